@@ -1,0 +1,1 @@
+"""Measurements: the family matrix, speed beside peers, the paper's tables."""

@@ -1,0 +1,68 @@
+"""Tiny random models of any family that transformers has, made from its config alone."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+import transformers
+from transformers.models.auto import modeling_auto as auto
+
+TASKS = {
+    "classify": auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    "write": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    "translate": auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    "fill": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    "see": auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+}
+# What a size is called in one config or another; only those that a config has are set.
+_SIZES: dict[str, Any] = {
+    "vocab_size": 120, "hidden_size": 32, "d_model": 32, "n_embd": 32, "embed_dim": 32, "dim": 32,
+    "emb_dim": 32, "embedding_size": 32, "word_embed_proj_dim": 32, "num_hidden_layers": 2,
+    "n_layer": 2, "n_layers": 2, "num_layers": 2, "encoder_layers": 2, "decoder_layers": 2,
+    "num_decoder_layers": 2, "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 48, "d_ff": 48, "ffn_dim": 48, "hidden_dim": 48, "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48, "n_inner": 48, "d_inner": 48, "d_kv": 8, "d_head": 8, "head_dim": 8,
+    "max_position_embeddings": 64, "n_positions": 64, "max_seq_len": 64, "num_experts": 4,
+    "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 24, "ffn_hidden_size": 48, "expert_capacity": 64,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+    "sep_token_id": 2, "cls_token_id": 1, "mask_token_id": 3, "q_lora_rank": 16, "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "qk_head_dim": 16, "rotary_dim": 8,
+    "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "attention_window": 8, "image_size": 32,
+    "patch_size": 8, "state_size": 8, "type_vocab_size": 2, "attention_dropout": 0.0,
+    "moe_num_experts": 4, "moe_k": 2, "ffn_config": None, "num_buckets": 8, "hidden_sizes": None,
+    "decoder_start_token": 1, "forced_eos_token_id": 2, "forced_bos_token_id": None,
+    "num_experts_per_token": 2, "moe_topk": 2, "block_size": 8, "sliding_window": 8, "window_size": 4,
+    "vocab_size_per_layer_input": 120, "hidden_size_per_layer_input": 8, "num_labels": 3,
+}  # fmt: skip
+
+
+def config(kind: type[Any], **changes: Any) -> Any:
+    """The family's config with every size made small."""
+    plain = kind()
+    small = {k: v for k, v in _SIZES.items() if v is not None and hasattr(plain, k)}
+    for key in ("layer_types", "mlp_layer_types"):
+        if isinstance(getattr(plain, key, None), list):
+            small[key] = list(dict.fromkeys(getattr(plain, key)))[:2]
+            small[key] = (small[key] * 2)[:2]
+    return kind(**{**small, **changes})
+
+
+def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
+    """A tiny random model in float64, biases and norms made anything but zero and one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kind = getattr(transformers, TASKS[task][name])
+        kind = getattr(transformers, kind) if isinstance(kind, str) else kind
+        torch.manual_seed(seed)
+        made = kind(config(kind.config_class, **changes)).double().eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            else:
+                parameter.mul_(3.0)
+    return made

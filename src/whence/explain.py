@@ -1,0 +1,374 @@
+"""The explainer: a model, its tokenizer, and every method by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from typing import Any, overload
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from whence.errors import InputError, ModelError, TargetError, WhenceError, nearest
+from whence.explanation import Explanation, Ledger, Line, TargetInfo, Unit
+from whence.inputs.text import Encoded, batch, can_pad, encode, fitted, from_ids, longest
+from whence.methods import METHODS, Method, Scores, method as find_method
+from whence.subject import Forward, Inputs, Subject
+from whence.target import Target
+
+Given = str | Sequence[int] | Tensor
+Asked = int | str | None
+
+
+class Explainer:
+    """Explains the predictions of one model.
+
+    `model` is a Hugging Face model, a pipeline, or any `nn.Module`; then `forward(model, inputs)`
+    may say how to run it on the dict of tensors `inputs` (`input_ids` and `attention_mask`, or
+    `x` for a float tensor), and must return its logits.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        forward: Forward | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module) and hasattr(model, "model"):  # a pipeline
+            tokenizer = tokenizer or getattr(model, "tokenizer", None)
+            model = model.model
+        if not isinstance(model, nn.Module):
+            raise ModelError(
+                f"a {type(model).__name__} is no model: give a torch module, a Hugging Face "
+                "model or pipeline, or a path or id to whence.load(…)."
+            )
+        self.subject = Subject(model, forward)
+        self.tokenizer = tokenizer
+        self._labels = list(labels) if labels is not None else None
+
+    def __repr__(self) -> str:
+        return f"Explainer({self.subject.name})"
+
+    @overload
+    def __call__(self, inputs: str, method: str | Method = ..., **options: Any) -> Explanation: ...
+    @overload
+    def __call__(
+        self, inputs: Any, method: str | Method = ..., **options: Any
+    ) -> Explanation | list[Explanation]: ...
+
+    def __call__(
+        self,
+        inputs: Any,
+        method: str | Method = "lrp",
+        target: Asked | Sequence[Asked] = None,
+        against: Asked | Sequence[Asked] = None,
+        *,
+        position: int | None = None,
+        prefix: str | None = None,
+        batch_size: int | None = None,
+        truncate: bool = False,
+        **settings: Any,
+    ) -> Explanation | list[Explanation]:
+        """Explains one input, or a list of them.
+
+        `target`: a class by id or label, a next token by id or text; the most likely by default.
+        `against`: explain the difference to this one. `position`: the place whose next token is
+        asked about (language models). `prefix`: what the decoder has written so far. Further
+        settings go to the method.
+        """
+        chosen = find_method(method, **settings)
+        if isinstance(inputs, Tensor) and inputs.is_floating_point():
+            return self._explain_tensor(inputs, chosen, target, against, position)
+        single, rows = self._read(inputs, truncate)
+        opening = self._prefix(prefix)
+        results: list[Explanation | None] = [None] * len(rows)
+        for chunk in self._chunks(rows, batch_size or 16):
+            group = batch(self.subject, self.tokenizer, [rows[i] for i in chunk], opening)
+            wanted = self._target(
+                group, _each(target, chunk, len(rows)), _each(against, chunk, len(rows)), position
+            )
+            for i, found in zip(chunk, self._explain(group, chosen, wanted), strict=True):
+                results[i] = found
+        done = [found for found in results if found is not None]
+        return done[0] if single else done
+
+    def compare(
+        self, inputs: Any, methods: Iterable[str | Method] | None = None, **options: Any
+    ) -> list[Explanation]:
+        """One input by many methods; those that this model has no use for are left out."""
+        found: list[Explanation] = []
+        failed: dict[str, WhenceError] = {}
+        for each in methods or METHODS:
+            try:
+                found.append(self(inputs, each, **options))
+            except ModelError as error:
+                failed[str(each)] = error
+        if not found and failed:
+            raise next(iter(failed.values()))
+        return found
+
+    def labels(self) -> list[str]:
+        """The names of the classes, where the model has any."""
+        if self._labels is not None:
+            return self._labels
+        named = getattr(getattr(self.subject.model, "config", None), "id2label", None)
+        return [named[i] for i in sorted(named)] if named and not self._generates() else []
+
+    # Reading what was given.
+
+    def _read(self, inputs: Any, truncate: bool) -> tuple[bool, list[Encoded]]:
+        given, single = _as_list(inputs)
+        limit = longest(self.subject, self.tokenizer)
+        rows = [
+            encode(self.tokenizer, item)
+            if isinstance(item, str)
+            else from_ids(self.tokenizer, item)
+            for item in given
+        ]
+        return single, [fitted(row, limit, truncate) for row in rows]
+
+    def _prefix(self, prefix: str | None) -> Encoded | None:
+        config = getattr(self.subject.model, "config", None)
+        if not (getattr(config, "is_encoder_decoder", False) and self._generates()):
+            if prefix is not None:
+                raise InputError("prefix= is for models with a decoder that writes text.")
+            return None
+        first = getattr(config, "decoder_start_token_id", None)
+        opening = from_ids(self.tokenizer, [0 if first is None else first])
+        if prefix is not None:
+            written = self.tokenizer(prefix, add_special_tokens=False)["input_ids"]
+            opening = from_ids(self.tokenizer, [*opening.ids, *written])
+        units = tuple(Unit(u.text, special=u.special, field="decoder") for u in opening.units)
+        return Encoded(opening.ids, units, None)
+
+    def _chunks(self, rows: list[Encoded], size: int) -> list[list[int]]:
+        """Rows of like length together; of one length where the model cannot be padded."""
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
+        chunks: list[list[int]] = []
+        pads = can_pad(self.subject)
+        for i in order:
+            fits = chunks and len(chunks[-1]) < size
+            if fits and (pads or len(rows[chunks[-1][0]].ids) == len(rows[i].ids)):
+                chunks[-1].append(i)
+            else:
+                chunks.append([i])
+        if not pads and getattr(getattr(self.subject.model, "config", None), "vocab_size", None):
+            chunks = [[i] for chunk in chunks for i in chunk]
+        return chunks
+
+    # Targets.
+
+    def _generates(self) -> bool:
+        can = getattr(self.subject.model, "can_generate", None)
+        return bool(can()) if callable(can) else False
+
+    def _target(
+        self, inputs: Inputs, target: list[Asked], against: list[Asked], position: int | None
+    ) -> Target:
+        if position is not None and not self._generates() and self.subject.forward is None:
+            raise TargetError("position= is for models with an output at every place.")
+        return Target(
+            self._indices(target),
+            self._indices(against),
+            self._positions(inputs, position),
+        )
+
+    def _indices(self, asked: list[Asked]) -> Tensor | None:
+        if all(one is None for one in asked):
+            return None
+        if any(one is None for one in asked):
+            raise TargetError("give a target for every input, or for none.")
+        return torch.tensor([self._index(one) for one in asked], device=self.subject.device)
+
+    def _index(self, asked: Asked) -> int:
+        labels = self.labels()
+        if isinstance(asked, str) and not labels and self._generates():
+            return self._token(asked)
+        if isinstance(asked, str):
+            by_name = {name: i for i, name in enumerate(labels)}
+            folded = {name.lower(): i for name, i in by_name.items()}
+            index = by_name.get(asked, folded.get(asked.lower()))
+            if index is None:
+                raise TargetError(f'there is no label "{asked}"; {nearest(asked, labels)}')
+            return index
+        index = int(asked or 0)
+        known = len(labels) or self._outputs()
+        if index < 0 or (known and index >= known):
+            raise TargetError(f"there is no class {index}: the model has 0 to {known - 1}.")
+        return index
+
+    def _outputs(self) -> int:
+        config = getattr(self.subject.model, "config", None)
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+        return int(getattr(text, "vocab_size", 0)) if self._generates() else 0
+
+    def _token(self, text: str) -> int:
+        if self.tokenizer is None:
+            raise TargetError("a next token by text needs a tokenizer; give its id instead.")
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1:
+            pieces = self.tokenizer.convert_ids_to_tokens(ids)
+            raise TargetError(
+                f"{text!r} is {len(ids)} tokens for this model ({', '.join(map(repr, pieces))}), "
+                "and one next token can be asked about. Mind the leading blank."
+            )
+        return int(ids[0])
+
+    def _positions(self, inputs: Inputs, position: int | None) -> Tensor:
+        """The row of the logits that is asked about: by default the last of the unpadded."""
+        width = inputs.tensors[inputs.fields[-1]].shape[1]
+        lengths = inputs.mask[:, -width:].sum(1)
+        if position is None:
+            return lengths - 1
+        shortest = int(lengths.min())
+        if not -shortest <= position < shortest:
+            raise TargetError(f"there is no position {position}: the input has {shortest} tokens.")
+        return lengths + position if position < 0 else torch.full_like(lengths, position)
+
+    # Explaining.
+
+    def _explain_tensor(
+        self, x: Tensor, chosen: Method, target: Any, against: Any, position: int | None
+    ) -> Explanation | list[Explanation]:
+        if x.ndim not in (2, 3):
+            raise InputError(
+                f"a float tensor of shape {tuple(x.shape)} has no units: give (units, features) "
+                "or (batch, units, features)."
+            )
+        rows = x.unsqueeze(0) if x.ndim == 2 else x
+        subject = self.subject
+        if subject.forward is None:
+            subject = Subject(subject.model, lambda model, tensors: model(tensors["x"]))
+        inputs = Inputs(
+            tensors={"x": rows},
+            fields=("x",),
+            units=(tuple(Unit(str(i)) for i in range(rows.shape[1])),) * len(rows),
+            mask=torch.ones(rows.shape[:2], dtype=torch.bool),
+            texts=(None,) * len(rows),
+        )
+        every = list(range(len(rows)))
+        wanted = self._target(
+            inputs, _each(target, every, len(rows)), _each(against, every, len(rows)), None
+        )
+        if position is not None:
+            wanted = Target(wanted.index, wanted.against, self._positions(inputs, position))
+        found = self._explain(inputs, chosen, wanted, subject)
+        return found[0] if x.ndim == 2 else found
+
+    def _explain(
+        self, inputs: Inputs, chosen: Method, target: Target, subject: Subject | None = None
+    ) -> list[Explanation]:
+        subject = subject or self.subject
+        scores = chosen.scores(subject, inputs, target)
+        logits = scores.logits
+        if logits is None:
+            with subject.steady(), torch.no_grad():
+                logits = subject.run(inputs.tensors)
+        settled = target.settled(logits)
+        row = settled.row(logits.detach()).cpu()
+        self._check_classes(settled, row.shape[1])
+        outputs = settled(logits.detach()).cpu().double()
+        chances = row.double().softmax(-1) if row.shape[1] > 1 else None
+        return [
+            self._result(i, inputs, scores, settled, outputs, chances, chosen)
+            for i in range(len(inputs))
+        ]
+
+    def _check_classes(self, target: Target, classes: int) -> None:
+        for asked in (target.index, target.against):
+            if asked is not None and int(asked.max()) >= classes:
+                raise TargetError(
+                    f"there is no class {int(asked.max())}: the model has 0 to {classes - 1}."
+                )
+
+    def _result(
+        self,
+        i: int,
+        inputs: Inputs,
+        scores: Scores,
+        target: Target,
+        outputs: Tensor,
+        chances: Tensor | None,
+        chosen: Method,
+    ) -> Explanation:
+        kept = inputs.mask[i]
+        index = int(target.index[i]) if target.index is not None else 0
+        against = None if target.against is None else int(target.against[i])
+        lines = scores.lines
+        return Explanation(
+            units=inputs.units[i],
+            scores=_floats(scores.values[i][kept]),
+            target=TargetInfo(
+                index,
+                self._name(index),
+                against,
+                None if against is None else self._name(against),
+                int(target.position[i])
+                if target.position is not None and self._generates()
+                else None,
+            ),
+            output=float(outputs[i]),
+            probability=None if chances is None else float(chances[i, index]),
+            method=chosen.name,
+            settings=chosen.settings(),
+            ledger=None
+            if lines is None
+            else Ledger(
+                tuple(Line(label, kind, float(v[i])) for (label, kind), v in lines.items()),
+                float(outputs[i]),
+            ),
+            parts={name: _floats(part[i][kept]) for name, part in scores.parts.items()},
+            text=inputs.texts[i],
+            model=self.subject.name,
+            versions=_versions(),
+        )
+
+    def _name(self, index: int) -> str:
+        labels = self.labels()
+        if labels:
+            return labels[index] if index < len(labels) else str(index)
+        if self._generates() and self.tokenizer is not None:
+            return str(self.tokenizer.decode([index]))
+        return str(index)
+
+
+def _as_list(inputs: Any) -> tuple[list[Given], bool]:
+    """What was given as a list of inputs, and whether it was a single one."""
+    if isinstance(inputs, str):
+        return [inputs], True
+    if isinstance(inputs, (Tensor, np.ndarray)):
+        if inputs.ndim not in (1, 2) or inputs.shape[-1] == 0:
+            raise InputError(f"token ids of shape {tuple(inputs.shape)}: give (tokens) or (batch, tokens).")
+        return (inputs.tolist(), False) if inputs.ndim == 2 else ([inputs.tolist()], True)
+    if not isinstance(inputs, Iterable):
+        raise InputError(f"a {type(inputs).__name__} cannot be explained: give a text or token ids.")
+    given = list(inputs)
+    if not given:
+        raise InputError("the list of inputs is empty: there is nothing to explain.")
+    if all(isinstance(item, (int, np.integer)) for item in given):
+        return [given], True
+    if not all(isinstance(item, str) or isinstance(item, Iterable) for item in given):
+        kinds = ", ".join(sorted({type(item).__name__ for item in given}))
+        raise InputError(f"a list of {kinds} cannot be explained: give texts or lists of token ids.")
+    return given, False
+
+
+def _each(asked: Any, chunk: list[int], count: int) -> list[Asked]:
+    """The target of each sample of a chunk, from one for all or one for each."""
+    if asked is None or isinstance(asked, (int, str)):
+        return [asked] * len(chunk)
+    listed = list(asked)
+    if len(listed) != count:
+        raise TargetError(f"there are {len(listed)} targets for {count} inputs.")
+    return [listed[i] for i in chunk]
+
+
+def _floats(values: Tensor) -> Any:
+    return values.detach().cpu().float().numpy()
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("whence", "torch", "transformers")}

@@ -1,0 +1,1 @@
+"""How texts, images and graphs become tensors with named units."""

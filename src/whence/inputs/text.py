@@ -1,0 +1,162 @@
+"""Texts and token ids as inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from whence.errors import InputError, TooLong
+from whence.explanation import Unit
+from whence.subject import Inputs, Subject
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One text as ids with named units, before it is padded into a batch."""
+
+    ids: list[int]
+    units: tuple[Unit, ...]
+    text: str | None
+    types: list[int] | None = None
+
+
+def encode(tokenizer: Any, text: str) -> Encoded:
+    """The tokens of a text, each with its exact span and the number of its word."""
+    if not isinstance(text, str) or not text.strip():
+        raise InputError("the text is empty: there is nothing to explain. Give it a word.")
+    if tokenizer is None:
+        raise InputError(
+            "this explainer has no tokenizer, so it cannot read a text. "
+            "Give it one: Explainer(model, tokenizer), or give token ids."
+        )
+    fast = bool(getattr(tokenizer, "is_fast", False))
+    settings: dict[str, Any] = {"return_offsets_mapping": True} if fast else {}
+    # the length is our business, with an error of our own: silence the tokenizer's hint
+    found = tokenizer(text, return_special_tokens_mask=True, verbose=False, **settings)
+    ids: list[int] = list(found["input_ids"])
+    special = found["special_tokens_mask"]
+    if not ids:
+        raise InputError(f"the tokenizer makes no token of {text!r}.")
+    spans = found["offset_mapping"] if fast else [(0, 0)] * len(ids)
+    words = found.word_ids() if fast else [None] * len(ids)
+    names = tokenizer.convert_ids_to_tokens(ids)
+    units = tuple(
+        Unit(
+            text=text[start:end] if end > start and not mark else str(name),
+            start=start if end > start and not mark else None,
+            end=end if end > start and not mark else None,
+            special=bool(mark),
+            word=word,
+        )
+        for (start, end), word, mark, name in zip(spans, words, special, names, strict=True)
+    )
+    return Encoded(ids, units, text, found.get("token_type_ids"))
+
+
+def from_ids(tokenizer: Any, ids: Sequence[int]) -> Encoded:
+    """Token ids as they are; their names come from the tokenizer when there is one."""
+    numbers = [int(i) for i in ids]
+    if not numbers:
+        raise InputError("the list of token ids is empty: there is nothing to explain.")
+    if tokenizer is None:
+        return Encoded(numbers, tuple(Unit(f"#{i}") for i in numbers), None)
+    names = tokenizer.convert_ids_to_tokens(numbers)
+    special = set(tokenizer.all_special_ids)
+    units = tuple(
+        Unit(str(name), special=i in special) for i, name in zip(numbers, names, strict=True)
+    )
+    return Encoded(numbers, units, None)
+
+
+def longest(subject: Subject, tokenizer: Any) -> int | None:
+    """The number of tokens the model takes, or None where nothing says."""
+    config = getattr(subject.model, "config", None)
+    limits = [
+        getattr(tokenizer, "model_max_length", None),
+        getattr(config, "max_position_embeddings", None),
+        getattr(config, "n_positions", None),
+    ]
+    known = [n for n in limits if isinstance(n, int) and 0 < n < 10**9]
+    return min(known) if known else None
+
+
+def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
+    """The text if the model takes its length; else refused, or cut when asked."""
+    length = len(encoded.ids)
+    if limit is None or length <= limit:
+        return encoded
+    if not truncate:
+        raise TooLong(
+            f"the text has {length} tokens, but the model takes {limit}. "
+            "Shorten it, or pass truncate=True to explain its beginning."
+        )
+    closing = 0
+    while closing < 2 and encoded.units[-1 - closing].special:
+        closing += 1
+    kept = [*range(limit - closing), *range(length - closing, length)]
+    warnings.warn(
+        f"the text was cut from {length} to {limit} tokens: "
+        f"{length - limit} are not part of the explanation",
+        stacklevel=4,
+    )
+    return Encoded(
+        [encoded.ids[i] for i in kept],
+        tuple(encoded.units[i] for i in kept),
+        encoded.text,
+        [encoded.types[i] for i in kept] if encoded.types else None,
+    )
+
+
+def batch(subject: Subject, tokenizer: Any, rows: Sequence[Encoded], prefix: Encoded | None) -> Inputs:
+    """Encoded texts padded on the right to one length, with what else the model asks for."""
+    width = max(len(row.ids) for row in rows)
+    ids = torch.full((len(rows), width), _padding_id(subject, tokenizer))
+    mask = torch.zeros((len(rows), width), dtype=torch.bool)
+    types = torch.zeros((len(rows), width), dtype=torch.long)
+    for i, row in enumerate(rows):
+        ids[i, : len(row.ids)] = torch.tensor(row.ids)
+        mask[i, : len(row.ids)] = True
+        if row.types:
+            types[i, : len(row.ids)] = torch.tensor(row.types)
+    tensors = {"input_ids": ids}
+    if subject.forward is not None or subject.takes("attention_mask"):
+        tensors["attention_mask"] = mask.long()
+    if subject.forward is None and subject.takes("token_type_ids") and all(r.types for r in rows):
+        tensors["token_type_ids"] = types
+    fields: tuple[str, ...] = ("input_ids",)
+    units = [row.units for row in rows]
+    if prefix is not None:
+        tensors["decoder_input_ids"] = torch.tensor([prefix.ids] * len(rows))
+        fields += ("decoder_input_ids",)
+        mask = torch.cat([mask, torch.ones(len(rows), len(prefix.ids), dtype=torch.bool)], 1)
+        units = [row + prefix.units for row in units]
+    device = subject.device
+    return Inputs(
+        tensors={name: tensor.to(device) for name, tensor in tensors.items()},
+        fields=fields,
+        units=tuple(units),
+        mask=mask,
+        texts=tuple(row.text for row in rows),
+    )
+
+
+def can_pad(subject: Subject) -> bool:
+    """Whether texts of several lengths can share a batch."""
+    if subject.forward is None and not subject.takes("attention_mask"):
+        return False
+    config = getattr(subject.model, "config", None)
+    # a classifier that finds its last token by the padding id cannot do so without one
+    return config is None or getattr(config, "pad_token_id", None) is not None
+
+
+def _padding_id(subject: Subject, tokenizer: Any) -> int:
+    config = getattr(subject.model, "config", None)
+    for owner in (config, tokenizer):
+        found = getattr(owner, "pad_token_id", None)
+        if isinstance(found, int) and found >= 0:
+            return found
+    return 0

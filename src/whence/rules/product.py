@@ -1,0 +1,192 @@
+"""Products in which both factors depend on the input: attention, gates, and the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from whence.rules.attention import dot_product_arguments, explicit_attention
+from whence.rules.calls import Call, calls, kind_of, live, mark
+from whence.rules.mode import LocallyLinear, Table
+from whence.rules.moves import freeze, share
+
+Policy = Literal["true", "frozen", "shared"]
+_ACTIVATED = ("gate", "softmax", "exp")
+
+
+@dataclass(frozen=True)
+class Products:
+    """What a product does with relevance.
+
+    `attention`: weights times values. Frozen: the weights are constants (the AH rule). Shared:
+    half of the relevance goes to the weights (Achtibat et al. 2024).
+    `gate`: any other product of two. Frozen: the factor that went through an activation is a
+    constant; where neither or both did, each gets half. Shared: each gets half. Both conserve.
+    """
+
+    attention: Policy = "true"
+    gate: Policy = "true"
+
+    def table(self) -> Table:
+        """The rules as a table."""
+        return {
+            **dict.fromkeys(calls("scaled_dot_product_attention"), self.dot_product),
+            **dict.fromkeys(calls("matmul", "bmm", "mm", "mv", "baddbmm"), self.contraction),
+            **dict.fromkeys(calls("einsum"), self.einsum),
+            **dict.fromkeys(calls("mul", "multiply"), self.times),
+            **dict.fromkeys(calls("div", "divide", "true_divide", "truediv"), self.quotient),
+            **dict.fromkeys(calls("glu"), self.gated),
+            **dict.fromkeys(calls("solve_triangular"), self.solve),
+        }
+
+    def dot_product(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The fused call stays fused, unless the maps are asked for."""
+        query, key, value, settings = dot_product_arguments(args, kwargs)
+        if not any(map(live, (query, key, value))):
+            return func(*args, **kwargs)
+        view.touched["attention"] += 1
+        if view.maps is not None:
+            if self.attention == "shared":
+                query, key = share(query), share(key)
+            weights, value = explicit_attention(query, key, value, **settings)
+            weights, value = self._attend(view, weights, value)
+            return weights @ value
+        if self.attention == "frozen":
+            query, key = freeze(query), freeze(key)
+            settings["attn_mask"] = freeze(settings.get("attn_mask"))
+        elif self.attention == "shared":
+            query, key, value = share(query, 0.25), share(key, 0.25), share(value)
+        return func(query, key, value, **settings)
+
+    def contraction(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Matrix products; the first operand of attention's is the weights."""
+        given = [*args, *kwargs.values()]
+        first = 1 if func.__name__.startswith("baddbmm") else 0
+        a, b = given[first], given[first + 1]
+        if live(a) and kind_of(a) == "softmax":
+            view.touched["attention"] += 1
+            a, b = self._attend(view, a, b)
+        else:
+            a, b = self._pair(view, a, b)
+        if first == 0:
+            return func(a, b)
+        named = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | kwargs
+        named.update(batch1=a, batch2=b)
+        out = func(named.pop("input"), named.pop("batch1"), named.pop("batch2"), **named)
+        beta = kwargs.get("beta", 1)
+        constant = given[0]
+        if beta and not live(constant) and isinstance(constant, Tensor):
+            view.constant(out, constant * beta)
+        return out
+
+    def einsum(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """As `contraction`, with the axes of the weights read from the equation."""
+        equation, operands = args[0], list(args[1:])
+        if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+            operands = list(operands[0])
+        if not isinstance(equation, str) or len(operands) != 2 or not all(map(live, operands)):
+            return func(*args, **kwargs)
+        marked = [i for i, operand in enumerate(operands) if kind_of(operand) == "softmax"]
+        if len(marked) == 1:
+            view.touched["attention"] += 1
+            w, v = marked[0], 1 - marked[0]
+            order = _map_axes(equation.replace(" ", ""), w)
+            weights = operands[w]
+            if view.maps is not None and order is not None:
+                taken = view.maps.take(weights.permute(order))
+                weights = taken.permute([order.index(i) for i in range(len(order))])
+            operands[w], operands[v] = self._weigh(weights, operands[v])
+        else:
+            operands = list(self._pair(view, *operands))
+        return func(equation, *operands)
+
+    def times(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Element by element: a gate, or a router's weight."""
+        if len(args) == 2 and live(args[0]) and live(args[1]):
+            args = self._pair(view, *args)
+        return func(*args, **kwargs)
+
+    def quotient(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A divisor is a scale, so a constant; an exponential over its own sum is a softmax."""
+        if len(args) < 2 or not live(args[1]):
+            return func(*args, **kwargs)
+        if kind_of(args[0]) == kind_of(args[1]) == "exp":
+            return mark(func(*args, **kwargs), "softmax")
+        if self.gate == "true":
+            return func(*args, **kwargs)
+        view.touched["gate"] += 1
+        return func(args[0], freeze(args[1]), *args[2:], **kwargs)
+
+    def solve(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The matrix of a linear system is a divisor, so a constant."""
+        if self.gate == "true":
+            return func(*args, **kwargs)
+        return func(freeze(args[0]), *args[1:], **kwargs)
+
+    def gated(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """GLU by its parts: a · σ(b)."""
+        x = args[0] if args else kwargs["input"]
+        if not live(x) or self.gate == "true":
+            return func(*args, **kwargs)
+        with view.resumed():
+            a, b = x.chunk(2, kwargs.get("dim", args[1] if len(args) > 1 else -1))
+            return a * b.sigmoid()
+
+    def _attend(self, view: LocallyLinear, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
+        if view.maps is not None:
+            weights = view.maps.take(weights)
+        return self._weigh(weights, value)
+
+    def _weigh(self, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
+        if self.attention == "frozen":
+            return freeze(weights), value
+        if self.attention == "shared" and live(value):
+            return share(weights), share(value)
+        return weights, value
+
+    def _pair(self, view: LocallyLinear, a: Any, b: Any) -> tuple[Any, Any]:
+        if self.gate == "true" or not (live(a) and live(b)):
+            return a, b
+        view.touched["gate"] += 1
+        activated = [kind_of(x) in _ACTIVATED for x in (a, b)]
+        # a softmax is not linear: where its products with values are frozen, so are its others
+        weights = [kind_of(x) == "softmax" for x in (a, b)]
+        for chosen, rule in ((weights, self.attention), (activated, self.gate)):
+            if rule == "frozen" and sum(chosen) == 1:
+                return (freeze(a), b) if chosen[0] else (a, freeze(b))
+        return share(a), share(b)
+
+
+def _map_axes(equation: str, weights: int) -> list[int] | None:
+    """The order that makes the weights of an einsum (batch, heads, query, key).
+
+    >>> _map_axes("ijbn,jbnd->ibnd", 0)
+    [2, 3, 0, 1]
+    """
+    left, _, out = equation.partition("->")
+    sides = left.split(",")
+    own, other = sides[weights], sides[1 - weights]
+    if not out or "." in equation:
+        return None
+    key = [axis for axis in own if axis in other and axis not in out]
+    query = [axis for axis in own if axis not in other]
+    both = [axis for axis in own if axis in other and axis in out]
+    if len(key) != 1 or len(query) != 1 or len(both) > 2:
+        return None
+    return [own.index(axis) for axis in (*both, *query, *key)]

@@ -1,0 +1,39 @@
+"""The tables: which calls are made linear, and how, in each published variant."""
+
+from __future__ import annotations
+
+from whence.rules.activation import SECANT
+from whence.rules.affine import AFFINE
+from whence.rules.attention import SOFTMAX
+from whence.rules.mode import Table
+from whence.rules.norm import NORM, NORM_BIAS
+from whence.rules.product import Products
+
+_BOOKED: Table = {**AFFINE, **NORM_BIAS, **SOFTMAX}
+
+PLAIN: Table = {**_BOOKED, **Products().table()}
+"""Nothing is changed: the true gradient."""
+
+AH: Table = {**_BOOKED, **Products(attention="frozen").table()}
+"""Attention weights are constants (Ali et al. 2022)."""
+
+AH_LN: Table = {**AH, **NORM}
+"""And so is the scale of every norm (Ali et al. 2022)."""
+
+CONSERVATIVE: Table = {**AH_LN, **SECANT, **Products("frozen", "frozen").table()}
+"""And activations are secants and gates are constants: the output is the sum of its sources."""
+
+CONSERVATIVE_SHARED: Table = {**CONSERVATIVE, **Products("frozen", "shared").table()}
+"""As CONSERVATIVE, with half of a gate's relevance to each of its factors."""
+
+ATTN_LRP: Table = {**_BOOKED, **NORM, **SECANT, **Products("shared", "shared").table()}
+"""Relevance through the softmax too, products shared (Achtibat et al. 2024)."""
+
+TABLES = {
+    "plain": PLAIN,
+    "ah": AH,
+    "ah_ln": AH_LN,
+    "conservative": CONSERVATIVE,
+    "conservative_shared": CONSERVATIVE_SHARED,
+    "attn_lrp": ATTN_LRP,
+}

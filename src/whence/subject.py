@@ -1,0 +1,123 @@
+"""The model under explanation: how it is run, and where its inputs enter."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whence.errors import ModelError, NotFinite
+from whence.explanation import Unit
+
+Forward = Callable[[nn.Module, Mapping[str, Tensor]], Any]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A batch of tensors with its named units.
+
+    `fields` names the tensors that hold the units, in order; `mask` tells units from padding.
+    """
+
+    tensors: Mapping[str, Tensor]
+    fields: tuple[str, ...]
+    units: tuple[tuple[Unit, ...], ...]
+    mask: Tensor  # (B, units) bool
+    texts: tuple[str | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def entering(self) -> list[Tensor]:
+        """The tensors that hold the units."""
+        return [self.tensors[name] for name in self.fields]
+
+    def take(self, rows: Sequence[int]) -> Inputs:
+        """Some of the samples, as they are padded now."""
+        index = torch.as_tensor(rows)
+        return replace(
+            self,
+            tensors={name: tensor[index] for name, tensor in self.tensors.items()},
+            units=tuple(self.units[i] for i in rows),
+            mask=self.mask[index],
+            texts=tuple(self.texts[i] for i in rows),
+        )
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and how to run it: as it is, in evaluation mode, never changed."""
+
+    model: nn.Module
+    forward: Forward | None = None
+
+    @property
+    def name(self) -> str:
+        """What the model is called in results and messages."""
+        config = getattr(self.model, "config", None)
+        path = str(getattr(config, "_name_or_path", "") or "")
+        return path.rstrip("/").rpartition("/")[2] or type(self.model).__name__
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's first parameter lies."""
+        first = next(self.model.parameters(), None)
+        return torch.device("cpu") if first is None else first.device
+
+    def takes(self, argument: str) -> bool:
+        """Whether the model's forward has an argument of this name."""
+        return argument in inspect.signature(self.model.forward).parameters
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Evaluation mode and gradients on; afterwards every module's flag is as it was."""
+        training = [module for module in self.model.modules() if module.training]
+        try:
+            for module in training:
+                module.training = False
+            with torch.inference_mode(False), torch.enable_grad():
+                yield
+        finally:
+            for module in training:
+                module.training = True
+
+    def run(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The logits: (batch, classes), or (batch, places, vocabulary)."""
+        if self.forward is not None:
+            out = self.forward(self.model, tensors)
+        else:
+            given = dict(tensors)
+            if self.takes("use_cache"):
+                given["use_cache"] = False  # type: ignore[assignment]
+            out = self.model(**given)
+        logits = _logits(out)
+        if logits.ndim == 1:
+            logits = logits.unsqueeze(-1)
+        if not bool(torch.isfinite(logits.detach()).all()):
+            raise NotFinite(
+                f"{self.name} gave an output that is not finite "
+                f"(NaN or infinite in {int((~torch.isfinite(logits)).sum())} of {logits.numel()} "
+                "places). Check its weights, or its number type: float16 overflows easily."
+            )
+        return logits
+
+
+def _logits(out: Any) -> Tensor:
+    if isinstance(out, Tensor):
+        return out
+    for name in ("logits", "logits_per_image"):
+        found = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
+        if isinstance(found, Tensor):
+            return found
+    if isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
+        return out[0]
+    names = ", ".join(out) if isinstance(out, Mapping) else type(out).__name__
+    raise ModelError(
+        f"the model's output has no logits (it has: {names}). "
+        "Give forward=lambda model, inputs: … that returns the scores to explain."
+    )

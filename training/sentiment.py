@@ -1,0 +1,294 @@
+"""Trains the embedded model `sentiment`: a small BERT distilled from a fine-tuned MiniLM on SST-2.
+
+    python -m training.sentiment --data SST2_FOLDER --teacher PATH_OR_ID
+
+Three stages, each resumable: (1) the teacher is fine-tuned on the phrases, (2) it labels them and
+copies of them in which words were replaced by [UNK], (3) the student learns those logits. The
+copies teach both what a sentence with holes means, so that erasing words, as the evaluation
+protocols do, stays within what the model has seen.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
+
+from training.card import write_card
+from training.loop import Batches, Plan, fit, progress
+
+LABELS = {0: "NEGATIVE", 1: "POSITIVE"}
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def read(path: Path) -> tuple[list[str], list[int]]:
+    """Texts and labels of a `text,label` gzip CSV."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [row["text"] for row in rows], [int(row["label"]) for row in rows]
+
+
+def with_holes(texts: list[str], seed: int) -> list[str]:
+    """Each text with a share of its words, drawn anew for each text, replaced by [UNK]."""
+    chance = random.Random(seed)
+
+    def holes(text: str) -> str:
+        rate = chance.uniform(0.0, 0.9)
+        words = ["[UNK]" if chance.random() < rate else word for word in text.split()]
+        return " ".join(words)
+
+    return [holes(text) for text in texts]
+
+
+def encode(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Token ids of each text, special tokens included."""
+    ids: list[list[int]] = tokenizer(texts, truncation=True, max_length=128)["input_ids"]
+    return ids
+
+
+def padded(ids: list[list[int]], pad: int) -> dict[str, Tensor]:
+    """A batch of id lists as tensors."""
+    width = max(len(row) for row in ids)
+    tokens = torch.tensor([row + [pad] * (width - len(row)) for row in ids])
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in ids])
+    return {"input_ids": tokens, "attention_mask": mask}
+
+
+@torch.inference_mode()
+def logits_of(model: Any, ids: list[list[int]], pad: int, name: str) -> Tensor:
+    """The model's logits on every row, batched by length."""
+    model.eval()
+    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+    out = torch.empty(len(ids), model.config.num_labels)
+    with progress() as bar:
+        for start in bar.track(range(0, len(order), 256), description=name):
+            rows = order[start : start + 256]
+            out[rows] = model(**padded([ids[i] for i in rows], pad)).logits.float()
+    return out
+
+
+def accuracy(model: Any, tokenizer: Any, texts: list[str], labels: list[int]) -> float:
+    """Share of the texts whose most likely class is the label."""
+    logits = logits_of(model, encode(tokenizer, texts), tokenizer.pad_token_id, "accuracy")
+    return (logits.argmax(-1) == torch.tensor(labels)).float().mean().item()
+
+
+def teach(data: Path, source: str, work: Path) -> Path:
+    """Stage 1: fine-tunes the pretrained teacher on the phrases, some of them with holes."""
+    done = work / "teacher"
+    if (done / "config.json").exists():
+        return done
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=2)
+    texts, labels = read(data / "train.csv.gz")
+    holed = with_holes(texts, seed=1)
+    chance = random.Random(2)
+    texts = [b if chance.random() < 0.2 else a for a, b in zip(texts, holed, strict=True)]
+    ids, truth = encode(tokenizer, texts), torch.tensor(labels)
+    batches = Batches([len(row) for row in ids], size=64)
+
+    def loss_at(step: int) -> Tensor:
+        rows = batches[step]
+        batch = padded([ids[i] for i in rows.tolist()], tokenizer.pad_token_id)
+        return cross_entropy(model(**batch).logits, truth[rows])
+
+    fit(
+        model,
+        loss_at,
+        Plan("teacher", 2 * batches.per_epoch, 8e-5, work / "teacher.pt"),
+    )
+    share = accuracy(model, tokenizer, *read(data / "validation.csv.gz"))
+    typer.echo(f"teacher: {share:.4f} on the validation sentences")
+    model.save_pretrained(done)
+    tokenizer.save_pretrained(done)
+    (done / "accuracy.json").write_text(json.dumps({"validation": share}))
+    return done
+
+
+def label(data: Path, teacher: Path, work: Path, copies: int) -> tuple[list[str], Tensor]:
+    """Stage 2: the teacher's logits on the phrases and on `copies` holed versions of them."""
+    texts, _ = read(data / "train.csv.gz")
+    tokenizer = AutoTokenizer.from_pretrained(teacher)
+    model = AutoModelForSequenceClassification.from_pretrained(teacher)
+    every_text: list[str] = []
+    every_logit: list[Tensor] = []
+    for copy in range(copies + 1):
+        version = texts if copy == 0 else with_holes(texts, seed=10 + copy)
+        kept = work / f"labels-{copy}.safetensors"
+        if not kept.exists():
+            ids = encode(tokenizer, version)
+            logits = logits_of(model, ids, tokenizer.pad_token_id, f"labels {copy}/{copies}")
+            save_file({"logits": logits}, kept)
+        every_text += version
+        every_logit.append(load_file(kept)["logits"])
+    return every_text, torch.cat(every_logit)
+
+
+def vocabulary(tokenizer: Any, texts: list[str], size: int) -> list[str]:
+    """The teacher's word pieces that the student keeps: characters, the data's, common English.
+
+    The pieces of a BERT vocabulary stand in order of frequency, which is what "common" reads.
+    """
+    counts: dict[str, int] = {}
+    for text in texts:
+        for piece in tokenizer.tokenize(text):
+            counts[piece] = counts.get(piece, 0) + 1
+    by_rank = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    printable = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+    letters = printable + ["##" + char for char in printable if char.isalnum()]
+    common = [piece for piece in by_rank if piece.removeprefix("##").isascii()]
+    common = [piece for piece in common if not piece.startswith("[")]
+    frequent = [piece for piece in sorted(counts, key=lambda p: -counts[p]) if counts[piece] > 2]
+    kept = dict.fromkeys(SPECIAL + letters + frequent[: int(size * 0.85)])
+    for piece in common:
+        if len(kept) >= size:
+            break
+        kept.setdefault(piece)
+    return list(kept)
+
+
+def student_tokenizer(vocab: list[str]) -> PreTrainedTokenizerFast:
+    """A BERT word-piece tokenizer over the kept pieces."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    ids = {piece: i for i, piece in enumerate(vocab)}
+    core = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    core.normalizer = normalizers.BertNormalizer(lowercase=True)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.WordPiece()
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=128,
+    )
+
+
+def student_model(teacher: Path, vocab: list[str]) -> BertForSequenceClassification:
+    """A small BERT whose word and position vectors are the teacher's, reduced by PCA."""
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(
+        BertConfig(
+            vocab_size=len(vocab),
+            hidden_size=192,
+            num_hidden_layers=4,
+            num_attention_heads=6,
+            intermediate_size=512,
+            max_position_embeddings=128,
+            hidden_dropout_prob=0.1,
+            attention_probs_dropout_prob=0.1,
+            id2label=LABELS,
+            label2id={name: i for i, name in LABELS.items()},
+            pad_token_id=0,
+        )
+    )
+    weights = load_file(teacher / "model.safetensors")
+    ranks = AutoTokenizer.from_pretrained(teacher).get_vocab()
+    words = weights["bert.embeddings.word_embeddings.weight"][[ranks[piece] for piece in vocab]]
+    places = weights["bert.embeddings.position_embeddings.weight"][:128]
+    mean = words.mean(0)
+    axes = torch.linalg.svd(words - mean, full_matrices=False).Vh[:192]
+    scale = 0.05 / ((words - mean) @ axes.T).std()
+    with torch.no_grad():
+        own = model.bert.embeddings
+        own.word_embeddings.weight.copy_((words - mean) @ axes.T * scale)
+        own.position_embeddings.weight.copy_((places - places.mean(0)) @ axes.T * scale)
+    return model
+
+
+def distil(data: Path, teacher: Path, work: Path, copies: int, passes: int) -> tuple[Any, Any]:
+    """Stage 3: the student learns the teacher's logits."""
+    texts, logits = label(data, teacher, work, copies)
+    original, truth = read(data / "train.csv.gz")
+    vocab = vocabulary(AutoTokenizer.from_pretrained(teacher), original, size=10_500)
+    tokenizer = student_tokenizer(vocab)
+    model = student_model(teacher, vocab)
+    ids = encode(tokenizer, texts)
+    labels = torch.tensor(truth)
+    batches = Batches([len(row) for row in ids], size=128)
+
+    def loss_at(step: int) -> Tensor:
+        rows = batches[step]
+        batch = padded([ids[i] for i in rows.tolist()], 0)
+        output = model(**batch).logits
+        loss = mse_loss(output, logits[rows])
+        whole = rows < len(labels)
+        if whole.any():
+            loss = loss + 0.2 * cross_entropy(output[whole], labels[rows[whole]])
+        return loss
+
+    steps = passes * batches.per_epoch
+    fit(
+        model,
+        loss_at,
+        Plan("student", steps, 1e-3, work / "student.pt", average_last=0.1),
+    )
+    return model, tokenizer
+
+
+def main(
+    data: Annotated[Path, typer.Option(help="Folder with train, validation, test .csv.gz.")],
+    teacher: Annotated[str, typer.Option(help="Pretrained encoder: a path or a hub id.")] = (
+        "sentence-transformers/all-MiniLM-L6-v2"
+    ),
+    work: Annotated[Path, typer.Option(help="Where checkpoints go.")] = Path("build/sentiment"),
+    out: Annotated[Path, typer.Option(help="Where the model goes.")] = Path(
+        "src/whence/models/sentiment"
+    ),
+    copies: int = 3,
+    passes: int = 8,
+    threads: int = 0,
+) -> None:
+    """Trains, measures and writes the model with its card."""
+    if threads:
+        torch.set_num_threads(threads)
+    work.mkdir(parents=True, exist_ok=True)
+    taught = teach(data, teacher, work)
+    model, tokenizer = distil(data, taught, work, copies, passes)
+    full = accuracy(model, tokenizer, *read(data / "validation.csv.gz"))
+    out.mkdir(parents=True, exist_ok=True)
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    kept = AutoModelForSequenceClassification.from_pretrained(out, dtype=torch.float32)
+    figures = {
+        split: accuracy(kept, tokenizer, *read(data / f"{split}.csv.gz"))
+        for split in ("validation", "test")
+    }
+    typer.echo(f"student: float32 {full:.4f}; as stored {figures}")
+    write_card(
+        out,
+        figures=figures,
+        teacher_accuracy=json.loads((taught / "accuracy.json").read_text())["validation"],
+        parameters=sum(p.numel() for p in kept.parameters()),
+        copies=copies,
+        passes=passes,
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
