@@ -26,7 +26,8 @@ _SIZES: dict[str, Any] = {
     "intermediate_size": 48, "d_ff": 48, "ffn_dim": 48, "hidden_dim": 48, "encoder_ffn_dim": 48,
     "decoder_ffn_dim": 48, "n_inner": 48, "d_inner": 48, "d_kv": 8, "d_head": 8, "head_dim": 8,
     "max_position_embeddings": 64, "n_positions": 64, "max_seq_len": 64, "num_experts": 4,
-    "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+    "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
     "shared_expert_intermediate_size": 24, "ffn_hidden_size": 48, "expert_capacity": 64,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
     "sep_token_id": 2, "cls_token_id": 1, "mask_token_id": 3, "q_lora_rank": 16, "kv_lora_rank": 16,
@@ -34,21 +35,53 @@ _SIZES: dict[str, Any] = {
     "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "attention_window": 8, "image_size": 32,
     "patch_size": 8, "state_size": 8, "type_vocab_size": 2, "attention_dropout": 0.0,
     "moe_num_experts": 4, "moe_k": 2, "ffn_config": None, "num_buckets": 8, "hidden_sizes": None,
-    "decoder_start_token": 1, "forced_eos_token_id": 2, "forced_bos_token_id": None,
+    "is_decoder": None, "decoder_start_token": 1, "forced_eos_token_id": 2, "forced_bos_token_id": None,
     "num_experts_per_token": 2, "moe_topk": 2, "block_size": 8, "sliding_window": 8, "window_size": 4,
     "vocab_size_per_layer_input": 120, "hidden_size_per_layer_input": 8, "num_labels": 3,
+}  # fmt: skip
+
+
+# Sizes that hang together in one family's own way.
+_OWN: dict[str, dict[str, Any]] = {
+    "funnel": {"num_hidden_layers": None, "block_sizes": [1, 1], "d_head": 8},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "hidden_size": 32},
+    "reformer": {
+        "axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 8], "attn_layers": ["local", "local"],
+        "num_hidden_layers": None, "attention_head_size": 8, "is_decoder": False,
+        "local_attn_chunk_length": 8, "num_buckets": None,
+    },
+    "xlnet": {"max_position_embeddings": None, "n_positions": None, "d_head": None},
+    "transfo-xl": {"max_position_embeddings": None},
+    "layoutlmv3": {"coordinate_size": 5, "shape_size": 6, "visual_embed": False},
+    "lilt": {"channel_shrink_ratio": 2, "hidden_size": 48, "intermediate_size": 48},
+    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
 }  # fmt: skip
 
 
 def config(kind: type[Any], **changes: Any) -> Any:
     """The family's config with every size made small."""
     plain = kind()
-    small = {k: v for k, v in _SIZES.items() if v is not None and hasattr(plain, k)}
+    sizes = {**_SIZES, **_OWN.get(kind.model_type, {})}
+    if hasattr(plain, "kv_lora_rank"):  # latent attention has one key for each head
+        sizes.update(num_key_value_heads=4, head_dim=None)
+    small = {k: v for k, v in sizes.items() if v is not None and _settable(plain, k)}
     for key in ("layer_types", "mlp_layer_types"):
-        if isinstance(getattr(plain, key, None), list):
+        if (
+            _settable(plain, key)
+            and isinstance(getattr(plain, key), list)
+            and sizes.get(key, ()) is not None
+        ):
             small[key] = list(dict.fromkeys(getattr(plain, key)))[:2]
             small[key] = (small[key] * 2)[:2]
-    return kind(**{**small, **changes})
+    made = kind(**{**small, **changes})
+    if not hasattr(made, "decoder_start_token_id"):
+        made.decoder_start_token_id = 1
+    return made
+
+
+def _settable(plain: Any, name: str) -> bool:
+    own = getattr(type(plain), name, None)
+    return hasattr(plain, name) and not (isinstance(own, property) and own.fset is None)
 
 
 def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
@@ -58,7 +91,9 @@ def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
         kind = getattr(transformers, TASKS[task][name])
         kind = getattr(transformers, kind) if isinstance(kind, str) else kind
         torch.manual_seed(seed)
-        made = kind(config(kind.config_class, **changes)).double().eval()
+        settings = config(kind.config_class, **changes)
+        settings._experts_implementation = "eager"  # the fused kernels have no float64
+        made = kind(settings).double().eval()
     with torch.no_grad():
         for parameter in made.parameters():
             if parameter.ndim == 1:

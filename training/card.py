@@ -6,4 +6,5 @@ from pathlib import Path
 
 
 def write_card(out: Path, **figures: object) -> None:
+    """Writes the figures beside the model."""
     out.joinpath("figures.txt").write_text(repr(figures))

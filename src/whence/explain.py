@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from whence.errors import InputError, ModelError, TargetError, WhenceError, nearest
 from whence.explanation import Explanation, Ledger, Line, TargetInfo, Unit
 from whence.inputs.text import Encoded, batch, can_pad, encode, fitted, from_ids, longest
-from whence.methods import METHODS, Method, Scores, method as find_method
+from whence.methods import METHODS, Method, Scores
+from whence.methods import method as find_method
 from whence.subject import Forward, Inputs, Subject
 from whence.target import Target
 
-Given = str | Sequence[int] | Tensor
+Given = str | Sequence[int]
 Asked = int | str | None
 
 
@@ -202,7 +203,8 @@ class Explainer:
 
     def _outputs(self) -> int:
         config = getattr(self.subject.model, "config", None)
-        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+        read = getattr(config, "get_text_config", None)
+        text = read() if callable(read) else config
         return int(getattr(text, "vocab_size", 0)) if self._generates() else 0
 
     def _token(self, text: str) -> int:
@@ -341,18 +343,24 @@ def _as_list(inputs: Any) -> tuple[list[Given], bool]:
         return [inputs], True
     if isinstance(inputs, (Tensor, np.ndarray)):
         if inputs.ndim not in (1, 2) or inputs.shape[-1] == 0:
-            raise InputError(f"token ids of shape {tuple(inputs.shape)}: give (tokens) or (batch, tokens).")
+            raise InputError(
+                f"token ids of shape {tuple(inputs.shape)}: give (tokens) or (batch, tokens)."
+            )
         return (inputs.tolist(), False) if inputs.ndim == 2 else ([inputs.tolist()], True)
     if not isinstance(inputs, Iterable):
-        raise InputError(f"a {type(inputs).__name__} cannot be explained: give a text or token ids.")
+        raise InputError(
+            f"a {type(inputs).__name__} cannot be explained: give a text or token ids."
+        )
     given = list(inputs)
     if not given:
         raise InputError("the list of inputs is empty: there is nothing to explain.")
     if all(isinstance(item, (int, np.integer)) for item in given):
         return [given], True
-    if not all(isinstance(item, str) or isinstance(item, Iterable) for item in given):
+    if not all(isinstance(item, Iterable) for item in given):
         kinds = ", ".join(sorted({type(item).__name__ for item in given}))
-        raise InputError(f"a list of {kinds} cannot be explained: give texts or lists of token ids.")
+        raise InputError(
+            f"a list of {kinds} cannot be explained: give texts or lists of token ids."
+        )
     return given, False
 
 

@@ -111,7 +111,9 @@ def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
     )
 
 
-def batch(subject: Subject, tokenizer: Any, rows: Sequence[Encoded], prefix: Encoded | None) -> Inputs:
+def batch(
+    subject: Subject, tokenizer: Any, rows: Sequence[Encoded], prefix: Encoded | None
+) -> Inputs:
     """Encoded texts padded on the right to one length, with what else the model asks for."""
     width = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), width), _padding_id(subject, tokenizer))

@@ -11,8 +11,7 @@ from whence.methods.method import Method, Scores
 from whence.methods.propagation import AttnLrp, GradientXInput, Lrp, LrpAh, LrpAhLn
 
 METHODS: dict[str, type[Method]] = {
-    kind.name: kind
-    for kind in (Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, Random)
+    kind.name: kind for kind in (Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, Random)
 }
 
 

@@ -73,7 +73,7 @@ def propagate(
             f"(saw {describe(view.seen)}). This method needs {needs}; "
             'try method="lrp" or "integrated_gradients".'
         )
-    if view.books.mixed and len(inputs) > 1:
+    if (view.books.mixed or view.sources.mixed) and len(inputs) > 1:
         # somewhere in this model a row does not belong to one sample: alone, it does
         alone = (
             propagate(table, subject, inputs.take([i]), target.take([i]), needs, ledger)

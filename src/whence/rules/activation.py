@@ -16,7 +16,7 @@ from whence.rules.norm import scale
 def elementwise(
     view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """y = f(0) + x · [(f(x) − f(0)) / x], the bracket a constant and f(0) a line of the ledger."""
+    """Y = f(0) + x · [(f(x) − f(0)) / x], the bracket a constant and f(0) a line of the ledger."""
     if not args or not live(args[0]):
         return func(*args, **kwargs)
     x, rest = args[0], args[1:]

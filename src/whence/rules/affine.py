@@ -34,7 +34,7 @@ def affine(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[
 def sum_of_two(
     view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """a + b: what is constant of the two is booked, without making it as large as the sum."""
+    """A + b: what is constant of the two is booked, without making it as large as the sum."""
     a, b = (*args, *kwargs.values())[:2]
     if live(a) == live(b):
         return func(*args, **kwargs)
@@ -69,7 +69,7 @@ def convolution(
     bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
     if bias is None:
         return out
-    return view.constant(out, bias.reshape(-1, *(1,) * (args[1].ndim - 2)))
+    return view.constant(out, bias.reshape(-1, *(1,) * (out.ndim - 2)))
 
 
 def lookup(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -40,6 +40,7 @@ def explicit_attention(
 def dot_product_arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
+    """Query, key, value and the settings of a call, dropout off."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     given = dict(zip(names, args, strict=False)) | kwargs
     given["dropout_p"] = 0.0
@@ -85,7 +86,7 @@ def _multi_head(
     if single:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-    target, batch, width = query.shape  # (T, B, D): this call is always sequence first
+    target, batch, _ = query.shape  # (T, B, D): this call is always sequence first
     if use_separate_proj_weight:
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     else:
@@ -114,8 +115,9 @@ def _multi_head(
         padding = padding[:, None, None, :]
         mask = padding if mask is None else mask + padding
     if is_causal and attn_mask is None:
-        causal = torch.ones(target, k.shape[-2] - extra, dtype=torch.bool).triu(1)
-        mask = _as_scores(causal, query) if mask is None else mask + _as_scores(causal, query)
+        closed = torch.ones(target, k.shape[-2] - extra, dtype=torch.bool).triu(1)
+        causal = torch.zeros(closed.shape, dtype=query.dtype).masked_fill(closed, -math.inf)
+        mask = causal if mask is None else mask + causal
     if mask is not None and extra:
         mask = F.pad(mask, (0, extra))
     heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (B, H, T, d)

@@ -95,8 +95,10 @@ class LocallyLinear(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if name == "__get__" or name == "_set_grad_enabled":
-            return func(*args, **(kwargs or {}))
+        if name == "__get__":
+            found = func(*args, **(kwargs or {}))
+            # weight.T is a parameter in all but name
+            return found.detach() if isinstance(args[0], nn.Parameter) and live(found) else found
         self.seen[name] += 1
         args = tuple(_still(value) for value in args)
         kwargs = {key: _still(value) for key, value in kwargs.items()} if kwargs else {}
@@ -114,7 +116,7 @@ class LocallyLinear(TorchFunctionMode):
     def __enter__(self) -> LocallyLinear:
         self._thread = threading.get_ident()
         self._hooks = [
-            register_module_forward_pre_hook(self._before),
+            register_module_forward_pre_hook(self._before),  # type: ignore[arg-type]
             register_module_forward_hook(self._after),
         ]
         super().__enter__()
@@ -146,10 +148,10 @@ class LocallyLinear(TorchFunctionMode):
         if threading.get_ident() != self._thread:
             return None
         self._path.append(self._names.get(id(module), self.where))
-        if self._secants and self._unit is None and _is_activation(module):
-            if len(args) == 1 and live(args[0]):
-                self._unit = (module, args[0])
-                return (args[0].detach(),)
+        starts = self._secants and self._unit is None and _is_activation(module)
+        if starts and len(args) == 1 and live(args[0]):
+            self._unit = (module, args[0])
+            return (args[0].detach(),)
         return None
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
@@ -212,15 +214,18 @@ def _carry(out: Any, func: Call, args: tuple[Any, ...]) -> None:
         mark(out, kind)
 
 
+_DULL = frozenset(
+    "view reshape transpose getitem setitem size to contiguous dim permute unsqueeze expand add "
+    "mul len arange bool item shape float type_as is_floating_point clone detach squeeze gather "
+    "eq tensor zeros ones dropout stride".split()
+)
+
+
 def describe(seen: Counter[str], most: int = 6) -> str:
     """The calls a message names: the telling ones first.
 
     >>> describe(Counter({"layer_norm": 25, "view": 90, "silu": 12}))
     'layer_norm ×25, silu ×12'
     """
-    dull = ("view", "reshape", "transpose", "getitem", "size", "to", "contiguous", "dim",
-            "permute", "unsqueeze", "expand", "add", "mul", "len", "arange", "bool", "item",
-            "shape", "float", "type_as", "is_floating_point", "clone", "detach", "squeeze")  # fmt: skip
-    named = [(name.strip("_"), n) for name, n in seen.most_common() if name.strip("_") not in dull]
+    named = [(name.strip("_"), n) for name, n in seen.most_common() if name.strip("_") not in _DULL]
     return ", ".join(f"{name} ×{n}" for name, n in named[:most]) or "no torch call"
-

@@ -39,7 +39,7 @@ def layer_norm(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """y = (x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
+    """Y = (x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
     x, shape, weight, bias, eps = _layer_norm_arguments(*args, **kwargs)
     if not live(x):
         return func(*args, **kwargs)
@@ -69,7 +69,7 @@ def _layer_norm_arguments(
 
 
 def rms_norm(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """y = x · [1/rms] · w, the bracket a constant."""
+    """Y = x · [1/rms] · w, the bracket a constant."""
     x, shape, weight, eps = _rms_norm_arguments(*args, **kwargs)
     if not live(x):
         return func(*args, **kwargs)
@@ -125,7 +125,7 @@ def scale(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[s
 
 
 def power(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """x ** ±½ is a root written as a power."""
+    """X ** ±½ is a root written as a power."""
     exponent = kwargs.get("exponent", args[1] if len(args) > 1 else None)
     if isinstance(exponent, (int, float)) and abs(exponent) == 0.5:
         return scale(view, func, args, kwargs)
@@ -135,7 +135,7 @@ def power(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[s
 def normalize(
     view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """x / [‖x‖], the length a constant."""
+    """X / [‖x‖], the length a constant."""
     x = args[0] if args else kwargs["input"]
     if not live(x):
         return func(*args, **kwargs)

@@ -34,6 +34,7 @@ class Sources:
     change: Change | None = None
     found: list[Source] = field(default_factory=list)
     extent: int = 0
+    mixed: bool = False
     _tables: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,6 +75,9 @@ class Sources:
                 self._tables[weight.data_ptr()] = start
                 if start == 0:
                     self.extent = ids.numel() // self.batch
+                return self.enter(out, start)
+            if kind_of(ids) == "ids" and ids.ndim == 2 and _begins_with(ids.T, given):
+                self.mixed = True  # places first: a sample is read off in a batch of its own
                 return self.enter(out, start)
             start += given.shape[1]
         shifted = self._tables.get(weight.data_ptr())

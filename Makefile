@@ -1,0 +1,45 @@
+# Everything a person runs here is what CI runs. Needs Python 3.11+ and make, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: help demo test test-all check format families bench clean
+help:
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "whence needs Python 3.11 or newer; set PYTHON=python3.11 or the like"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/ready-dev: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: .venv/ready ## set up, then explain a sentence and write a page
+	@$(BIN)/whence compare "has a lot of the virtues of eastwood at his best." --html demo.html
+	@echo "Open demo.html in a browser."
+
+test: .venv/ready-dev check ## set up, then run all tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow"
+
+test-all: .venv/ready-dev check ## also the slow ones
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+check: .venv/ready-dev ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready-dev ## put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+families: .venv/ready-dev ## the family matrix, into docs/families.md
+	$(BIN)/python -m benchmarks.families --out docs/families.md
+
+clean: ## forget the environment and all caches
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,212 @@
+"""The command line: thin, and light until something is explained."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from whence.errors import FileError, InputError, MethodError, WhenceError
+
+if TYPE_CHECKING:
+    from whence.explain import Explainer
+    from whence.explanation import Explanation
+
+app = typer.Typer(
+    help="Where a Transformer's prediction comes from, in scores that add up.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Result = TypeVar("Result")
+
+Texts = Annotated[list[str] | None, typer.Argument(help="What to explain; - reads lines.")]
+Model = Annotated[str, typer.Option("--model", "-m", help="An embedded model, a folder, a hub id.")]
+FromFile = Annotated[Path | None, typer.Option("--file", "-f", help="A text in each line.")]
+Asked = Annotated[str | None, typer.Option(help="Class or next token; default: most likely.")]
+Against = Annotated[str | None, typer.Option(help="Explain the difference to this one.")]
+Words = Annotated[bool, typer.Option("--words", help="Join tokens to words.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write JSON here; - prints it.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Write a page here.")]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut what is too long.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as key=value.")
+]
+
+
+def _plainly(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Errors made for people are shown as such, and the exit code is 2."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Result:
+        try:
+            return command(*args, **kwargs)
+        except WhenceError as error:
+            typer.secho(f"whence: {error}", err=True, fg=typer.colors.RED)
+            raise typer.Exit(2) from error
+
+    return run
+
+
+@app.command()
+@_plainly
+def explain(
+    texts: Texts = None,
+    model: Model = "sentiment",
+    method: Annotated[str, typer.Option(help="See `whence methods`.")] = "lrp",
+    target: Asked = None,
+    against: Against = None,
+    words: Words = False,
+    json: Json = None,
+    html: Html = None,
+    file: FromFile = None,
+    truncate: Truncate = False,
+    settings: Settings = None,
+) -> None:
+    """Explain a text: the heatmap and the ledger of one method."""
+    given = _given(texts, file)
+    found = _load(model)(
+        given,
+        method,
+        target=_asked(target),
+        against=_asked(against),
+        truncate=truncate,
+        **_parsed(settings),
+    )
+    assert isinstance(found, list)
+    found = [each.words() for each in found] if words else found
+    if json is not None:
+        _write_json(found, json)
+    if html is not None:
+        _write_pages([[each] for each in found], html)
+    if json is None or str(json) != "-":
+        typer.echo("\n\n".join(str(each) for each in found))
+
+
+@app.command()
+@_plainly
+def compare(
+    texts: Texts = None,
+    model: Model = "sentiment",
+    methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
+    target: Asked = None,
+    against: Against = None,
+    words: Words = False,
+    json: Json = None,
+    html: Html = None,
+    file: FromFile = None,
+    truncate: Truncate = False,
+) -> None:
+    """Explain a text by all methods, a row each."""
+    from whence.show.terminal import render_rows
+
+    explainer = _load(model)
+    chosen = [name.strip() for name in methods.split(",")] if methods else None
+    tables = [
+        explainer.compare(
+            text, chosen, target=_asked(target), against=_asked(against), truncate=truncate
+        )
+        for text in _given(texts, file)
+    ]
+    if words:
+        tables = [[each.words() for each in table] for table in tables]
+    if json is not None:
+        _write_json([each for table in tables for each in table], json)
+    if html is not None:
+        _write_pages(tables, html)
+    if json is None or str(json) != "-":
+        typer.echo("\n\n".join(render_rows(table) for table in tables))
+
+
+@app.command()
+def methods() -> None:
+    """List the methods with a sentence each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from whence.methods import METHODS
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("method", "what it is", "published", "settings"):
+        table.add_column(column, no_wrap=column == "method")
+    for name, kind in METHODS.items():
+        sentence = (kind.__doc__ or "").strip().splitlines()[0]
+        settings = ", ".join(f"{k}={v}" for k, v in kind().settings().items())
+        table.add_row(name, sentence, kind.paper, settings)
+    Console().print(table)
+
+
+def _load(model: str) -> Explainer:
+    from whence.load import load
+
+    return load(model)
+
+
+def _given(texts: list[str] | None, file: Path | None) -> list[str]:
+    given = list(texts or ())
+    if file is not None:
+        try:
+            given += [
+                line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()
+            ]
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileError(f"cannot read {file}: {error}") from error
+    if given == ["-"] or (not given and file is None and not sys.stdin.isatty()):
+        given = [line for line in sys.stdin.read().splitlines() if line.strip()]
+    if not given:
+        raise InputError("there is no text to explain. Give one, or --file, or lines on stdin.")
+    return given
+
+
+def _asked(value: str | None) -> int | str | None:
+    """A class by number or by name."""
+    return int(value) if value is not None and value.isdigit() else value
+
+
+def _parsed(settings: list[str] | None) -> dict[str, Any]:
+    """`steps=64` as {"steps": 64}: numbers and truth values are read as such."""
+    import ast
+
+    parsed: dict[str, Any] = {}
+    for setting in settings or ():
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise MethodError(f'"{setting}" is no setting: write key=value.')
+        try:
+            parsed[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            parsed[key] = value
+    return parsed
+
+
+def _write_json(found: list[Explanation], path: Path) -> None:
+    import json
+
+    data = [each.to_dict() for each in found]
+    text = json.dumps(data[0] if len(data) == 1 else data, ensure_ascii=False, indent=1)
+    if str(path) == "-":
+        typer.echo(text)
+    else:
+        _write(path, text)
+
+
+def _write_pages(tables: list[list[Explanation]], path: Path) -> None:
+    from whence.show.html import render, render_many
+
+    _write(path, render(tables[0]) if len(tables) == 1 else render_many(tables))
+    typer.echo(f"wrote {path}", err=True)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    app()
