@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo test test-all check format families bench clean
+.PHONY: help demo test test-all check format train-sentiment families bench clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -37,6 +37,9 @@ check: .venv/ready-dev ## lint, format and types
 format: .venv/ready-dev ## put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+train-sentiment: .venv/ready-dev ## train the embedded model: DATA=folder of SST-2 [TEACHER=path or id]
+	$(BIN)/python -m training.sentiment --data "$(DATA)" $(if $(TEACHER),--teacher "$(TEACHER)")
 
 families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md

@@ -140,6 +140,31 @@ def methods() -> None:
     Console().print(table)
 
 
+@app.command()
+@_plainly
+def models() -> None:
+    """List the embedded models."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from whence.models.embedded import embedded
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("model", "what it tells", "data", "measured", "parameters", "size"):
+        table.add_column(column, no_wrap=column == "model")
+    for name, card in embedded().items():
+        figures = ", ".join(f"{split} {100 * value:.1f} %" for split, value in card.figures.items())
+        table.add_row(
+            name,
+            card.task,
+            card.data,
+            f"{card.metric}: {figures}",
+            f"{card.parameters / 1e6:.1f} M",
+            f"{card.megabytes:.1f} MB",
+        )
+    Console().print(table)
+
+
 def _load(model: str) -> Explainer:
     from whence.load import load
 

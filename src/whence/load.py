@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from whence.errors import FileError, ModelError
+from whence.errors import FileError, ModelError, nearest
 from whence.explain import Explainer
+from whence.models.embedded import embedded, verified
 
 
 def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any) -> Explainer:
-    """An explainer for the model in this folder or of this hub id.
+    """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
 
     The class is the one that the model's config names; weights are read from safetensors.
     Further options go to `from_pretrained` (`dtype=`, `attn_implementation=`, …).
@@ -18,6 +19,10 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
     import transformers
     from transformers import AutoConfig, AutoTokenizer
 
+    box = embedded()
+    if str(source) in box:
+        source = verified(box[str(source)])
+        options.setdefault("dtype", "float32")
     path = Path(source)
     local = path.is_dir()
     if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
@@ -31,8 +36,9 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
             source, use_safetensors=True, trust_remote_code=trust_remote_code, **options
         )
     except Exception as error:
+        hint = "" if local else f" It is no embedded model either; {nearest(str(source), box)}."
         raise ModelError(
-            f"cannot load {'the model in ' if local else ''}{source}: {_first_line(error)}"
+            f"cannot load {'the model in ' if local else ''}{source}: {_first_line(error)}{hint}"
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)

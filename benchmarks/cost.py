@@ -1,0 +1,121 @@
+"""What methods cost, as ratios to gradient × input by plain autograd in the same run.
+
+    python -m benchmarks.cost [--threads 1]
+
+The machine may be shared: the two sides take turns, and the ratio is that of their medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
+
+from whence.methods import method
+from whence.methods.propagation import propagate
+from whence.rules.tables import CONSERVATIVE
+from whence.subject import Inputs, Subject
+from whence.target import Target
+
+
+def bert_base() -> Any:
+    """BERT-base with random weights."""
+    torch.manual_seed(0)
+    return BertForSequenceClassification(BertConfig()).eval()
+
+
+def tokens(batch: int, length: int, vocabulary: int = 30_000) -> Inputs:
+    """Random ids as inputs."""
+    torch.manual_seed(1)
+    ids = torch.randint(5, vocabulary, (batch, length))
+    return Inputs(
+        tensors={"input_ids": ids, "attention_mask": torch.ones_like(ids)},
+        fields=("input_ids",),
+        units=((),) * batch,
+        mask=torch.ones(batch, length, dtype=torch.bool),
+        texts=(None,) * batch,
+    )
+
+
+def plain(model: Any, inputs: Inputs, target: Target) -> Tensor:
+    """Gradient × input as anyone would write it."""
+    embedded = model.get_input_embeddings()(inputs.tensors["input_ids"]).detach().requires_grad_()
+    logits = model(inputs_embeds=embedded, attention_mask=inputs.tensors["attention_mask"]).logits
+    (gradient,) = torch.autograd.grad(target(logits).sum(), embedded)
+    return (gradient * embedded.detach()).sum(-1)
+
+
+def turns(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The median seconds of each side, run in turn."""
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds + 1):
+        for name, run in sides.items():
+            start = time.perf_counter()
+            run()
+            taken[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values[1:]) for name, values in taken.items()}
+
+
+def main(
+    threads: int = 1,
+    rounds: int = 7,
+    memory: Annotated[bool, typer.Option(help="Also memory over length.")] = True,
+) -> None:
+    """Prints the ratios."""
+    torch.set_num_threads(threads)
+    model, inputs = bert_base(), tokens(8, 128)
+    subject, target = Subject(model), Target(torch.zeros(8, dtype=torch.long))
+    found = turns(
+        {
+            "plain": lambda: plain(model, inputs, target),
+            "lrp without ledger": lambda: propagate(
+                CONSERVATIVE, subject, inputs, target, ledger=False
+            ),
+            "lrp": lambda: method("lrp").scores(subject, inputs, target),
+            "lrp_ah_ln": lambda: method("lrp_ah_ln").scores(subject, inputs, target),
+        },
+        rounds,
+    )
+    typer.echo(f"BERT-base, 8 × 128, {threads} thread(s); plain gradient × input = 1")
+    for name, seconds in found.items():
+        typer.echo(f"  {name:20} {seconds / found['plain']:.3f}   ({seconds:.3f} s)")
+    typer.echo(f"  the ledger adds {found['lrp'] / found['lrp without ledger'] - 1:+.1%}")
+    if memory:
+        _memory_over_length()
+
+
+def _memory_over_length() -> None:
+    """Peak memory of tensors kept for the backward pass, by length, on a decoder."""
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            hidden_size=128, intermediate_size=256, num_hidden_layers=4, num_attention_heads=4,
+            num_key_value_heads=4, vocab_size=1000, max_position_embeddings=8192,
+        )
+    ).eval()  # fmt: skip
+    typer.echo("memory kept for the backward pass of lrp on a 4-layer decoder, by length")
+    for length in (1024, 2048, 4096):
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        inputs = tokens(1, length, 1000)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            method("lrp").scores(Subject(model), inputs, Target(position=torch.tensor([-1])))
+        size = sum(kept.values()) / 2**20
+        typer.echo(
+            f"  {length:5d} tokens  {size:8.1f} MiB   {1024 * size / length:.2f} KiB a token"
+        )
+
+
+if __name__ == "__main__":
+    typer.run(main)
