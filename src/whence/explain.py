@@ -12,9 +12,19 @@ from torch import Tensor, nn
 
 from whence.errors import InputError, ModelError, TargetError, WhenceError, nearest
 from whence.explanation import Explanation, Ledger, Line, TargetInfo, Unit
-from whence.inputs.text import Encoded, batch, can_pad, encode, fitted, from_ids, longest
+from whence.inputs.text import (
+    Encoded,
+    batch,
+    can_pad,
+    encode,
+    fitted,
+    from_ids,
+    has_padding,
+    longest,
+)
 from whence.methods import METHODS, Method, Scores
 from whence.methods import method as find_method
+from whence.methods.passes import run
 from whence.subject import Forward, Inputs, Subject
 from whence.target import Target
 
@@ -49,6 +59,7 @@ class Explainer:
         self.subject = Subject(model, forward)
         self.tokenizer = tokenizer
         self._labels = list(labels) if labels is not None else None
+        self._pads: bool | None = None
 
     def __repr__(self) -> str:
         return f"Explainer({self.subject.name})"
@@ -86,7 +97,7 @@ class Explainer:
         single, rows = self._read(inputs, truncate)
         opening = self._prefix(prefix)
         results: list[Explanation | None] = [None] * len(rows)
-        for chunk in self._chunks(rows, batch_size or 16):
+        for chunk in self._chunks(rows, batch_size or 16, opening):
             group = batch(self.subject, self.tokenizer, [rows[i] for i in chunk], opening)
             wanted = self._target(
                 group, _each(target, chunk, len(rows)), _each(against, chunk, len(rows)), position
@@ -145,20 +156,34 @@ class Explainer:
         units = tuple(Unit(u.text, special=u.special, field="decoder") for u in opening.units)
         return Encoded(opening.ids, units, None)
 
-    def _chunks(self, rows: list[Encoded], size: int) -> list[list[int]]:
+    def _chunks(self, rows: list[Encoded], size: int, opening: Encoded | None) -> list[list[int]]:
         """Rows of like length together; of one length where the model cannot be padded."""
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
         chunks: list[list[int]] = []
-        pads = can_pad(self.subject)
+        pads = len(rows) == 1 or self._can_pad(rows[order[0]], rows[order[-1]], opening)
         for i in order:
             fits = chunks and len(chunks[-1]) < size
             if fits and (pads or len(rows[chunks[-1][0]].ids) == len(rows[i].ids)):
                 chunks[-1].append(i)
             else:
                 chunks.append([i])
-        if not pads and getattr(getattr(self.subject.model, "config", None), "vocab_size", None):
+        if not has_padding(self.subject):
             chunks = [[i] for chunk in chunks for i in chunk]
         return chunks
+
+    def _can_pad(self, short: Encoded, long: Encoded, opening: Encoded | None) -> bool:
+        """Whether a text padded to another's length is the same to the model: tried, once."""
+        if self._pads is None and len(short.ids) < len(long.ids):
+            self._pads = can_pad(self.subject) and self._same_padded(short, long, opening)
+        return bool(self._pads)
+
+    def _same_padded(self, short: Encoded, long: Encoded, opening: Encoded | None) -> bool:
+        alone = batch(self.subject, self.tokenizer, [short], opening)
+        padded = batch(self.subject, self.tokenizer, [short, long], opening).take([0])
+        at = [Target(position=self._positions(each, None)) for each in (alone, padded)]
+        one = at[0].row(run(self.subject, alone))
+        other = at[1].row(run(self.subject, padded))
+        return bool(torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(one.abs().max())))
 
     # Targets.
 
@@ -264,11 +289,10 @@ class Explainer:
         self, inputs: Inputs, chosen: Method, target: Target, subject: Subject | None = None
     ) -> list[Explanation]:
         subject = subject or self.subject
-        scores = chosen.scores(subject, inputs, target)
+        scores = chosen(subject, inputs, target)
         logits = scores.logits
         if logits is None:
-            with subject.steady(), torch.no_grad():
-                logits = subject.run(inputs.tensors)
+            logits = run(subject, inputs)
         settled = target.settled(logits)
         row = settled.row(logits.detach()).cpu()
         self._check_classes(settled, row.shape[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ class Inputs:
     units: tuple[tuple[Unit, ...], ...]
     mask: Tensor  # (B, units) bool
     texts: tuple[str | None, ...]
+    blanks: Mapping[str, int] = field(default_factory=dict)  # ids of pad, unk, mask
 
     def __len__(self) -> int:
         return len(self.units)
@@ -36,6 +37,10 @@ class Inputs:
     def entering(self) -> list[Tensor]:
         """The tensors that hold the units."""
         return [self.tensors[name] for name in self.fields]
+
+    def with_tensors(self, changed: Mapping[str, Tensor]) -> Inputs:
+        """The same units with some of the tensors replaced."""
+        return replace(self, tensors={**self.tensors, **changed})
 
     def take(self, rows: Sequence[int]) -> Inputs:
         """Some of the samples, as they are padded now."""

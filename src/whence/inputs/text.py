@@ -143,15 +143,24 @@ def batch(
         units=tuple(units),
         mask=mask,
         texts=tuple(row.text for row in rows),
+        blanks=_blanks(tokenizer),
     )
+
+
+def _blanks(tokenizer: Any) -> dict[str, int]:
+    found = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("pad", "unk", "mask")}
+    return {name: number for name, number in found.items() if isinstance(number, int)}
 
 
 def can_pad(subject: Subject) -> bool:
     """Whether texts of several lengths can share a batch."""
-    if subject.forward is None and not subject.takes("attention_mask"):
-        return False
+    takes_mask = subject.forward is not None or subject.takes("attention_mask")
+    return takes_mask and has_padding(subject)
+
+
+def has_padding(subject: Subject) -> bool:
+    """Whether the model has a padding id: a classifier may need it for any batch but of one."""
     config = getattr(subject.model, "config", None)
-    # a classifier that finds its last token by the padding id cannot do so without one
     return config is None or getattr(config, "pad_token_id", None) is not None
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from whence.methods.passes import MixedRows
 from whence.subject import Inputs, Subject
 from whence.target import Target
 
@@ -59,6 +60,16 @@ class Method(ABC):
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
+
+    def __call__(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        """The scores of a batch; one by one where the model mixes the rows of its samples."""
+        try:
+            return self.scores(subject, inputs, target)
+        except MixedRows:
+            every = range(len(inputs))
+            return Scores.joined(
+                [self.scores(subject, inputs.take([i]), target.take([i])) for i in every]
+            )
 
     @abstractmethod
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:

@@ -8,49 +8,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from whence.errors import NothingIntercepted
 from whence.methods.method import Method, Scores
+from whence.methods.passes import MixedRows, opened
 from whence.rules.books import Books
-from whence.rules.mode import LocallyLinear, Table, describe
+from whence.rules.mode import Table
 from whence.rules.sources import Sources
 from whence.rules.tables import TABLES
 from whence.subject import Inputs, Subject
 from whence.target import Target
-
-PLACED = ("position", "type")
-
-
-def open_view(
-    table: Table, subject: Subject, inputs: Inputs, **settings: object
-) -> tuple[LocallyLinear, dict[str, Tensor]]:
-    """A mode for this model and batch, and the tensors to run it on within."""
-    tensors = dict(inputs.tensors)
-    # a tensor of our own to mark and to take gradients at: the user's stays as it is
-    for name in inputs.fields:
-        tensors[name] = tensors[name].detach().clone()
-    sources = Sources([tensors[name] for name in inputs.fields])
-    view = LocallyLinear(table, sources, model=subject.model, **settings)  # type: ignore[arg-type]
-    for name in inputs.fields:
-        if tensors[name].is_floating_point():
-            tensors[name] = sources.enter(tensors[name], start=0)
-    return view, tensors
-
-
-def gradients_at_sources(view: LocallyLinear, output: Tensor, subject: Subject) -> list[Tensor]:
-    """∂ output / ∂ each embedded input; zero where the output does not depend on it."""
-    leaves = [source.leaf for source in view.sources.found]
-    if not leaves:
-        raise NothingIntercepted(
-            f"{subject.name} looked its input up nowhere (saw {describe(view.seen)}). "
-            "Units are found where the model embeds its ids; give it the ids of a text, or "
-            "a float tensor with a row for each unit."
-        )
-    if not output.requires_grad:
-        return [torch.zeros_like(leaf) for leaf in leaves]
-    found = torch.autograd.grad(output.sum(), leaves, allow_unused=True)
-    return [
-        torch.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)
-    ]
 
 
 def propagate(
@@ -62,25 +27,14 @@ def propagate(
     ledger: bool = True,
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines."""
-    with subject.steady():
-        view, tensors = open_view(table, subject, inputs, ledger=ledger)
-        with view:
-            logits = subject.run(tensors)
-            gradients = gradients_at_sources(view, target(logits), subject)
-    if needs and not view.touched[needs]:
-        raise NothingIntercepted(
-            f"no {needs} call was seen in {type(subject.model).__name__} "
-            f"(saw {describe(view.seen)}). This method needs {needs}; "
-            'try method="lrp" or "integrated_gradients".'
-        )
-    if (view.books.mixed or view.sources.mixed) and len(inputs) > 1:
-        # somewhere in this model a row does not belong to one sample: alone, it does
-        alone = (
-            propagate(table, subject, inputs.take([i]), target.take([i]), needs, ledger)
-            for i in range(len(inputs))
-        )
-        return Scores.joined(list(alone))
-    return _collect(view.books, view.sources, gradients, logits.detach(), inputs.mask)
+    with opened(table, subject, inputs, target, ledger=ledger) as run:
+        if needs:
+            run.need(needs)
+        gradients = run.at_sources()
+    mixed = run.view.books.mixed or (ledger and run.view.sources.mixed)
+    if mixed and len(inputs) > 1:
+        raise MixedRows
+    return _collect(run.view.books, run.view.sources, gradients, run.logits.detach(), inputs.mask)
 
 
 def _collect(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from whence.rules.calls import Call, calls, in_place, live, mark
-from whence.rules.mode import LocallyLinear, Table
+from whence.rules.mode import LocallyLinear, Table, activation_module
 from whence.rules.moves import secant
 from whence.rules.norm import scale
 
@@ -27,12 +27,18 @@ def elementwise(
         out: Tensor = safe(value, *rest, **kwargs)
         return out
 
+    linear = module(view, f, (x, f(x.detach())), {})
+    return x.copy_(linear) if in_place(func) else linear
+
+
+def module(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The secant of a function whose value at x is known: (x, y = func(x))."""
     view.touched["activation"] += 1
-    linear, at_zero = secant(x, f(x.detach()), f)
+    x, y = args
+    linear, at_zero = secant(x, y, func)
     if bool(at_zero.any()):
         linear = view.constant(linear, at_zero)
-    linear = mark(linear, "gate")
-    return x.copy_(linear) if in_place(func) else linear
+    return mark(linear, "gate")
 
 
 def homogeneous(
@@ -66,6 +72,7 @@ def frozen(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[
 
 
 SECANT: Table = {
+    activation_module: module,
     **dict.fromkeys(
         calls(
             "gelu", "silu", "elu", "selu", "celu", "tanh", "sigmoid", "expit", "softplus",

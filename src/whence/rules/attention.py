@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from whence.rules.calls import Call, calls, mark
+from whence.rules.calls import Call, calls, mark, set_stream, stream_of
 from whence.rules.mode import LocallyLinear, Table
 
 
@@ -25,7 +25,9 @@ def explicit_attention(
     heads = query.shape[-3] if query.ndim > 3 else 1
     if settings.get("enable_gqa") and key.shape[-3] != heads:
         key = key.repeat_interleave(heads // key.shape[-3], -3)
+        stream = stream_of(value)
         value = value.repeat_interleave(heads // value.shape[-3], -3)
+        value = value if stream is None else set_stream(value, stream)
     factor = settings.get("scale")
     factor = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
     scores = query @ key.transpose(-2, -1) * factor

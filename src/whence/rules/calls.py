@@ -79,6 +79,18 @@ def mark(value: Any, kind: str) -> Any:
     return value
 
 
+def stream_of(value: object) -> int | None:
+    """Which field of the input a tensor runs along with, or None."""
+    return getattr(value, "whence_stream", None)
+
+
+def set_stream(value: Any, stream: int) -> Any:
+    """Writes on the tensors of a value which field of the input they run along with."""
+    for tensor in tensors(value):
+        tensor.whence_stream = stream  # type: ignore[attr-defined]
+    return value
+
+
 def kind_of(value: object) -> str:
     """What `mark` wrote on the tensor, or the empty string."""
     return getattr(value, "whence_kind", "")

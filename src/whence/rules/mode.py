@@ -19,9 +19,18 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 
 from whence.rules.books import Books
-from whence.rules.calls import Call, calls, kind_of, live, mark, replaced, tensors
+from whence.rules.calls import (
+    Call,
+    calls,
+    kind_of,
+    live,
+    mark,
+    replaced,
+    set_stream,
+    stream_of,
+    tensors,
+)
 from whence.rules.maps import Maps
-from whence.rules.moves import secant
 from whence.rules.sources import Sources
 
 Rule = Callable[["LocallyLinear", Call, tuple[Any, ...], dict[str, Any]], Any]
@@ -37,6 +46,16 @@ _FRESH = frozenset(
 )  # fmt: skip
 # and these look at their second argument for its form alone
 _LIKE = frozenset(calls("type_as", "to", "expand_as", "view_as", "reshape_as"))
+
+
+def activation_module(x: Tensor, y: Tensor) -> Tensor:
+    """The key of a table under which activation modules are taken as one call.
+
+    Its rule is called with the module's forward as `func` and (x, y = func(x)) as arguments.
+    """
+    raise TypeError("a key, not a call")
+
+
 _ELEMENTWISE_HOMES = ("torch.nn.modules.activation", "transformers.activations")
 _NOT_ELEMENTWISE = frozenset(
     ("GLU", "MultiheadAttention", "Softmax", "Softmax2d", "Softmin", "LogSoftmax")
@@ -72,7 +91,7 @@ class LocallyLinear(TorchFunctionMode):
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
         self._path: list[str] = []
         self._unit: tuple[nn.Module, Tensor] | None = None
-        self._secants = _asks_for_secants(table)
+        self._unit_rule = table.get(activation_module)
         self._hooks: list[Any] = []
         self._thread = 0
 
@@ -109,7 +128,19 @@ class LocallyLinear(TorchFunctionMode):
             out = rule(self, func, args, kwargs)
         if func not in _FRESH:
             _carry(out, func, args)
+        if self.maps is not None:
+            self._follow(out, args, kwargs)
         return out
+
+    def _follow(self, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A result runs along with what its first live argument does: a query, a residual."""
+        assert self.maps is not None
+        for given in tensors(*args, *kwargs.values()):
+            stream = stream_of(given)
+            if stream is not None and given.requires_grad:
+                set_stream(out, stream)
+                break
+        self.maps.reach(out)
 
     # Modules: where we are, and activation classes taken as one call.
 
@@ -148,7 +179,7 @@ class LocallyLinear(TorchFunctionMode):
         if threading.get_ident() != self._thread:
             return None
         self._path.append(self._names.get(id(module), self.where))
-        starts = self._secants and self._unit is None and _is_activation(module)
+        starts = self._unit_rule is not None and self._unit is None and _is_activation(module)
         if starts and len(args) == 1 and live(args[0]):
             self._unit = (module, args[0])
             return (args[0].detach(),)
@@ -158,22 +189,16 @@ class LocallyLinear(TorchFunctionMode):
         if threading.get_ident() != self._thread:
             return None
         changed = None
-        if self._unit is None and self._secants and _is_own_function(args, out):
+        if self._unit is None and self._unit_rule and _is_own_function(args, out):
             self._unit = (module, args[0])
             out = out.detach()
         if self._unit is not None and self._unit[0] is module:
-            x = self._unit[1]
+            assert self._unit_rule is not None
+            x, self._unit = self._unit[1], None
             with torch._C.DisableTorchFunction():
-                linear, at_zero = secant(x, out, module.forward)
-            self._unit = None
-            self.touched["activation"] += 1
-            changed = mark(self.constant(linear, at_zero) if at_zero.any() else linear, "gate")
+                changed = self._unit_rule(self, module.forward, (x, out), {})
         self._path.pop()
         return changed
-
-
-def _asks_for_secants(table: Table) -> bool:
-    return any(function in table for function in calls("gelu"))
 
 
 def _is_activation(module: nn.Module) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from whence.rules.attention import dot_product_arguments, explicit_attention
-from whence.rules.calls import Call, calls, kind_of, live, mark
+from whence.rules.calls import Call, calls, kind_of, live, mark, set_stream, stream_of
 from whence.rules.mode import LocallyLinear, Table
 from whence.rules.moves import freeze, share
 
@@ -53,7 +53,7 @@ class Products:
             if self.attention == "shared":
                 query, key = share(query), share(key)
             weights, value = explicit_attention(query, key, value, **settings)
-            weights, value = self._attend(view, weights, value)
+            weights, value = self._attend(view, set_stream(weights, stream_of(query) or 0), value)
             return weights @ value
         if self.attention == "frozen":
             query, key = freeze(query), freeze(key)
@@ -96,14 +96,9 @@ class Products:
             return func(*args, **kwargs)
         marked = [i for i, operand in enumerate(operands) if kind_of(operand) == "softmax"]
         if len(marked) == 1:
-            view.touched["attention"] += 1
             w, v = marked[0], 1 - marked[0]
-            order = _map_axes(equation.replace(" ", ""), w)
-            weights = operands[w]
-            if view.maps is not None and order is not None:
-                taken = view.maps.take(weights.permute(order))
-                weights = taken.permute([order.index(i) for i in range(len(order))])
-            operands[w], operands[v] = self._weigh(weights, operands[v])
+            operands = list(take_from_einsum(view, equation, *operands))
+            operands[w], operands[v] = self._weigh(operands[w], operands[v])
         else:
             operands = list(self._pair(view, *operands))
         return func(equation, *operands)
@@ -150,7 +145,7 @@ class Products:
 
     def _attend(self, view: LocallyLinear, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
         if view.maps is not None:
-            weights = view.maps.take(weights)
+            weights = view.maps.take(weights, value)
         return self._weigh(weights, value)
 
     def _weigh(self, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
@@ -171,6 +166,28 @@ class Products:
             if rule == "frozen" and sum(chosen) == 1:
                 return (freeze(a), b) if chosen[0] else (a, freeze(b))
         return share(a), share(b)
+
+
+def take_from_einsum(
+    view: LocallyLinear, equation: str, a: Tensor, b: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The operands of an einsum, of which one may be attention weights that the maps take."""
+    operands = [a, b]
+    marked = [i for i in (0, 1) if kind_of(operands[i]) == "softmax"]
+    if len(marked) == 1:
+        view.touched["attention"] += 1
+        w = marked[0]
+        order = _map_axes(equation.replace(" ", ""), w)
+        if view.maps is not None and order is not None:
+            turned = _like(operands[w], operands[w].permute(order))
+            taken = view.maps.take(turned, operands[1 - w])
+            operands[w] = taken.permute([order.index(i) for i in range(len(order))])
+    return operands[0], operands[1]
+
+
+def _like(weights: Tensor, permuted: Tensor) -> Tensor:
+    found: Tensor = set_stream(permuted, stream_of(weights) or 0)
+    return found
 
 
 def _map_axes(equation: str, weights: int) -> list[int] | None:

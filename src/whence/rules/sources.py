@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from whence.rules.calls import kind_of, mark
+from whence.rules.calls import kind_of, mark, set_stream
 
 Change = Callable[[Tensor], Tensor]
 
@@ -17,9 +17,16 @@ Change = Callable[[Tensor], Tensor]
 class Source:
     """A leaf of the graph whose row p belongs to the unit p − shift + start."""
 
-    leaf: Tensor  # (B, T, D)
+    leaf: Tensor  # (B, T, D), or (T, B, D) where the model puts places first
     start: int
     shift: int
+    places_first: bool = False
+
+    def by_sample(self, tensor: Tensor, batch: int) -> Tensor:
+        """The leaf, or its gradient, as (B, T, D)."""
+        if self.places_first:
+            tensor = tensor.transpose(0, 1)
+        return tensor.reshape(batch, -1, tensor.shape[-1])
 
 
 @dataclass
@@ -58,14 +65,26 @@ class Sources:
         """Units of all fields."""
         return sum(ids.shape[1] for ids in self.fields)
 
-    def enter(self, value: Tensor, start: int, shift: int = 0) -> Tensor:
+    def enter(
+        self, value: Tensor, start: int, shift: int = 0, places_first: bool = False
+    ) -> Tensor:
         """Makes the embedded input a leaf and gives the model its like."""
         value = value.detach()
         if self.change is not None:
-            value = self.change(value)
-        leaf = value.requires_grad_()
-        self.found.append(Source(leaf, start, shift))
-        return leaf.clone()  # the model may write into what it gets, and a leaf forbids that
+            rows = value.transpose(0, 1) if places_first else value
+            moved = self.change(rows.reshape(self.batch, -1, rows.shape[-1])).reshape(rows.shape)
+            value = moved.transpose(0, 1) if places_first else moved
+        # a tensor that someone else differentiates by stays in their graph
+        leaf = value if value.requires_grad else value.detach().requires_grad_()
+        source = Source(leaf, start, shift, places_first)
+        self.found.append(source)
+        # a copy: the model may write into what it gets, and a leaf forbids that
+        return set_stream(leaf.clone(), self.stream(source))  # type: ignore[no-any-return]
+
+    def stream(self, source: Source) -> int:
+        """The number of the field a source belongs to; a shifted copy of it is the one after."""
+        starts = [sum(f.shape[1] for f in self.fields[:i]) for i in range(len(self.fields))]
+        return starts.index(source.start) + source.shift
 
     def lookup(self, ids: Tensor, weight: Tensor, out: Tensor) -> Tensor:
         """Tells a lookup on the input from one of positions or types, by its ids."""
@@ -76,9 +95,9 @@ class Sources:
                 if start == 0:
                     self.extent = ids.numel() // self.batch
                 return self.enter(out, start)
-            if kind_of(ids) == "ids" and ids.ndim == 2 and _begins_with(ids.T, given):
-                self.mixed = True  # places first: a sample is read off in a batch of its own
-                return self.enter(out, start)
+            if kind_of(ids) == "ids" and ids.ndim == 2 and torch.equal(ids.T, given):
+                self.mixed = True
+                return self.enter(out, start, places_first=True)
             start += given.shape[1]
         shifted = self._tables.get(weight.data_ptr())
         if shifted is not None and self._is_shifted(ids):
@@ -93,19 +112,22 @@ class Sources:
     def relevance(self, gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Gradient × input of each unit, (B, units), and of the places of none, (B,), in float64.
 
+        `gradients` are as `by_sample` gives them.
+
         Such a place is a decoder's start token, or padding that the model itself puts behind.
         """
         units = torch.zeros(self.batch, self.units, dtype=torch.float64)
         others = torch.zeros(self.batch, dtype=torch.float64)
         for source, gradient in zip(self.found, gradients, strict=True):
-            rows = (gradient * source.leaf.detach()).reshape(self.batch, -1, gradient.shape[-1])
+            rows = gradient * source.by_sample(source.leaf.detach(), self.batch)
             amounts = rows.sum(2, dtype=torch.float64).cpu()
-            own = amounts[:, source.shift : source.shift + self._width(source)]
+            own = amounts[:, source.shift : source.shift + self.width(source)]
             units[:, source.start : source.start + own.shape[1]] += own
             others += amounts.sum(1) - own.sum(1)
         return units, others
 
-    def _width(self, source: Source) -> int:
+    def width(self, source: Source) -> int:
+        """The number of units of the field that a source belongs to."""
         at = 0
         for given in self.fields:
             if at == source.start:
@@ -116,9 +138,9 @@ class Sources:
 
 def _begins_with(ids: Tensor, given: Tensor) -> bool:
     """Whether these are the input's ids, perhaps in one row, perhaps with padding behind."""
-    rows = ids.reshape(given.shape[0], -1) if ids.numel() % given.shape[0] == 0 else ids
-    width = given.shape[1]
-    if rows.ndim != 2 or rows.shape[1] < width:
+    batch, width = given.shape
+    rows = ids.reshape(batch, -1) if ids.ndim == 1 and ids.numel() % batch == 0 else ids
+    if rows.ndim != 2 or rows.shape[0] != batch or rows.shape[1] < width:
         return False
     return torch.equal(rows[:, :width], given.to(rows.dtype))
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch.nn import functional as F
+
 from whence.rules.activation import SECANT
 from whence.rules.affine import AFFINE
 from whence.rules.attention import SOFTMAX
-from whence.rules.mode import Table
+from whence.rules.calls import Call, calls
+from whence.rules.mode import LocallyLinear, Table
 from whence.rules.norm import NORM, NORM_BIAS
 from whence.rules.product import Products
 
@@ -28,6 +33,21 @@ CONSERVATIVE_SHARED: Table = {**CONSERVATIVE, **Products("frozen", "shared").tab
 
 ATTN_LRP: Table = {**_BOOKED, **NORM, **SECANT, **Products("shared", "shared").table()}
 """Relevance through the softmax too, products shared (Achtibat et al. 2024)."""
+
+
+def softplus_table(beta: float) -> Table:
+    """The true gradient of a network whose ReLUs are read as softplus: smooth where ReLU bends."""
+
+    def rule(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return F.softplus(args[0] if args else kwargs["input"], beta=beta)
+
+    return {**PLAIN, **dict.fromkeys(calls("relu"), rule)}
+
+
+def plain_table(softplus: float | None = None) -> Table:
+    """The true gradient, ReLU read as softplus where a beta is given."""
+    return PLAIN if softplus is None else softplus_table(softplus)
+
 
 TABLES = {
     "plain": PLAIN,

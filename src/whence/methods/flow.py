@@ -1,0 +1,77 @@
+"""Maximum flow over the layered graph of attention maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_flow
+from torch import Tensor
+
+_UNIT = 10**9  # capacities are shares of one; the solver counts in whole numbers of 32 bits
+
+
+def flows(
+    steps: Sequence[Tensor], ways: Sequence[tuple[int, int]], start: dict[int, Tensor]
+) -> dict[int, Tensor]:
+    """The flow from the rows that are read, at the top, to every place at the bottom.
+
+    A layer of nodes lies above every map; an edge of capacity Ā = rows of (A + I) made to sum to
+    one leads from a query to each key. The rows that are read get what `start` gives them.
+    """
+    sizes = {number: len(values) for number, values in start.items()}
+    offset: dict[int, int] = {}
+    for number in sizes:
+        offset[number] = sum(sizes[n] for n in offset)
+    width = sum(sizes.values())
+    heads: list[np.ndarray] = []
+    tails: list[np.ndarray] = []
+    room: list[np.ndarray] = []
+
+    def edges(a: np.ndarray, b: np.ndarray, capacity: np.ndarray) -> None:
+        whole = np.rint(capacity * _UNIT).astype(np.int32)
+        kept = whole > 0
+        heads.append(a[kept])
+        tails.append(b[kept])
+        room.append(whole[kept])
+
+    top = len(steps)
+    for level, (step, (query, key)) in enumerate(zip(steps, ways, strict=True)):
+        above, below = (level + 1) * width, level * width
+        share = 1 / (1 + step.sum(-1))
+        weights = (step * share.unsqueeze(-1)).numpy()
+        for number, size in sizes.items():
+            places = offset[number] + np.arange(size)
+            skip = share.numpy() if number == query else np.ones(size)
+            if number == query == key:
+                weights = weights + np.diag(skip)
+            else:
+                edges(above + places, below + places, skip)
+        rows, columns = np.indices(weights.shape)
+        edges(
+            (above + offset[query] + rows).ravel(),
+            (below + offset[key] + columns).ravel(),
+            weights.ravel(),
+        )
+    source = (top + 1) * width
+    for number, size in sizes.items():
+        read = start[number].numpy()
+        edges(
+            np.full(size, source),
+            top * width + offset[number] + np.arange(size),
+            np.minimum(read / max(read.sum(), 1e-30), 1.0) if read.any() else read,
+        )
+    graph = csr_matrix(
+        (np.concatenate(room), (np.concatenate(heads), np.concatenate(tails))),
+        shape=(source + 1, source + 1),
+    )
+    found: dict[int, Tensor] = {}
+    for number, size in sizes.items():
+        values = [
+            maximum_flow(graph, source, offset[number] + place).flow_value / _UNIT
+            for place in range(size)
+        ]
+        found[number] = torch.tensor(values, dtype=torch.float64)
+    return found

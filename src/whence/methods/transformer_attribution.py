@@ -1,0 +1,40 @@
+"""Deep Taylor relevance of attention maps, combined with their gradients, rolled out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from whence.methods.attention import Readout, capture, own_dropped, roll_out
+from whence.methods.method import Method, Scores
+from whence.methods.passes import opened
+from whence.rules.maps import Maps
+from whence.rules.relevance import RELEVANCE
+from whence.subject import Inputs, Subject
+from whence.target import Target
+
+
+@dataclass(frozen=True)
+class TransformerAttribution(Method):
+    """Relevance of each attention map times its gradient, rolled out over the blocks."""
+
+    name: ClassVar[str] = "transformer_attribution"
+    paper: ClassVar[str] = "Chefer et al. 2021 (CVPR)"
+    normalise: bool = False
+    start_layer: int = 0
+    readout: Readout = "auto"
+
+    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        plain = capture(subject, inputs, target, gradients=True)
+        settled = target.settled(plain.logits)
+        with opened(RELEVANCE, subject, inputs, settled, maps=(maps := Maps(len(inputs)))) as here:
+            here.need("attention")
+            relevance = here.gradients([each.weights for each in maps.found])
+        steps = [
+            (g * r).clamp_min(0).mean(1)  # (B, query, key)
+            for g, r in zip(plain.gradients, relevance, strict=True)
+        ]
+        first = range(len(steps))[self.start_layer :]
+        kept = [steps[i] if i in first else None for i in range(len(steps))]
+        rolled = roll_out(plain, kept, self.readout, normalise=self.normalise)
+        return Scores(own_dropped(plain, rolled, self.readout) * inputs.mask, plain.logits)

@@ -1,0 +1,262 @@
+"""Deep Taylor relevance (Chefer et al., CVPR 2021): what travels backward is relevance itself.
+
+Under this table the backward pass hands each call the relevance of its result and gets back that
+of its arguments. With S = R / Z, zero where Z is zero, and sums over one sample at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from whence.rules.affine import lookup
+from whence.rules.attention import SOFTMAX, dot_product_arguments, explicit_attention
+from whence.rules.calls import Call, calls, kind_of, live, mark, set_stream, stream_of
+from whence.rules.mode import LocallyLinear, Table, activation_module
+from whence.rules.moves import freeze
+from whence.rules.product import take_from_einsum
+
+
+def _over(relevance: Tensor, z: Tensor) -> Tensor:
+    return torch.where(z == 0, torch.zeros_like(z), relevance / z)
+
+
+class _Linear(Function):
+    """R_in = x⁺(S W⁺) + x⁻(S W⁻) with Z = x⁺W⁺ᵀ + x⁻W⁻ᵀ; the bias takes nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        x, weight = ctx.saved_tensors
+        up, down = weight.clamp_min(0), weight.clamp_max(0)
+        high, low = x.clamp_min(0), x.clamp_max(0)
+        s = _over(gradients[0], high @ up.T + low @ down.T)
+        return high * (s @ up) + low * (s @ down), None, None
+
+
+class _Same(Function):
+    """Relevance passes as it is; where the result is larger than x, its copies are added."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, out: Tensor) -> Tensor:
+        ctx.shape = x.shape
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0].sum_to_size(ctx.shape), None
+
+
+class _Sum(Function):
+    """Each operand its share x·S, rescaled to |Σa| / (|Σa| + |Σb|) of the sample's relevance."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, out: Tensor, batch: int) -> Tensor:
+        ctx.save_for_backward(a, b, out)
+        ctx.batch = batch
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        a, b, out = ctx.saved_tensors
+        s = _over(gradients[0], out)
+        shares = [a * s, b * s]
+        first = out.shape[0] if out.shape[0] % ctx.batch == 0 else 1
+        samples = ctx.batch if first >= ctx.batch else 1
+
+        def total(value: Tensor) -> Tensor:
+            return value.reshape(samples, -1).sum(1)
+
+        whole = total(gradients[0])
+        sums = [total(share) for share in shares]
+        size = sums[0].abs() + sums[1].abs()
+        scaled = []
+        for operand, share, own in zip((a, b), shares, sums, strict=True):
+            factor = _over(own.abs(), size) * _over(whole, own)
+            share = (share.reshape(samples, -1) * factor.unsqueeze(1)).reshape(share.shape)
+            scaled.append(share.sum_to_size(operand.shape))
+        return scaled[0], scaled[1], None, None
+
+
+class _Product(Function):
+    """Both operands their share; the formula of the sum halves them."""
+
+    @staticmethod
+    def forward(ctx: Any, func: Call, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+        ctx.func = func
+        ctx.save_for_backward(a, b, out)
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor, None]:
+        a, b, out = ctx.saved_tensors
+        s = _over(gradients[0], out)
+        with torch.enable_grad():
+            x, y = a.detach().requires_grad_(), b.detach().requires_grad_()
+            to_x, to_y = torch.autograd.grad(ctx.func(x, y), (x, y), s)
+        return None, 0.5 * a * to_x, 0.5 * b * to_y, None
+
+
+class _Ratio(Function):
+    """R_in = x · (∂out/∂x)ᵀ S: the share each part has in a sum or a mean."""
+
+    @staticmethod
+    def forward(ctx: Any, func: Call, x: Tensor, out: Tensor) -> Tensor:
+        ctx.func = func
+        ctx.save_for_backward(x, out)
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None]:
+        x, out = ctx.saved_tensors
+        with torch.enable_grad():
+            y = x.detach().requires_grad_()
+            (back,) = torch.autograd.grad(ctx.func(y), y, _over(gradients[0], out))
+        return None, x * back, None
+
+
+def _value(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with torch.no_grad():
+        return func(*args, **kwargs)
+
+
+def linear(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """X Wᵀ + b."""
+    x, weight = (*args, *kwargs.values())[:2]
+    return (
+        _Linear.apply(x, weight, _value(func, args, kwargs)) if live(x) else func(*args, **kwargs)
+    )
+
+
+def addmm(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """B + x W, a linear layer with its weight the other way round."""
+    _, x, weight = args
+    if not live(x) or live(weight):
+        return func(*args, **kwargs)
+    return _Linear.apply(x, weight.T, _value(func, args, kwargs))
+
+
+def same(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Activation, norm, scaling: the identity, from the one live argument."""
+    x = next((value for value in args if live(value)), None)
+    if x is None:
+        return func(*args, **kwargs)
+    frozen = tuple(freeze(value) for value in args)
+    kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
+    return _Same.apply(x, _value(func, frozen, kwargs))
+
+
+def same_module(
+    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """An activation module, whatever it is written in."""
+    return _Same.apply(*args)
+
+
+def softmax(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The identity, marked so that it is known as attention where it meets values."""
+    return mark(same(view, func, args, kwargs), "softmax")
+
+
+def total(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A + b; what is constant takes nothing."""
+    a, b = (*args, *kwargs.values())[:2]
+    if live(a) and live(b):
+        out = _value(func, args, kwargs)
+        sign = -b if func.__name__ in ("sub", "sub_", "__sub__") else b
+        return _Sum.apply(a, sign, out, view.sources.batch)
+    return same(view, func, args, kwargs)
+
+
+def product(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A · b, element by element."""
+    if len(args) == 2 and live(args[0]) and live(args[1]):
+        return _Product.apply(torch.mul, *args, _value(func, args, kwargs))
+    return same(view, func, args, kwargs)
+
+
+def quotient(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A divisor only scales."""
+    return same(view, func, (args[0], freeze(args[1]), *args[2:]), kwargs)
+
+
+def contraction(
+    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Matrix products: of two live ones both have a share; with a constant it is linear."""
+    a, b = (*args, *kwargs.values())[:2]
+    if live(a) and kind_of(a) == "softmax":
+        view.touched["attention"] += 1
+        if view.maps is not None:
+            a = view.maps.take(a, b)
+    if live(a) and live(b):
+        return _Product.apply(torch.matmul, a, b, a.detach() @ b.detach())
+    if live(a) and b.ndim == 2:
+        return _Linear.apply(a, b.T, a.detach() @ b)
+    return func(a, b)
+
+
+def einsum(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """As `contraction`, the axes read from the equation."""
+    equation, operands = args[0], args[1:]
+    if len(operands) != 2 or not all(map(live, operands)):
+        return func(*args, **kwargs)
+    a, b = take_from_einsum(view, equation, *operands)
+
+    def contract(x: Tensor, y: Tensor) -> Tensor:
+        return torch.einsum(equation, x, y)
+
+    return _Product.apply(contract, a, b, contract(a.detach(), b.detach()))
+
+
+def dot_product(
+    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The fused call by its parts."""
+    query, key, value, settings = dot_product_arguments(args, kwargs)
+    stream = stream_of(query)
+    with view.resumed():
+        weights, value = explicit_attention(query, key, value, **settings)
+        return set_stream(weights, stream or 0) @ value
+
+
+def reduction(
+    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A sum or a mean: each part by its share."""
+    if not args or not live(args[0]):
+        return func(*args, **kwargs)
+    rest = args[1:]
+    return _Ratio.apply(lambda x: func(x, *rest, **kwargs), args[0], _value(func, args, kwargs))
+
+
+RELEVANCE: Table = {
+    **SOFTMAX,
+    activation_module: same_module,
+    **dict.fromkeys(calls("embedding"), lookup),
+    **dict.fromkeys(calls("linear"), linear),
+    **dict.fromkeys(calls("addmm"), addmm),
+    **dict.fromkeys(calls("softmax"), softmax),
+    **dict.fromkeys(calls("add", "sub", "subtract", "rsub"), total),
+    **dict.fromkeys(calls("mul", "multiply"), product),
+    **dict.fromkeys(calls("div", "divide", "true_divide", "truediv"), quotient),
+    **dict.fromkeys(calls("matmul", "bmm", "mm"), contraction),
+    **dict.fromkeys(calls("einsum"), einsum),
+    **dict.fromkeys(calls("scaled_dot_product_attention"), dot_product),
+    **dict.fromkeys(calls("mean", "sum"), reduction),
+    **dict.fromkeys(
+        calls(
+            "layer_norm", "rms_norm", "group_norm", "batch_norm", "gelu", "silu", "relu", "tanh",
+            "sigmoid", "softplus", "elu", "mish", "hardswish", "leaky_relu", "neg", "pow", "square",
+            "exp", "clamp", "erf", "rsqrt", "sqrt", "normalize",
+        ),
+        same,
+    ),
+}  # fmt: skip

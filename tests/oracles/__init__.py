@@ -1,0 +1,1 @@
+"""A second, slow, plain version of what the library computes."""

@@ -1,0 +1,57 @@
+"""A dozen families of transformers: the ledger closes on each with no line that names it."""
+
+import pytest
+import torch
+
+from benchmarks.families import IDS, _Casts
+from benchmarks.tiny import model as tiny
+from whence import Explainer
+
+FAMILIES = {
+    "bert": "classify",
+    "gpt2": "classify",
+    "llama": "classify",
+    "t5": "classify",
+    "bart": "classify",
+    "albert": "classify",
+    "deberta": "classify",
+    "xlnet": "classify",
+    "mixtral": "classify",
+    "bloom": "classify",
+    "falcon": "write",
+    "longformer": "classify",
+    "gpt_oss": "write",
+}
+METHODS = ("gradient", "gradient_x_input", "lrp_ah_ln", "attn_lrp")
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def family(request):
+    return request.param, tiny(request.param, FAMILIES[request.param])
+
+
+def largest(model, ids):
+    """The class of the output of largest size: a share of one near zero would say nothing."""
+    logits = model(torch.tensor([ids])).logits
+    return int(logits.reshape(-1, logits.shape[-1])[-1].abs().argmax())
+
+
+def test_ledger_closes(family):
+    model = family[1]
+    with torch.no_grad(), _Casts() as casts:
+        wanted = [largest(model, ids) for ids in IDS]
+    bound = 1e-5 if casts.narrower else 1e-9
+    for found in Explainer(model)(IDS, target=wanted):
+        assert found.ledger.relative < bound
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_other_methods_run_and_are_the_same_in_a_batch(family, method):
+    explainer = Explainer(family[1])
+    for ids, found in zip(IDS, explainer(IDS, method), strict=True):
+        alone = explainer(ids, method)
+        assert found.scores.shape == (len(ids),)
+        assert abs(alone.scores).max() > 0
+        torch.testing.assert_close(
+            torch.tensor(found.scores), torch.tensor(alone.scores), rtol=1e-5, atol=1e-5
+        )
