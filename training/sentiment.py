@@ -294,8 +294,8 @@ def main(
     out: Annotated[Path, typer.Option(help="Where the model goes.")] = Path(
         "src/whence/models/sentiment"
     ),
-    copies: int = 2,
-    passes: int = 4,
+    copies: int = 1,
+    passes: int = 6,
     threads: int = 0,
 ) -> None:
     """Trains, measures and writes the model with its card."""

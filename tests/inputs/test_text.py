@@ -1,0 +1,117 @@
+"""Texts as units with exact spans, and words made of them."""
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.tiny import model as tiny
+from tests.helpers import exactly
+from whence import Explainer
+from whence.errors import TooLong
+from whence.inputs.text import encode
+
+ODD = [
+    "The film is GREAT, and not dull.",
+    "un-like-able!!",
+    "naïve café … “love”",
+    "line\none\r\n\n  two\tthree ",
+    "电影 is 好",
+    "good 👍🏽 film",
+    "unlikeable unlikely films",
+    "...",
+]
+
+
+@pytest.mark.parametrize("text", ODD)
+@pytest.mark.parametrize("kind", ["wordpiece", "bytepairs"])
+def test_a_unit_is_exactly_the_text_of_its_span(text, kind, request):
+    encoded = encode(request.getfixturevalue(kind), text)
+    assert encoded.text == text
+    spans = [(u.start, u.end, u.text) for u in encoded.units if u.start is not None]
+    assert all(text[start:end] == held for start, end, held in spans)
+    assert not any(unit.special for unit in encoded.units if unit.start is not None)
+    # what has no span is special, or a blank that the tokenizer itself trims
+    assert {u.text for u in encoded.units if u.start is None} <= {"[CLS]", "[SEP]", "Ġ"}
+
+
+@pytest.mark.parametrize("text", ODD)
+@pytest.mark.parametrize("kind", ["wordpiece", "bytepairs"])
+def test_words_are_exact_spans_in_order_and_keep_the_sum(text, kind, request, bert, gpt2):
+    model = bert if kind == "wordpiece" else gpt2
+    tokens = Explainer(model, request.getfixturevalue(kind))(text)
+    words = tokens.words()
+    placed = [unit for unit in words.units if unit.start is not None]
+    spans = [(unit.start, unit.end) for unit in placed]
+    assert [text[a:b] for a, b in spans] == [unit.text for unit in placed]
+    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    exactly(float(words.scores.sum()), float(tokens.scores.sum()), tol=1e-5)
+    for kind, part in words.parts.items():
+        exactly(float(part.sum()), float(tokens.parts[kind].sum()), tol=1e-5)
+    assert words.ledger == tokens.ledger
+    assert "".join(unit.text for unit in placed if unit.text.strip()) == "".join(text.split())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(text=st.text(min_size=1, max_size=30).filter(str.strip))
+def test_any_text_has_exact_spans(text, wordpiece, bytepairs):
+    for tokenizer in (wordpiece, bytepairs):
+        for unit in encode(tokenizer, text).units:
+            assert unit.start is None or text[unit.start : unit.end] == unit.text
+
+
+def test_the_tokens_of_a_word_are_joined_with_their_scores(bert, wordpiece):
+    tokens = Explainer(bert, wordpiece)("Unable films")
+    assert [unit.text for unit in tokens.units[1:-1]] == ["Un", "able", "film", "s"]
+    words = tokens.words()
+    assert [unit.text for unit in words.units] == ["[CLS]", "Unable", "films", "[SEP]"]
+    inner = [i for i, unit in enumerate(tokens.units) if unit.word == 0]
+    exactly(float(words.scores[1]), float(tokens.scores[inner].sum()), tol=1e-6)
+
+
+def test_a_long_text_is_refused_with_both_lengths(wordpiece):
+    explainer = Explainer(tiny("bert", "classify", max_position_embeddings=6), wordpiece)
+    with pytest.raises(TooLong, match=r"has 8 tokens.*takes 6.*truncate=True"):
+        explainer("good good good good good good")
+
+
+def test_a_long_text_is_cut_when_asked_with_its_closing_token_kept(wordpiece):
+    explainer = Explainer(tiny("bert", "classify", max_position_embeddings=6), wordpiece)
+    with pytest.warns(UserWarning, match="cut from 8 to 6 tokens: 2 are not part"):
+        found = explainer("the film was good and great", truncate=True)
+    assert [unit.text for unit in found.units] == ["[CLS]", "the", "film", "was", "good", "[SEP]"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exactly(found.scores, explainer("the film was good", truncate=True).scores, tol=1e-6)
+
+
+def test_ids_beyond_the_tables_of_a_model_are_refused_by_name(bert):
+    explainer = Explainer(bert)
+    for ids in ([2, 500, 3], [2, -1, 3]):
+        with pytest.raises(ValueError, match="120"):
+            explainer(ids)
+
+
+def test_a_table_of_positions_that_begins_late_refuses_in_time():
+    explainer = Explainer(tiny("roberta", "classify", max_position_embeddings=8))
+    assert len(explainer([5] * 7).scores) == 7  # its padding id is 0: places begin at 1
+    with pytest.raises(TooLong):
+        explainer([5] * 8)
+
+
+def test_padding_has_no_say(bert, wordpiece):
+    explainer = Explainer(bert, wordpiece)
+    short, _ = explainer(["good", "the film was good and great"])
+    exactly(short.scores, explainer("good").scores, tol=1e-6)
+    assert short.ledger.of("padding") == 0.0
+    assert len(short.units) == 3
+
+
+def test_a_single_token_is_explained(gpt2):
+    found = Explainer(gpt2)([5])
+    assert found.scores.shape == (1,)
+    logits = gpt2(torch.tensor([[5]])).logits.detach()
+    exactly(found.output, float(logits.max()))
+    assert found.ledger.relative < 1e-9

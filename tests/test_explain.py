@@ -1,0 +1,223 @@
+"""The explainer: every kind of input, every kind of target."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from benchmarks.tiny import model as tiny
+from tests.helpers import exactly, normal
+from tests.modules import D, Block
+from whence import METHODS, Explainer, method
+
+TEXT = "The film is great, and not dull."
+TEXTS = [TEXT, "a movie", "Unlikely", "I love it .", "bad", "the script was good and great"] + [
+    "it is not un like the film I hate",
+    "dull , dull , dull",
+]
+LETTERS = "abcdefgh"
+
+
+@pytest.fixture(scope="module")
+def explainer(bert, wordpiece):
+    return Explainer(bert, wordpiece)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_batch_of_mixed_lengths_is_its_samples_one_by_one(name, dtype, wordpiece):
+    explainer = Explainer(tiny("bert", "classify").to(dtype), wordpiece)
+    tol = 1e-6 if dtype == torch.float64 else 1e-5  # scores are float32 either way
+    together = explainer(TEXTS, name, target=1)
+    assert len(together) == 8
+    for text, found in zip(TEXTS, together, strict=True):
+        alone = explainer(text, name, target=1)
+        assert found.units == alone.units
+        assert found.text == alone.text == text
+        exactly(found.scores, alone.scores, tol=tol)
+        exactly(found.output, alone.output, tol=1e-10 if dtype == torch.float64 else 1e-5)
+        if alone.ledger is not None:
+            tight = 1e-10 if dtype == torch.float64 else 1e-5
+            exactly(found.ledger.total, alone.ledger.total, tol=tight)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_batch_size_changes_nothing(size, explainer):
+    found = explainer(TEXTS, batch_size=size)
+    for one, two in zip(found, explainer(TEXTS), strict=True):
+        exactly(one.scores, two.scores, tol=1e-6)
+        exactly(one.ledger.of("bias"), two.ledger.of("bias"))
+
+
+def test_a_language_model_in_a_batch_is_its_samples_one_by_one(gpt2, bytepairs):
+    explainer = Explainer(gpt2, bytepairs)
+    for one, text in zip(explainer(TEXTS), TEXTS, strict=True):
+        alone = explainer(text)
+        assert one.target == alone.target
+        exactly(one.scores, alone.scores, tol=1e-6)
+
+
+def test_every_way_to_give_the_ids_is_the_same(bert, explainer):
+    ids = [2, 5, 9, 8, 3]
+    expected = explainer(ids).scores.tolist()
+    for given in (tuple(ids), torch.tensor(ids), np.array(ids), (i for i in ids)):
+        assert explainer(given).scores.tolist() == expected
+    for given in ([ids], torch.tensor([ids]), np.array([ids]), [np.array(ids)]):
+        (found,) = explainer(given)
+        assert found.scores.tolist() == expected
+    assert [unit.text for unit in Explainer(bert)(ids).units] == ["#2", "#5", "#9", "#8", "#3"]
+
+
+def test_text_and_its_ids_are_explained_alike(explainer, wordpiece):
+    by_text = explainer(TEXT)
+    by_ids = explainer(wordpiece(TEXT)["input_ids"])
+    exactly(by_text.scores, by_ids.scores, tol=1e-6)
+    assert by_text.units[0].special
+    assert by_text.units[-1].special
+    assert by_text.text == TEXT
+    assert by_ids.text is None
+
+
+def test_a_single_input_gives_one_explanation_and_a_list_gives_a_list(explainer):
+    assert explainer("good").text == "good"
+    (found,) = explainer(["good"])
+    assert found.text == "good"
+
+
+def test_a_pipeline_is_taken_as_it_is(bert, wordpiece, explainer):
+    pipeline = transformers.pipeline("text-classification", model=bert, tokenizer=wordpiece)
+    expected = explainer(TEXT).scores.tolist()
+    assert Explainer(pipeline)(TEXT).scores.tolist() == expected
+    stand_in = SimpleNamespace(model=bert, tokenizer=wordpiece)
+    assert Explainer(stand_in)(TEXT).scores.tolist() == expected
+
+
+class Bag(nn.Module):
+    """The mean of embeddings, read by a forward function."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head = nn.Embedding(60, 4), nn.Linear(4, 2)
+        self.double()
+
+    def forward(self, ids, held):
+        held = held.unsqueeze(-1).double()
+        return self.head((self.table(ids) * held).sum(1) / held.sum(1))
+
+
+def test_a_plain_module_with_a_forward_function_reads_text(wordpiece):
+    explainer = Explainer(
+        Bag(),
+        wordpiece,
+        forward=lambda model, given: model(given["input_ids"], given["attention_mask"]),
+        labels=["no", "yes"],
+    )
+    found = explainer(["good film", "bad"], target="yes")
+    module = explainer.subject.model
+    for each, count in zip(found, (4, 3), strict=True):
+        ids = torch.tensor(wordpiece(each.text)["input_ids"])
+        expected = (module.table(ids) @ module.head.weight[1]).detach() / count
+        exactly(each.scores, expected.float(), tol=1e-6)
+        exactly(each.ledger.of("bias"), float(module.head.bias[1].detach()))
+        assert str(each.target) == "yes"
+
+
+def test_float_tensors_have_a_unit_for_each_row(rng):
+    module, x = Block(), normal(rng, 2, 4, D)
+    explainer = Explainer(module)
+    one, two = explainer(x)
+    assert [unit.text for unit in one.units] == ["0", "1", "2", "3"]
+    exactly(one.scores, explainer(x[0]).scores, tol=1e-6)
+    exactly(two.output, float(module(x)[1].max().detach()))
+
+
+def test_the_default_target_is_the_most_likely(bert, explainer, wordpiece):
+    logits = bert(**wordpiece(TEXT, return_tensors="pt")).logits[0].detach()
+    found = explainer(TEXT)
+    assert found.target.index == int(logits.argmax())
+    assert found.target.label == ["bad", "good", "mixed"][found.target.index]
+    exactly(found.output, float(logits.max()))
+    exactly(found.probability, float(logits.softmax(-1).max()))
+
+
+@pytest.mark.parametrize("asked", [1, "good", "GOOD", "Good"])
+def test_a_class_is_asked_for_by_number_or_by_label_in_any_case(asked, explainer):
+    found = explainer(TEXT, target=asked)
+    assert (found.target.index, found.target.label) == (1, "good")
+    assert str(explainer(TEXT, target=asked, against="bad").target) == "good − bad"
+
+
+def test_numbers_of_numpy_and_torch_are_numbers(explainer):
+    expected = explainer(TEXT, target=1).scores.tolist()
+    for asked in (np.int64(1), torch.tensor(1)):
+        assert explainer(TEXT, target=asked).scores.tolist() == expected
+
+
+def test_each_input_can_have_its_own_target(explainer):
+    found = explainer(TEXTS[:3], target=["good", 0, "mixed"], against=[0, 1, 1], batch_size=2)
+    assert [each.target.index for each in found] == [1, 0, 2]
+    assert [each.target.against for each in found] == [0, 1, 1]
+    for each, text, target in zip(found, TEXTS[:3], (1, 0, 2), strict=True):
+        exactly(each.scores, explainer(text, target=target, against=each.target.against).scores, 1e-6)
+
+
+def test_a_next_token_is_asked_for_by_its_text(gpt2, bytepairs):
+    explainer = Explainer(gpt2, bytepairs)
+    number = bytepairs.convert_tokens_to_ids("ĠParis")
+    found = explainer("the movie is", target=" Paris")
+    logits = gpt2(torch.tensor([bytepairs("the movie is")["input_ids"]])).logits[0].detach()
+    assert found.target.index == number
+    assert found.target.label == " Paris"
+    exactly(found.output, float(logits[-1, number]))
+    assert explainer("the movie is", target=number).scores.tolist() == found.scores.tolist()
+    assert explainer("the movie is").target.index == int(logits[-1].argmax())
+
+
+@pytest.mark.parametrize("position", [0, 2, -1, -2])
+def test_the_next_token_at_any_position(position, gpt2, bytepairs):
+    ids = bytepairs("the movie is")["input_ids"]
+    logits = gpt2(torch.tensor([ids])).logits[0].detach()
+    found = Explainer(gpt2, bytepairs)("the movie is", target=9, position=position)
+    exactly(found.output, float(logits[position, 9]))
+    place = position % len(ids)
+    assert found.target.position == place
+    assert not found.scores[place + 1 :].any()  # what comes later has no say
+    assert found.scores[: place + 1].all()
+
+
+def test_the_decoder_of_a_writer_begins_with_the_prefix(t5, wordpiece):
+    explainer = Explainer(t5, wordpiece)
+    found = explainer("good film", prefix="the movie", target=5)
+    written = wordpiece("the movie", add_special_tokens=False)["input_ids"]
+    given = torch.tensor([wordpiece("good film")["input_ids"]])
+    logits = t5(input_ids=given, decoder_input_ids=torch.tensor([[1, *written]])).logits
+    exactly(found.output, float(logits[0, -1, 5].detach()))
+    assert [unit.text for unit in found.units if unit.field == "decoder"][1:] == ["the", "movie"]
+
+
+def test_compare_gives_each_method_that_the_model_has_a_use_for(explainer):
+    found = explainer.compare(TEXT)
+    assert [each.method for each in found] == list(METHODS)
+    few = explainer.compare(TEXT, ["random", method("lrp", gate="shared")], target="bad")
+    assert [(each.method, each.target.label) for each in few] == [("random", "bad"), ("lrp", "bad")]
+    mamba = Explainer(tiny("mamba", "write")).compare([5, 9, 8], ["lrp_ah", "lrp"])
+    assert [each.method for each in mamba] == ["lrp"]
+
+
+def test_settings_reach_the_method_and_the_explanation(explainer):
+    found = explainer(TEXT, gate="shared")
+    assert found.settings["gate"] == "shared"
+    exactly(found.scores, explainer(TEXT, method("lrp", gate="shared")).scores, tol=1e-6)
+    assert method(method("lrp"), gate="shared") == method("lrp", gate="shared")
+
+
+def test_explanation_says_where_it_comes_from(explainer):
+    found = explainer(TEXT)
+    assert found.method == "lrp"
+    assert found.model == "BertForSequenceClassification"
+    assert set(found.versions) == {"whence", "torch", "transformers"}
+    assert repr(explainer) == "Explainer(BertForSequenceClassification)"

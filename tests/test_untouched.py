@@ -1,0 +1,193 @@
+"""A model is left exactly as it was found, whatever happens."""
+
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_modules
+
+from benchmarks.tiny import model as tiny
+from tests.helpers import exactly
+from whence import METHODS, Explainer
+from whence.errors import NotFinite
+from whence.subject import Subject
+
+IDS = [[2, 5, 9, 8, 17, 3], [2, 7, 3]]
+GLOBAL = [name for name in vars(torch_modules) if name.startswith("_global_")]
+
+
+def snapshot(model):
+    """All that could have been changed."""
+    return {
+        "state": {name: tensor.clone() for name, tensor in model.state_dict().items()},
+        "pointers": {name: tensor.data_ptr() for name, tensor in model.state_dict().items()},
+        "trainable": {name: p.requires_grad for name, p in model.named_parameters()},
+        "gradients": {name: p.grad is None for name, p in model.named_parameters()},
+        "training": {name: part.training for name, part in model.named_modules()},
+        "hooks": {
+            name: {key: len(value) for key, value in vars(part).items() if "_hooks" in key}
+            for name, part in model.named_modules()
+        },
+        "attributes": {name: sorted(vars(part)) for name, part in model.named_modules()},
+        "forwards": {name: "forward" in vars(part) for name, part in model.named_modules()},
+        "config": copy.deepcopy(model.config.to_dict()),
+        "everywhere": {name: copy.copy(getattr(torch_modules, name)) for name in GLOBAL},
+    }
+
+
+def same(before, after):
+    assert before.keys() == after.keys()
+    for name, tensor in before.pop("state").items():
+        assert torch.equal(tensor, after["state"][name]), name
+    after.pop("state")
+    assert before == after
+
+
+@pytest.fixture
+def model():
+    return tiny("bert", "classify")
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("training", [True, False])
+def test_model_is_as_before(method, training, model):
+    model.train(training)
+    model.bert.encoder.layer[1].training = not training  # flags need not agree
+    model.classifier.weight.requires_grad_(False)
+    before = snapshot(model)
+    Explainer(model)(IDS, method)
+    same(before, snapshot(model))
+    assert model.training is training
+
+
+def test_ids_and_tensors_of_the_user_are_as_before(model):
+    ids = torch.tensor(IDS[0])
+    kept = ids.clone()
+    Explainer(model)(ids)
+    assert torch.equal(ids, kept)
+    assert vars(ids) == {}
+
+
+def test_a_float_tensor_of_the_user_is_as_before():
+    x = torch.randn(4, 3)
+    module = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(12, 2))
+    kept = x.clone()
+    Explainer(module)(x)
+    assert torch.equal(x, kept)
+    assert x.grad is None
+    assert not x.requires_grad
+    assert vars(x) == {}
+
+
+class Broken(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize("where", ["bert.encoder.layer.1.output", "classifier"])
+def test_model_is_as_before_when_its_forward_fails(where, model):
+    model.train()
+
+    def fail(*_):
+        raise Broken
+
+    hook = model.get_submodule(where).register_forward_hook(fail)
+    before = snapshot(model)
+    with pytest.raises(Broken):
+        Explainer(model)(IDS[0])
+    same(before, snapshot(model))
+    hook.remove()
+    assert Explainer(model)(IDS[0]).ledger.relative < 1e-9
+
+
+def test_model_is_as_before_when_its_output_is_not_finite(model):
+    with torch.no_grad():
+        model.classifier.bias[0] = torch.nan
+    before = {name: part.training for name, part in model.train().named_modules()}
+    with pytest.raises(NotFinite):
+        Explainer(model)(IDS[0])
+    assert before == {name: part.training for name, part in model.named_modules()}
+
+
+def test_dropout_is_off_although_the_model_is_in_training(model):
+    expected = Explainer(model)(IDS[0]).scores
+    model.train()
+    assert Explainer(model)(IDS[0]).scores.tolist() == expected.tolist()
+
+
+def test_frozen_parameters_change_nothing(model):
+    expected = Explainer(model)(IDS[0])
+    model.requires_grad_(False)
+    found = Explainer(model)(IDS[0])
+    assert found.scores.tolist() == expected.scores.tolist()
+    assert found.ledger == expected.ledger
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("method", ["lrp", "gradient", "attn_lrp"])
+def test_it_works_the_same_with_gradients_switched_off(context, method, model):
+    expected = Explainer(model)(IDS, method)
+    with context():
+        found = Explainer(model)(IDS, method)
+    for one, two in zip(found, expected, strict=True):
+        assert one.scores.tolist() == two.scores.tolist()
+
+
+def test_a_tensor_made_in_inference_mode_is_explained():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    with torch.inference_mode():
+        x = torch.randn(1, 4, 3)
+        expected = (module(x)[0, 1] - module[1].bias[1]).item()
+        (found,) = Explainer(module)(x, target=1)
+    exactly(float(found.scores.sum()), expected, tol=1e-5)
+
+
+def test_two_threads_at_once_give_the_same_as_alone(model, gpt2):
+    jobs = [(model, IDS, "lrp"), (gpt2, IDS, "lrp"), (model, IDS, "gradient_x_input")] * 4
+
+    def work(job):
+        return [each.scores.tolist() for each in Explainer(job[0])(job[1], job[2], target=1)]
+
+    alone = [work(job) for job in jobs]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, jobs)) == alone
+    assert not any(getattr(torch_modules, name) for name in GLOBAL if "forward_hooks" in name)
+
+
+def test_a_thread_that_only_runs_the_model_is_not_disturbed(model):
+    ids = torch.tensor([IDS[0]])
+    expected = model(ids).logits.detach()
+    inside, done = threading.Event(), threading.Event()
+    seen = []
+
+    def forward(inner, tensors):
+        inside.set()
+        assert done.wait(20)
+        return inner(**tensors)
+
+    def other():
+        assert inside.wait(20)
+        out = model(ids).logits
+        out[0, 0].backward()
+        seen.append((out.detach(), model.classifier.bias.grad.clone()))
+        done.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    Explainer(model, forward=forward)(IDS[0])
+    thread.join()
+    assert torch.equal(seen[0][0], expected)
+    assert seen[0][1].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_evaluation_mode_holds_until_the_last_of_two_overlapping_runs_ends(model):
+    model.train()
+    one, two = Subject(model).steady(), Subject(model).steady()
+    one.__enter__()
+    two.__enter__()
+    one.__exit__(None, None, None)
+    assert not any(part.training for part in model.modules())  # the second still runs
+    two.__exit__(None, None, None)
+    assert all(part.training for part in model.modules())
