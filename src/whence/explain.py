@@ -129,6 +129,21 @@ class Explainer:
         named = getattr(getattr(self.subject.model, "config", None), "id2label", None)
         return [named[i] for i in sorted(named)] if named and not self._generates() else []
 
+    def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
+        """Each text as tokens, or the reason why it cannot be one of this model's inputs."""
+        limit = longest(self.subject, self.tokenizer)
+        found: list[Encoded | InputError] = []
+        for text in texts:
+            try:
+                found.append(fitted(encode(self.tokenizer, text), limit, truncate))
+            except InputError as error:
+                found.append(error)
+        return found
+
+    def index_of(self, label: str | int) -> int:
+        """The number of a class, by its label or number."""
+        return self._index(label)
+
     # Reading what was given.
 
     def _read(self, inputs: Any, truncate: bool) -> tuple[bool, list[Encoded]]:

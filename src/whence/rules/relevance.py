@@ -25,20 +25,27 @@ def _over(relevance: Tensor, z: Tensor) -> Tensor:
 
 
 class _Linear(Function):
-    """R_in = x⁺(S W⁺) + x⁻(S W⁻) with Z = x⁺W⁺ᵀ + x⁻W⁻ᵀ; the bias takes nothing."""
+    """R_in = x⁺(S W⁺) + x⁻(S W⁻) with Z = x⁺W⁺ᵀ + x⁻W⁻ᵀ; the bias takes nothing.
+
+    With x⁺ = (|x| + x)/2 and so on, Z = (|x||W|ᵀ + xWᵀ)/2 and R_in = (x·SW + |x|·S|W|)/2: three
+    products, of which xWᵀ is known from the forward pass, in the place of four.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, plain: Tensor, out: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight, plain)
         return out.detach()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        x, weight = ctx.saved_tensors
-        up, down = weight.clamp_min(0), weight.clamp_max(0)
-        high, low = x.clamp_min(0), x.clamp_max(0)
-        s = _over(gradients[0], high @ up.T + low @ down.T)
-        return high * (s @ up) + low * (s @ down), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        x, weight, plain = ctx.saved_tensors
+        size, sizes = x.abs(), weight.abs()
+        most = size @ sizes.T
+        z = most + plain
+        # what is rounding is zero: no part of this sum is positive
+        z = torch.where(z <= 8 * torch.finfo(z.dtype).eps * most, torch.zeros_like(z), z)
+        s = _over(gradients[0], z)
+        return x * (s @ weight) + size * (s @ sizes), None, None, None
 
 
 class _Same(Function):
@@ -137,10 +144,11 @@ def linear(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[
 
 def addmm(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """B + x W, a linear layer with its weight the other way round."""
-    _, x, weight = args
+    bias, x, weight = args
     if not live(x) or live(weight):
         return func(*args, **kwargs)
-    return _Linear.apply(x, weight.T, _value(func, args, kwargs))
+    out = _value(func, args, kwargs)
+    return _Linear.apply(x, weight.T, out - bias, out)
 
 
 def same(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -199,7 +207,8 @@ def contraction(
     if live(a) and live(b):
         return _Product.apply(torch.matmul, a, b, a.detach() @ b.detach())
     if live(a) and b.ndim == 2:
-        return _Linear.apply(a, b.T, a.detach() @ b)
+        out = a.detach() @ b
+        return _Linear.apply(a, b.T, out, out)
     return func(a, b)
 
 

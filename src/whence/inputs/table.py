@@ -1,0 +1,136 @@
+"""Texts and labels from a file: CSV, TSV, JSON lines or Parquet, gzip or not."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from whence.errors import FileError, InputError, MissingExtra, nearest
+
+_TEXT = ("text", "sentence", "review", "content", "tweet", "utterance")
+_LABEL = ("label", "class", "target", "y", "sentiment")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Texts with their labels, if any; `skipped` counts unusable rows by reason."""
+
+    texts: list[str]
+    labels: list[str | int] | None
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def read_table(
+    path: str | Path, text_column: str | None = None, label_column: str | None = None
+) -> Rows:
+    """The texts and labels of a file; the columns are found by their usual names."""
+    source = Path(path)
+    records = list(_records(source))
+    if not records:
+        raise FileError(f"{source} has no rows.")
+    columns = list(records[0])
+    text = _column(columns, text_column, _TEXT, "text")
+    label = _column(columns, label_column, _LABEL, "label", needed=label_column is not None)
+    texts: list[str] = []
+    labels: list[str | int] = []
+    skipped: dict[str, int] = {}
+    for record in records:
+        value = record.get(text)
+        given = record.get(label) if label else None
+        if not isinstance(value, str) or not value.strip():
+            skipped["empty text"] = skipped.get("empty text", 0) + 1
+        elif label and given in (None, ""):
+            skipped["no label"] = skipped.get("no label", 0) + 1
+        else:
+            texts.append(value)
+            if label:
+                labels.append(_as_label(given))
+    if not texts:
+        raise InputError(f"{source} has {len(records)} rows, but none with a text.")
+    return Rows(texts, labels if label else None, skipped)
+
+
+def _column(
+    columns: list[str], wanted: str | None, usual: tuple[str, ...], what: str, needed: bool = True
+) -> str:
+    if wanted is not None:
+        if wanted not in columns:
+            raise InputError(f'there is no column "{wanted}"; {nearest(wanted, columns)}')
+        return wanted
+    found = {name.lower(): name for name in columns}
+    for name in usual:
+        if name in found:
+            return found[name]
+    if needed:
+        raise InputError(
+            f"no column looks like the {what} ({', '.join(columns)}); name it with --{what}-column."
+        )
+    return ""
+
+
+def _as_label(value: Any) -> str | int:
+    if isinstance(value, (bool, int)):
+        return int(value)
+    text = str(value).strip()
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith((".parquet", ".pq")):
+        yield from _parquet(path)
+        return
+    try:
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if path.name.lower().endswith(".gz") else raw).decode("utf-8")
+    except FileNotFoundError as error:
+        raise FileError(f"there is no file {path}") from error
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise FileError(f"cannot read {path}: {error}") from error
+    if name.endswith((".jsonl", ".ndjson", ".json")):
+        yield from _json_lines(path, text)
+    elif name.endswith((".csv", ".tsv")):
+        # a line break in quotes is part of the text
+        rows = csv.DictReader(
+            io.StringIO(text, newline=""), delimiter="\t" if name.endswith(".tsv") else ","
+        )
+        for row in rows:
+            yield {key: value for key, value in row.items() if key is not None}
+    else:
+        raise FileError(
+            f"{path.name} is of no kind that is read: .csv, .tsv, .jsonl, .parquet (.gz)"
+        )
+
+
+def _json_lines(path: Path, text: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise FileError(f"{path}, line {number} is no JSON: {error.msg}") from error
+        if not isinstance(record, dict):
+            raise FileError(f"{path}, line {number} is no object with columns.")
+        yield record
+
+
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "data", "reading Parquet") from error
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot read {path}: {error}") from error
+    yield from table.to_pylist()
