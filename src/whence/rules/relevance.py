@@ -135,15 +135,17 @@ def _value(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def linear(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """X Wᵀ + b."""
+    """A linear layer: x Wᵀ + b."""
     x, weight = (*args, *kwargs.values())[:2]
-    return (
-        _Linear.apply(x, weight, _value(func, args, kwargs)) if live(x) else func(*args, **kwargs)
-    )
+    if not live(x):
+        return func(*args, **kwargs)
+    out = _value(func, args, kwargs)
+    bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
+    return _Linear.apply(x, weight, out if bias is None else out - bias, out)
 
 
 def addmm(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """B + x W, a linear layer with its weight the other way round."""
+    """A linear layer with its weight the other way round: b + x W."""
     bias, x, weight = args
     if not live(x) or live(weight):
         return func(*args, **kwargs)
