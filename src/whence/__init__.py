@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whence.errors import WhenceError
+    from whence.evaluation.run import evaluate
     from whence.explain import Explainer
     from whence.explanation import Explanation
-    from whence.load import load
+    from whence.inputs.table import read_table
+    from whence.loading import load
     from whence.methods import METHODS, Method, method
 
 _HOMES = {
@@ -18,10 +20,22 @@ _HOMES = {
     "METHODS": "whence.methods",
     "Method": "whence.methods",
     "WhenceError": "whence.errors",
-    "load": "whence.load",
+    "evaluate": "whence.evaluation.run",
+    "load": "whence.loading",
     "method": "whence.methods",
+    "read_table": "whence.inputs.table",
 }
-__all__ = ["METHODS", "Explainer", "Explanation", "Method", "WhenceError", "load", "method"]
+__all__ = [
+    "METHODS",
+    "Explainer",
+    "Explanation",
+    "Method",
+    "WhenceError",
+    "evaluate",
+    "load",
+    "method",
+    "read_table",
+]
 
 
 def __getattr__(name: str) -> Any:

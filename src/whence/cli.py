@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -105,7 +106,7 @@ def compare(
     from whence.show.terminal import render_rows
 
     explainer = _load(model)
-    chosen = [name.strip() for name in methods.split(",")] if methods else None
+    chosen = _listed(methods)
     tables = [
         explainer.compare(
             text, chosen, target=_asked(target), against=_asked(against), truncate=truncate
@@ -142,6 +143,87 @@ def methods() -> None:
 
 @app.command()
 @_plainly
+def evaluate(
+    data: Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet; .gz too.")],
+    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the report.")],
+    model: Model = "sentiment",
+    methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
+    metrics: Annotated[str, typer.Option(help="By commas.")] = "activation,pruning,conservation",
+    text_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
+    sample: Annotated[int | None, typer.Option(help="Only so many, drawn at random.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the drawing.")] = 0,
+    blank: Annotated[str, typer.Option(help="What erased tokens become.")] = "unk",
+    keep_special: Annotated[bool, typer.Option(help="Never erase special tokens.")] = False,
+    every: Annotated[bool, typer.Option(help="A step for every token, not ten.")] = False,
+    truncate: Truncate = False,
+    resume: Annotated[bool, typer.Option(help="Go on where a run into OUT stopped.")] = False,
+) -> None:
+    """Test which methods can be trusted on this model and data."""
+    from whence.evaluation.run import evaluate as run_evaluation
+    from whence.inputs.table import read_table
+    from whence.show.report import render_evaluation
+
+    rows = read_table(data, text_column, label_column)
+    explainer = _load(model)
+    with _progress("evaluating") as advance:
+        result = run_evaluation(
+            explainer,
+            rows,
+            _listed(methods),
+            _listed(metrics) or (),
+            sample=sample,
+            seed=seed,
+            blank=blank,
+            keep_special=keep_special,
+            every=every,
+            truncate=truncate,
+            out=out,
+            resume=resume,
+            progress=advance,
+        )
+    result.to_csv(out / "summary.csv")
+    result.to_json(out / "evaluation.json")
+    pictures = result.plot(out)
+    _write(out / "report.html", render_evaluation(result, pictures))
+    typer.echo(str(result))
+    typer.echo(f"wrote {out / 'report.html'}", err=True)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar with rate and time left, on stderr."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )  # fmt: skip
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None, rate="")
+
+        def advance(done: int, total: int, note: str) -> None:
+            elapsed = bar.tasks[task].elapsed or 0.0
+            rate = f"{done / elapsed:.1f}/s" if elapsed else ""
+            bar.update(task, completed=done, total=total, rate=f"{rate} {note}")
+
+        yield advance
+
+
+def _listed(names: str | None) -> list[str] | None:
+    return [name.strip() for name in names.split(",") if name.strip()] if names else None
+
+
+@app.command()
+@_plainly
 def models() -> None:
     """List the embedded models."""
     from rich.console import Console
@@ -166,7 +248,7 @@ def models() -> None:
 
 
 def _load(model: str) -> Explainer:
-    from whence.load import load
+    from whence.loading import load
 
     return load(model)
 

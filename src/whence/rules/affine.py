@@ -34,7 +34,7 @@ def affine(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[
 def sum_of_two(
     view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """A + b: what is constant of the two is booked, without making it as large as the sum."""
+    """Sums a + b: what is constant of the two is booked, without making it as large as the sum."""
     a, b = (*args, *kwargs.values())[:2]
     if live(a) == live(b):
         return func(*args, **kwargs)

@@ -22,6 +22,14 @@ def explicit_attention(
     query: Tensor, key: Tensor, value: Tensor, **settings: Any
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention by its parts: the weights (…, query, key) and the values."""
+    scores, value = attention_scores(query, key, value, **settings)
+    return masked_softmax(scores, **settings), value
+
+
+def attention_scores(
+    query: Tensor, key: Tensor, value: Tensor, **settings: Any
+) -> tuple[Tensor, Tensor]:
+    """Scaled products of queries and keys, and the values, one for each head of the queries."""
     heads = query.shape[-3] if query.ndim > 3 else 1
     if settings.get("enable_gqa") and key.shape[-3] != heads:
         key = key.repeat_interleave(heads // key.shape[-3], -3)
@@ -30,13 +38,17 @@ def explicit_attention(
         value = value if stream is None else set_stream(value, stream)
     factor = settings.get("scale")
     factor = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
-    scores = query @ key.transpose(-2, -1) * factor
+    return query @ key.transpose(-2, -1) * factor, value
+
+
+def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
+    """The attention weights of scores, under the mask of the call's settings."""
     mask = settings.get("attn_mask")
     if settings.get("is_causal"):
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    return torch.softmax(scores, -1), value
+    return torch.softmax(scores, -1)
 
 
 def dot_product_arguments(

@@ -40,7 +40,7 @@ def layer_norm(
     kwargs: dict[str, Any],
 ) -> Any:
     """Y = (x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
-    x, shape, weight, bias, eps = _layer_norm_arguments(*args, **kwargs)
+    x, shape, weight, bias, eps = layer_norm_arguments(*args, **kwargs)
     if not live(x):
         return func(*args, **kwargs)
     view.touched["norm"] += 1
@@ -53,11 +53,11 @@ def layer_norm_bias(
 ) -> Any:
     """The true derivative; only the bias is booked."""
     out = func(*args, **kwargs)
-    bias = _layer_norm_arguments(*args, **kwargs)[3]
+    bias = layer_norm_arguments(*args, **kwargs)[3]
     return view.constant(out, bias) if bias is not None else out
 
 
-def _layer_norm_arguments(
+def layer_norm_arguments(
     input: Tensor,
     normalized_shape: tuple[int, ...],
     weight: Tensor | None = None,
@@ -65,6 +65,7 @@ def _layer_norm_arguments(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> tuple[Tensor, tuple[int, ...], Tensor | None, Tensor | None, float]:
+    """The arguments of a call, by name or by place."""
     return input, normalized_shape, weight, bias, eps
 
 
@@ -125,7 +126,7 @@ def scale(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[s
 
 
 def power(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """X ** ±½ is a root written as a power."""
+    """A power of ±½ is a root."""
     exponent = kwargs.get("exponent", args[1] if len(args) > 1 else None)
     if isinstance(exponent, (int, float)) and abs(exponent) == 0.5:
         return scale(view, func, args, kwargs)
@@ -135,7 +136,7 @@ def power(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[s
 def normalize(
     view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """X / [‖x‖], the length a constant."""
+    """The quotient x / [‖x‖], the length a constant."""
     x = args[0] if args else kwargs["input"]
     if not live(x):
         return func(*args, **kwargs)

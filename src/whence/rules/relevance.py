@@ -176,7 +176,7 @@ def softmax(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict
 
 
 def total(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A + b; what is constant takes nothing."""
+    """Sums a + b; what is constant takes nothing."""
     a, b = (*args, *kwargs.values())[:2]
     if live(a) and live(b):
         out = _value(func, args, kwargs)
@@ -186,7 +186,7 @@ def total(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[s
 
 
 def product(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A · b, element by element."""
+    """Products a · b, element by element."""
     if len(args) == 2 and live(args[0]) and live(args[1]):
         return _Product.apply(torch.mul, *args, _value(func, args, kwargs))
     return same(view, func, args, kwargs)

@@ -8,7 +8,7 @@ from html import escape
 from whence.explanation import Explanation, Ledger, Line
 from whence.show.marks import Mark, heading, marks, signed
 
-_STYLE = """
+STYLE = """
 .whence{--for:214,39,40;--against:31,119,220;--ink:#1b1b1f;--dim:#6a6a75;--line:#d9d9e0;
  --page:#fff;color:var(--ink);background:var(--page);max-width:60rem;margin:0 auto;
  padding:1rem 1.25rem;font:16px/1.6 system-ui,sans-serif}
@@ -50,7 +50,7 @@ def _body(explanations: Sequence[Explanation]) -> str:
 
 
 def _block(bodies: Sequence[str]) -> str:
-    return f'<div class="whence"><style>{_STYLE}</style>{"<hr>".join(bodies)}{_KEY}</div>'
+    return f'<div class="whence"><style>{STYLE}</style>{"<hr>".join(bodies)}{_KEY}</div>'
 
 
 def _page(block: str, first: Explanation) -> str:

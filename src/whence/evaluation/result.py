@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import FileError
-from whence.evaluate.metrics import METRICS, Metric
+from whence.evaluation.metrics import METRICS, Metric
 
 SCHEMA = "whence/evaluation/1"
 Floats = NDArray[np.float64]

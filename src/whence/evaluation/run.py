@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import FileError, InputError, ModelError
-from whence.evaluate.metrics import Metric, Sample, correlation, metric
-from whence.evaluate.pool import Item, Pool
-from whence.evaluate.result import Evaluation
+from whence.evaluation.metrics import Metric, Sample, correlation, metric
+from whence.evaluation.pool import Item, Pool
+from whence.evaluation.result import Evaluation
 from whence.explanation import Explanation
 from whence.inputs.table import Rows
 from whence.inputs.text import Encoded, batch

@@ -1,0 +1,176 @@
+"""Attention taken away (Serrano & Smith 2019): whether a large weight is a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whence.errors import ModelError
+from whence.methods.attention import capture
+from whence.methods.passes import opened
+from whence.rules.maps import Maps
+from whence.rules.tables import PLAIN
+from whence.subject import Inputs, Subject
+from whence.target import Target
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Single:
+    """One weight against another: the highest and a random one, each erased alone."""
+
+    delta_weight: float  # α of the highest less α of the random one
+    delta_js: float  # change of the output by the one less that by the other
+    flips_highest: bool
+    flips_random: bool
+
+
+def js_divergence(p: Floats, q: Floats) -> float:
+    """The Jensen–Shannon divergence of two distributions, in nats.
+
+    >>> round(js_divergence(np.array([1.0, 0.0]), np.array([0.0, 1.0])), 4)
+    0.6931
+    """
+    middle = (p + q) / 2
+
+    def towards(a: Floats) -> float:
+        held = a > 0
+        return float((a[held] * np.log(a[held] / middle[held])).sum())
+
+    return max(0.0, (towards(p) + towards(q)) / 2)
+
+
+def erased(
+    subject: Subject,
+    inputs: Inputs,
+    rows: Sequence[int],
+    gone: Tensor,
+    layer: int = -1,
+    renormalise: bool = True,
+) -> Floats:
+    """Output distributions with attention to some places of a layer put to zero.
+
+    Row r runs sample `rows[r]` with the places `gone[r]` (bool, keys) erased from the map of
+    `layer`, its rows made to sum to one again unless told otherwise.
+    """
+    chosen = inputs.take(rows)
+    count = _count_maps(subject, inputs.take([0]))
+    wanted = range(count)[layer]
+
+    def replace(index: int, weights: Tensor) -> Tensor:
+        if index != wanted:
+            return weights
+        keep = (~gone[:, : weights.shape[-1]]).to(weights)[:, None, None, :]
+        left = weights * keep
+        if not renormalise:
+            return left
+        total = left.sum(-1, keepdim=True)
+        return torch.where(total > 0, left / total.clamp_min(1e-30), left)
+
+    maps = Maps(len(rows), replace)
+    with opened(PLAIN, subject, chosen, Target(), maps=maps, gradients=False) as here:
+        row = Target().row(here.logits)
+    return row.double().softmax(-1).cpu().numpy()
+
+
+def _count_maps(subject: Subject, one: Inputs) -> int:
+    maps = Maps(1)
+    with opened(PLAIN, subject, one, Target(), maps=maps, gradients=False) as here:
+        here.need("attention")
+    if not maps.found:
+        raise ModelError("attention was seen, but no map of it.")
+    return len(maps.found)
+
+
+def weights_read(subject: Subject, inputs: Inputs, target: Target, layer: int = -1) -> Floats:
+    """The attention that the rows which are read pay to each place, mean over heads, (B, keys)."""
+    seen = capture(subject, inputs, target, gradients=False)
+    rows = seen.start("auto")[seen.ways[layer][0]]
+    found: Floats = (
+        torch.einsum("bq,bqk->bk", rows, seen.maps[layer].mean(1)).double().cpu().numpy()
+    )
+    return found
+
+
+def single_weights(
+    subject: Subject,
+    inputs: Inputs,
+    target: Target,
+    layer: int = -1,
+    renormalise: bool = True,
+    seed: int = 0,
+) -> list[Single]:
+    """For each sample: erase the highest weight, then a random other one, and compare."""
+    weights = weights_read(subject, inputs, target, layer)
+    chance = np.random.default_rng(seed)
+    samples, gone, picks = [], [], []
+    for i in range(len(inputs)):
+        length = int(inputs.mask[i].sum())
+        if length < 2:
+            continue
+        top = int(weights[i, :length].argmax())
+        other = int(chance.choice([j for j in range(length) if j != top]))
+        picks.append((i, top, other))
+        for places in ((), (top,), (other,)):
+            mask = torch.zeros(inputs.mask.shape[1], dtype=torch.bool)
+            mask[list(places)] = True
+            samples.append(i)
+            gone.append(mask)
+    if not picks:
+        return []
+    outputs = erased(subject, inputs, samples, torch.stack(gone), layer, renormalise)
+    found = []
+    for at, (i, top, other) in enumerate(picks):
+        whole, without_top, without_other = outputs[3 * at : 3 * at + 3]
+        found.append(
+            Single(
+                float(weights[i, top] - weights[i, other]),
+                js_divergence(whole, without_top) - js_divergence(whole, without_other),
+                bool(whole.argmax() != without_top.argmax()),
+                bool(whole.argmax() != without_other.argmax()),
+            )
+        )
+    return found
+
+
+def flip_table(found: Sequence[Single]) -> dict[str, float]:
+    """The 2 × 2 table of decision flips, in shares of the samples."""
+    count = max(1, len(found))
+    table = {"both": 0.0, "only highest": 0.0, "only random": 0.0, "neither": 0.0}
+    for each in found:
+        if each.flips_highest:
+            key = "both" if each.flips_random else "only highest"
+        else:
+            key = "only random" if each.flips_random else "neither"
+        table[key] += 1 / count
+    return table
+
+
+def fraction_to_flip(
+    subject: Subject,
+    inputs: Inputs,
+    scores: Sequence[Floats],
+    layer: int = -1,
+    renormalise: bool = True,
+) -> list[float]:
+    """The share of attention weights erased, the highest score first, before the decision flips.
+
+    `scores[i]` ranks the places of sample i; 1 where the decision never changes.
+    """
+    found = []
+    for i, ranking in enumerate(scores):
+        order = np.argsort(-np.asarray(ranking), kind="stable")
+        gone = torch.zeros(len(order) + 1, inputs.mask.shape[1], dtype=torch.bool)
+        for count in range(1, len(order) + 1):
+            gone[count, order[:count]] = True
+        outputs = erased(subject, inputs, [i] * len(gone), gone, layer, renormalise)
+        decided = outputs.argmax(1)
+        changed = np.nonzero(decided != decided[0])[0]
+        found.append(float(changed[0] / len(order)) if len(changed) else 1.0)
+    return found
