@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +15,73 @@ from whence.models.embedded import embedded, verified
 def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any) -> Explainer:
     """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
 
-    The class is the one that the model's config names; weights are read from safetensors.
-    Further options go to `from_pretrained` (`dtype=`, `attn_implementation=`, …).
+    The class is the one that the model's config names; weights are read from safetensors, and all
+    of them must be there. Further options go to `from_pretrained` (`dtype=`, …).
     """
-    import transformers
-    from transformers import AutoConfig, AutoTokenizer
-
     box = embedded()
     if str(source) in box:
         source = verified(box[str(source)])
         options.setdefault("dtype", "float32")
-    path = Path(source)
+    path = Path(source).expanduser()
     local = path.is_dir()
     if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
         raise FileError(f"{source} is no folder with a model (config.json, *.safetensors).")
     try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
-        names = list(getattr(config, "architectures", None) or ())
-        kind = getattr(transformers, names[0], None) if names else None
-        kind = kind or transformers.AutoModelForSequenceClassification
-        model = kind.from_pretrained(
-            source, use_safetensors=True, trust_remote_code=trust_remote_code, **options
-        )
+        with _quietly():
+            model, tokenizer, absent = _read(path if local else source, trust_remote_code, options)
     except Exception as error:
         hint = "" if local else f" It is no embedded model either; {nearest(str(source), box)}."
         raise ModelError(
             f"cannot load {'the model in ' if local else ''}{source}: {_first_line(error)}{hint}"
         ) from error
+    if absent:
+        raise ModelError(
+            f"{source} has no weights for {', '.join(sorted(absent)[:4])}: these would be random, "
+            "and so would be the explanation. Is it a base model that was never trained for a task?"
+        )
+    return Explainer(model.eval(), tokenizer)
+
+
+def _read(
+    source: str | Path, trust_remote_code: bool, options: dict[str, Any]
+) -> tuple[Any, Any, list[str]]:
+    """The model, its tokenizer, and the names of weights that were not found."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+    names = list(getattr(config, "architectures", None) or ())
+    kind = getattr(transformers, names[0], None) if names else None
+    kind = kind or transformers.AutoModelForSequenceClassification
+    model, report = kind.from_pretrained(
+        source,
+        use_safetensors=True,
+        trust_remote_code=trust_remote_code,
+        output_loading_info=True,
+        **options,
+    )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            source, trust_remote_code=trust_remote_code
+        )
     except (OSError, ValueError, KeyError):
         tokenizer = None  # a model without one takes token ids
-    return Explainer(model.eval(), tokenizer)
+    return model, tokenizer, list(report["missing_keys"])
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the loader's own bars and reports: what matters of them is an error here."""
+    from transformers.utils import logging
+
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:
