@@ -45,7 +45,7 @@ class SequenceFirst(Plain):
     def __init__(self):
         super().__init__()
         layer = nn.TransformerEncoderLayer(D, 2, 8)
-        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = nn.Linear(D, CLASSES)
         self.shaken()
 

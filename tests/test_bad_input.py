@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from benchmarks.tiny import model as tiny
-from tests.modules import D, Block, Pooled
+from tests.modules import Block, D, Pooled
 from whence import Explainer, WhenceError, load, method
 from whence.errors import (
     FileError,
@@ -97,7 +97,7 @@ def test_target_of_a_plain_module_beyond_its_outputs():
 
 
 def test_next_token_of_several_tokens(writer):
-    with pytest.raises(TargetError, match=r"' Paris is' is \d tokens.*'ĠParis', 'Ġis'"):
+    with pytest.raises(TargetError, match=r"' Paris is' is \d tokens.*'ĠParis', 'Ġ', 'is'"):
         writer("the movie", target=" Paris is")
 
 
@@ -181,8 +181,12 @@ METHODS = {
     "name": (("lpr",), {}, 'no method "lpr"; did you mean "lrp"'),
     "no name": ((None,), {}, 'no method "None"'),
     "setting": (("lrp",), {"steps": 3}, 'lrp has no setting "steps"; it has: gate'),
-    "value": (("lrp",), {"gate": "open"}, "gate='open' is not one of frozen, shared"),
-    "value of gradient": (("gradient",), {"reduce": "max"}, "is not one of norm, sum"),
+    "value": (("lrp",), {"gate": "open"}, 'no gate "open"; there are: frozen, shared'),
+    "value of gradient": (
+        ("gradient",),
+        {"reduce": "max"},
+        'no reduce "max"; there are: norm, sum',
+    ),
 }
 
 

@@ -10,15 +10,20 @@ from torch import nn
 
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly, normal
-from tests.modules import D, Block
+from tests.modules import Block, D
 from whence import METHODS, Explainer, method
 
 TEXT = "The film is great, and not dull."
-TEXTS = [TEXT, "a movie", "Unlikely", "I love it .", "bad", "the script was good and great"] + [
+TEXTS = [
+    TEXT,
+    "a movie",
+    "Unlikely",
+    "I love it .",
+    "bad",
+    "the script was good and great",
     "it is not un like the film I hate",
     "dull , dull , dull",
 ]
-LETTERS = "abcdefgh"
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +167,9 @@ def test_each_input_can_have_its_own_target(explainer):
     assert [each.target.index for each in found] == [1, 0, 2]
     assert [each.target.against for each in found] == [0, 1, 1]
     for each, text, target in zip(found, TEXTS[:3], (1, 0, 2), strict=True):
-        exactly(each.scores, explainer(text, target=target, against=each.target.against).scores, 1e-6)
+        exactly(
+            each.scores, explainer(text, target=target, against=each.target.against).scores, 1e-6
+        )
 
 
 def test_a_next_token_is_asked_for_by_its_text(gpt2, bytepairs):
@@ -206,6 +213,11 @@ def test_compare_gives_each_method_that_the_model_has_a_use_for(explainer):
     assert [(each.method, each.target.label) for each in few] == [("random", "bad"), ("lrp", "bad")]
     mamba = Explainer(tiny("mamba", "write")).compare([5, 9, 8], ["lrp_ah", "lrp"])
     assert [each.method for each in mamba] == ["lrp"]
+
+
+def test_compare_runs_on_a_model_of_a_single_block(rng):
+    found = Explainer(Block()).compare(normal(rng, 4, D))
+    assert {"lrp", "lrp_ah", "gradient", "random"} <= {each.method for each in found}
 
 
 def test_settings_reach_the_method_and_the_explanation(explainer):

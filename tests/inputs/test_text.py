@@ -1,6 +1,7 @@
 """Texts as units with exact spans, and words made of them."""
 
 import warnings
+from itertools import pairwise
 
 import pytest
 import torch
@@ -46,7 +47,7 @@ def test_words_are_exact_spans_in_order_and_keep_the_sum(text, kind, request, be
     placed = [unit for unit in words.units if unit.start is not None]
     spans = [(unit.start, unit.end) for unit in placed]
     assert [text[a:b] for a, b in spans] == [unit.text for unit in placed]
-    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in pairwise(spans))
     exactly(float(words.scores.sum()), float(tokens.scores.sum()), tol=1e-5)
     for kind, part in words.parts.items():
         exactly(float(part.sum()), float(tokens.parts[kind].sum()), tol=1e-5)

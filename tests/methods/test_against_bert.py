@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from tests.oracles.bert import Bert, frozen, kept
 from whence import Explainer
@@ -95,6 +96,20 @@ def test_gradient_x_input_is_autograd_times_what_was_embedded(gpt2):
     found = Explainer(gpt2)(ids[0], "gradient_x_input", target=9)
     exactly(found.parts["word"], (gradient * words)[0].sum(-1).detach().float(), tol=1e-6)
     exactly(found.parts["position"], (gradient[0] * positions).sum(-1).float(), tol=1e-6)
+
+
+def test_a_bias_is_no_position_however_the_layer_is_written(gpt2):
+    ids = torch.tensor([[5, 17, 33, 8]])
+    positions = gpt2.transformer.wpe.weight[:4].detach()
+    found = Explainer(gpt2)(ids[0], target=9)
+    silent = tiny("gpt2", "write", vocab_size=280)
+    with torch.no_grad():
+        silent.transformer.wpe.weight.zero_()
+    assert positions.abs().min() > 0
+    alone = Explainer(silent)(ids[0], target=9)
+    assert not alone.parts.get("position", torch.zeros(1)).any()
+    assert abs(found.parts["position"]).min() > 0
+    assert alone.ledger.relative < 1e-9
 
 
 def test_random_scores_hang_on_the_units_and_the_seed_alone(bert):

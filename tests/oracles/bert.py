@@ -58,7 +58,9 @@ class Bert:
         )
         weights = torch.softmax(q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]), -1)
         joined = (self.attention(weights) @ v).transpose(0, 1).flatten(1)
-        return self.norm(x + self.linear(joined, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+        return self.norm(
+            x + self.linear(joined, f"{name}.output.dense"), f"{name}.output.LayerNorm"
+        )
 
     def embedded(self, ids: list[int]) -> list[Tensor]:
         """What the words, their positions and their types are embedded as, each (T, D)."""

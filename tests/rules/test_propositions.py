@@ -30,7 +30,13 @@ def sums(rng, b_k=0.0, b_q=0.0):
         PLAIN, lambda x, other: head(x, other, keys, queries, b_k, b_q)[1], x, other, seed=seed
     )
     total = float(sum(r.sum() for r in found.relevance))
-    return total, float((y.detach() * seed).sum()), q.detach(), at_q, (x @ keys + b_k, other @ queries + b_q)
+    return (
+        total,
+        float((y.detach() * seed).sum()),
+        q.detach(),
+        at_q,
+        (x @ keys + b_k, other @ queries + b_q),
+    )
 
 
 def test_proposition_1_an_attention_head_breaks_conservation_by_its_scores(rng):

@@ -35,13 +35,14 @@ class Captured:
     gradients: list[Tensor]
     readout: Tensor  # (B, query) of the last map, each row adding to 1
     streams: dict[int, tuple[int, int, int]]
+    held: Tensor  # (B, query): 1 where the row is no padding
     logits: Tensor
     units: int
 
     def start(self, readout: Readout) -> State:
         """The rows that are read, as the state that travels back through the maps."""
         last = self.ways[-1][0]
-        rows = torch.ones_like(self.readout) if readout == "all" else self.readout
+        rows = self.held if readout == "all" else self.readout
         state = {number: torch.zeros_like(rows[:, :0]) for number in self.streams}
         for (query, key), each in zip(self.ways, self.maps, strict=True):
             for number, size in ((query, each.shape[2]), (key, each.shape[3])):
@@ -81,16 +82,26 @@ def capture(
         chosen = list(range(len(found))) if of is None else [range(len(found))[i] for i in of]
         wanted = [found[i].weights for i in chosen] if gradients else []
         *of_maps, of_last = here.gradients([*wanted, maps.last])
-    read = (maps.last.detach() * of_last).sum(-1).abs()  # (B, query)
+    read = (maps.last.detach() * of_last).sum(-1).abs()
+    read = read if not maps.turned else read.T  # (B, query)
     whole = read.sum(1, keepdim=True)
-    even = torch.ones_like(read) / read.shape[1]
     sources = here.view.sources
+    streams = {
+        (n := sources.stream(s)): (s.start, s.shift + maps.ahead.get(n, 0), sources.width(s))
+        for s in sources.found
+    }
+    held = torch.ones_like(read)
+    start, shift, width = streams.get(found[-1].query, (0, 0, 0))
+    own = inputs.mask[:, start : start + width].to(held)
+    held[:, shift : shift + width] = own[:, : held.shape[1] - shift]
+    even = held / held.sum(1, keepdim=True)
     return Captured(
         maps=[each.weights.detach() for each in found],
         ways=[(each.query, each.key) for each in found],
         gradients=of_maps,
         readout=torch.where(whole > 0, read / whole.clamp_min(1e-30), even),
-        streams={sources.stream(s): (s.start, s.shift, sources.width(s)) for s in sources.found},
+        streams=streams,
+        held=held,
         logits=here.logits.detach(),
         units=sources.units,
     )
@@ -117,7 +128,8 @@ def roll_out(
             continue
         rows = state[query]
         if normalise:
-            share = 1 / (1 + step.sum(-1)).clamp_min(1e-30)
+            whole = 1 + step.sum(-1)
+            share = torch.where(whole == 0, torch.zeros_like(whole), 1 / whole)
             rows = rows * share
             own = own * share if query == last else own
         read = torch.einsum("bq,bqk->bk", rows, step)

@@ -55,9 +55,18 @@ class Captum(Method):
             with opened(PLAIN, subject, many, target.take(copies), change=lambda _: x) as here:
                 return here.output
 
+        first, *more = inspect.signature(kind).parameters.values()
+        if first.name != "forward_func" or any(p.default is p.empty for p in more):
+            raise MethodError(
+                f"Captum's {self.attributor} needs the module or one of its layers, not just a "
+                "function of the input; take one that does not."
+            )
         attribute = kind(forward).attribute
         known = inspect.signature(attribute).parameters
         options: dict[str, Any] = dict(self.options)
+        for name in options:
+            if name not in known:
+                raise MethodError(f'{self.attributor} has no option "{name}".')
         if "feature_mask" in known:
             options.setdefault(
                 "feature_mask",
@@ -67,7 +76,7 @@ class Captum(Method):
             options.setdefault("sliding_window_shapes", (1, value.shape[2]))
         if "baselines" in known:
             options.setdefault("baselines", torch.zeros_like(value))
-        found: Tensor = attribute(value.clone(), **options).detach()
+        found: Tensor = attribute(value.clone().requires_grad_(), **options).detach()
         # one that perturbs whole units writes a unit's score on each of its numbers
         whole_units = "feature_mask" in known or "sliding_window_shapes" in known
         return found.mean(-1) if whole_units else found.sum(-1)

@@ -96,7 +96,8 @@ class Dix(Method):
             rows = pairs[at : at + budget.rows]
             at += len(rows)
             samples = [i for i, _ in rows]
-            sizes = torch.tensor([point for _, point in rows]) / self.steps  # (rows, layers)
+            points = torch.tensor([point for _, point in rows], dtype=torch.float64)
+            sizes = points / self.steps  # (rows, layers)
             with budget.measured(len(rows)):
                 seen = capture(
                     subject,

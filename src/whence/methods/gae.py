@@ -41,9 +41,10 @@ class Gae(Method):
             else:
                 # R_qk ← R_qk + R̄_qqᵀ Ā R̄_kk
                 mixed = _normalised(relevance[query, query]).mT @ step
-                relevance[query, key] = relevance[query, key] + mixed @ _normalised(
-                    relevance[key, key]
-                )
+                across = relevance[query, key] + mixed @ _normalised(relevance[key, key])
+                # R_qq ← R_qq + Ā R_kq
+                relevance[query, query] = relevance[query, query] + step @ relevance[key, query]
+                relevance[query, key] = across
         last = seen.ways[-1][0]
         state = {
             other: torch.einsum("bq,bqk->bk", start[last], relevance[last, other])

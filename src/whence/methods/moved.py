@@ -74,9 +74,10 @@ class Mover:
         pairs: Sequence[Pair],
         point: Point,
         memory: float | None = None,
+        table: Table = PLAIN,
     ) -> Iterator[tuple[list[Pair], Tensor]]:
         """The target at each point, chunk by chunk."""
-        passes = self._passes(subject, target, pairs, point, PLAIN, memory, gradients=False)
+        passes = self._passes(subject, target, pairs, point, table, memory, gradients=False)
         for rows, here in passes:
             yield rows, here.output.double().cpu()
 

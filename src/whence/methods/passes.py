@@ -73,9 +73,12 @@ def opened(
     for name in inputs.fields:
         tensors[name] = tensors[name].detach().clone()
     sources = Sources([tensors[name] for name in inputs.fields], change)
+    start = 0
     for name in inputs.fields:
+        width = tensors[name].shape[1]
         if tensors[name].is_floating_point():
-            tensors[name] = sources.enter(tensors[name], start=0)
+            tensors[name] = sources.enter(tensors[name], start=start)
+        start += width
     with (
         subject.steady(),
         torch.set_grad_enabled(gradients),

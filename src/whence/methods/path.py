@@ -59,10 +59,28 @@ class _AlongPath(Method):
         ):
             low[[i for i, _ in rows]] = found
         high = settled(logits).double().cpu()
-        values = self._until_close(subject, settled, mover, start, high - low)
+        rise = high - low if self.softplus is None else self._rise(subject, settled, mover, start)
+        values = self._until_close(subject, settled, mover, start, rise)
         values = values * inputs.mask
         lines = {("words", "word"): values.sum(1), ("baseline", "baseline"): low}
         return Scores(values, logits, {"word": values}, lines)
+
+    def _rise(self, subject: Subject, target: Target, mover: Mover, start: list[Tensor]) -> Tensor:
+        """f(x) − f(x′) of the network whose ReLUs are read as softplus."""
+        ends = (start, mover.values)
+        found = torch.zeros(2, len(mover.inputs), dtype=torch.float64)
+        pairs = [(i, end) for end in (0, 1) for i in range(len(mover.inputs))]
+        for rows, outputs in mover.outputs(
+            subject,
+            target,
+            pairs,
+            lambda k, i, end: ends[end][k][i],
+            self.memory,
+            plain_table(self.softplus),
+        ):
+            for (i, end), output in zip(rows, outputs, strict=True):
+                found[end, i] = output
+        return found[1] - found[0]
 
     def _until_close(
         self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], rise: Tensor

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
+from whence.errors import ModelError
 from whence.methods.attention import Readout, capture, own_dropped, roll_out
 from whence.methods.method import Method, Scores
 from whence.methods.passes import opened
@@ -29,6 +32,11 @@ class TransformerAttribution(Method):
         settled = target.settled(plain.logits)
         with opened(RELEVANCE, subject, inputs, settled, maps=(maps := Maps(len(inputs)))) as here:
             here.need("attention")
+            if not torch.allclose(here.logits, plain.logits, rtol=1e-3, atol=1e-4):
+                raise ModelError(
+                    f"{subject.name} writes into its tensors in a way that relevance cannot be "
+                    'followed through; try method="lrp".'
+                )
             relevance = here.gradients([each.weights for each in maps.found])
         steps = [
             (g * r).clamp_min(0).mean(1)  # (B, query, key)

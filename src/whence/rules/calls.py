@@ -91,6 +91,11 @@ def set_stream(value: Any, stream: int) -> Any:
     return value
 
 
+def turned_of(value: object) -> bool:
+    """Whether a tensor has its places on the first axis and its samples on the second."""
+    return getattr(value, "whence_turned", False)
+
+
 def kind_of(value: object) -> str:
     """What `mark` wrote on the tensor, or the empty string."""
     return getattr(value, "whence_kind", "")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from whence.errors import ModelError
-from whence.rules.calls import stream_of
+from whence.rules.calls import stream_of, turned_of
 
 Replace = Callable[[int, Tensor], Tensor]
 
@@ -34,6 +34,8 @@ class Maps:
     replace: Replace | None = None
     found: list[Map] = field(default_factory=list)
     last: Tensor | None = None
+    turned: bool = False
+    ahead: dict[int, int] = field(default_factory=dict)  # places in front of a stream's first
 
     def take(self, weights: Tensor, value: Any) -> Tensor:
         """Keeps the map, and gives back what the model shall multiply its values with."""
@@ -55,9 +57,20 @@ class Maps:
         self.found.append(Map(heads, query, query if key is None else key))
         return heads.reshape(shape)
 
+    def join(self, parts: Sequence[Tensor], stream: int | None) -> None:
+        """Counts the constant places, such as a class token, that were put in front of a field."""
+        if stream is None:
+            return
+        for part in parts:
+            if part.requires_grad:
+                break
+            self.ahead[stream] = self.ahead.get(stream, 0) + part.shape[1]
+
     def reach(self, out: Any) -> None:
         """Notes the last tensor that still has a row for each query: what the head reads."""
         if not (isinstance(out, Tensor) and out.requires_grad and self.found and out.ndim == 3):
             return
-        if out.shape[0] == self.batch and out.shape[1] == self.found[-1].weights.shape[2]:
-            self.last = out
+        queries = self.found[-1].weights.shape[2]
+        turned = turned_of(out)
+        if out.shape[:2] == ((queries, self.batch) if turned else (self.batch, queries)):
+            self.last, self.turned = out, turned

@@ -29,6 +29,7 @@ from whence.rules.calls import (
     set_stream,
     stream_of,
     tensors,
+    turned_of,
 )
 from whence.rules.maps import Maps
 from whence.rules.sources import Sources
@@ -44,7 +45,7 @@ _FRESH = frozenset(
         "scaled_dot_product_attention", "cumsum", "ne", "eq", "argmax", "sum_to_size",
     )
 )  # fmt: skip
-# and these look at their second argument for its form alone
+# these look at their second argument for its form alone
 _LIKE = frozenset(calls("type_as", "to", "expand_as", "view_as", "reshape_as"))
 
 
@@ -129,10 +130,10 @@ class LocallyLinear(TorchFunctionMode):
         if func not in _FRESH:
             _carry(out, func, args)
         if self.maps is not None:
-            self._follow(out, args, kwargs)
+            self._follow(func, out, args, kwargs)
         return out
 
-    def _follow(self, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _follow(self, func: Call, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A result runs along with what its first live argument does: a query, a residual."""
         assert self.maps is not None
         for given in tensors(*args, *kwargs.values()):
@@ -140,6 +141,13 @@ class LocallyLinear(TorchFunctionMode):
             if stream is not None and given.requires_grad:
                 set_stream(out, stream)
                 break
+        if live(out) and out.ndim in (2, 3):
+            before = next((turned_of(t) for t in tensors(*args) if t.requires_grad), False)
+            out.whence_turned = before != _turns(func, args, out)
+        if func in _JOINS and live(out) and out.ndim == 3:
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+            if axis in (1, -2):
+                self.maps.join(args[0], stream_of(out))
         self.maps.reach(out)
 
     # Modules: where we are, and activation classes taken as one call.
@@ -199,6 +207,18 @@ class LocallyLinear(TorchFunctionMode):
                 changed = self._unit_rule(self, module.forward, (x, out), {})
         self._path.pop()
         return changed
+
+
+_JOINS = frozenset(calls("cat", "concat", "concatenate"))
+_TURNS = frozenset(calls("transpose", "swapaxes", "swapdims", "permute", "movedim"))
+
+
+def _turns(func: Call, args: tuple[Any, ...], out: Any) -> bool:
+    """Whether a call exchanged the first two axes of three."""
+    if func not in _TURNS or out.ndim != 3:
+        return False
+    given = args[0]
+    return given.ndim == 3 and out.stride() == (given.stride(1), given.stride(0), given.stride(2))
 
 
 def _is_activation(module: nn.Module) -> bool:

@@ -14,9 +14,20 @@ from torch.autograd import Function
 
 from whence.rules.affine import lookup
 from whence.rules.attention import SOFTMAX, dot_product_arguments, explicit_attention
-from whence.rules.calls import Call, calls, kind_of, live, mark, set_stream, stream_of
+from whence.rules.calls import (
+    Call,
+    calls,
+    in_place,
+    kind_of,
+    live,
+    mark,
+    set_stream,
+    stream_of,
+    turned_of,
+)
 from whence.rules.mode import LocallyLinear, Table, activation_module
 from whence.rules.moves import freeze
+from whence.rules.norm import scale
 from whence.rules.product import take_from_einsum
 
 
@@ -65,21 +76,22 @@ class _Sum(Function):
     """Each operand its share x·S, rescaled to |Σa| / (|Σa| + |Σb|) of the sample's relevance."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, out: Tensor, batch: int) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor, out: Tensor, batch: int, axis: int) -> Tensor:
         ctx.save_for_backward(a, b, out)
-        ctx.batch = batch
+        ctx.batch, ctx.axis = batch, axis
         return out.detach()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         a, b, out = ctx.saved_tensors
         s = _over(gradients[0], out)
         shares = [a * s, b * s]
-        first = out.shape[0] if out.shape[0] % ctx.batch == 0 else 1
-        samples = ctx.batch if first >= ctx.batch else 1
+
+        axis = ctx.axis
+        samples = ctx.batch if out.shape[axis] % ctx.batch == 0 else 1
 
         def total(value: Tensor) -> Tensor:
-            return value.reshape(samples, -1).sum(1)
+            return value.movedim(axis, 0).reshape(samples, -1).sum(1)
 
         whole = total(gradients[0])
         sums = [total(share) for share in shares]
@@ -87,9 +99,10 @@ class _Sum(Function):
         scaled = []
         for operand, share, own in zip((a, b), shares, sums, strict=True):
             factor = _over(own.abs(), size) * _over(whole, own)
-            share = (share.reshape(samples, -1) * factor.unsqueeze(1)).reshape(share.shape)
-            scaled.append(share.sum_to_size(operand.shape))
-        return scaled[0], scaled[1], None, None
+            turned = share.movedim(axis, 0)
+            turned = (turned.reshape(samples, -1) * factor.unsqueeze(1)).reshape(turned.shape)
+            scaled.append(turned.movedim(0, axis).sum_to_size(operand.shape))
+        return scaled[0], scaled[1], None, None, None
 
 
 class _Product(Function):
@@ -109,6 +122,31 @@ class _Product(Function):
             x, y = a.detach().requires_grad_(), b.detach().requires_grad_()
             to_x, to_y = torch.autograd.grad(ctx.func(x, y), (x, y), s)
         return None, 0.5 * a * to_x, 0.5 * b * to_y, None
+
+
+class _Positive(Function):
+    """A product with a constant: as a linear layer, whatever the axes."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        a, b = (t.detach() for t in ctx.saved_tensors)
+        parts = [
+            (a.clamp_min(0).requires_grad_(), b.clamp_min(0).requires_grad_()),
+            (a.clamp_max(0).requires_grad_(), b.clamp_max(0).requires_grad_()),
+        ]
+        with torch.enable_grad():
+            z = parts[0][0] @ parts[0][1] + parts[1][0] @ parts[1][1]
+            s = _over(gradients[0], z.detach())
+            flat = [t for pair in parts for t in pair]
+            back = torch.autograd.grad(z, flat, s)
+        to = [t.detach() * g for t, g in zip(flat, back, strict=True)]
+        need = ctx.needs_input_grad
+        return to[0] + to[2] if need[0] else None, to[1] + to[3] if need[1] else None, None
 
 
 class _Ratio(Function):
@@ -158,7 +196,10 @@ def same(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[st
     x = next((value for value in args if live(value)), None)
     if x is None:
         return func(*args, **kwargs)
+    # a call that writes in place writes into a copy: rules may have kept the tensor
     frozen = tuple(freeze(value) for value in args)
+    if in_place(func):
+        frozen = (frozen[0].clone(), *frozen[1:])
     kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
     return _Same.apply(x, _value(func, frozen, kwargs))
 
@@ -179,9 +220,12 @@ def total(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[s
     """Sums a + b; what is constant takes nothing."""
     a, b = (*args, *kwargs.values())[:2]
     if live(a) and live(b):
+        # the formula is the same for b and −b: a difference needs no sign
+        a = a.clone() if in_place(func) else a
         out = _value(func, args, kwargs)
-        sign = -b if func.__name__ in ("sub", "sub_", "__sub__") else b
-        return _Sum.apply(a, sign, out, view.sources.batch)
+        alpha = kwargs.get("alpha", 1)
+        b = b if alpha == 1 else _Same.apply(b, b.detach() * alpha)
+        return _Sum.apply(a, b, out, view.sources.batch, int(turned_of(args[0])))
     return same(view, func, args, kwargs)
 
 
@@ -211,7 +255,22 @@ def contraction(
     if live(a) and b.ndim == 2:
         out = a.detach() @ b
         return _Linear.apply(a, b.T, out, out)
+    if live(a) or live(b):
+        return _Positive.apply(a, b, _value(func, (a, b), {}))
     return func(a, b)
+
+
+def index_add(
+    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Adds rows to rows: a sum."""
+    a, dim, index, b = (*args, *kwargs.values())[:4]
+    if not (live(a) and live(b)):
+        return func(*args, **kwargs)
+    kept = a.clone()
+    full = torch.zeros_like(a).index_add(dim, index, b)
+    out = _Sum.apply(kept, full, (kept + full).detach(), view.sources.batch, 0)
+    return a.copy_(out) if in_place(func) else out
 
 
 def einsum(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -266,8 +325,10 @@ RELEVANCE: Table = {
         calls(
             "layer_norm", "rms_norm", "group_norm", "batch_norm", "gelu", "silu", "relu", "tanh",
             "sigmoid", "softplus", "elu", "mish", "hardswish", "leaky_relu", "neg", "pow", "square",
-            "exp", "clamp", "erf", "rsqrt", "sqrt", "normalize",
+            "exp", "clamp", "erf", "normalize",
         ),
         same,
     ),
+    **dict.fromkeys(calls("sqrt", "rsqrt", "norm", "vector_norm", "std"), scale),
+    **dict.fromkeys(calls("index_add"), index_add),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from whence.rules.activation import SECANT
 from whence.rules.affine import AFFINE
 from whence.rules.attention import SOFTMAX
-from whence.rules.calls import Call, calls
+from whence.rules.calls import Call, calls, in_place
 from whence.rules.mode import LocallyLinear, Table
 from whence.rules.norm import NORM, NORM_BIAS
 from whence.rules.product import Products
@@ -39,7 +39,9 @@ def softplus_table(beta: float) -> Table:
     """The true gradient of a network whose ReLUs are read as softplus: smooth where ReLU bends."""
 
     def rule(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return F.softplus(args[0] if args else kwargs["input"], beta=beta)
+        x = args[0] if args else kwargs["input"]
+        out = F.softplus(x.clone() if in_place(func) else x, beta=beta)
+        return x.copy_(out) if in_place(func) else out
 
     return {**PLAIN, **dict.fromkeys(calls("relu"), rule)}
 

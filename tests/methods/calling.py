@@ -1,0 +1,97 @@
+"""How these tests call a method: on padded ids or on float tensors, in float64 to the end."""
+
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+from benchmarks.tiny import model as tiny
+from whence.explanation import Unit
+from whence.inputs.text import batch, encode, from_ids
+from whence.methods import method
+from whence.subject import Inputs, Subject
+from whence.target import Target
+
+ROWS = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2], [7, 8, 2]]
+
+
+@cache
+def family(name, task, **changes):
+    """A tiny model that several tests may share."""
+    return tiny(name, task, **changes)
+
+
+def of_ids(model, rows, prefix=None):
+    """Ids padded into one batch, with what the decoder has written where there is one."""
+    opening = None if prefix is None else from_ids(None, prefix)
+    return batch(Subject(model), None, [from_ids(None, row) for row in rows], opening)
+
+
+def of_texts(model, tokenizer, texts):
+    return batch(Subject(model), tokenizer, [encode(tokenizer, text) for text in texts], None)
+
+
+def of_tensor(x):
+    """A float tensor (batch, units, features)."""
+    return Inputs(
+        {"x": x},
+        ("x",),
+        (tuple(Unit(str(i)) for i in range(x.shape[1])),) * len(x),
+        torch.ones(x.shape[:2], dtype=torch.bool),
+        (None,) * len(x),
+    )
+
+
+def asked(inputs, target):
+    """The class or token, at the last place that is no padding."""
+    width = inputs.tensors[inputs.fields[-1]].shape[1]
+    index = None if target is None else torch.full((len(inputs),), target)
+    return Target(index, position=inputs.mask[:, -width:].sum(1) - 1)
+
+
+def subject_of(model, inputs):
+    plain = inputs.tensors.keys() == {"x"}
+    return Subject(model, (lambda model, given: model(given["x"])) if plain else None)
+
+
+def found(model, inputs, name, target=None, **settings):
+    """All that the method says."""
+    return method(name, **settings)(subject_of(model, inputs), inputs, asked(inputs, target))
+
+
+def scores(model, inputs, name, target=None, **settings):
+    """The scores, (batch, units) in float64."""
+    return found(model, inputs, name, target, **settings).values
+
+
+def same(actual, expected, tol=1e-8):
+    """Equal relative to the largest of the expected numbers, which is not zero."""
+    expected = torch.as_tensor(expected, dtype=torch.float64)
+    actual = torch.as_tensor(actual, dtype=torch.float64)
+    assert actual.shape == expected.shape
+    assert torch.isfinite(expected).all()
+    size = float(expected.abs().max())
+    assert size > 0
+    worst = float((actual - expected).abs().max())
+    assert worst <= tol * size, f"{worst / size:.2g} of the largest, {actual} for {expected}"
+
+
+def different(a, b, tol=1e-3):
+    """Not equal by a wide margin."""
+    assert float((a - b).abs().max()) > tol * float(torch.maximum(a.abs(), b.abs()).max())
+
+
+@contextmanager
+def rows_run(model):
+    """Counts the rows of every pass through the model."""
+    counts = []
+
+    def count(_module, _args, out):
+        logits = out if isinstance(out, torch.Tensor) else out.logits
+        counts.append(len(logits))
+
+    handle = model.register_forward_hook(count)
+    try:
+        yield counts
+    finally:
+        handle.remove()

@@ -1,0 +1,91 @@
+"""Attention flow against the maximum flow of networkx, and the facts that any cut gives."""
+
+import pytest
+import torch
+
+from tests.methods.calling import family, of_ids, scores
+from tests.methods.cases import IDS, Case, case
+from tests.oracles import attended
+from tests.oracles import maps as oracle
+
+SHORT = IDS[:5]
+
+
+def _small():
+    bert = family("bert", "classify", num_hidden_layers=3)
+    gpt2 = family("gpt2", "write", n_layer=3)
+    gpt2_eager = family("gpt2", "write", n_layer=3, attn_implementation="eager")
+    bart = family("bart", "translate", attn_implementation="eager")
+    return {
+        "bert": Case(attended.bert(bert, SHORT, 1), {"sdpa": bert}, SHORT, 1),
+        "gpt2": Case(attended.decoder(gpt2_eager, SHORT, 9), {"sdpa": gpt2}, SHORT, 9),
+        "bart": Case(
+            attended.both(bart, SHORT, [1, 44, 21], 9), {"sdpa": bart}, SHORT, 9, [1, 44, 21]
+        ),
+        "bart of equal lengths": Case(
+            attended.both(bart, SHORT, [1, 44, 21, 7, 8], 9),
+            {"sdpa": bart},
+            SHORT,
+            9,
+            [1, 44, 21, 7, 8],
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def small():
+    return _small()
+
+
+def flow(here, **settings):
+    return scores(here.models["sdpa"], here.inputs(), "attention_flow", here.target, **settings)[0]
+
+
+@pytest.mark.parametrize("readout", ["auto", "all"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "bart", "bart of equal lengths"])
+def test_flow_is_the_maximum_flow_of_the_layered_graph(small, name, readout):
+    expected = oracle.attention_flow(small[name].seen, readout == "all")
+    found = flow(small[name], readout=readout)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)
+    assert float(expected.std()) > 1e-3  # else all places are alike and nothing is compared
+
+
+def test_flow_to_a_shifted_copy_goes_to_the_original():
+    here = case("bart that classifies")
+    expected = here.units(oracle.attention_flow(here.seen))
+    torch.testing.assert_close(flow(here), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "bart"])
+def test_no_flow_exceeds_what_the_readout_gives_nor_what_a_place_takes(small, name):
+    here = small[name]
+    found = flow(here)
+    assert (found >= 0).all()
+    assert (found <= 1 + 1e-9).all()
+    seen = here.seen
+    size = sum(seen.sizes)
+    step = oracle.in_joint(seen, 0, oracle.mean_map(seen.maps[0]))
+    into = oracle.row_normalised(torch.eye(size).double() + step).sum(0)
+    assert (found <= into + 1e-7).all()
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "bart"])
+def test_more_flows_to_a_place_than_rollout_sends_there(small, name):
+    here = small[name]
+    rolled = scores(here.models["sdpa"], here.inputs(), "attention_rollout", here.target)[0]
+    found = flow(here)
+    assert (found >= rolled - 1e-7).all()
+    assert (found > rolled + 1e-3).any()
+
+
+def test_a_decoder_sends_nothing_to_what_comes_later():
+    model = family("gpt2", "write", n_layer=3)
+    inputs = of_ids(model, [SHORT])
+    from whence.methods import method
+    from whence.subject import Subject
+    from whence.target import Target
+
+    asked = Target(torch.tensor([9]), position=torch.tensor([2]))
+    found = method("attention_flow")(Subject(model), inputs, asked).values[0]
+    assert (found[:3] > 0).all()
+    assert not found[3:].any()

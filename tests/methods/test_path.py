@@ -1,0 +1,213 @@
+"""Integrated gradients against Captum, and what a path from baseline to input must keep."""
+
+import math
+
+import pytest
+import torch
+from captum.attr import IntegratedGradients, LayerIntegratedGradients
+from scipy.special import roots_legendre
+
+from tests.helpers import normal
+from tests.methods.calling import ROWS, family, found, of_ids, of_tensor, of_texts, same, scores
+from tests.modules import Block, D
+from tests.oracles import gradients as oracle
+from whence import Explainer
+from whence.errors import InputError, MethodError
+
+IDS = [2, 17, 9, 33, 8, 41, 3]
+RULES = {"gauss": "gausslegendre", "right": "riemann_right", "middle": "riemann_middle"}
+IG, PATH = "integrated_gradients", "path_gradients"
+CAPTUM = 2e-7  # its weights are float32
+
+
+def words(model, ids):
+    return model.bert.embeddings.word_embeddings(torch.tensor([ids])).detach()
+
+
+def logit(model, target=1):
+    """The class's output for embedded words (batch, units, features)."""
+    return lambda x: model(inputs_embeds=x).logits[:, target]
+
+
+def nodes(rule, steps):
+    """Where on [0, 1] a rule reads the integrand, and with which weight."""
+    if rule == "gauss":
+        points, weights = roots_legendre(steps)
+        return (points + 1) / 2, weights / 2
+    first = 1 if rule == "right" else 0.5
+    return [(k + first) / steps for k in range(steps)], [1 / steps] * steps
+
+
+@pytest.mark.parametrize("steps", [1, 7, 20])
+@pytest.mark.parametrize("rule", list(RULES))
+def test_ig_is_the_weighted_sum_of_gradients_on_the_line(bert, rule, steps):
+    x = words(bert, IDS)[0]
+    expected = oracle.integrated(logit(bert), x, torch.zeros_like(x), *nodes(rule, steps))
+    same(scores(bert, of_ids(bert, [IDS]), IG, 1, steps=steps, rule=rule)[0], expected)
+
+
+@pytest.mark.parametrize("steps", [7, 20])
+@pytest.mark.parametrize("rule", list(RULES))
+def test_ig_from_zero_is_captums(bert, rule, steps):
+    x = words(bert, IDS)
+    expected = IntegratedGradients(logit(bert)).attribute(x, n_steps=steps, method=RULES[rule])
+    actual = scores(bert, of_ids(bert, [IDS]), IG, 1, steps=steps, rule=rule)
+    same(actual, expected.detach().sum(-1), CAPTUM)
+
+
+@pytest.mark.parametrize("baseline", ["pad", "unk", "mask", 17])
+def test_ig_from_a_token_is_captums_and_special_tokens_stay(bert, wordpiece, baseline):
+    text = "the film is not bad"
+    ids = wordpiece(text)["input_ids"]
+    number = baseline if baseline == 17 else getattr(wordpiece, f"{baseline}_token_id")
+    blank = [ids[0], *[number] * (len(ids) - 2), ids[-1]]
+    layer = LayerIntegratedGradients(
+        lambda given: bert(given).logits[:, 1], bert.bert.embeddings.word_embeddings
+    )
+    expected = layer.attribute(torch.tensor([ids]), torch.tensor([blank]), n_steps=9)
+    inputs = of_texts(bert, wordpiece, [text])
+    actual = scores(bert, inputs, IG, 1, steps=9, baseline=baseline)
+    same(actual, expected.detach().sum(-1), CAPTUM)
+    assert actual[0, 0] == actual[0, -1] == 0
+
+
+def test_ig_from_a_tensor_is_captums(bert, rng):
+    blank = normal(rng, 1, 7, 32)
+    expected = IntegratedGradients(logit(bert)).attribute(
+        words(bert, IDS), blank, n_steps=9, method="gausslegendre"
+    )
+    actual = scores(bert, of_ids(bert, [IDS]), IG, 1, steps=9, baseline=blank)
+    same(actual, expected.detach().sum(-1), CAPTUM)
+
+
+def test_a_tensor_of_one_row_is_the_baseline_of_every_unit(bert, rng):
+    row = normal(rng, 32)
+    inputs = of_ids(bert, [IDS])
+    expected = scores(bert, inputs, IG, 1, steps=9, baseline=row.expand(1, 7, 32))
+    assert torch.equal(scores(bert, inputs, IG, 1, steps=9, baseline=row), expected)
+
+
+def test_ig_of_each_sample_of_a_batch_is_captums(bert):
+    actual = scores(bert, of_ids(bert, ROWS), IG, 1, steps=8)
+    for row, ids in zip(actual, ROWS, strict=True):
+        x = words(bert, ids)
+        expected = IntegratedGradients(logit(bert)).attribute(x, n_steps=8, method="gausslegendre")
+        same(row[: len(ids)], expected[0].detach().sum(-1), CAPTUM)
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_completeness_gap_falls_with_the_steps(bert, rule):
+    explainer = Explainer(bert)
+    found = [
+        abs(explainer(IDS, IG, target=1, steps=m, rule=rule).ledger.residual) for m in (2, 8, 32)
+    ]
+    assert found[0] > 2 * found[1] > 4 * found[2]
+    assert found[2] < (1e-6 if rule == "gauss" else 0.1) * found[0] + 1e-12
+
+
+def test_words_baseline_and_residual_add_up_to_the_output(bert):
+    result = Explainer(bert)(IDS, IG, target=1, steps=4)
+    kinds = {line.kind: line.value for line in result.ledger.lines}
+    assert set(kinds) == {"word", "baseline"}
+    zero = logit(bert)(torch.zeros(1, 7, 32).double())
+    same(kinds["baseline"], float(zero[0].detach()))
+    same(kinds["word"], float(scores(bert, of_ids(bert, [IDS]), IG, 1, steps=4).sum()))
+    output = float(bert(torch.tensor([IDS])).logits[0, 1].detach())
+    same(kinds["word"] + kinds["baseline"] + result.ledger.residual, output)
+    same(result.output, output)
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-6])
+@pytest.mark.parametrize("rule", ["gauss", "middle"])
+def test_steps_are_raised_until_the_tolerance_is_met(bert, rule, tolerance):
+    explainer = Explainer(bert)
+    settings = {"target": 1, "steps": 1, "rule": rule}
+    assert abs(explainer(IDS, IG, **settings).ledger.residual) > tolerance
+    result = explainer(IDS, IG, tolerance=tolerance, **settings)
+    assert abs(result.ledger.residual) <= tolerance * 1.001
+
+
+def test_a_tolerance_out_of_reach_is_refused_with_the_gap(rng):
+    module, inputs = Block(), of_tensor(normal(rng, 1, 3, D))
+    with pytest.raises(MethodError, match=r"gap is still \S+ after 4096 steps, over the tolerance"):
+        scores(module, inputs, IG, 1, rule="right", steps=4096, tolerance=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "match"),
+    [
+        ({"steps": 0}, MethodError, "at least one step"),
+        ({"rule": "left"}, MethodError, 'no rule "left"; there are: gauss, right, middle'),
+        ({"baseline": "blank"}, MethodError, 'no baseline "blank"; there are: zero, pad'),
+        ({"baseline": "mask"}, InputError, 'no "mask" token'),
+    ],
+)
+def test_bad_settings_are_told(bert, settings, error, match):
+    with pytest.raises(error, match=match):
+        scores(bert, of_ids(bert, [IDS]), IG, 1, **settings)
+
+
+def test_the_straight_path_is_ig_by_the_middle_rule(bert):
+    inputs = of_ids(bert, [IDS])
+    expected = scores(bert, inputs, IG, 1, rule="middle", steps=12)
+    same(scores(bert, inputs, PATH, 1, steps=12), expected)
+
+
+def bent(start, end, a):
+    """First half of the features moves early, the rest late."""
+    early, late = 1 - (1 - a) ** 2, a**2
+    half = start.shape[-1] // 2
+    rates = torch.tensor([early] * half + [late] * (start.shape[-1] - half), dtype=start.dtype)
+    return start + rates * (end - start)
+
+
+@pytest.mark.parametrize("steps", [4, 16])
+def test_a_curved_path_is_the_sum_along_it(rng, steps):
+    module, x = Block(), normal(rng, 4, D)
+    zero = torch.zeros_like(x)
+    points = [bent(zero, x, k / steps) for k in range(steps + 1)]
+    middles = [bent(zero, x, (k + 0.5) / steps) for k in range(steps)]
+    expected = oracle.along(lambda batch: module(batch)[:, 1], points, middles)
+    same(scores(module, of_tensor(x[None]), PATH, 1, path=bent, steps=steps)[0], expected)
+
+
+def test_a_curved_path_is_complete_and_another_explanation(rng):
+    module, x = Block(), normal(rng, 2, 4, D)
+    blank = normal(rng, 4, D)
+    curved = found(module, of_tensor(x), PATH, 1, path=bent, steps=400, baseline=blank)
+    rise = (module(x) - module(blank[None]))[:, 1].detach()
+    torch.testing.assert_close(curved.values.sum(1), rise, rtol=1e-4, atol=1e-4)
+    straight = scores(module, of_tensor(x), PATH, 1, steps=400, baseline=blank)
+    assert float((curved.values - straight).abs().max()) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        (lambda start, end, a: start + (a + 0.1) * (end - start), 0),
+        (lambda start, end, a: start + 0.5 * a * (end - start), 1),
+        (lambda start, end, a: start + a * (end - start) / (1 + math.cos(a)), 1),
+    ],
+)
+def test_a_path_with_wrong_ends_is_refused(rng, path, place):
+    inputs = of_tensor(normal(rng, 1, 3, D))
+    with pytest.raises(MethodError, match=f"at {place} it is elsewhere"):
+        scores(Block(), inputs, PATH, 1, path=path)
+
+
+def test_the_name_of_the_path_travels_with_the_explanation(bert):
+    assert Explainer(bert)(IDS, PATH, path=bent, steps=2).settings["path"] == "bent"
+
+
+def test_ig_of_an_encoder_decoder_adds_up():
+    model = family("bart", "translate")
+    result = found(model, of_ids(model, [IDS], [1, 44, 21]), IG, 9, steps=200)
+    total = sum(float(line) for line in result.lines.values())
+    same(total, float(result.logits[0, -1, 9]), 1e-4)
+    assert result.values[0].abs().min() > 0
+
+
+def test_a_thousand_steps_are_no_matter(bert):
+    inputs = of_ids(bert, ROWS)
+    expected = scores(bert, inputs, IG, 1, steps=64)
+    same(scores(bert, inputs, IG, 1, steps=1000), expected, 1e-6)

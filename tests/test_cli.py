@@ -1,0 +1,168 @@
+"""The command line, on a tiny model that is saved in a folder."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.tiny import model as tiny
+from whence import METHODS, Explainer, Explanation
+from whence.cli import app
+
+TEXT = "The film is good, not dull."
+LABELS = {0: "bad", 1: "good", 2: "mixed"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, wordpiece):
+    made = tmp_path_factory.mktemp("model")
+    tiny("bert", "classify", id2label=LABELS).float().save_pretrained(made)
+    wordpiece.save_pretrained(made)
+    return made
+
+
+@pytest.fixture
+def run(folder, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def call(*args, given=None, model=folder):
+        chosen = () if model is None else ("--model", str(model))
+        return CliRunner().invoke(app, [*map(str, args), *chosen], input=given)
+
+    return call
+
+
+def test_explain_shows_the_answer_the_text_and_the_ledger(run):
+    done = run("explain", TEXT)
+    assert done.exit_code == 0, done.output
+    assert re.search(r"^(bad|good|mixed)  \d+\.\d%  output [+-]\d", done.stdout)
+    assert re.search(r"residual [+-]\S+ = [+-]\d", done.stdout)
+    assert "film" in done.stdout
+    assert "whence:" not in done.stderr
+
+
+def test_json_on_stdout_is_the_explanation_and_nothing_else(run, folder, wordpiece):
+    done = run("explain", TEXT, "--json", "-")
+    found = Explanation.from_dict(json.loads(done.stdout))
+    model = tiny("bert", "classify", id2label=LABELS).float()
+    expected = Explainer(model, wordpiece)(TEXT)
+    assert found.text == TEXT
+    assert found.units == expected.units
+    assert found.scores == pytest.approx(expected.scores, abs=1e-5)
+
+
+def test_several_texts_make_a_list(run):
+    data = json.loads(run("explain", "good", "bad film", "--json", "-").stdout)
+    assert [each["text"] for each in data] == ["good", "bad film"]
+
+
+def test_json_and_html_go_to_files(run, tmp_path):
+    data, page = tmp_path / "found.json", tmp_path / "found.html"
+    done = run("explain", TEXT, "--json", data, "--html", page)
+    assert done.exit_code == 0
+    assert Explanation.from_json(data).text == TEXT
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert f"wrote {page}" in done.stderr
+    assert "residual" in done.stdout
+
+
+def test_texts_come_from_a_file_or_from_stdin(run, tmp_path):
+    (tmp_path / "texts.txt").write_text("good film\n\n  \nbad – naïve\n", encoding="utf-8")
+    expected = ["good film", "bad – naïve"]
+    ways = [
+        run("explain", "--file", tmp_path / "texts.txt", "--json", "-"),
+        run("explain", "--json", "-", given="good film\n\nbad – naïve\n"),
+        run("explain", "-", "--json", "-", given="good film\nbad – naïve"),
+    ]
+    for done in ways:
+        assert done.exit_code == 0, done.output
+        assert [each["text"] for each in json.loads(done.stdout)] == expected
+
+
+def test_words_are_joined(run):
+    data = json.loads(run("explain", "Unable films", "--words", "--json", "-").stdout)
+    assert [unit["text"] for unit in data["units"]] == ["[CLS]", "Unable", "films", "[SEP]"]
+
+
+@pytest.mark.parametrize(("target", "against"), [("1", "0"), ("good", "bad"), ("GOOD", "Bad")])
+def test_target_and_against_by_number_or_name(target, against, run):
+    done = run("explain", TEXT, "--target", target, "--against", against, "--json", "-")
+    data = json.loads(done.stdout)["target"]
+    assert (data["index"], data["against"]) == (1, 0)
+    assert (data["label"], data["against_label"]) == ("good", "bad")
+
+
+def test_method_and_its_settings(run):
+    done = run("explain", TEXT, "--method", "lrp", "--set", "gate=shared", "--json", "-")
+    assert json.loads(done.stdout)["method"] == {"name": "lrp", "settings": {"gate": "shared"}}
+    done = run("explain", TEXT, "--method", "random", "--set", "seed=3", "--json", "-")
+    assert json.loads(done.stdout)["method"] == {"name": "random", "settings": {"seed": 3}}
+
+
+def test_compare_has_a_row_for_each_method(run, tmp_path):
+    page = tmp_path / "compare.html"
+    done = run("compare", "good film", "--methods", "lrp, gradient,random", "--html", page)
+    assert done.exit_code == 0, done.output
+    rows = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
+    assert [row for row in rows if row in METHODS] == ["lrp", "gradient", "random"]
+    assert page.read_text(encoding="utf-8").count("<td>lrp</td>") == 1
+
+
+def test_compare_without_names_takes_all_methods(run):
+    data = json.loads(run("compare", "good", "--words", "--target", "1", "--json", "-").stdout)
+    assert [each["method"]["name"] for each in data] == list(METHODS)
+    assert {each["target"]["label"] for each in data} == {"good"}
+
+
+def test_methods_are_listed_with_a_sentence_each(run):
+    done = run("methods", model=None)
+    assert done.exit_code == 0
+    for name in METHODS:
+        assert re.search(rf"^{name} +\S", done.stdout, re.M), name
+
+
+LONG = "good " * 80
+ERRORS = {
+    "empty": (["explain", " "], "text is empty"),
+    "nothing": (["explain"], "no text to explain"),
+    "label": (["explain", TEXT, "--target", "goood"], 'did you mean "good"'),
+    "class": (["explain", TEXT, "--target", "7"], "no class 7"),
+    "method": (["explain", TEXT, "--method", "lpr"], 'did you mean "lrp"'),
+    "methods": (["compare", TEXT, "--methods", "lrp,lpr"], 'did you mean "lrp"'),
+    "setting": (["explain", TEXT, "--set", "steps=3"], 'no setting "steps"'),
+    "no equals": (["explain", TEXT, "--set", "gate"], "write key=value"),
+    "file": (["explain", "--file", "nowhere.txt"], "cannot read nowhere.txt"),
+    "folder": (["explain", TEXT, "--json", "nowhere/found.json"], "cannot write"),
+    "page": (["explain", TEXT, "--html", "nowhere/found.html"], "cannot write"),
+    "long": (["explain", LONG], "82 tokens, but the model takes 64"),
+}
+
+
+@pytest.mark.parametrize(("args", "says"), list(ERRORS.values()), ids=list(ERRORS))
+def test_an_error_is_a_sentence_on_stderr_and_exit_code_2(args, says, run):
+    done = run(*args, given="")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1].startswith("whence: ")
+    assert says in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_model_that_is_not_there(run, tmp_path):
+    done = run("explain", TEXT, model=tmp_path / "nowhere")
+    assert done.exit_code == 2
+    assert "is no folder with a model" in done.stderr
+
+
+def test_a_long_text_is_cut_when_asked(run):
+    with pytest.warns(UserWarning, match="cut from 82 to 64"):
+        done = run("explain", LONG, "--truncate", "--json", "-")
+    assert len(json.loads(done.stdout)["units"]) == 64
+
+
+def test_a_model_without_a_tokenizer_is_told(run, tmp_path):
+    tiny("bert", "classify").float().save_pretrained(tmp_path)
+    done = run("explain", TEXT, model=tmp_path)
+    assert done.exit_code == 2
+    assert "no tokenizer" in done.stderr

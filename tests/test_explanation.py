@@ -1,0 +1,185 @@
+"""The result: frozen, and the same again from JSON."""
+
+import dataclasses
+import json
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whence import Explainer, Explanation
+from whence.errors import FileError, InputError
+from whence.explanation import SCHEMA, Ledger, Line, TargetInfo, Unit
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+small = st.floats(allow_nan=False, allow_infinity=False, width=32)
+whole = st.none() | st.integers(0, 99)
+units = st.builds(Unit, st.text(), whole, whole, st.booleans(), whole, st.sampled_from(["", "d"]))
+
+
+@st.composite
+def explanations(draw):
+    held = tuple(draw(st.lists(units, max_size=5)))
+    numbers = st.lists(small, min_size=len(held), max_size=len(held)).map(np.float32)
+    return Explanation(
+        units=held,
+        scores=draw(numbers),
+        target=draw(st.builds(TargetInfo, st.integers(0, 9), st.text(), whole, st.none(), whole)),
+        output=draw(finite),
+        probability=draw(st.none() | st.floats(0, 1)),
+        method=draw(st.text()),
+        settings=draw(st.dictionaries(st.text(), st.integers() | st.text() | finite, max_size=2)),
+        ledger=draw(
+            st.none()
+            | st.builds(
+                Ledger,
+                st.lists(st.builds(Line, st.text(), st.text(), finite), max_size=3).map(tuple),
+                finite,
+            )
+        ),
+        parts=draw(st.dictionaries(st.text(), numbers, max_size=2)),
+        text=draw(st.none() | st.text()),
+        model=draw(st.text()),
+        versions=draw(st.dictionaries(st.text(), st.text(), max_size=2)),
+    )
+
+
+def same(a, b):
+    assert a.to_dict() == b.to_dict()
+    for field in dataclasses.fields(Explanation):
+        if field.name not in ("scores", "parts"):
+            assert getattr(a, field.name) == getattr(b, field.name), field.name
+    assert a.scores.dtype == b.scores.dtype == np.float32
+    assert a.scores.tobytes() == b.scores.tobytes()
+    assert {k: v.tobytes() for k, v in a.parts.items()} == {
+        k: v.tobytes() for k, v in b.parts.items()
+    }
+
+
+@settings(max_examples=80, deadline=None)
+@given(explanation=explanations())
+def test_back_from_json_is_the_same(explanation):
+    same(explanation, Explanation.from_json(explanation.to_json()))
+
+
+@pytest.fixture(scope="module")
+def found(bert, wordpiece):
+    return Explainer(bert, wordpiece)("The film is good, not dull.")
+
+
+def test_back_from_a_file_is_the_same(found, tmp_path):
+    path = tmp_path / "found.json"
+    assert found.to_json(path) == path.read_text(encoding="utf-8")
+    same(found, Explanation.from_json(path))
+    same(found, Explanation.from_json(str(path)))
+
+
+def test_json_has_the_keys_of_its_schema(found):
+    data = json.loads(found.to_json())
+    wanted = {
+        "schema",
+        "method",
+        "units",
+        "scores",
+        "target",
+        "output",
+        "probability",
+        "ledger",
+    }
+    assert wanted <= set(data)
+    assert data["schema"] == SCHEMA == "whence/explanation/1"
+    assert set(data["ledger"]) == {"lines", "output", "residual"}
+    assert set(data["ledger"]["lines"][0]) == {"label", "kind", "value"}
+    assert data["method"]["name"] == "lrp"
+    total = sum(line["value"] for line in data["ledger"]["lines"])
+    assert data["ledger"]["residual"] == data["output"] - total
+    assert len(data["units"]) == len(data["scores"])
+
+
+def test_explanation_is_frozen(found):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.output = 1.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.ledger.output = 1.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.units[0].text = ""
+
+
+def test_top_names_the_largest_and_leaves_special_tokens_out(found):
+    top = found.top(3)
+    plain = [
+        (unit.text, float(score))
+        for unit, score in zip(found.units, found.scores, strict=True)
+        if not unit.special
+    ]
+    assert top == sorted(plain, key=lambda pair: -abs(pair[1]))[:3]
+
+
+def test_a_ledgers_residual_and_its_share():
+    ledger = Ledger((Line("a", "word", 1.5), Line("b", "bias", 2.0)), 4.0)
+    assert (ledger.total, ledger.residual, ledger.relative) == (3.5, 0.5, 0.125)
+    assert (ledger.of("bias"), ledger.of("word", "bias"), ledger.of("type")) == (2.0, 3.5, 0)
+
+
+def test_words_need_the_text(bert):
+    with pytest.raises(InputError, match="carry no word numbers"):
+        Explainer(bert)([2, 5, 3]).words()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "no JSON"),
+        ("{}", "no explanation of schema"),
+        ('{"schema": "whence/explanation/9"}', "whence/explanation/9"),
+        ('{"schema": "whence/explanation/1"}', "damaged"),
+    ],
+)
+def test_damaged_json_is_told(text, says):
+    with pytest.raises(FileError, match=says):
+        Explanation.from_json(text)
+
+
+def test_other_files_are_told(tmp_path):
+    with pytest.raises(FileError, match="cannot read"):
+        Explanation.from_json(tmp_path / "nowhere.json")
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(FileError, match="no explanation of schema"):
+        Explanation.from_json(tmp_path / "list.json")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileError, match=r"bytes\.json"):
+        Explanation.from_json(tmp_path / "bytes.json")
+
+
+JUNK = [None, 1, "x", [], {}, [1], {"a": 1}, [[]]]
+
+
+@pytest.mark.parametrize(
+    "key", ["units", "scores", "parts", "target", "output", "ledger", "method", "settings"]
+)
+def test_a_damaged_entry_is_told_or_harmless(key, found):
+    for junk in JUNK:
+        data = found.to_dict()
+        if key == "settings":
+            data["method"]["settings"] = junk
+        else:
+            data[key] = junk
+        with suppress(FileError):
+            read = Explanation.from_dict(data)
+            assert str(read)  # what is taken can be shown
+            assert read.to_html()
+
+
+def test_a_missing_score_is_told(found):
+    data = found.to_dict()
+    data["scores"] = data["scores"][:-1]
+    with pytest.raises(FileError, match=r"units but \d+ scores"):
+        Explanation.from_dict(data)
+
+
+def test_a_place_that_cannot_be_written_is_told(found, tmp_path):
+    for write in (found.to_json, found.to_html):
+        with pytest.raises(FileError, match="cannot write"):
+            write(tmp_path / "no folder" / "found")

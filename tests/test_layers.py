@@ -1,0 +1,186 @@
+"""Imports go downwards only, and nothing heavy comes in before it is needed."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import whence
+
+HOME = Path(whence.__file__).parent
+# cli, web → run → explain, load → evaluate | show | methods → inputs | rules
+# → subject, target, explanation → errors
+LEVELS = [
+    {"errors"},
+    {"subject", "target", "explanation"},
+    {"inputs", "rules", "models"},
+    {"evaluate", "evaluation", "show", "methods"},
+    {"explain", "load", "loading", "testing"},
+    {"run"},
+    {"cli", "web"},
+]
+HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
+# in one layer, side by side or one on the other
+APART = [
+    ("evaluate", "show"),
+    ("evaluation", "show"),
+    ("show", "methods"),
+    ("inputs", "rules"),
+    ("inputs", "models"),
+]
+
+
+def part_of(path):
+    return path.relative_to(HOME).with_suffix("").parts[0]
+
+
+def imported(path, inside=True):
+    """The modules that a file imports, those for the type checker aside."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
+        for node in ast.walk(branch)
+    }
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports by dots"
+            assert node.module is not None
+            yield node.module
+            if node.module == "whence":
+                yield from (f"whence.{alias.name}" for alias in node.names)
+
+
+FILES = sorted(path for path in HOME.rglob("*.py") if path != HOME / "__init__.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HOME)))
+def test_a_file_imports_only_what_lies_below_it(path):
+    own = part_of(path)
+    assert own in HEIGHT, f"{own} is in no layer"
+    for name in imported(path):
+        if not name.startswith("whence."):
+            continue
+        other = name.split(".")[1]
+        assert other in HEIGHT, f"{other} is in no layer"
+        assert HEIGHT[other] <= HEIGHT[own], f"{own} imports {other}, which lies above"
+        if other != own:
+            assert (own, other) not in APART, f"{own} and {other} lie side by side"
+            assert (other, own) not in APART, f"{own} and {other} lie side by side"
+
+
+def test_show_sees_only_an_explanation():
+    for path in (HOME / "show").glob("*.py"):
+        for name in imported(path):
+            assert name.split(".")[0] not in ("torch", "transformers")
+            if name.startswith("whence."):
+                assert name.split(".")[1] in ("explanation", "errors", "show")
+
+
+def test_methods_and_rules_never_see_a_tokenizer():
+    for folder in ("methods", "rules"):
+        for path in (HOME / folder).glob("*.py"):
+            assert "transformers" not in {name.split(".")[0] for name in imported(path)}
+
+
+def test_no_line_of_the_core_names_a_model_family():
+    families = ("bert", "gpt", "llama", "t5", "bart", "mamba", "mixtral", "roberta", "xlnet")
+    for folder in ("methods", "rules", "inputs"):
+        for path in (HOME / folder).glob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+            names |= set(imported(path))
+            for name in names:
+                assert not any(name.lower().startswith(family) for family in families), name
+
+
+@pytest.mark.parametrize("library", ["captum", "matplotlib", "networkx"])
+def test_an_optional_library_is_imported_in_one_file(library):
+    users = {
+        path.name for path in FILES if any(name.split(".")[0] == library for name in imported(path))
+    }
+    assert len(users) <= 1
+
+
+def _run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+HEAVY = "import sys; print([n for n in ('torch', 'transformers', 'numpy') if n in sys.modules])"
+
+
+def test_importing_the_library_stays_light():
+    assert _run(f"import whence; dir(whence); {HEAVY}").strip() == "[]"
+
+
+@pytest.mark.parametrize("args", [["--help"], ["explain", "--help"], ["compare", "--help"]])
+def test_help_stays_light(args):
+    code = (
+        f"import sys; sys.argv = ['whence', *{args!r}]\n"
+        "from whence.cli import app\n"
+        "try:\n    app()\nexcept SystemExit as end:\n    assert not end.code\n"
+    )
+    shown = _run(code + HEAVY)
+    assert shown.strip().endswith("[]")
+    assert "Usage" in shown
+
+
+def test_public_names_are_sorted_and_all_there():
+    assert whence.__all__ == sorted(whence.__all__, key=_constants_first)
+    assert set(whence.__all__) == set(whence._HOMES)
+    assert dir(whence) == sorted(whence.__all__)
+    tree = ast.parse((HOME / "__init__.py").read_text(encoding="utf-8"))
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.name for node in checked.body for alias in node.names}
+    assert typed == set(whence.__all__)
+    for name in whence.__all__:
+        assert getattr(whence, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        whence.nothing  # noqa: B018
+
+
+def _constants_first(name):
+    """The order that the linter keeps: CONSTANTS, Classes, functions."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+def test_no_public_name_is_also_the_name_of_a_module():
+    modules = {path.stem for path in HOME.glob("*.py")} | {
+        path.name for path in HOME.iterdir() if path.is_dir()
+    }
+    assert not modules & set(whence.__all__)
+
+
+def test_load_is_a_function_however_and_however_often_it_is_reached():
+    code = (
+        "import whence\n"
+        "assert not isinstance(whence.load, type(whence)), 1\n"
+        "assert not isinstance(whence.load, type(whence)), 2\n"
+        "from whence import load\n"
+        "assert callable(load), 3\n"
+        "import whence.cli\n"
+        "assert callable(whence.load), 4\n"
+    )
+    _run(code)
+
+
+def test_every_name_of_the_errors_docstring_is_an_error_and_the_other_way_round():
+    from whence import errors
+
+    drawn = {word for word in errors.__doc__.split() if hasattr(errors, word)}
+    kinds = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.WhenceError)
+    }
+    assert drawn == kinds
