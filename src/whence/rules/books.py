@@ -43,6 +43,8 @@ class Books:
             return
         constant = part if isinstance(part, Tensor) else torch.tensor(part)
         constant = constant.detach().to(out)
+        if kind == "bias" and constant.ndim > 1 and _same_rows(constant):
+            constant = constant[..., :1, :]
         # on the node, not the tensor, and of a whole view on its base's: a model may go on to
         # write into what it got, and the graph then forgets the tensor and the view
         held, shape = _whole(out), out.shape
@@ -77,6 +79,11 @@ class Books:
         entry.total += by_row.sum(1)
         if placed:
             entry.places = by_row if entry.places is None else entry.places + by_row
+
+
+def _same_rows(part: Tensor) -> bool:
+    """Whether a constant is the same at every place, however large it was made: a bias."""
+    return part.shape[-2] > 1 and bool((part == part[..., :1, :]).all())
 
 
 def _whole(out: Tensor) -> Tensor:

@@ -218,7 +218,8 @@ def _turns(func: Call, args: tuple[Any, ...], out: Any) -> bool:
     if func not in _TURNS or out.ndim != 3:
         return False
     given = args[0]
-    return given.ndim == 3 and out.stride() == (given.stride(1), given.stride(0), given.stride(2))
+    swapped = (given.stride(1), given.stride(0), given.stride(2))
+    return bool(given.ndim == 3 and out.stride() == swapped)
 
 
 def _is_activation(module: nn.Module) -> bool:
