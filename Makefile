@@ -38,8 +38,9 @@ format: .venv/ready-dev ## put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-train-sentiment: .venv/ready-dev ## train the embedded model: DATA=folder of SST-2 [TEACHER=path or id]
-	$(BIN)/python -m training.sentiment --data "$(DATA)" $(if $(TEACHER),--teacher "$(TEACHER)")
+train-sentiment: .venv/ready-dev ## train the embedded model: DATA=SST-2 [EXTRA=reviews.csv.gz] [TEACHER=path or id]
+	$(BIN)/python -m training.sentiment --data "$(DATA)" \
+		$(if $(EXTRA),--extra "$(EXTRA)") $(if $(TEACHER),--teacher "$(TEACHER)")
 
 families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md

@@ -2,8 +2,9 @@
 
     python -m training.sentiment --data SST2_FOLDER --teacher PATH_OR_ID
 
-Three stages, each resumable: (1) the teacher is fine-tuned on the phrases, (2) it labels them and
-copies of them in which words were replaced by [UNK], (3) the student learns those logits. The
+Four stages, each resumable: (1) the teacher is fine-tuned on the phrases, (2) it labels them and
+copies of them in which words were replaced by [UNK], (3) the student learns those logits, (4) it
+learns the teacher's logits on sentences of film reviews without labels as well (--extra). The
 copies teach both what a sentence with holes means, so that erasing words, as the evaluation
 protocols do, stays within what the model has seen.
 """
@@ -14,6 +15,7 @@ import csv
 import gzip
 import json
 import random
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,8 +58,9 @@ comes with whence so that examples and tests run on something real, with no netw
 `make train-sentiment DATA=…` (`training/sentiment.py`, seeded): the teacher, all-MiniLM-L6-v2
 (Apache-2.0), was fine-tuned on the 67,349 phrases of SST-2 ($teacher on the validation sentences).
 The student learned the teacher's logits on the phrases and on $copies copies of them with words
-replaced by [UNK], in $passes passes; its word and position vectors began as the teacher's, reduced
-by PCA. The validation sentences were used for measuring alone.
+replaced by [UNK], in $passes passes, then on $sentences sentences of IMDB reviews (without their
+labels) as well, in $extra_passes. Its word and position vectors began as the teacher's, reduced by
+PCA. The validation sentences were used for measuring alone.
 
 ## Limits
 
@@ -65,8 +68,8 @@ It knows short English sentences about films, in lower case. It has learned what
 their biases included. It is an example to explain, not a judge of anything.
 
 Data: Socher et al., Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank,
-EMNLP 2013. Teacher: Wang et al., MiniLM, NeurIPS 2020; Reimers & Gurevych, Sentence-BERT, EMNLP
-2019.
+EMNLP 2013; Maas et al., Learning Word Vectors for Sentiment Analysis, ACL 2011. Teacher: Wang et
+al., MiniLM, NeurIPS 2020; Reimers & Gurevych, Sentence-BERT, EMNLP 2019.
 """
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -173,6 +176,20 @@ def label(data: Path, teacher: Path, work: Path, copies: int) -> tuple[list[str]
         every_text += version
         every_logit.append(load_file(kept)["logits"])
     return every_text, torch.cat(every_logit)
+
+
+def more_sentences(path: Path, count: int) -> list[str]:
+    """So many sentences of 4 to 35 words, drawn from the texts of a `text` gzip CSV."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    found: dict[str, None] = {}
+    for text in texts:
+        for sentence in re.split(r"(?<=[.!?])\s+|<br\s*/?>", text):
+            # as SST-2 writes: lower case, marks apart from words
+            plain = re.sub(r"([^\w\s'-])", r" \1 ", sentence.lower())
+            if 4 <= len(plain.split()) <= 35:
+                found.setdefault(" ".join(plain.split()))
+    return random.Random(3).sample(list(found), min(count, len(found)))
 
 
 def vocabulary(tokenizer: Any, texts: list[str], size: int) -> list[str]:
@@ -285,6 +302,33 @@ def distil(data: Path, teacher: Path, work: Path, copies: int, passes: int) -> t
     return model, tokenizer
 
 
+def widen(
+    data: Path, teacher: Path, work: Path, extra: Path, count: int, passes: int, student: Any
+) -> None:
+    """Stage 4: the student goes on with sentences that only the teacher has labelled."""
+    model, tokenizer = student
+    sentences = more_sentences(extra, count)
+    kept = work / "labels-extra.safetensors"
+    if not kept.exists():
+        reader = AutoTokenizer.from_pretrained(teacher)
+        judge = AutoModelForSequenceClassification.from_pretrained(teacher)
+        ids = encode(reader, sentences)
+        save_file({"logits": logits_of(judge, ids, reader.pad_token_id, "labels extra")}, kept)
+    phrases, logits = label(data, teacher, work, copies=1)
+    texts = phrases + sentences
+    logits = torch.cat([logits, load_file(kept)["logits"]])
+    ids = encode(tokenizer, texts)
+    batches = Batches([len(row) for row in ids], size=128, seed=1)
+
+    def loss_at(step: int) -> Tensor:
+        rows = batches[step]
+        batch = padded([ids[i] for i in rows.tolist()], 0)
+        return mse_loss(model(**batch).logits, logits[rows])
+
+    steps = passes * batches.per_epoch
+    fit(model, loss_at, Plan("student, more", steps, 5e-4, work / "wider.pt", average_last=0.1))
+
+
 def main(
     data: Annotated[Path, typer.Option(help="Folder with train, validation, test .csv.gz.")],
     teacher: Annotated[str, typer.Option(help="Pretrained encoder: a path or a hub id.")] = (
@@ -294,8 +338,11 @@ def main(
     out: Annotated[Path, typer.Option(help="Where the model goes.")] = Path(
         "src/whence/models/sentiment"
     ),
+    extra: Annotated[Path | None, typer.Option(help="A .csv.gz of reviews, no labels.")] = None,
+    sentences: Annotated[int, typer.Option(help="How many of their sentences.")] = 80_000,
     copies: int = 1,
     passes: int = 6,
+    extra_passes: int = 2,
     threads: int = 0,
 ) -> None:
     """Trains, measures and writes the model with its card."""
@@ -304,6 +351,8 @@ def main(
     work.mkdir(parents=True, exist_ok=True)
     taught = teach(data, teacher, work)
     model, tokenizer = distil(data, taught, work, copies, passes)
+    if extra is not None:
+        widen(data, taught, work, extra, sentences, extra_passes, (model, tokenizer))
     full = accuracy(model, tokenizer, *read(data / "validation.csv.gz"))
     out.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(out)
@@ -318,7 +367,7 @@ def main(
     write_card(
         out,
         task="sentiment of a sentence (NEGATIVE, POSITIVE)",
-        data="SST-2",
+        data="SST-2" if extra is None else "SST-2, IMDB without labels",
         metric="accuracy",
         figures=figures,
         parameters=sum(p.numel() for p in kept.parameters()),
@@ -326,6 +375,8 @@ def main(
         teacher=f"{100 * learned:.1f} %",
         copies=copies,
         passes=passes,
+        sentences=f"{sentences if extra is not None else 0:,}",
+        extra_passes=extra_passes,
     )
 
 

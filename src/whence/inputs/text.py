@@ -38,7 +38,10 @@ def encode(tokenizer: Any, text: str) -> Encoded:
     # the length is our business, with an error of our own: silence the tokenizer's hint
     found = tokenizer(text, return_special_tokens_mask=True, verbose=False, **settings)
     ids: list[int] = list(found["input_ids"])
-    special = found["special_tokens_mask"]
+    marks = _special_ids(tokenizer)
+    special = [
+        bool(m) or i in marks for m, i in zip(found["special_tokens_mask"], ids, strict=True)
+    ]
     if not ids:
         raise InputError(f"the tokenizer makes no token of {text!r}.")
     spans = found["offset_mapping"] if fast else [(0, 0)] * len(ids)
@@ -65,11 +68,16 @@ def from_ids(tokenizer: Any, ids: Sequence[int]) -> Encoded:
     if tokenizer is None:
         return Encoded(numbers, tuple(Unit(f"#{i}") for i in numbers), None)
     names = tokenizer.convert_ids_to_tokens(numbers)
-    special = set(tokenizer.all_special_ids)
+    special = _special_ids(tokenizer)
     units = tuple(
         Unit(str(name), special=i in special) for i, name in zip(numbers, names, strict=True)
     )
     return Encoded(numbers, units, None)
+
+
+def _special_ids(tokenizer: Any) -> set[int]:
+    """The ids of tokens that are no part of any text; an unknown word is one."""
+    return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
 
 
 def longest(subject: Subject, tokenizer: Any) -> int | None:
