@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from whence.errors import InputError, ModelError, TargetError, WhenceError, nearest
+from whence.errors import InputError, ModelError, TargetError, WhenceError
 from whence.explanation import Explanation, Ledger, Line, TargetInfo, Unit
 from whence.inputs.text import (
     Encoded,
@@ -25,11 +25,11 @@ from whence.inputs.text import (
 from whence.methods import METHODS, Method, Scores
 from whence.methods import method as find_method
 from whence.methods.passes import run
+from whence.naming import Asked, Naming
 from whence.subject import Forward, Inputs, Subject
 from whence.target import Target
 
 Given = str | Sequence[int]
-Asked = int | str | None
 
 
 class Explainer:
@@ -58,7 +58,7 @@ class Explainer:
             )
         self.subject = Subject(model, forward)
         self.tokenizer = tokenizer
-        self._labels = list(labels) if labels is not None else None
+        self.naming = Naming(self.subject, tokenizer, None if labels is None else tuple(labels))
         self._pads: bool | None = None
 
     def __repr__(self) -> str:
@@ -124,10 +124,7 @@ class Explainer:
 
     def labels(self) -> list[str]:
         """The names of the classes, where the model has any."""
-        if self._labels is not None:
-            return self._labels
-        named = getattr(getattr(self.subject.model, "config", None), "id2label", None)
-        return [named[i] for i in sorted(named)] if named and not self._generates() else []
+        return self.naming.labels
 
     def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
         """Each text as tokens, or the reason why it cannot be one of this model's inputs."""
@@ -142,7 +139,7 @@ class Explainer:
 
     def index_of(self, label: str | int) -> int:
         """The number of a class, by its label or number."""
-        return self._index(label)
+        return self.naming.index(label)
 
     # Reading what was given.
 
@@ -159,7 +156,7 @@ class Explainer:
 
     def _prefix(self, prefix: str | None) -> Encoded | None:
         config = getattr(self.subject.model, "config", None)
-        if not (getattr(config, "is_encoder_decoder", False) and self._generates()):
+        if not (getattr(config, "is_encoder_decoder", False) and self.naming.writes):
             if prefix is not None:
                 raise InputError("prefix= is for models with a decoder that writes text.")
             return None
@@ -202,15 +199,9 @@ class Explainer:
 
     # Targets.
 
-    def _generates(self) -> bool:
-        can = getattr(self.subject.model, "can_generate", None)
-        return bool(can()) if callable(can) else False
-
     def _target(
         self, inputs: Inputs, target: list[Asked], against: list[Asked], position: int | None
     ) -> Target:
-        if position is not None and not self._generates() and self.subject.forward is None:
-            raise TargetError("position= is for models with an output at every place.")
         return Target(
             self._indices(target),
             self._indices(against),
@@ -222,49 +213,19 @@ class Explainer:
             return None
         if any(one is None for one in asked):
             raise TargetError("give a target for every input, or for none.")
-        return torch.tensor([self._index(one) for one in asked], device=self.subject.device)
-
-    def _index(self, asked: Asked) -> int:
-        labels = self.labels()
-        if isinstance(asked, str) and not labels and self._generates():
-            return self._token(asked)
-        if isinstance(asked, str):
-            by_name = {name: i for i, name in enumerate(labels)}
-            folded = {name.lower(): i for name, i in by_name.items()}
-            index = by_name.get(asked, folded.get(asked.lower()))
-            if index is None:
-                raise TargetError(f'there is no label "{asked}"; {nearest(asked, labels)}')
-            return index
-        index = int(asked or 0)
-        known = len(labels) or self._outputs()
-        if index < 0 or (known and index >= known):
-            raise TargetError(f"there is no class {index}: the model has 0 to {known - 1}.")
-        return index
-
-    def _outputs(self) -> int:
-        config = getattr(self.subject.model, "config", None)
-        read = getattr(config, "get_text_config", None)
-        text = read() if callable(read) else config
-        return int(getattr(text, "vocab_size", 0)) if self._generates() else 0
-
-    def _token(self, text: str) -> int:
-        if self.tokenizer is None:
-            raise TargetError("a next token by text needs a tokenizer; give its id instead.")
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(ids) != 1:
-            pieces = self.tokenizer.convert_ids_to_tokens(ids)
-            raise TargetError(
-                f"{text!r} is {len(ids)} tokens for this model ({', '.join(map(repr, pieces))}), "
-                "and one next token can be asked about. Mind the leading blank."
-            )
-        return int(ids[0])
+        return torch.tensor([self.naming.index(one) for one in asked], device=self.subject.device)
 
     def _positions(self, inputs: Inputs, position: int | None) -> Tensor:
-        """The row of the logits that is asked about: by default the last of the unpadded."""
-        width = inputs.tensors[inputs.fields[-1]].shape[1]
-        lengths = inputs.mask[:, -width:].sum(1)
+        """The row of the logits that is asked about.
+
+        By default that of the one [MASK] in a model that fills such holes, else the last.
+        """
+        ids = inputs.tensors[inputs.fields[-1]]
+        lengths = inputs.mask[:, -ids.shape[1] :].sum(1)
         if position is None:
-            return lengths - 1
+            holes = ids.cpu() == inputs.blanks.get("mask", -1)
+            one = not self.naming.writes and bool((holes.sum(1) == 1).all())
+            return holes.int().argmax(1) if one and holes.ndim == 2 else lengths - 1
         shortest = int(lengths.min())
         if not -shortest <= position < shortest:
             raise TargetError(f"there is no position {position}: the input has {shortest} tokens.")
@@ -310,20 +271,12 @@ class Explainer:
             logits = run(subject, inputs)
         settled = target.settled(logits)
         row = settled.row(logits.detach()).cpu()
-        self._check_classes(settled, row.shape[1])
         outputs = settled(logits.detach()).cpu().double()
         chances = row.double().softmax(-1) if row.shape[1] > 1 else None
         return [
-            self._result(i, inputs, scores, settled, outputs, chances, chosen)
+            self._result(i, inputs, scores, settled, outputs, chances, chosen, logits.ndim == 3)
             for i in range(len(inputs))
         ]
-
-    def _check_classes(self, target: Target, classes: int) -> None:
-        for asked in (target.index, target.against):
-            if asked is not None and int(asked.max()) >= classes:
-                raise TargetError(
-                    f"there is no class {int(asked.max())}: the model has 0 to {classes - 1}."
-                )
 
     def _result(
         self,
@@ -334,6 +287,7 @@ class Explainer:
         outputs: Tensor,
         chances: Tensor | None,
         chosen: Method,
+        places: bool,
     ) -> Explanation:
         kept = inputs.mask[i]
         index = int(target.index[i]) if target.index is not None else 0
@@ -344,12 +298,10 @@ class Explainer:
             scores=_floats(scores.values[i][kept]),
             target=TargetInfo(
                 index,
-                self._name(index),
+                self.naming.name(index),
                 against,
-                None if against is None else self._name(against),
-                int(target.position[i])
-                if target.position is not None and self._generates()
-                else None,
+                None if against is None else self.naming.name(against),
+                int(target.position[i]) if places and target.position is not None else None,
             ),
             output=float(outputs[i]),
             probability=None if chances is None else float(chances[i, index]),
@@ -366,14 +318,6 @@ class Explainer:
             model=self.subject.name,
             versions=_versions(),
         )
-
-    def _name(self, index: int) -> str:
-        labels = self.labels()
-        if labels:
-            return labels[index] if index < len(labels) else str(index)
-        if self._generates() and self.tokenizer is not None:
-            return str(self.tokenizer.decode([index]))
-        return str(index)
 
 
 def _as_list(inputs: Any) -> tuple[list[Given], bool]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from whence.errors import TargetError
+
 
 @dataclass(frozen=True)
 class Target:
@@ -37,6 +39,11 @@ class Target:
     def __call__(self, logits: Tensor) -> Tensor:
         row = self.row(logits)  # (B, C)
         index = self.index if self.index is not None else row.detach().argmax(-1)
+        for asked in (index, self.against):
+            if asked is not None and int(asked.max()) >= row.shape[1]:
+                raise TargetError(
+                    f"there is no class {int(asked.max())}: the model has 0 to {row.shape[1] - 1}."
+                )
         out = row.gather(1, index.unsqueeze(1)).squeeze(1)
         if self.against is not None:
             out = out - row.gather(1, self.against.unsqueeze(1)).squeeze(1)

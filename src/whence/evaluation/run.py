@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.errors import FileError, InputError, ModelError
+from whence.errors import InputError, ModelError
 from whence.evaluation.metrics import Metric, Sample, correlation, metric
 from whence.evaluation.pool import Item, Pool
 from whence.evaluation.result import Evaluation
+from whence.evaluation.store import Store
 from whence.explanation import Explanation
 from whence.inputs.table import Rows
 from whence.inputs.text import Encoded, batch
@@ -37,43 +37,6 @@ class Explains(Protocol):
     def __call__(self, inputs: Any, method: Any = ..., **options: Any) -> Any: ...
     def encode(self, texts: Sequence[str], truncate: bool = ...) -> list[Encoded | InputError]: ...
     def index_of(self, label: str | int) -> int: ...
-
-
-@dataclass
-class _Store:
-    """Finished samples, kept in a file so that an interrupted run can go on."""
-
-    path: Path | None
-    settings: dict[str, Any]
-    done: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-    def load(self) -> None:
-        if self.path is None or not self.path.exists():
-            return
-        lines = self.path.read_text(encoding="utf-8").splitlines()
-        try:
-            if not lines or json.loads(lines[0]) != json.loads(json.dumps(self.settings)):
-                raise FileError(
-                    f"{self.path} is of a run with other settings: it cannot be gone on with. "
-                    "Give another folder, or start anew without resuming."
-                )
-            for line in lines[1:]:
-                record = json.loads(line)
-                self.done[record["sample"]] = record
-        except json.JSONDecodeError:
-            pass  # the last line was cut off in the middle: that sample is done again
-
-    def start(self) -> None:
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            lines = [self.settings, *self.done.values()]
-            self.path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
-
-    def add(self, record: dict[str, Any]) -> None:
-        self.done[record["sample"]] = record
-        if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
 
 
 def evaluate(
@@ -104,7 +67,7 @@ def evaluate(
     chosen = [find_method(each) for each in methods or METHODS]
     tests = [metric(each) for each in metrics]
     order = _drawn(len(rows), sample, seed)
-    store = _Store(
+    store = Store(
         Path(out) / "samples.jsonl" if out is not None else None,
         {
             "model": explainer.subject.name,
@@ -149,7 +112,7 @@ class _Job:
     keep_special: bool
     every: bool
     truncate: bool
-    store: _Store
+    store: Store
     skipped: dict[str, int] = field(default_factory=dict)
     explaining: float = 0.0
     unable: dict[str, str] = field(default_factory=dict)
