@@ -15,7 +15,7 @@ HOME = Path(whence.__file__).parent
 LEVELS = [
     {"errors"},
     {"subject", "target", "explanation"},
-    {"inputs", "rules", "models"},
+    {"inputs", "models", "naming", "rules"},
     {"evaluate", "evaluation", "show", "methods"},
     {"explain", "load", "loading", "testing"},
     {"run"},

@@ -342,7 +342,7 @@ def main(
     sentences: Annotated[int, typer.Option(help="How many of their sentences.")] = 80_000,
     copies: int = 1,
     passes: int = 6,
-    extra_passes: int = 2,
+    extra_passes: int = 1,
     threads: int = 0,
 ) -> None:
     """Trains, measures and writes the model with its card."""
