@@ -44,7 +44,8 @@ def _collect(
     parts = {"word": words}
     lines: dict[tuple[str, str], Tensor] = {}
     width = sources.length
-    for (where, kind), entry in books.entries.items():
+    # the backward pass met the last module first
+    for (where, kind), entry in reversed(books.entries.items()):
         rest = entry.total.cpu()
         if entry.places is not None:
             part = parts.setdefault(kind, torch.zeros_like(words))
@@ -65,9 +66,7 @@ def _collect(
         values=torch.stack(list(parts.values())).sum(0),
         logits=logits,
         parts=parts,
-        lines={**totals, **dict(sorted(lines.items(), key=lambda item: _place(item[0][0])))}
-        if books.open
-        else None,
+        lines={**totals, **lines} if books.open else None,
     )
 
 
@@ -82,12 +81,6 @@ def layer_of(where: str) -> str:
         if part.isdigit():
             return ".".join(path[: i + 1])
     return ".".join(path[:2]) or "model"
-
-
-def _place(label: str) -> tuple[object, ...]:
-    """Sorts blocks by number and leaves the rest in the order of the alphabet."""
-    stem, _, number = label.rpartition(".")
-    return (1, stem, int(number)) if number.isdigit() else (0, label, 0)
 
 
 class Propagation(Method):
