@@ -55,12 +55,12 @@ comes with whence so that examples and tests run on something real, with no netw
 
 ## How it was made
 
-`make train-sentiment DATA=… EXTRA=…` (`training/sentiment.py`, seeded): the teacher, all-MiniLM-L6-v2
-(Apache-2.0), was fine-tuned on the 67,349 phrases of SST-2 ($teacher on the validation sentences).
-The student learned the teacher's logits on the phrases and on copies of them with words replaced
-by [UNK] ($copies of each), in $passes passes, then on $sentences sentences of IMDB reviews as well
-(without their labels), in $extra_passes. Its word and position vectors began as the teacher's, reduced by
-PCA. The validation sentences were used for measuring alone.
+`make train-sentiment DATA=… EXTRA=…` (`training/sentiment.py`, seeded): the teacher,
+all-MiniLM-L6-v2 (Apache-2.0), was fine-tuned on the 67,349 phrases of SST-2 ($teacher on the
+validation sentences). The student learned the teacher's logits on the phrases and on copies of
+them with words replaced by [UNK] ($copies of each), in $passes passes, then on $sentences sentences
+of IMDB reviews as well (without their labels), in $extra_passes. Its word and position vectors
+began as the teacher's, reduced by PCA. The validation sentences were used for measuring alone.
 
 ## Limits
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, overload
 
@@ -21,6 +21,7 @@ from whence.inputs.text import (
     from_ids,
     has_padding,
     longest,
+    vocabulary,
 )
 from whence.methods import METHODS, Method, Scores
 from whence.methods import method as find_method
@@ -92,20 +93,27 @@ class Explainer:
         settings go to the method.
         """
         chosen = find_method(method, **settings)
-        if isinstance(inputs, Tensor) and inputs.is_floating_point():
-            return self._explain_tensor(inputs, chosen, target, against, position)
-        single, rows = self._read(inputs, truncate)
-        opening = self._prefix(prefix)
-        results: list[Explanation | None] = [None] * len(rows)
-        for chunk in self._chunks(rows, batch_size or 16, opening):
-            group = batch(self.subject, self.tokenizer, [rows[i] for i in chunk], opening)
-            wanted = self._target(
-                group, _each(target, chunk, len(rows)), _each(against, chunk, len(rows)), position
-            )
-            for i, found in zip(chunk, self._explain(group, chosen, wanted), strict=True):
-                results[i] = found
-        done = [found for found in results if found is not None]
-        return done[0] if single else done
+        # tensors made under the caller's inference mode could carry no gradient
+        with torch.inference_mode(False):
+            if isinstance(inputs, Tensor) and inputs.is_floating_point():
+                return self._explain_tensor(inputs, chosen, target, against, position)
+            single, rows = self._read(inputs, truncate)
+            opening = self._prefix(prefix)
+            results: list[Explanation | None] = [None] * len(rows)
+            for chunk in self._chunks(rows, batch_size or 16, opening):
+                group = batch(self.subject, self.tokenizer, [rows[i] for i in chunk], opening)
+                wanted = self._target(
+                    group,
+                    _each(target, chunk, len(rows)),
+                    _each(against, chunk, len(rows)),
+                    position,
+                )
+                for i, found in zip(chunk, self._explain(group, chosen, wanted), strict=True):
+                    if position is not None and found.target.position is None:
+                        raise TargetError("position= is for models with an output at every place.")
+                    results[i] = found
+            done = [found for found in results if found is not None]
+            return done[0] if single else done
 
     def compare(
         self, inputs: Any, methods: Iterable[str | Method] | None = None, **options: Any
@@ -145,11 +153,11 @@ class Explainer:
 
     def _read(self, inputs: Any, truncate: bool) -> tuple[bool, list[Encoded]]:
         given, single = _as_list(inputs)
-        limit = longest(self.subject, self.tokenizer)
+        limit, words = longest(self.subject, self.tokenizer), vocabulary(self.subject)
         rows = [
             encode(self.tokenizer, item)
             if isinstance(item, str)
-            else from_ids(self.tokenizer, item)
+            else from_ids(self.tokenizer, item, words)
             for item in given
         ]
         return single, [fitted(row, limit, truncate) for row in rows]
@@ -163,6 +171,8 @@ class Explainer:
         first = getattr(config, "decoder_start_token_id", None)
         opening = from_ids(self.tokenizer, [0 if first is None else first])
         if prefix is not None:
+            if self.tokenizer is None:
+                raise InputError("a prefix needs a tokenizer to be read.")
             written = self.tokenizer(prefix, add_special_tokens=False)["input_ids"]
             opening = from_ids(self.tokenizer, [*opening.ids, *written])
         units = tuple(Unit(u.text, special=u.special, field="decoder") for u in opening.units)
@@ -325,12 +335,17 @@ def _as_list(inputs: Any) -> tuple[list[Given], bool]:
     if isinstance(inputs, str):
         return [inputs], True
     if isinstance(inputs, (Tensor, np.ndarray)):
-        if inputs.ndim not in (1, 2) or inputs.shape[-1] == 0:
+        if inputs.ndim not in (1, 2) or 0 in inputs.shape:
             raise InputError(
                 f"token ids of shape {tuple(inputs.shape)}: give (tokens) or (batch, tokens)."
             )
         return (inputs.tolist(), False) if inputs.ndim == 2 else ([inputs.tolist()], True)
-    if not isinstance(inputs, Iterable):
+    if isinstance(inputs, Mapping):
+        raise InputError(
+            f"a {type(inputs).__name__} of {', '.join(map(str, inputs))} cannot be explained: "
+            'give a text, or the token ids themselves (inputs["input_ids"]).'
+        )
+    if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray)):
         raise InputError(
             f"a {type(inputs).__name__} cannot be explained: give a text or token ids."
         )
@@ -349,7 +364,9 @@ def _as_list(inputs: Any) -> tuple[list[Given], bool]:
 
 def _each(asked: Any, chunk: list[int], count: int) -> list[Asked]:
     """The target of each sample of a chunk, from one for all or one for each."""
-    if asked is None or isinstance(asked, (int, str)):
+    if isinstance(asked, (Tensor, np.ndarray)):
+        asked = asked.tolist()
+    if not isinstance(asked, (list, tuple)):
         return [asked] * len(chunk)
     listed = list(asked)
     if len(listed) != count:

@@ -128,10 +128,14 @@ class Explanation:
                 groups.append([i])
 
         def joined(group: list[int]) -> Unit:
-            first, last = self.units[group[0]], self.units[group[-1]]
-            if len(group) == 1 or self.text is None or first.start is None or last.end is None:
+            first = self.units[group[0]]
+            # a blank before a word may be a token of its own, without a span
+            starts = [self.units[i].start for i in group if self.units[i].start is not None]
+            ends = [self.units[i].end for i in group if self.units[i].end is not None]
+            if len(group) == 1 or self.text is None or not starts or not ends:
                 return first
-            return replace(first, text=self.text[first.start : last.end], end=last.end)
+            start, end = starts[0], ends[-1]
+            return replace(first, text=self.text[start:end], start=start, end=end)
 
         def summed(values: NDArray[np.float32]) -> NDArray[np.float32]:
             return np.array([values[group].sum() for group in groups], dtype=np.float32)
@@ -173,7 +177,7 @@ class Explanation:
         """The explanation as JSON, also written to `path` when one is given."""
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            _write(path, text)
         return text
 
     @classmethod
@@ -190,6 +194,9 @@ class Explanation:
             scores = np.array(data["scores"], dtype=np.float32)
             if scores.shape != (len(units),):
                 raise ValueError(f"{len(units)} units but {scores.size} scores")
+            parts = {k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()}
+            if any(part.shape != scores.shape for part in parts.values()):
+                raise ValueError(f"{len(units)} units but parts of another length")
             return cls(
                 units=units,
                 scores=scores,
@@ -197,15 +204,16 @@ class Explanation:
                 output=float(data["output"]),
                 probability=data["probability"],
                 method=data["method"]["name"],
-                settings=data["method"]["settings"],
-                ledger=ledger
-                and Ledger(tuple(Line(**line) for line in ledger["lines"]), ledger["output"]),
-                parts={k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()},
+                settings=dict(data["method"]["settings"]),
+                ledger=None
+                if ledger is None
+                else Ledger(tuple(Line(**line) for line in ledger["lines"]), ledger["output"]),
+                parts=parts,
                 text=data["text"],
                 model=data["model"],
                 versions=data["versions"],
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"the explanation is damaged: {error!r}") from error
 
     @classmethod
@@ -215,8 +223,8 @@ class Explanation:
         if isinstance(source, Path) or not text.lstrip().startswith("{"):
             try:
                 text = Path(source).read_text(encoding="utf-8")
-            except OSError as error:
-                raise FileError(f"cannot read {source}: {error.strerror}") from error
+            except (OSError, ValueError) as error:  # ValueError: no UTF-8, no path
+                raise FileError(f"cannot read {source}: {error}") from error
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
@@ -234,8 +242,15 @@ class Explanation:
         """A self-contained page, also written to `path` when one is given."""
         page = str(_renderer("html")([self]))
         if path is not None:
-            Path(path).write_text(page, encoding="utf-8")
+            _write(path, page)
         return page
+
+
+def _write(path: str | Path, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _renderer(kind: str) -> Callable[..., str]:

@@ -11,6 +11,8 @@ from whence.errors import FileError, ModelError, nearest
 from whence.explain import Explainer
 from whence.models.embedded import embedded, verified
 
+_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
+
 
 def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any) -> Explainer:
     """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
@@ -60,6 +62,10 @@ def _read(
         **options,
     )
     try:
+        # without a file of its own transformers makes one up, of special tokens alone
+        folder = Path(source)
+        if folder.is_dir() and not any(f for name in _TOKENIZERS for f in folder.glob(name)):
+            raise OSError("no tokenizer")
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             source, trust_remote_code=trust_remote_code
         )

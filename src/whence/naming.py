@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,13 +57,16 @@ class Naming:
             if index is None:
                 raise TargetError(f'there is no label "{asked}"; {nearest(asked, labels)}')
             return index
-        index = int(asked or 0)
+        try:
+            index = operator.index(asked)  # type: ignore[arg-type]
+        except TypeError:
+            raise TargetError(f"{asked!r} is no class: give its number or its name.") from None
         self.check(index, len(labels))
         return index
 
     def check(self, index: int, known: int) -> None:
         """Refuses a number that no output has; `known` 0 means that their number is not known."""
-        if index < 0 or (known and index >= known):
+        if known and not 0 <= index < known:
             raise TargetError(f"there is no class {index}: the model has 0 to {known - 1}.")
 
     def name(self, index: int) -> str:

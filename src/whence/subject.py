@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,9 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whence.errors import ModelError, NotFinite
+from whence.errors import ModelError, NotFinite, TooLong
 from whence.explanation import Unit
 
+_LOCK = threading.Lock()
+_RUNS: weakref.WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = (
+    weakref.WeakKeyDictionary()
+)
 Forward = Callable[[nn.Module, Mapping[str, Tensor]], Any]
 
 
@@ -81,26 +87,43 @@ class Subject:
     @contextmanager
     def steady(self) -> Iterator[None]:
         """Evaluation mode and gradients on; afterwards every module's flag is as it was."""
-        training = [module for module in self.model.modules() if module.training]
-        try:
+        model = self.model
+        with _LOCK:  # another thread may be running the same model: the first in sets the flags
+            count, training = _RUNS.get(model, (0, [m for m in model.modules() if m.training]))
+            _RUNS[model] = (count + 1, training)
             for module in training:
                 module.training = False
+        try:
             with torch.inference_mode(False), torch.enable_grad():
                 yield
         finally:
-            for module in training:
-                module.training = True
+            with _LOCK:  # and the last out sets them back
+                count, training = _RUNS.pop(model)
+                if count > 1:
+                    _RUNS[model] = (count - 1, training)
+                else:
+                    for module in training:
+                        module.training = True
+
+    def _out(self, tensors: Mapping[str, Tensor]) -> Any:
+        if self.forward is not None:
+            return self.forward(self.model, tensors)
+        given: dict[str, Any] = dict(tensors)
+        if self.takes("use_cache"):
+            given["use_cache"] = False
+        return self.model(**given)
 
     def run(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The logits: (batch, classes), or (batch, places, vocabulary)."""
-        if self.forward is not None:
-            out = self.forward(self.model, tensors)
-        else:
-            given = dict(tensors)
-            if self.takes("use_cache"):
-                given["use_cache"] = False  # type: ignore[assignment]
-            out = self.model(**given)
-        logits = _logits(out)
+        try:
+            logits = _logits(self._out(tensors))
+        except (IndexError, RuntimeError) as error:
+            if "index" in str(error) and "out of" in str(error):
+                raise TooLong(
+                    f"{self.name} looks up what its tables do not have ({error}): the input is "
+                    "most likely longer than it takes."
+                ) from error
+            raise
         if logits.ndim == 1:
             logits = logits.unsqueeze(-1)
         if not bool(torch.isfinite(logits.detach()).all()):

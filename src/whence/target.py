@@ -38,6 +38,12 @@ class Target:
 
     def __call__(self, logits: Tensor) -> Tensor:
         row = self.row(logits)  # (B, C)
+        for asked in (self.index, self.against):
+            bad = None if asked is None else asked[(asked < 0) | (asked >= row.shape[1])]
+            if bad is not None and len(bad):
+                raise TargetError(
+                    f"there is no class {int(bad[0])}: the model has 0 to {row.shape[1] - 1}."
+                )
         index = self.index if self.index is not None else row.detach().argmax(-1)
         for asked in (index, self.against):
             if asked is not None and int(asked.max()) >= row.shape[1]:

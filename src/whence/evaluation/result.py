@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +168,9 @@ class Evaluation:
 
     def plot(self, path: str | Path) -> list[Path]:
         """Curves, conservation and the rest as pictures in the folder `path`."""
-        from whence.show.figure import plot_evaluation
-
-        return plot_evaluation(self, Path(path))
+        draw: Callable[[Evaluation, Path], list[Path]]
+        draw = import_module("whence.show.figure").plot_evaluation
+        return draw(self, Path(path))
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -60,9 +61,17 @@ def encode(tokenizer: Any, text: str) -> Encoded:
     return Encoded(ids, units, text, found.get("token_type_ids"))
 
 
-def from_ids(tokenizer: Any, ids: Sequence[int]) -> Encoded:
+def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) -> Encoded:
     """Token ids as they are; their names come from the tokenizer when there is one."""
+    wrong = [i for i in ids if isinstance(i, bool) or not isinstance(i, Integral)]
+    if wrong:
+        raise InputError(f"{wrong[0]!r} is none: token ids are whole numbers.")
     numbers = [int(i) for i in ids]
+    beyond = [i for i in numbers if i < 0 or (vocabulary is not None and i >= vocabulary)]
+    if beyond:
+        raise InputError(
+            f"there is no token {beyond[0]}: the model has {vocabulary or 'some'} tokens from 0."
+        )
     if not numbers:
         raise InputError("the list of token ids is empty: there is nothing to explain.")
     if tokenizer is None:
@@ -90,6 +99,16 @@ def longest(subject: Subject, tokenizer: Any) -> int | None:
     ]
     known = [n for n in limits if isinstance(n, int) and 0 < n < 10**9]
     return min(known) if known else None
+
+
+def vocabulary(subject: Subject) -> int | None:
+    """The number of tokens that the model can look up, or None where it does not say."""
+    find = getattr(subject.model, "get_input_embeddings", None)
+    try:
+        table = find() if callable(find) else None
+    except NotImplementedError:
+        table = None
+    return getattr(table, "num_embeddings", None)
 
 
 def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from whence.errors import MethodError
+from whence.errors import MethodError, ModelError
 from whence.methods.attention import Captured, Readout, capture, roll_out, weighted
 from whence.methods.method import Method, Scores
 from whence.methods.moved import Budget
@@ -47,7 +47,7 @@ class Dix(Method):
         count = len(whole.maps)
         for layer in self.layers:
             if not -count <= layer < count:
-                raise MethodError(f"there is no layer {layer}: {count} maps were seen.")
+                raise ModelError(f"there is no layer {layer}: {count} maps were seen.")
         chosen = tuple(dict.fromkeys(range(count)[layer] for layer in self.layers))
         settled = target.settled(whole.logits)
         every = torch.arange(len(inputs))

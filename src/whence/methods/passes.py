@@ -68,17 +68,17 @@ def opened(
     gradients: bool = True,
 ) -> Iterator[Pass]:
     """Runs the model under the table and keeps the mode open for the backward pass."""
-    tensors = dict(inputs.tensors)
     # tensors of our own to mark and to take gradients at: the user's stay as they are
-    for name in inputs.fields:
-        tensors[name] = tensors[name].detach().clone()
+    with torch.inference_mode(False):
+        tensors = {name: tensor.detach().clone() for name, tensor in inputs.tensors.items()}
     sources = Sources([tensors[name] for name in inputs.fields], change)
     start = 0
-    for name in inputs.fields:
-        width = tensors[name].shape[1]
-        if tensors[name].is_floating_point():
-            tensors[name] = sources.enter(tensors[name], start=start)
-        start += width
+    with subject.steady():  # a leaf of the caller's inference mode would carry no gradient
+        for name in inputs.fields:
+            width = tensors[name].shape[1]
+            if tensors[name].is_floating_point():
+                tensors[name] = sources.enter(tensors[name], start=start)
+            start += width
     with (
         subject.steady(),
         torch.set_grad_enabled(gradients),

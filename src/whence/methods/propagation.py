@@ -25,6 +25,7 @@ def propagate(
     target: Target,
     needs: str | None = None,
     ledger: bool = True,
+    closes: bool = False,
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines."""
     with opened(table, subject, inputs, target, ledger=ledger) as run:
@@ -34,7 +35,18 @@ def propagate(
     mixed = run.view.books.mixed or (ledger and run.view.sources.mixed)
     if mixed and len(inputs) > 1:
         raise MixedRows
-    return _collect(run.view.books, run.view.sources, gradients, run.logits.detach(), inputs.mask)
+    scores = _collect(run.view.books, run.view.sources, gradients, run.logits.detach(), inputs.mask)
+    if closes and len(inputs) > 1 and not _adds_up(scores, run.output.detach()):
+        raise MixedRows  # of a matrix whose rows are not sample by sample
+    return scores
+
+
+def _adds_up(scores: Scores, output: Tensor) -> bool:
+    """Whether the ledger closes for each sample, well within what rounding explains."""
+    lines = torch.stack(list((scores.lines or {}).values()))
+    gap = (lines.sum(0) - output.double().cpu()).abs()
+    size = lines.abs().sum(0)
+    return bool((gap <= size * (1e-6 if output.dtype == torch.float64 else 1e-3)).all())
 
 
 def _collect(
@@ -87,13 +99,14 @@ class Propagation(Method):
     """Gradient × input under a table."""
 
     needs: ClassVar[str | None] = None
+    closes: ClassVar[bool] = False  # whether the ledger of this method adds up
 
     def table(self) -> Table:
         """The table of this method."""
         raise NotImplementedError
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        return propagate(self.table(), subject, inputs, target, self.needs)
+        return propagate(self.table(), subject, inputs, target, self.needs, closes=self.closes)
 
 
 @dataclass(frozen=True)
@@ -137,6 +150,7 @@ class Lrp(Propagation):
 
     name: ClassVar[str] = "lrp"
     paper: ClassVar[str] = "Ali et al. 2022, closed"
+    closes: ClassVar[bool] = True
     gate: Literal["frozen", "shared"] = "frozen"
 
     def table(self) -> Table:

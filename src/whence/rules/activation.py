@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from whence.rules.calls import Call, calls, in_place, live, mark
 from whence.rules.mode import LocallyLinear, Table, activation_module
@@ -20,15 +21,17 @@ def elementwise(
     if not args or not live(args[0]):
         return func(*args, **kwargs)
     x, rest = args[0], args[1:]
+    writes = in_place(func) or bool(kwargs.get("inplace"))
     kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
-    safe = getattr(torch, func.__name__.rstrip("_")) if in_place(func) else func
+    plain = func.__name__.rstrip("_")
+    safe = (getattr(torch, plain, None) or getattr(F, plain)) if in_place(func) else func
 
     def f(value: Tensor) -> Tensor:
         out: Tensor = safe(value, *rest, **kwargs)
         return out
 
     linear = module(view, f, (x, f(x.detach())), {})
-    return x.copy_(linear) if in_place(func) else linear
+    return mark(x.copy_(linear), "gate") if writes else linear
 
 
 def module(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

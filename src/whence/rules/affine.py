@@ -38,20 +38,19 @@ def sum_of_two(
     a, b = (*args, *kwargs.values())[:2]
     if live(a) == live(b):
         return func(*args, **kwargs)
-    out = func(*args, **kwargs)
-    name = func.__name__
-    alpha = kwargs.get("alpha", 1)
-    if live(a):  # a − b takes b away; b − a is called rsub
-        sign = -alpha if name in ("sub", "sub_", "__sub__", "__isub__") else alpha
-        part = b
+    name, alpha = func.__name__.strip("_"), kwargs.get("alpha", 1)
+    part = b if live(a) else a
+    kind = kind_of(part) or "bias"
+    if name == "rsub":  # b − a · alpha
+        sign = 1 if live(a) else -alpha
+    elif live(a):
+        sign = -alpha if name in ("sub", "isub", "subtract") else alpha
     else:
-        sign = -1 if name == "__rsub__" or name == "rsub" else 1
-        part = a
-    if name in ("__rsub__", "rsub"):
-        sign = 1 if live(a) else -1
-    if isinstance(part, Tensor):
-        return view.constant(out, part * sign, kind_of(part) or "bias")
-    return view.constant(out, float(part) * sign) if part else out
+        sign = 1
+    # worked out before the call, which may write into the constant
+    amount = part * sign if isinstance(part, Tensor) else float(part) * sign
+    out = func(*args, **kwargs)
+    return view.constant(out, amount, kind) if isinstance(part, Tensor) or part else out
 
 
 def linear(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -95,11 +94,13 @@ _FILLING = frozenset(calls("masked_fill", "pad", "where", "fill", "setitem", "in
 AFFINE: Table = {
     **dict.fromkeys(calls("add", "sub", "subtract", "rsub"), sum_of_two),
     **dict.fromkeys(calls("linear"), linear),
-    **dict.fromkeys(calls("conv1d", "conv2d", "conv3d"), convolution),
+    **dict.fromkeys(
+        calls(*(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))), convolution
+    ),
     **dict.fromkeys(calls("embedding"), lookup),
     **dict.fromkeys(
         calls(
-            "addmm", "baddbmm", "addbmm", "addmv", "cat", "concat", "concatenate", "stack",
+            "addbmm", "cat", "concat", "concatenate", "stack",
             "hstack", "vstack", "where", "masked_fill", "pad", "setitem", "index_put", "index_add",
             "index_copy", "scatter", "scatter_add", "masked_scatter", "copy", "batch_norm",
             "index_fill", "slice_scatter", "lerp", "select_scatter",

@@ -48,7 +48,10 @@ def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    return torch.softmax(scores, -1)
+    weights = torch.softmax(scores, -1)
+    if mask is not None:  # a query that sees no key has weights of zero, as in the fused call
+        weights = weights.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
+    return weights
 
 
 def dot_product_arguments(
@@ -95,12 +98,12 @@ def _multi_head(
     static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     single = query.ndim == 2
     if single:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-    target, batch, _ = query.shape  # (T, B, D): this call is always sequence first
+    batch = query.shape[1]  # (T, B, D): this call is always sequence first
     if use_separate_proj_weight:
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     else:
@@ -121,23 +124,29 @@ def _multi_head(
     if add_zero_attn:
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
     q, k, v = (x.unflatten(-1, (num_heads, -1)).transpose(1, 2) for x in (q, k, v))
-    mask = _as_scores(attn_mask, query)
+    # torch takes the hint for the mask itself, then also closed to the keys that it appends
+    hinted = is_causal and key_padding_mask is None and not need_weights
+    mask = _as_scores(None if hinted else attn_mask, query)
     if mask is not None and mask.ndim == 3:
         mask = mask.reshape(batch, num_heads, *mask.shape[1:])
     padding = _as_scores(key_padding_mask, query)
     if padding is not None:
         padding = padding[:, None, None, :]
         mask = padding if mask is None else mask + padding
-    if is_causal and attn_mask is None:
-        closed = torch.ones(target, k.shape[-2] - extra, dtype=torch.bool).triu(1)
-        causal = torch.zeros(closed.shape, dtype=query.dtype).masked_fill(closed, -math.inf)
-        mask = causal if mask is None else mask + causal
     if mask is not None and extra:
         mask = F.pad(mask, (0, extra))
-    heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (B, H, T, d)
+    shown: Tensor | None = None
+    if need_weights:
+        held, v = explicit_attention(q, k, v, attn_mask=mask)
+        heads = held @ v  # (B, H, T, d)
+        shown = held.mean(1) if average_attn_weights else held
+    else:
+        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=hinted)
     joined = heads.transpose(1, 2).flatten(2)
     out = F.linear(joined, out_proj_weight, out_proj_bias).transpose(0, 1)
-    return (out.squeeze(1) if single else out), None
+    if single:
+        return out.squeeze(1), None if shown is None else shown.squeeze(0)
+    return out, shown
 
 
 def _as_scores(mask: Tensor | None, like: Tensor) -> Tensor | None:

@@ -41,8 +41,11 @@ class Books:
         """Notes, when the gradient g of `out` is known, that g · part entered there."""
         if not self.open:
             return
-        constant = part if isinstance(part, Tensor) else torch.tensor(part)
-        constant = constant.detach().to(out)
+        constant = (
+            part.detach().to(out)
+            if isinstance(part, Tensor)
+            else torch.tensor(part, dtype=out.dtype, device=out.device)  # not by way of float32
+        )
         if kind == "bias" and constant.ndim > 1 and _same_rows(constant):
             constant = constant[..., :1, :]
         # on the node, not the tensor, and of a whole view on its base's: a model may go on to
@@ -65,15 +68,18 @@ class Books:
         amounts = _along_last(gradient, part)
         rows = amounts.numel() // self.batch
         first = amounts.shape[0] if amounts.ndim else 1
-        if self.batch > 1 and (first % self.batch or (amounts.ndim > 1 and first != self.batch)):
+        whole = [self.batch, *(self.batch * n for n in self.sources.widths)]
+        if self.batch > 1 and first not in (whole if amounts.ndim == 1 else whole[:1]):
             self.mixed = True
             return
         if self.batch > 1 and self.batch == self.length:
             self.mixed = True  # samples and places have the same number: told apart alone only
             return
         by_row = amounts.reshape(self.batch, rows).double()
-        # a constant with a row for each place is a position; one row for all is a bias
-        placed = rows == self.length and part.ndim > 1 and part.shape[-2] % self.length == 0
+        # a constant with a row for each place is a position; one row for all is a bias, and so
+        # is one number for each channel
+        rowed = part.ndim > 1 and part.shape[-1] == gradient.shape[-1]
+        placed = rows == self.length and rowed and part.shape[-2] % self.length == 0
         kind = "position" if placed and kind == "bias" else kind
         entry = self.entries.setdefault((where, kind), Entry(by_row.new_zeros(self.batch)))
         entry.total += by_row.sum(1)

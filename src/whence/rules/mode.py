@@ -59,7 +59,7 @@ def activation_module(x: Tensor, y: Tensor) -> Tensor:
 
 _ELEMENTWISE_HOMES = ("torch.nn.modules.activation", "transformers.activations")
 _NOT_ELEMENTWISE = frozenset(
-    ("GLU", "MultiheadAttention", "Softmax", "Softmax2d", "Softmin", "LogSoftmax")
+    ("GLU", "MultiheadAttention", "PReLU", "Softmax", "Softmax2d", "Softmin", "LogSoftmax")
 )
 
 
@@ -117,8 +117,10 @@ class LocallyLinear(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "__get__":
             found = func(*args, **(kwargs or {}))
-            # weight.T is a parameter in all but name
-            return found.detach() if isinstance(args[0], nn.Parameter) and live(found) else found
+            if isinstance(args[0], nn.Parameter) and live(found):
+                return found.detach()  # weight.T is a parameter in all but name
+            _carry(found, func, args)  # and weights.mT are attention weights
+            return found
         self.seen[name] += 1
         args = tuple(_still(value) for value in args)
         kwargs = {key: _still(value) for key, value in kwargs.items()} if kwargs else {}
@@ -190,7 +192,8 @@ class LocallyLinear(TorchFunctionMode):
         starts = self._unit_rule is not None and self._unit is None and _is_activation(module)
         if starts and len(args) == 1 and live(args[0]):
             self._unit = (module, args[0])
-            return (args[0].detach(),)
+            x = args[0].detach()
+            return (x.clone() if getattr(module, "inplace", False) else x,)
         return None
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
@@ -205,6 +208,8 @@ class LocallyLinear(TorchFunctionMode):
             x, self._unit = self._unit[1], None
             with torch._C.DisableTorchFunction():
                 changed = self._unit_rule(self, module.forward, (x, out), {})
+                if getattr(module, "inplace", False):
+                    changed = mark(x.copy_(changed), kind_of(changed))
         self._path.pop()
         return changed
 
@@ -256,7 +261,7 @@ def _carry(out: Any, func: Call, args: tuple[Any, ...]) -> None:
     if not given:
         return
     kind = kind_of(given[0])
-    if kind and all(kind_of(t) == kind for t in given):
+    if kind and all(kind_of(t) == kind for t in given) and not any(map(kind_of, tensors(out))):
         mark(out, kind)
 
 

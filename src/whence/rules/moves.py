@@ -54,7 +54,7 @@ def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor,
     """
     with torch.enable_grad():
         zero = torch.zeros((1,) * max(1, x.ndim), dtype=x.dtype, device=x.device).requires_grad_()
-        at_zero = f(zero)
+        at_zero = f(zero.clone())  # f may write into what it gets
         slopes = torch.autograd.grad(at_zero.sum(), zero, allow_unused=True)[0]
     slope = 0.0 if slopes is None else float(slopes)
     at_zero = at_zero.detach()

@@ -7,13 +7,16 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from whence.rules import affine
 from whence.rules.attention import dot_product_arguments, explicit_attention
-from whence.rules.calls import Call, calls, kind_of, live, mark, set_stream, stream_of
+from whence.rules.calls import Call, calls, in_place, kind_of, live, mark, set_stream, stream_of
 from whence.rules.mode import LocallyLinear, Table
 from whence.rules.moves import freeze, share
 
 Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
+_CONTRACTIONS = ("matmul", "bmm", "mm", "mv", "tensordot", "inner", "outer", "dot")
+_ADDED = ("addmm", "baddbmm", "addmv")  # with a first argument that is added
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,10 @@ class Products:
         """The rules as a table."""
         return {
             **dict.fromkeys(calls("scaled_dot_product_attention"), self.dot_product),
-            **dict.fromkeys(calls("matmul", "bmm", "mm", "mv", "baddbmm"), self.contraction),
+            **dict.fromkeys(calls(*_CONTRACTIONS, *_ADDED), self.contraction),
+            **dict.fromkeys(calls("linear"), self.linear),
+            **dict.fromkeys(calls("bilinear"), self.bilinear),
+            **dict.fromkeys(calls("addcmul", "addcdiv"), self.added),
             **dict.fromkeys(calls("einsum"), self.einsum),
             **dict.fromkeys(calls("mul", "multiply"), self.times),
             **dict.fromkeys(calls("div", "divide", "true_divide", "truediv"), self.quotient),
@@ -67,23 +73,62 @@ class Products:
     ) -> Any:
         """Matrix products; the first operand of attention's is the weights."""
         given = [*args, *kwargs.values()]
-        first = 1 if func.__name__.startswith("baddbmm") else 0
+        first = int(func.__name__.rstrip("_") in _ADDED)
         a, b = given[first], given[first + 1]
         if live(a) and kind_of(a) == "softmax":
             view.touched["attention"] += 1
             a, b = self._attend(view, a, b)
+        elif live(b) and kind_of(b) == "softmax" and b.ndim > 1:  # values first
+            view.touched["attention"] += 1
+            turned = set_stream(b.mT, stream_of(b) or 0)
+            weights, a = self._attend(view, turned, a)
+            b = weights.mT
         else:
             a, b = self._pair(view, a, b)
+        scales = {key: value for key, value in kwargs.items() if key in ("alpha", "beta", "dims")}
+        rest = args[first + 2 :]
         if first == 0:
-            return func(a, b)
-        named = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | kwargs
-        named.update(batch1=a, batch2=b)
-        out = func(named.pop("input"), named.pop("batch1"), named.pop("batch2"), **named)
-        beta = kwargs.get("beta", 1)
-        constant = given[0]
-        if beta and not live(constant) and isinstance(constant, Tensor):
-            view.constant(out, constant * beta)
-        return out
+            return func(a, b, *rest, **scales)
+        constant, beta = given[0], kwargs.get("beta", 1)
+        booked = beta and not live(constant)
+        part = constant * beta if booked else None  # before the call may write into it
+        out = func(constant, a, b, *rest, **scales)
+        return out if part is None else view.constant(out, part)
+
+    def linear(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A layer whose weight depends on the input is a product of two."""
+        names = ("input", "weight", "bias")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if not (live(given["input"]) and live(given["weight"])):
+            return affine.linear(view, func, args, kwargs)
+        with view.resumed():
+            out = given["input"] @ given["weight"].mT
+            return out if given.get("bias") is None else out + given["bias"]
+
+    def bilinear(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A product of two, and a bias."""
+        names = ("input1", "input2", "weight", "bias")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        a, b = self._pair(view, given["input1"], given["input2"])
+        out, bias = func(a, b, given["weight"], given.get("bias")), given.get("bias")
+        return out if bias is None else view.constant(out, bias)
+
+    def added(
+        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """x + value · a · b, or a / b, by its parts."""
+        given = dict(zip(("input", "tensor1", "tensor2"), args, strict=False)) | kwargs
+        x, a, b = given["input"], given["tensor1"], given["tensor2"]
+        if not any(map(live, (x, a, b))):
+            return func(*args, **kwargs)
+        with view.resumed():
+            part = a * b if "mul" in func.__name__ else a / b
+            part = part * given.get("value", 1)
+            return x.add_(part) if in_place(func) else x + part
 
     def einsum(
         self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -107,9 +152,13 @@ class Products:
         self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Element by element: a gate, or a router's weight."""
-        if len(args) == 2 and live(args[0]) and live(args[1]):
-            args = self._pair(view, *args)
-        return func(*args, **kwargs)
+        a, b = (*args, *kwargs.values())[:2]
+        if not (live(a) and live(b)):
+            return func(*args, **kwargs)
+        # what is written over is still needed for the other factor's gradient
+        first = mark(a.clone(), kind_of(a)) if in_place(func) else a
+        left, right = self._pair(view, first, b)
+        return a.copy_(left * right) if in_place(func) else left * right
 
     def quotient(
         self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -61,6 +61,11 @@ class Sources:
         return self.fields[0].shape[1]
 
     @property
+    def widths(self) -> list[int]:
+        """Places that a sample may have in the model: those of each field, and padded ones."""
+        return [self.extent, *(ids.shape[1] for ids in self.fields)]
+
+    @property
     def units(self) -> int:
         """Units of all fields."""
         return sum(ids.shape[1] for ids in self.fields)
