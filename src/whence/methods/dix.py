@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from whence.errors import MethodError, ModelError
+from whence.errors import MethodError
 from whence.methods.attention import Captured, Readout, capture, roll_out, weighted
 from whence.methods.method import Method, Scores
 from whence.methods.moved import Budget
@@ -32,7 +32,7 @@ class Dix(Method):
 
     name: ClassVar[str] = "dix"
     paper: ClassVar[str] = "Barkan et al. 2023 (CIKM)"
-    layers: tuple[int, ...] = (-1, -2)
+    layers: tuple[int, ...] | None = None  # the last two
     steps: int = 10
     variant: Literal["authors", "definition"] = "authors"
     skip: bool = False
@@ -40,15 +40,16 @@ class Dix(Method):
     memory: float | None = None
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        if self.steps < 1 or not self.layers:
+        if self.steps < 1 or self.layers == ():
             raise MethodError("dix needs at least one step and one layer.")
         # the point where every map has its own size is the model as it is
         whole = capture(subject, inputs, target, gradients=True)
         count = len(whole.maps)
-        for layer in self.layers:
+        layers = (-1, -2)[:count] if self.layers is None else self.layers
+        for layer in layers:
             if not -count <= layer < count:
-                raise ModelError(f"there is no layer {layer}: {count} maps were seen.")
-        chosen = tuple(dict.fromkeys(range(count)[layer] for layer in self.layers))
+                raise MethodError(f"there is no layer {layer}: {count} maps were seen.")
+        chosen = tuple(dict.fromkeys(range(count)[layer] for layer in layers))
         settled = target.settled(whole.logits)
         every = torch.arange(len(inputs))
         if self.variant == "definition":
