@@ -51,6 +51,7 @@ def main(threads: int = 2, rounds: int = 3, flow: bool = True) -> None:
                 ],
             },
             1 if bar > 10 else rounds,
+            warm=0 if bar > 10 else 1,
         )
         base = (taken["plain"] + taken["plain again"]) / (1 + repeat)
         typer.echo(f"| {name} | {taken[name] / base:.2f} | ≤ {bar:.2f} |")
@@ -79,7 +80,8 @@ def beside_captum(subject: Subject, target: Target) -> None:
                 subject, inputs, target
             ),
         },
-        2,
+        1,
+        warm=0,
     )  # fmt: skip
     ratio = taken["whence"] / taken["captum"]
     typer.echo(f"| integrated_gradients, {steps} steps, of Captum's time | {ratio:.2f} | ≤ 1.00 |")

@@ -96,6 +96,8 @@ def _under_rules(subject: Subject, inputs: Inputs, target: Target) -> float:
     probe = Probe()
     with opened(_probed(AH_LN, probe), subject, inputs, target) as here:
         pairs = [(x, y) for x, y, _ in probe.norms]
+        if not pairs:  # no LayerNorm: proposition 2 is not about this model
+            return 0.0
         gradients = here.gradients([t for pair in pairs for t in pair])
     worst = 0.0
     for i, (x, y) in enumerate(pairs):

@@ -74,14 +74,14 @@ def erased(
         return torch.where(total > 0, left / total.clamp_min(1e-30), left)
 
     maps = Maps(len(rows), replace)
-    with opened(PLAIN, subject, chosen, Target(), maps=maps, gradients=False) as here:
+    with opened(PLAIN, subject, chosen, Target(), maps=maps) as here:
         row = Target().row(here.logits)
-    return row.double().softmax(-1).cpu().numpy()
+    return row.detach().double().softmax(-1).cpu().numpy()
 
 
 def _count_maps(subject: Subject, one: Inputs) -> int:
     maps = Maps(1)
-    with opened(PLAIN, subject, one, Target(), maps=maps, gradients=False) as here:
+    with opened(PLAIN, subject, one, Target(), maps=maps) as here:
         here.need("attention")
     if not maps.found:
         raise ModelError("attention was seen, but no map of it.")
