@@ -171,7 +171,9 @@ class Products:
         if self.gate == "true":
             return func(*args, **kwargs)
         view.touched["gate"] += 1
-        return func(args[0], freeze(args[1]), *args[2:], **kwargs)
+        out = func(args[0], freeze(args[1]), *args[2:], **kwargs)
+        kind = kind_of(args[0])  # scaled weights are weights still
+        return mark(out, kind) if kind else out
 
     def solve(
         self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
