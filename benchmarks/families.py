@@ -142,8 +142,8 @@ def table(rows: list[Row]) -> str:
         "",
         "## Open",
         "",
-        "`yoso` computes its attention in an autograd Function of its own, in which no torch call is "
-        "seen.",
+        "`yoso` computes its attention in an autograd Function of its own, in which no torch call "
+        "is seen.",
         "`pegasus_x` splits one softmax between local and global attention; its rule is not found "
         "yet.",
     ]
