@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -103,10 +104,11 @@ class _AlongPath(Method):
     def _tolerance(self) -> float | None:
         return None
 
+    @abstractmethod
     def _integral(
         self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], steps: int
     ) -> Tensor:
-        raise NotImplementedError
+        """Gradient times way, added up along the path, as numbers of units."""
 
     def _weighted(
         self,

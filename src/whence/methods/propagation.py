@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -101,9 +102,9 @@ class Propagation(Method):
     needs: ClassVar[str | None] = None
     closes: ClassVar[bool] = False  # whether the ledger of this method adds up
 
+    @abstractmethod
     def table(self) -> Table:
         """The table of this method."""
-        raise NotImplementedError
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         return propagate(self.table(), subject, inputs, target, self.needs, closes=self.closes)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from whence.errors import ModelError
 from whence.rules.calls import Call, calls, mark, set_stream, stream_of
 from whence.rules.mode import LocallyLinear, Table
 
@@ -119,7 +120,10 @@ def _multi_head(
         k = torch.cat([k, bias_k.transpose(0, 1).expand(batch, -1, -1)], 1)
         v = torch.cat([v, bias_v.transpose(0, 1).expand(batch, -1, -1)], 1)
     if static_k is not None or static_v is not None:
-        raise NotImplementedError("static_k and static_v of multi_head_attention_forward")
+        raise ModelError(
+            "multi_head_attention_forward was called with static keys or values, which no rule "
+            "spells out: relevance cannot be followed through it."
+        )
     extra = int(bias_k is not None) + int(add_zero_attn)
     if add_zero_attn:
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
