@@ -60,7 +60,12 @@ all-MiniLM-L6-v2 (Apache-2.0), was fine-tuned on the 67,349 phrases of SST-2 ($t
 validation sentences). The student learned the teacher's logits on the phrases and on copies of
 them with words replaced by [UNK] ($copies of each), in $passes passes, then on $sentences sentences
 of IMDB reviews as well (without their labels), in $extra_passes. Its word and position vectors
-began as the teacher's, reduced by PCA. The validation sentences were used for measuring alone.
+began as the teacher's, reduced by PCA.
+
+The figures are not from a set that nobody looked at. The student of the first stages, on phrases
+alone, had 81.8 % on the validation sentences; that was under the 82 % we wanted, and the IMDB stage
+was added because of it. No setting was tuned beyond that. Test figures were printed in the same
+runs and chosen by no one, but read them as seen, too.
 
 ## Limits
 
