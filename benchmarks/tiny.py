@@ -54,6 +54,9 @@ _OWN: dict[str, dict[str, Any]] = {
     "transfo-xl": {"max_position_embeddings": None},
     "layoutlmv3": {"coordinate_size": 5, "shape_size": 6, "visual_embed": False},
     "lilt": {"channel_shrink_ratio": 2, "hidden_size": 48, "intermediate_size": 48},
+    "swin": {"num_heads": [2, 4], "depths": [2, 2], "patch_size": 4, "hidden_size": None},
+    "swinv2": {"num_heads": [2, 4], "depths": [2, 2], "patch_size": 4, "hidden_size": None},
+    "dinat": {"num_heads": [2, 4], "depths": [2, 2]},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
 }  # fmt: skip
 
@@ -88,8 +91,8 @@ def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
     """A tiny random model in float64, biases and norms made anything but zero and one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kind = getattr(transformers, TASKS[task][name])
-        kind = getattr(transformers, kind) if isinstance(kind, str) else kind
+        named = TASKS[task][name]
+        kind = getattr(transformers, named if isinstance(named, str) else named[0])
         torch.manual_seed(seed)
         settings = config(kind.config_class, **changes)
         settings._experts_implementation = "eager"  # the fused kernels have no float64

@@ -160,9 +160,12 @@ def test_model_that_looks_nothing_up(wordpiece):
         Explainer(Deaf(), wordpiece)("good film")
 
 
-@pytest.mark.parametrize("shape", [(4,), (1, 2, 3, 4)])
-def test_float_tensor_without_units(shape):
-    with pytest.raises(InputError, match=r"give \(units, features\)"):
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [((4,), r"give \(units, features\)"), ((1, 2, 3, 4), r"does not take an image of shape")],
+)
+def test_float_tensor_without_units(shape, words):
+    with pytest.raises(InputError, match=words):
         Explainer(Block())(torch.ones(shape))
 
 

@@ -25,8 +25,16 @@ app = typer.Typer(
 )
 Result = TypeVar("Result")
 
-Texts = Annotated[list[str] | None, typer.Argument(help="What to explain; - reads lines.")]
-Model = Annotated[str, typer.Option("--model", "-m", help="An embedded model, a folder, a hub id.")]
+Texts = Annotated[
+    list[str] | None, typer.Argument(help="Texts or image files to explain; - reads lines.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="An embedded model, a folder, a hub id; by default the "
+                 "embedded one for what is given."),
+]  # fmt: skip
+Png = Annotated[Path | None, typer.Option("--png", help="Draw the image's heatmaps here.")]
+Units = Annotated[str | None, typer.Option(help="Of an image: patches, pixels, or a size.")]
 FromFile = Annotated[Path | None, typer.Option("--file", "-f", help="A text in each line.")]
 Asked = Annotated[str | None, typer.Option(help="Class or next token; default: most likely.")]
 Against = Annotated[str | None, typer.Option(help="Explain the difference to this one.")]
@@ -57,24 +65,27 @@ def _plainly(command: Callable[..., Result]) -> Callable[..., Result]:
 @_plainly
 def explain(
     texts: Texts = None,
-    model: Model = "sentiment",
+    model: Model = None,
     method: Annotated[str, typer.Option(help="See `whence methods`.")] = "lrp",
     target: Asked = None,
     against: Against = None,
     words: Words = False,
     json: Json = None,
     html: Html = None,
+    png: Png = None,
+    units: Units = None,
     file: FromFile = None,
     truncate: Truncate = False,
     settings: Settings = None,
 ) -> None:
-    """Explain a text: the heatmap and the ledger of one method."""
+    """Explain a text or an image: the heatmap and the ledger of one method."""
     given = _given(texts, file)
-    found = _load(model)(
+    found = _load(model, given)(
         given,
         method,
         target=_asked(target),
         against=_asked(against),
+        units=_asked(units),
         truncate=truncate,
         **_parsed(settings),
     )
@@ -84,6 +95,8 @@ def explain(
         _write_json(found, json)
     if html is not None:
         _write_pages([[each] for each in found], html)
+    if png is not None:
+        _draw(found, png)
     if json is None or str(json) != "-":
         typer.echo("\n\n".join(str(each) for each in found))
 
@@ -92,33 +105,48 @@ def explain(
 @_plainly
 def compare(
     texts: Texts = None,
-    model: Model = "sentiment",
+    model: Model = None,
     methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
     target: Asked = None,
     against: Against = None,
     words: Words = False,
     json: Json = None,
     html: Html = None,
+    png: Png = None,
+    units: Units = None,
+    beside: Annotated[
+        str | None, typer.Option(help="Of an image: show the answer for this class beside.")
+    ] = None,
     file: FromFile = None,
     truncate: Truncate = False,
 ) -> None:
-    """Explain a text by all methods, a row each."""
+    """Explain a text or an image by all methods, a row each."""
     from whence.show.terminal import render_rows
 
-    explainer = _load(model)
+    given = _given(texts, file)
+    explainer = _load(model, given)
     chosen = _listed(methods)
+    classes = [_asked(target)] + ([_asked(beside)] if beside is not None else [])
     tables = [
         explainer.compare(
-            text, chosen, target=_asked(target), against=_asked(against), truncate=truncate
+            text,
+            chosen,
+            target=wanted,
+            against=_asked(against),
+            units=_asked(units),
+            truncate=truncate,
         )
-        for text in _given(texts, file)
+        for text in given
+        for wanted in classes
     ]
     if words:
         tables = [[each.words() for each in table] for table in tables]
     if json is not None:
         _write_json([each for table in tables for each in table], json)
     if html is not None:
-        _write_pages(tables, html)
+        _write_pages(tables, html, beside=beside is not None)
+    if png is not None:
+        _draw([each for table in tables for each in table], png)
     if json is None or str(json) != "-":
         typer.echo("\n\n".join(render_rows(table) for table in tables))
 
@@ -146,7 +174,7 @@ def methods() -> None:
 def evaluate(
     data: Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet; .gz too.")],
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the report.")],
-    model: Model = "sentiment",
+    model: Model = None,
     methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
     metrics: Annotated[str, typer.Option(help="By commas.")] = "activation,pruning,conservation",
     text_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
@@ -247,10 +275,13 @@ def models() -> None:
     Console().print(table)
 
 
-def _load(model: str) -> Explainer:
+def _load(model: str | None, given: list[str] | None = None) -> Explainer:
+    """The model that was named, else the embedded one for what is given."""
+    from whence.inputs.image import is_image
     from whence.loading import load
 
-    return load(model)
+    pictures = bool(given) and all(is_image(one) for one in given or ())
+    return load(model or ("digits" if pictures else "sentiment"))
 
 
 def _given(texts: list[str] | None, file: Path | None) -> list[str]:
@@ -301,10 +332,22 @@ def _write_json(found: list[Explanation], path: Path) -> None:
         _write(path, text)
 
 
-def _write_pages(tables: list[list[Explanation]], path: Path) -> None:
-    from whence.show.html import render, render_many
+def _draw(found: list[Explanation], path: Path) -> None:
+    from whence.show.figure import image_plot
 
-    _write(path, render(tables[0]) if len(tables) == 1 else render_many(tables))
+    if any(each.scene is None for each in found):
+        raise InputError("--png draws images; write a text with --html.")
+    image_plot(found, path)
+    typer.echo(f"wrote {path}", err=True)
+
+
+def _write_pages(tables: list[list[Explanation]], path: Path, beside: bool = False) -> None:
+    from whence.show.html import render, render_beside, render_many
+
+    if beside:
+        _write(path, render_beside(tables))
+    else:
+        _write(path, render(tables[0]) if len(tables) == 1 else render_many(tables))
     typer.echo(f"wrote {path}", err=True)
 
 

@@ -1,8 +1,8 @@
-"""The explainer: a model, its tokenizer, and every method by name."""
+"""The explainer: a model, what reads its inputs, and every method by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any, overload
 
@@ -11,18 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from whence.errors import InputError, ModelError, TargetError, WhenceError
-from whence.explanation import Explanation, Ledger, Line, TargetInfo, Unit
-from whence.inputs.text import (
-    Encoded,
-    batch,
-    can_pad,
-    encode,
-    fitted,
-    from_ids,
-    has_padding,
-    longest,
-    vocabulary,
-)
+from whence.explanation import Explanation, Ledger, Line, TargetInfo
+from whence.inputs.image import ImageReader, Units, is_image
+from whence.inputs.reader import Reader
+from whence.inputs.rows import RowsReader
+from whence.inputs.text import Encoded
+from whence.inputs.text_reader import TextReader
 from whence.methods import METHODS, Method, Scores
 from whence.methods import method as find_method
 from whence.methods.passes import run
@@ -30,15 +24,13 @@ from whence.naming import Asked, Naming
 from whence.subject import Forward, Inputs, Subject
 from whence.target import Target
 
-Given = str | Sequence[int]
-
 
 class Explainer:
     """Explains the predictions of one model.
 
     `model` is a Hugging Face model, a pipeline, or any `nn.Module`; then `forward(model, inputs)`
-    may say how to run it on the dict of tensors `inputs` (`input_ids` and `attention_mask`, or
-    `x` for a float tensor), and must return its logits.
+    may say how to run it on the dict of tensors `inputs` (`input_ids` and `attention_mask`,
+    `pixel_values` for images, or `x` for a float tensor), and must return its logits.
     """
 
     def __init__(
@@ -46,21 +38,26 @@ class Explainer:
         model: Any,
         tokenizer: Any = None,
         *,
+        processor: Any = None,
         forward: Forward | None = None,
         labels: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module) and hasattr(model, "model"):  # a pipeline
             tokenizer = tokenizer or getattr(model, "tokenizer", None)
+            processor = processor or getattr(model, "image_processor", None)
             model = model.model
         if not isinstance(model, nn.Module):
             raise ModelError(
                 f"a {type(model).__name__} is no model: give a torch module, a Hugging Face "
                 "model or pipeline, or a path or id to whence.load(…)."
             )
+        # a processor of texts and images holds one of each
+        self.tokenizer = tokenizer or getattr(processor, "tokenizer", None)
+        self.processor = getattr(processor, "image_processor", processor)
         self.subject = Subject(model, forward)
-        self.tokenizer = tokenizer
-        self.naming = Naming(self.subject, tokenizer, None if labels is None else tuple(labels))
-        self._pads: bool | None = None
+        given = None if labels is None else tuple(labels)
+        self.naming = Naming(self.subject, self.tokenizer, given)
+        self._readers: dict[Any, Reader[Any]] = {}
 
     def __repr__(self) -> str:
         return f"Explainer({self.subject.name})"
@@ -81,6 +78,7 @@ class Explainer:
         *,
         position: int | None = None,
         prefix: str | None = None,
+        units: Units | None = None,
         batch_size: int | None = None,
         truncate: bool = False,
         **settings: Any,
@@ -89,30 +87,30 @@ class Explainer:
 
         `target`: a class by id or label, a next token by id or text; the most likely by default.
         `against`: explain the difference to this one. `position`: the place whose next token is
-        asked about (language models). `prefix`: what the decoder has written so far. Further
-        settings go to the method.
+        asked about (language models). `prefix`: what the decoder has written so far. `units`: of
+        an image, "patches", "pixels", or the size of square cells. Further settings go to the
+        method.
         """
         chosen = find_method(method, **settings)
         # tensors made under the caller's inference mode could carry no gradient
         with torch.inference_mode(False):
-            if isinstance(inputs, Tensor) and inputs.is_floating_point():
-                return self._explain_tensor(inputs, chosen, target, against, position)
-            single, rows = self._read(inputs, truncate)
-            opening = self._prefix(prefix)
-            results: list[Explanation | None] = [None] * len(rows)
-            for chunk in self._chunks(rows, batch_size or 16, opening):
-                group = batch(self.subject, self.tokenizer, [rows[i] for i in chunk], opening)
-                wanted = self._target(
-                    group,
-                    _each(target, chunk, len(rows)),
-                    _each(against, chunk, len(rows)),
-                    position,
+            reader = self._reading(inputs, prefix, units)
+            given, single = reader.listed(inputs)
+            items = [reader.read(one, truncate) for one in given]
+            results: list[Explanation | None] = [None] * len(items)
+            for chunk in reader.chunks(items, batch_size or 16):
+                group = reader.batch([items[i] for i in chunk])
+                wanted = Target(
+                    self._indices(_each(target, chunk, len(items))),
+                    self._indices(_each(against, chunk, len(items))),
+                    reader.positions(group, position),
                 )
-                for i, found in zip(chunk, self._explain(group, chosen, wanted), strict=True):
-                    if position is not None and found.target.position is None:
+                found = self._explain(reader.subject, group, chosen, wanted)
+                for i, one in zip(chunk, found, strict=True):
+                    if position is not None and one.target.position is None:
                         raise TargetError("position= is for models with an output at every place.")
-                    results[i] = found
-            done = [found for found in results if found is not None]
+                    results[i] = one
+            done = [one for one in results if one is not None]
             return done[0] if single else done
 
     def compare(
@@ -136,14 +134,7 @@ class Explainer:
 
     def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
         """Each text as tokens, or the reason why it cannot be one of this model's inputs."""
-        limit = longest(self.subject, self.tokenizer)
-        found: list[Encoded | InputError] = []
-        for text in texts:
-            try:
-                found.append(fitted(encode(self.tokenizer, text), limit, truncate))
-            except InputError as error:
-                found.append(error)
-        return found
+        return self.reader("").read_each(texts, truncate)
 
     def index_of(self, label: str | int) -> int:
         """The number of a class, by its label or number."""
@@ -151,72 +142,46 @@ class Explainer:
 
     # Reading what was given.
 
-    def _read(self, inputs: Any, truncate: bool) -> tuple[bool, list[Encoded]]:
-        given, single = _as_list(inputs)
-        limit, words = longest(self.subject, self.tokenizer), vocabulary(self.subject)
-        rows = [
-            encode(self.tokenizer, item)
-            if isinstance(item, str)
-            else from_ids(self.tokenizer, item, words)
-            for item in given
-        ]
-        return single, [fitted(row, limit, truncate) for row in rows]
+    def reader(self, given: Any, units: Units | None = None) -> Reader[Any]:
+        """What reads inputs such as this one: texts, images, or rows of numbers."""
+        kind = self._kind(given)
+        if units is not None and kind != "image":
+            raise InputError("units= is for images.")
+        key = (kind, units)
+        if key not in self._readers:
+            self._readers[key] = self._new_reader(kind, units or "patches")
+        return self._readers[key]
 
-    def _prefix(self, prefix: str | None) -> Encoded | None:
-        config = getattr(self.subject.model, "config", None)
-        if not (getattr(config, "is_encoder_decoder", False) and self.naming.writes):
-            if prefix is not None:
-                raise InputError("prefix= is for models with a decoder that writes text.")
-            return None
-        first = getattr(config, "decoder_start_token_id", None)
-        opening = from_ids(self.tokenizer, [0 if first is None else first])
+    def _kind(self, given: Any) -> str:
+        subject = self.subject
+        first = given[0] if isinstance(given, (list, tuple)) and given else given
+        floats = isinstance(first, Tensor) and first.is_floating_point()
+        sees = self.processor is not None or subject.takes("pixel_values")
+        reads = self.tokenizer is not None or subject.takes("input_ids")
+        if sees and (not reads or is_image(first) or (floats and first.ndim > 2)):
+            return "image"
+        if floats and first.ndim == 4 - isinstance(given, (list, tuple)) and not reads:
+            return "image"
+        return "rows" if floats else "text"
+
+    def _new_reader(self, kind: str, units: Units) -> Reader[Any]:
+        subject = self.subject
+        if kind == "text":
+            return TextReader(subject, self.tokenizer, self.naming)
+        name = "pixel_values" if kind == "image" else "x"
+        if subject.forward is None and not subject.takes(name):
+            subject = Subject(subject.model, lambda model, tensors: model(tensors[name]))
+        if kind == "rows":
+            return RowsReader(subject)
+        return ImageReader(subject, self.processor, units)
+
+    def _reading(self, given: Any, prefix: str | None, units: Units | None) -> Reader[Any]:
+        reader = self.reader(given, units)
+        if isinstance(reader, TextReader):
+            return reader.prefixed(prefix)
         if prefix is not None:
-            if self.tokenizer is None:
-                raise InputError("a prefix needs a tokenizer to be read.")
-            written = self.tokenizer(prefix, add_special_tokens=False)["input_ids"]
-            opening = from_ids(self.tokenizer, [*opening.ids, *written])
-        units = tuple(Unit(u.text, special=u.special, field="decoder") for u in opening.units)
-        return Encoded(opening.ids, units, None)
-
-    def _chunks(self, rows: list[Encoded], size: int, opening: Encoded | None) -> list[list[int]]:
-        """Rows of like length together; of one length where the model cannot be padded."""
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
-        chunks: list[list[int]] = []
-        pads = len(rows) == 1 or self._can_pad(rows[order[0]], rows[order[-1]], opening)
-        for i in order:
-            fits = chunks and len(chunks[-1]) < size
-            if fits and (pads or len(rows[chunks[-1][0]].ids) == len(rows[i].ids)):
-                chunks[-1].append(i)
-            else:
-                chunks.append([i])
-        if not has_padding(self.subject):
-            chunks = [[i] for chunk in chunks for i in chunk]
-        return chunks
-
-    def _can_pad(self, short: Encoded, long: Encoded, opening: Encoded | None) -> bool:
-        """Whether a text padded to another's length is the same to the model: tried, once."""
-        if self._pads is None and len(short.ids) < len(long.ids):
-            self._pads = can_pad(self.subject) and self._same_padded(short, long, opening)
-        return bool(self._pads)
-
-    def _same_padded(self, short: Encoded, long: Encoded, opening: Encoded | None) -> bool:
-        alone = batch(self.subject, self.tokenizer, [short], opening)
-        padded = batch(self.subject, self.tokenizer, [short, long], opening).take([0])
-        at = [Target(position=self._positions(each, None)) for each in (alone, padded)]
-        one = at[0].row(run(self.subject, alone))
-        other = at[1].row(run(self.subject, padded))
-        return bool(torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(one.abs().max())))
-
-    # Targets.
-
-    def _target(
-        self, inputs: Inputs, target: list[Asked], against: list[Asked], position: int | None
-    ) -> Target:
-        return Target(
-            self._indices(target),
-            self._indices(against),
-            self._positions(inputs, position),
-        )
+            raise InputError("prefix= is for models with a decoder that writes text.")
+        return reader
 
     def _indices(self, asked: list[Asked]) -> Tensor | None:
         if all(one is None for one in asked):
@@ -225,56 +190,11 @@ class Explainer:
             raise TargetError("give a target for every input, or for none.")
         return torch.tensor([self.naming.index(one) for one in asked], device=self.subject.device)
 
-    def _positions(self, inputs: Inputs, position: int | None) -> Tensor:
-        """The row of the logits that is asked about.
-
-        By default that of the one [MASK] in a model that fills such holes, else the last.
-        """
-        ids = inputs.tensors[inputs.fields[-1]]
-        lengths = inputs.mask[:, -ids.shape[1] :].sum(1)
-        if position is None:
-            holes = ids.cpu() == inputs.blanks.get("mask", -1)
-            one = not self.naming.writes and bool((holes.sum(1) == 1).all())
-            return holes.int().argmax(1) if one and holes.ndim == 2 else lengths - 1
-        shortest = int(lengths.min())
-        if not -shortest <= position < shortest:
-            raise TargetError(f"there is no position {position}: the input has {shortest} tokens.")
-        return lengths + position if position < 0 else torch.full_like(lengths, position)
-
     # Explaining.
 
-    def _explain_tensor(
-        self, x: Tensor, chosen: Method, target: Any, against: Any, position: int | None
-    ) -> Explanation | list[Explanation]:
-        if x.ndim not in (2, 3):
-            raise InputError(
-                f"a float tensor of shape {tuple(x.shape)} has no units: give (units, features) "
-                "or (batch, units, features)."
-            )
-        rows = x.unsqueeze(0) if x.ndim == 2 else x
-        subject = self.subject
-        if subject.forward is None:
-            subject = Subject(subject.model, lambda model, tensors: model(tensors["x"]))
-        inputs = Inputs(
-            tensors={"x": rows},
-            fields=("x",),
-            units=(tuple(Unit(str(i)) for i in range(rows.shape[1])),) * len(rows),
-            mask=torch.ones(rows.shape[:2], dtype=torch.bool),
-            texts=(None,) * len(rows),
-        )
-        every = list(range(len(rows)))
-        wanted = self._target(
-            inputs, _each(target, every, len(rows)), _each(against, every, len(rows)), None
-        )
-        if position is not None:
-            wanted = Target(wanted.index, wanted.against, self._positions(inputs, position))
-        found = self._explain(inputs, chosen, wanted, subject)
-        return found[0] if x.ndim == 2 else found
-
     def _explain(
-        self, inputs: Inputs, chosen: Method, target: Target, subject: Subject | None = None
+        self, subject: Subject, inputs: Inputs, chosen: Method, target: Target
     ) -> list[Explanation]:
-        subject = subject or self.subject
         scores = chosen(subject, inputs, target)
         logits = scores.logits
         if logits is None:
@@ -325,41 +245,10 @@ class Explainer:
             ),
             parts={name: _floats(part[i][kept]) for name, part in scores.parts.items()},
             text=inputs.texts[i],
+            scene=inputs.scenes[i] if inputs.scenes else None,
             model=self.subject.name,
             versions=_versions(),
         )
-
-
-def _as_list(inputs: Any) -> tuple[list[Given], bool]:
-    """What was given as a list of inputs, and whether it was a single one."""
-    if isinstance(inputs, str):
-        return [inputs], True
-    if isinstance(inputs, (Tensor, np.ndarray)):
-        if inputs.ndim not in (1, 2) or 0 in inputs.shape:
-            raise InputError(
-                f"token ids of shape {tuple(inputs.shape)}: give (tokens) or (batch, tokens)."
-            )
-        return (inputs.tolist(), False) if inputs.ndim == 2 else ([inputs.tolist()], True)
-    if isinstance(inputs, Mapping):
-        raise InputError(
-            f"a {type(inputs).__name__} of {', '.join(map(str, inputs))} cannot be explained: "
-            'give a text, or the token ids themselves (inputs["input_ids"]).'
-        )
-    if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray)):
-        raise InputError(
-            f"a {type(inputs).__name__} cannot be explained: give a text or token ids."
-        )
-    given = list(inputs)
-    if not given:
-        raise InputError("the list of inputs is empty: there is nothing to explain.")
-    if all(isinstance(item, (int, np.integer)) for item in given):
-        return [given], True
-    if not all(isinstance(item, Iterable) for item in given):
-        kinds = ", ".join(sorted({type(item).__name__ for item in given}))
-        raise InputError(
-            f"a list of {kinds} cannot be explained: give texts or lists of token ids."
-        )
-    return given, False
 
 
 def _each(asked: Any, chunk: list[int], count: int) -> list[Asked]:

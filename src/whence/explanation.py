@@ -19,7 +19,10 @@ SCHEMA = "whence/explanation/1"
 
 @dataclass(frozen=True)
 class Unit:
-    """A token, word, patch or node; `start` and `end` are its place in the text."""
+    """A token, word, patch or node.
+
+    `start` and `end` are its place in the text; `box` its left, top, right and bottom in an image.
+    """
 
     text: str
     start: int | None = None
@@ -27,6 +30,7 @@ class Unit:
     special: bool = False
     word: int | None = None
     field: str = ""
+    box: tuple[int, int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Line:
     """One line of the ledger: what something contributed to the output."""
 
     label: str
-    kind: str  # word, position, type, start, padding: of units; bias: of the model
+    kind: str  # word (patch, node), position, type, padding: of units; token, bias: of the model
     value: float
 
 
@@ -84,7 +88,7 @@ class Explanation:
     """Where one prediction comes from.
 
     `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
-    position and its type contributed.
+    position and its type contributed. `scene` is what units that are no text are drawn on.
     """
 
     units: tuple[Unit, ...]
@@ -97,6 +101,7 @@ class Explanation:
     ledger: Ledger | None = None
     parts: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     text: str | None = None
+    scene: Mapping[str, Any] | None = None
     model: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -157,6 +162,7 @@ class Explanation:
             "method": {"name": self.method, "settings": dict(self.settings)},
             "model": self.model,
             "text": self.text,
+            "scene": None if self.scene is None else dict(self.scene),
             "units": [asdict(unit) for unit in self.units],
             "scores": [float(score) for score in self.scores],
             "parts": {name: [float(v) for v in values] for name, values in self.parts.items()},
@@ -190,7 +196,7 @@ class Explanation:
             raise FileError(f"this is no explanation of schema {SCHEMA} (found: {found!r})")
         try:
             ledger = data["ledger"]
-            units = tuple(Unit(**unit) for unit in data["units"])
+            units = tuple(_unit(unit) for unit in data["units"])
             scores = np.array(data["scores"], dtype=np.float32)
             if scores.shape != (len(units),):
                 raise ValueError(f"{len(units)} units but {scores.size} scores")
@@ -210,6 +216,7 @@ class Explanation:
                 else Ledger(tuple(Line(**line) for line in ledger["lines"]), ledger["output"]),
                 parts=parts,
                 text=data["text"],
+                scene=data.get("scene"),
                 model=data["model"],
                 versions=data["versions"],
             )
@@ -244,6 +251,28 @@ class Explanation:
         if path is not None:
             _write(path, page)
         return page
+
+    def to_png(self, path: str | Path) -> None:
+        """The image with its heatmap beside it, as a picture."""
+        from importlib import import_module
+
+        if (self.scene or {}).get("kind") != "image":
+            raise InputError("a PNG is drawn of images; write a text with to_html.")
+        import_module("whence.show.figure").image_plot([self], Path(path))
+
+
+def plural(noun: str) -> str:
+    """More than one of it.
+
+    >>> [plural(noun) for noun in ("word", "patch", "bias")]
+    ['words', 'patches', 'biases']
+    """
+    return noun + ("es" if noun.endswith(("s", "ch")) else "s")
+
+
+def _unit(data: dict[str, Any]) -> Unit:
+    box = data.get("box")
+    return Unit(**{**data, "box": None if box is None else tuple(box)})
 
 
 def _write(path: str | Path, text: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
         raise FileError(f"{source} is no folder with a model (config.json, *.safetensors).")
     try:
         with _quietly():
-            model, tokenizer, absent = _read(path if local else source, trust_remote_code, options)
+            model, tokenizer, processor, absent = _read(
+                path if local else source, trust_remote_code, options
+            )
     except Exception as error:
         hint = "" if local else f" It is no embedded model either; {nearest(str(source), box)}."
         raise ModelError(
@@ -41,13 +44,13 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
             f"{source} has no weights for {', '.join(sorted(absent)[:4])}: these would be random, "
             "and so would be the explanation. Is it a base model that was never trained for a task?"
         )
-    return Explainer(model.eval(), tokenizer)
+    return Explainer(model.eval(), tokenizer, processor=processor)
 
 
 def _read(
     source: str | Path, trust_remote_code: bool, options: dict[str, Any]
-) -> tuple[Any, Any, list[str]]:
-    """The model, its tokenizer, and the names of weights that were not found."""
+) -> tuple[Any, Any, Any, list[str]]:
+    """The model, its tokenizer, its image processor, and the names of weights not found."""
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
@@ -61,17 +64,21 @@ def _read(
         output_loading_info=True,
         **options,
     )
-    try:
+    takes = inspect.signature(model.forward).parameters
+    tokenizer = processor = None  # a model without one takes token ids, or a tensor
+    with suppress(OSError, ValueError, KeyError):
         # without a file of its own transformers makes one up, of special tokens alone
         folder = Path(source)
-        if folder.is_dir() and not any(f for name in _TOKENIZERS for f in folder.glob(name)):
-            raise OSError("no tokenizer")
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            source, trust_remote_code=trust_remote_code
-        )
-    except (OSError, ValueError, KeyError):
-        tokenizer = None  # a model without one takes token ids
-    return model, tokenizer, list(report["missing_keys"])
+        if not folder.is_dir() or any(f for name in _TOKENIZERS for f in folder.glob(name)):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                source, trust_remote_code=trust_remote_code
+            )
+    with suppress(OSError, ValueError, KeyError):
+        if "pixel_values" in takes:
+            processor = transformers.AutoImageProcessor.from_pretrained(
+                source, trust_remote_code=trust_remote_code
+            )
+    return model, tokenizer, processor, list(report["missing_keys"])
 
 
 @contextmanager

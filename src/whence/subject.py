@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whence.errors import ModelError, NotFinite, TooLong
+from whence.errors import InputError, MethodError, ModelError, NotFinite, TooLong
 from whence.explanation import Unit
 
 _LOCK = threading.Lock()
@@ -24,10 +24,33 @@ Forward = Callable[[nn.Module, Mapping[str, Tensor]], Any]
 
 
 @dataclass(frozen=True)
+class Layout:
+    """How rows of units make up the tensor that a model takes: an image from its patches."""
+
+    shape: tuple[int, ...]  # of one sample's tensor
+    units: int
+    features: int
+    places: Tensor  # (numbers of a sample,): where each of them lies among those of all rows
+
+    def split(self, whole: Tensor) -> Tensor:
+        """The rows (B, units, features) of a tensor (B, *shape), zero where nothing is."""
+        rows = whole.new_zeros(len(whole), self.units * self.features)
+        rows[:, self.places.to(whole.device)] = whole.flatten(1)
+        return rows.reshape(len(whole), self.units, self.features)
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """The tensor (B, *shape) that these rows make up."""
+        numbers = rows.flatten(1).index_select(1, self.places.to(rows.device))
+        return numbers.reshape(len(rows), *self.shape)
+
+
+@dataclass(frozen=True)
 class Inputs:
     """A batch of tensors with its named units.
 
     `fields` names the tensors that hold the units, in order; `mask` tells units from padding.
+    With a `layout` the first field holds rows of units that make up what the model takes.
+    `noun` is what a unit is called, `scenes` what each sample's units are drawn on.
     """
 
     tensors: Mapping[str, Tensor]
@@ -36,13 +59,36 @@ class Inputs:
     mask: Tensor  # (B, units) bool
     texts: tuple[str | None, ...]
     blanks: Mapping[str, int] = field(default_factory=dict)  # ids of pad, unk, mask
+    layout: Layout | None = None
+    noun: str = "word"
+    scenes: tuple[Mapping[str, Any] | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.units)
 
-    def entering(self) -> list[Tensor]:
-        """The tensors that hold the units."""
-        return [self.tensors[name] for name in self.fields]
+    def whole(self, name: str, tensor: Tensor) -> Tensor:
+        """One of the tensors as the model takes it."""
+        if self.layout is None or name != self.fields[0]:
+            return tensor
+        return self.layout.whole(tensor)
+
+    def given(self) -> dict[str, Tensor]:
+        """All tensors as the model takes them."""
+        return {name: self.whole(name, tensor) for name, tensor in self.tensors.items()}
+
+    def token_id(self, token: str | int) -> int:
+        """The id of a token that stands for nothing, by its role or as it is."""
+        if isinstance(token, int):
+            return token
+        if token not in ("pad", "unk", "mask"):
+            raise MethodError(f'there is no baseline "{token}"; there are: zero, pad, unk, mask.')
+        if token not in self.blanks:
+            known = ", ".join(("zero", *self.blanks))
+            raise InputError(
+                f'this model has no "{token}" token to put in the place of a unit; there are: '
+                f"{known}."
+            )
+        return self.blanks[token]
 
     def with_tensors(self, changed: Mapping[str, Tensor]) -> Inputs:
         """The same units with some of the tensors replaced."""
@@ -57,6 +103,7 @@ class Inputs:
             units=tuple(self.units[i] for i in rows),
             mask=self.mask[index],
             texts=tuple(self.texts[i] for i in rows),
+            scenes=tuple(self.scenes[i] for i in rows) if self.scenes else (),
         )
 
 

@@ -21,7 +21,6 @@ from whence.inputs.table import Rows
 from whence.inputs.text import Encoded, batch
 from whence.methods import METHODS, Method
 from whence.methods import method as find_method
-from whence.methods.moved import token_id
 from whence.subject import Subject
 
 DEFAULT_METRICS = ("activation", "pruning")
@@ -212,7 +211,7 @@ class _Job:
         if not hasattr(self, "_blank"):
             row = Encoded([0], (), None)
             inputs = batch(self.explainer.subject, self.explainer.tokenizer, [row], None)
-            self._blank = token_id(inputs, self.blank)
+            self._blank = inputs.token_id(self.blank)
         return self._blank
 
     def _record(self, i: int, at: int, found: dict[str, list[Explanation]]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def capture(
     whole = read.sum(1, keepdim=True)
     sources = here.view.sources
     streams = {
-        (n := sources.stream(s)): (s.start, s.shift + maps.ahead.get(n, 0), sources.width(s))
+        (n := sources.stream(s)): (s.start, s.shift + sources.ahead.get(n, 0), sources.width(s))
         for s in sources.found
     }
     held = torch.ones_like(read)

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from whence.errors import InputError, MethodError
+from whence.errors import MethodError
 from whence.methods.passes import Pass, opened
 from whence.rules.mode import Table
 from whence.rules.tables import PLAIN
@@ -199,7 +199,11 @@ def baseline_values(
 
 def replaced_units(inputs: Inputs, token: str | int) -> Inputs:
     """The inputs with every unit that is no special token replaced by one token."""
-    number = token_id(inputs, token)
+    if inputs.tensors[inputs.fields[0]].is_floating_point():
+        raise MethodError(
+            f'a baseline of "{token}" is for texts: give "zero", or the baseline as a tensor.'
+        )
+    number = inputs.token_id(token)
     special = torch.zeros_like(inputs.mask)
     for row, units in enumerate(inputs.units):
         for at, unit in zip(inputs.mask[row].nonzero().flatten().tolist(), units, strict=True):
@@ -208,17 +212,3 @@ def replaced_units(inputs: Inputs, token: str | int) -> Inputs:
     width = ids.shape[1]
     ids[(inputs.mask & ~special)[:, :width].to(ids.device)] = number
     return inputs.with_tensors({inputs.fields[0]: ids})
-
-
-def token_id(inputs: Inputs, token: str | int) -> int:
-    """The id of a token that stands for nothing, by its role or as it is."""
-    if isinstance(token, int):
-        return token
-    if token not in ("pad", "unk", "mask"):
-        raise MethodError(f'there is no baseline "{token}"; there are: zero, pad, unk, mask.')
-    if token not in inputs.blanks:
-        known = ", ".join(("zero", *inputs.blanks))
-        raise InputError(
-            f'this model has no "{token}" token to put in the place of a unit; there are: {known}.'
-        )
-    return inputs.blanks[token]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from whence.errors import NothingIntercepted
+from whence.rules.calls import set_stream, stream_of
 from whence.rules.maps import Maps
 from whence.rules.mode import LocallyLinear, Table, describe
 from whence.rules.sources import Change, Sources
@@ -77,7 +78,8 @@ def opened(
         for name in inputs.fields:
             width = tensors[name].shape[1]
             if tensors[name].is_floating_point():
-                tensors[name] = sources.enter(tensors[name], start=start)
+                entered = sources.enter(tensors[name], start=start)
+                tensors[name] = set_stream(inputs.whole(name, entered), stream_of(entered) or 0)
             start += width
     with (
         subject.steady(),
@@ -99,4 +101,4 @@ def opened(
 def run(subject: Subject, inputs: Inputs) -> Tensor:
     """The model's logits, with nothing looked at."""
     with subject.steady(), torch.no_grad():
-        return subject.run(inputs.tensors)
+        return subject.run(inputs.given())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from whence.errors import MethodError
+from whence.explanation import plural
 from whence.methods.method import Method, Scores
 from whence.methods.moved import Mover, baseline_values, over_sources
 from whence.rules.tables import plain_table
@@ -63,8 +64,9 @@ class _AlongPath(Method):
         rise = high - low if self.softplus is None else self._rise(subject, settled, mover, start)
         values = self._until_close(subject, settled, mover, start, rise)
         values = values * inputs.mask
-        lines = {("words", "word"): values.sum(1), ("baseline", "baseline"): low}
-        return Scores(values, logits, {"word": values}, lines)
+        noun = inputs.noun
+        lines = {(plural(noun), noun): values.sum(1), ("baseline", "baseline"): low}
+        return Scores(values, logits, {noun: values}, lines)
 
     def _rise(self, subject: Subject, target: Target, mover: Mover, start: list[Tensor]) -> Tensor:
         """f(x) − f(x′) of the network whose ReLUs are read as softplus."""

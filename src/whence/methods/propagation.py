@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from whence.explanation import plural
 from whence.methods.method import Method, Scores
 from whence.methods.passes import MixedRows, opened
 from whence.rules.books import Books
@@ -36,7 +37,7 @@ def propagate(
     mixed = run.view.books.mixed or (ledger and run.view.sources.mixed)
     if mixed and len(inputs) > 1:
         raise MixedRows
-    scores = _collect(run.view.books, run.view.sources, gradients, run.logits.detach(), inputs.mask)
+    scores = _collect(run.view.books, run.view.sources, gradients, run.logits.detach(), inputs)
     if closes and len(inputs) > 1 and not _adds_up(scores, run.output.detach()):
         raise MixedRows  # of a matrix whose rows are not sample by sample
     return scores
@@ -51,10 +52,11 @@ def _adds_up(scores: Scores, output: Tensor) -> bool:
 
 
 def _collect(
-    books: Books, sources: Sources, gradients: list[Tensor], logits: Tensor, mask: Tensor
+    books: Books, sources: Sources, gradients: list[Tensor], logits: Tensor, inputs: Inputs
 ) -> Scores:
     words, padding = sources.relevance(gradients)
-    parts = {"word": words}
+    parts = {inputs.noun: words}
+    mask = inputs.mask
     lines: dict[tuple[str, str], Tensor] = {}
     width = sources.length
     # the backward pass met the last module first
@@ -65,14 +67,14 @@ def _collect(
             placed = entry.places.cpu()[:, :width]
             part[:, :width] += placed
             rest = rest - placed.sum(1)
-        if entry.places is None or sources.extent > width:
+        if entry.places is None or sources.extent > width or sources.ahead:
             key = (layer_of(where), kind)
             lines[key] = lines.get(key, 0) + rest
     totals: dict[tuple[str, str], Tensor] = {}
     for kind, part in parts.items():
         padding += (part * ~mask).sum(1)
         part *= mask
-        totals[f"{kind}s", kind] = part.sum(1)
+        totals[plural(kind), kind] = part.sum(1)
     if bool(padding.any()):
         totals["places of no unit", "padding"] = padding
     return Scores(

@@ -27,7 +27,7 @@ def affine(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[
     out = func(*args, **kwargs)
     changed = args[0] if out is None else out
     if isinstance(part, Tensor) and part.is_floating_point() and bool((part != 0).any()):
-        view.constant(changed, part)
+        view.constant(changed, part, "token" if func in _JOINING else "bias")
     return out
 
 
@@ -89,6 +89,7 @@ def _has_number(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
     )
 
 
+_JOINING = frozenset(calls("cat", "concat", "concatenate"))
 _FILLING = frozenset(calls("masked_fill", "pad", "where", "fill", "setitem", "index_fill"))
 
 AFFINE: Table = {

@@ -79,12 +79,15 @@ class Books:
         # a constant with a row for each place is a position; one row for all is a bias, and so
         # is one number for each channel
         rowed = part.ndim > 1 and part.shape[-1] == gradient.shape[-1]
-        placed = rows == self.length and rowed and part.shape[-2] % self.length == 0
+        ahead = rows - self.length
+        known = 0 <= ahead <= self.sources.ahead.get(0, 0)
+        placed = known and rowed and part.shape[-2] % rows == 0 and kind != "token"
         kind = "position" if placed and kind == "bias" else kind
         entry = self.entries.setdefault((where, kind), Entry(by_row.new_zeros(self.batch)))
         entry.total += by_row.sum(1)
         if placed:
-            entry.places = by_row if entry.places is None else entry.places + by_row
+            own = by_row[:, ahead:]
+            entry.places = own if entry.places is None else entry.places + own
 
 
 def _same_rows(part: Tensor) -> bool:

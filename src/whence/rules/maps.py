@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,6 @@ class Maps:
     found: list[Map] = field(default_factory=list)
     last: Tensor | None = None
     turned: bool = False
-    ahead: dict[int, int] = field(default_factory=dict)  # places in front of a stream's first
 
     def take(self, weights: Tensor, value: Any) -> Tensor:
         """Keeps the map, and gives back what the model shall multiply its values with."""
@@ -56,15 +55,6 @@ class Maps:
         key = stream_of(value)
         self.found.append(Map(heads, query, query if key is None else key))
         return heads.reshape(shape)
-
-    def join(self, parts: Sequence[Tensor], stream: int | None) -> None:
-        """Counts the constant places, such as a class token, that were put in front of a field."""
-        if stream is None:
-            return
-        for part in parts:
-            if part.requires_grad:
-                break
-            self.ahead[stream] = self.ahead.get(stream, 0) + part.shape[1]
 
     def reach(self, out: Any) -> None:
         """Notes the last tensor that still has a row for each query: what the head reads."""

@@ -131,6 +131,8 @@ class LocallyLinear(TorchFunctionMode):
             out = rule(self, func, args, kwargs)
         if func not in _FRESH:
             _carry(out, func, args)
+        if func in _JOINS:
+            self._join(out, args, kwargs)
         if self.maps is not None:
             self._follow(func, out, args, kwargs)
         return out
@@ -146,11 +148,15 @@ class LocallyLinear(TorchFunctionMode):
         if live(out) and out.ndim in (2, 3):
             before = next((turned_of(t) for t in tensors(*args) if t.requires_grad), False)
             out.whence_turned = before != _turns(func, args, out)
-        if func in _JOINS and live(out) and out.ndim == 3:
-            axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
-            if axis in (1, -2):
-                self.maps.join(args[0], stream_of(out))
         self.maps.reach(out)
+
+    def _join(self, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Notes what is put in front of the input's places."""
+        parts = kwargs.get("tensors", args[0] if args else ())
+        axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        if live(out) and out.ndim == 3 and axis in (1, -2):
+            first = next((stream_of(part) for part in parts if part.requires_grad), None)
+            self.sources.join(parts, first or 0)
 
     # Modules: where we are, and activation classes taken as one call.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -42,6 +42,7 @@ class Sources:
     found: list[Source] = field(default_factory=list)
     extent: int = 0
     mixed: bool = False
+    ahead: dict[int, int] = field(default_factory=dict)  # places in front of a stream's first
     _tables: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,8 +63,9 @@ class Sources:
 
     @property
     def widths(self) -> list[int]:
-        """Places that a sample may have in the model: those of each field, and padded ones."""
-        return [self.extent, *(ids.shape[1] for ids in self.fields)]
+        """Places that a sample may have in the model: a field's, with padding, with more ahead."""
+        ahead = self.ahead.get(0, 0)
+        return [self.extent, self.extent + ahead, *(ids.shape[1] for ids in self.fields)]
 
     @property
     def units(self) -> int:
@@ -90,6 +92,19 @@ class Sources:
         """The number of the field a source belongs to; a shifted copy of it is the one after."""
         starts = [sum(f.shape[1] for f in self.fields[:i]) for i in range(len(self.fields))]
         return starts.index(source.start) + source.shift
+
+    def join(self, parts: Sequence[Tensor], stream: int) -> None:
+        """Counts the constant places, such as a class token, that are put in front of a field.
+
+        What was put in front before may come first, as where registers follow the class token.
+        """
+        count = self.ahead.get(stream, 0)
+        for part in parts:
+            if not part.requires_grad:
+                count += part.shape[1]
+            elif part.shape[1] > count:
+                break
+        self.ahead[stream] = count
 
     def lookup(self, ids: Tensor, weight: Tensor, out: Tensor) -> Tensor:
         """Tells a lookup on the input from one of positions or types, by its ids."""

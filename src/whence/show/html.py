@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from whence.explanation import Explanation, Ledger, Line
+from whence.show import image
 from whence.show.marks import Mark, heading, marks, signed
 
 STYLE = """
@@ -30,6 +31,13 @@ STYLE = """
 .whence .bar{position:relative;width:45%;min-width:9rem}
 .whence .bar i{position:absolute;top:.35em;bottom:.35em;min-width:2px;border-radius:2px}
 .whence .total td{border-top:2px solid var(--ink);font-weight:600}
+.whence .image{width:100%;max-width:22rem;display:block;border-radius:.2rem}
+.whence .image .under{filter:grayscale(1);opacity:.55}
+.whence .pair,.whence .cards{display:flex;flex-wrap:wrap;gap:1rem}
+.whence .pair>*{flex:1 1 14rem}
+.whence figure{margin:0}
+.whence .cards figure{width:8.6rem}
+.whence .classes .image{width:8.6rem}
 .whence .key{display:flex;gap:1.2rem;margin-top:1rem}
 """
 
@@ -38,6 +46,13 @@ def render(explanations: Sequence[Explanation], whole_page: bool = True) -> str:
     """One explanation with its ledger, or one input by many methods as rows."""
     block = _block([_body(explanations)])
     return _page(block, explanations[0]) if whole_page else block
+
+
+def render_beside(tables: Sequence[Sequence[Explanation]]) -> str:
+    """One image for several classes: methods as rows, classes as columns."""
+    first = tables[0][0]
+    body = f'<h1>{escape(heading(first))}</h1><p class="dim">{escape(first.model)}</p>'
+    return _page(_block([body + image.gallery(tables)]), first)
 
 
 def render_many(tables: Sequence[Sequence[Explanation]]) -> str:
@@ -68,7 +83,7 @@ _KEY = (
     '<p class="key dim"><span><span class="u" style="background:rgba(var(--for),.6)">red</span> '
     'speaks for the answer</span><span><span class="u n" '
     'style="background:rgba(var(--against),.6)">blue, underlined</span> against it</span>'
-    "<span>point at a word for its numbers</span></p>"
+    "<span>point at a piece for its numbers</span></p>"
 )
 
 
@@ -76,15 +91,32 @@ def _one(explanation: Explanation) -> str:
     parts = [
         f"<h1>{escape(heading(explanation))}</h1>",
         f'<p class="dim">{_source(explanation)}</p>',
-        f'<div class="heat">{heatmap(explanation)}</div>',
+        _picture(explanation),
     ]
     if explanation.ledger is not None:
         parts.append("<h2>The ledger: it adds up</h2>" + waterfall(explanation.ledger))
     return "".join(parts)
 
 
+def _picture(explanation: Explanation) -> str:
+    if image.is_image(explanation):
+        shown = image.heatmap(explanation, bare=True) + image.heatmap(explanation)
+        return f'<div class="pair">{shown}</div>'
+    return f'<div class="heat">{heatmap(explanation)}</div>'
+
+
 def _rows(explanations: Sequence[Explanation]) -> str:
     first = explanations[0]
+    shown = image.gallery([explanations]) if image.is_image(first) else _table(explanations)
+    closed = [each for each in explanations if each.ledger is not None]
+    best = min(closed, key=lambda e: abs(e.ledger.residual if e.ledger else 0.0), default=None)
+    tail = ""
+    if best is not None and best.ledger is not None:
+        tail = f"<h2>The ledger of {escape(best.method)}</h2>" + waterfall(best.ledger)
+    return f'<h1>{escape(heading(first))}</h1><p class="dim">{escape(first.model)}</p>{shown}{tail}'
+
+
+def _table(explanations: Sequence[Explanation]) -> str:
     rows = [
         "<tr><th>method</th><th>where it comes from</th>"
         '<th class="num">adds up to</th><th class="num">residual</th></tr>'
@@ -97,15 +129,7 @@ def _rows(explanations: Sequence[Explanation]) -> str:
             f'<td class="heat">{heatmap(each)}</td>'
             f'<td class="num">{total}</td><td class="num">{rest}</td></tr>'
         )
-    closed = [each for each in explanations if each.ledger is not None]
-    best = min(closed, key=lambda e: abs(e.ledger.residual if e.ledger else 0.0), default=None)
-    tail = ""
-    if best is not None and best.ledger is not None:
-        tail = f"<h2>The ledger of {escape(best.method)}</h2>" + waterfall(best.ledger)
-    return (
-        f'<h1>{escape(heading(first))}</h1><p class="dim">{escape(first.model)}</p>'
-        f"<table>{''.join(rows)}</table>{tail}"
-    )
+    return f"<table>{''.join(rows)}</table>"
 
 
 def heatmap(explanation: Explanation) -> str:

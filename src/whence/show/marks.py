@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from whence.explanation import Explanation, Ledger, Line
+from whence.explanation import Explanation, Ledger, Line, plural
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def signed(value: float) -> str:
 def summary(ledger: Ledger) -> list[Line]:
     """The ledger in few lines: each kind of unit part, and all biases as one."""
     kinds: dict[str, float] = {}
-    names = {"word": "tokens", "bias": "biases", "padding": "other places"}
+    names = {"word": "tokens", "token": "extra tokens", "padding": "other places"}
     for line in ledger.lines:
-        name = names.get(line.kind, f"{line.kind}s")
+        name = names.get(line.kind, plural(line.kind))
         kinds[name] = kinds.get(name, 0.0) + line.value
     return [Line(name, name, value) for name, value in kinds.items()]

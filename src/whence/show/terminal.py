@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whence.explanation import Explanation
+from whence.show.image import cells, is_image
 from whence.show.marks import heading, marks, signed, summary
 
 _FOR, _AGAINST = (214, 39, 40), (31, 119, 220)
@@ -53,6 +54,8 @@ def heatmap(explanation: Explanation, color: bool) -> Text:
 
     Negative units are underlined, so that the two signs differ in black and white too.
     """
+    if is_image(explanation):
+        return _grid(explanation, color)
     line = Text()
     for mark in marks(explanation):
         line.append(mark.gap)
@@ -64,6 +67,23 @@ def heatmap(explanation: Explanation, color: bool) -> Text:
             continue
         line.append(shown, style=_style(mark.strength, mark.special))
     return line
+
+
+def _grid(explanation: Explanation, color: bool) -> Text:
+    """The cells of an image row by row, two letters wide; without colour + and − of their size."""
+    found = cells(explanation, most=1024)
+    rows = Text()
+    for top in sorted({cell.top for cell in found}):
+        row = sorted((cell for cell in found if cell.top == top), key=lambda cell: cell.left)
+        rows.append("\n" if rows else "")
+        for cell in row:
+            sign = "+" if cell.strength > 0 else "-"
+            size = abs(cell.strength)
+            letters = sign * 2 if size >= 0.5 else sign + " " if size >= 0.1 else ". "
+            rows.append(
+                "  " if color else letters, style=_style(cell.strength, False) if color else ""
+            )
+    return rows
 
 
 def ledger_line(explanation: Explanation) -> str:

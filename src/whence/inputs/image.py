@@ -1,0 +1,255 @@
+"""Images as inputs: a picture, a file, an array, or the tensor that the model takes."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whence.errors import FileError, InputError, MissingExtra, TooLong
+from whence.explanation import Unit
+from whence.inputs.patches import cells, find_patches, layout_of
+from whence.inputs.reader import Present, Reader
+from whence.subject import Inputs, Layout, Subject
+
+Units = Literal["patches", "pixels"] | int
+SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
+_MOST_UNITS = 1 << 18
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One image as the model takes it, and its units."""
+
+    pixels: Tensor  # (C, H, W)
+    name: str | None = None
+
+
+@dataclass
+class ImageReader(Reader[Picture]):
+    """Reads images by the model's processor; units are its patches, or its pixels.
+
+    A whole number for `units` means square cells of so many pixels.
+    """
+
+    subject: Subject
+    processor: Any = None
+    units: Units = "patches"
+    argument: str = "pixel_values"
+    _grids: dict[tuple[int, ...], tuple[Layout, tuple[Unit, ...]]] = field(default_factory=dict)
+
+    def listed(self, given: Any) -> tuple[list[Any], bool]:
+        if isinstance(given, (Tensor, np.ndarray)):
+            if given.ndim == 4:
+                return list(given), False
+            return [given], True
+        if isinstance(given, (list, tuple)):
+            if not given:
+                raise InputError("the list of images is empty: there is nothing to explain.")
+            return list(given), False
+        return [given], True
+
+    def read(self, given: Any, truncate: bool = False) -> Picture:
+        if isinstance(given, Tensor) and given.is_floating_point():
+            pixels = given.unsqueeze(0) if given.ndim == 2 else given
+            if pixels.ndim != 3 or 0 in pixels.shape:
+                raise InputError(
+                    f"an image tensor of shape {tuple(given.shape)}: give (channels, height, width)"
+                    ", as the model takes it."
+                )
+            return Picture(pixels.detach().to(self.subject.device))
+        picture, name = _opened(given)
+        if self.processor is None:
+            raise InputError(
+                "this explainer has no image processor, so it cannot read a picture. Give it one: "
+                "Explainer(model, processor=…), or give the tensor that the model takes."
+            )
+        found = self.processor(images=self._coloured(picture), return_tensors="pt")
+        pixels = found["pixel_values"][0].to(self.subject.device, self._dtype())
+        return Picture(pixels, name)
+
+    def _dtype(self) -> torch.dtype:
+        first = next((p for p in self.subject.model.parameters() if p.is_floating_point()), None)
+        return torch.float32 if first is None else first.dtype
+
+    def _coloured(self, picture: Any) -> Any:
+        config = getattr(self.subject.model, "config", None)
+        config = getattr(config, "vision_config", config)
+        return picture.convert("L" if getattr(config, "num_channels", 3) == 1 else "RGB")
+
+    def grid(self, picture: Picture) -> tuple[Layout, tuple[Unit, ...]]:
+        """The layout and the units of an image of this size, found once."""
+        shape = tuple(picture.pixels.shape)
+        if shape not in self._grids:
+            owners = self._owners(picture.pixels)
+            self._grids[shape] = (layout_of(owners, shape[0]), _units(owners))
+        return self._grids[shape]
+
+    def _owners(self, pixels: Tensor) -> Tensor:
+        height, width = pixels.shape[1:]
+        if self.units == "patches":
+            return find_patches(self.subject, self.argument, pixels)
+        if self.units == "pixels":
+            size = 1
+        elif isinstance(self.units, int) and self.units > 0:
+            size = self.units
+        else:
+            raise InputError(f'units={self.units!r}: say "patches", "pixels", or how large.')
+        rows, columns = -(-height // size), -(-width // size)
+        if rows * columns > _MOST_UNITS:
+            raise TooLong(f"an image of {height} × {width} has too many units; try units=4.")
+        return cells(height, width, rows, columns)
+
+    def size(self, item: Picture) -> int:
+        return self.grid(item)[0].units
+
+    def batch(self, items: Sequence[Picture]) -> Inputs:
+        pixels = torch.stack([item.pixels for item in items])
+        layout, units = self.grid(items[0])
+        return Inputs(
+            tensors={self.argument: layout.split(pixels)},
+            fields=(self.argument,),
+            units=(units,) * len(items),
+            mask=torch.ones(len(items), layout.units, dtype=torch.bool),
+            texts=(None,) * len(items),
+            layout=layout,
+            noun="pixel" if self.units == "pixels" else "patch",
+            scenes=tuple(self._scene(item) for item in items),
+        )
+
+    def _scene(self, item: Picture) -> dict[str, Any]:
+        channels, height, width = item.pixels.shape
+        mean, spread = (
+            torch.tensor(getattr(self.processor, name, None) or [given]).reshape(-1, 1, 1)
+            for name, given in (("image_mean", 0.0), ("image_std", 1.0))
+        )
+        seen = item.pixels.detach().cpu().float()
+        if getattr(self.processor, "do_normalize", False):
+            seen = seen * spread + mean
+        else:
+            seen = (seen - seen.min()) / (seen.max() - seen.min()).clamp_min(1e-12)
+        bytes_ = (seen.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+        shown = bytes_ if channels == 3 else bytes_[..., 0]
+        png = io.BytesIO()
+        _pillow().fromarray(shown).save(png, "PNG")
+        return {
+            "kind": "image",
+            "png": base64.b64encode(png.getvalue()).decode("ascii"),
+            "width": width,
+            "height": height,
+            "name": item.name,
+        }
+
+    def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[Picture]:
+        layout = self.grid(item)[0]
+        fill = layout.split(_filled(item.pixels, blank).unsqueeze(0))
+        kept = torch.from_numpy(present).to(item.pixels.device).unsqueeze(-1)
+        rows = torch.where(kept, layout.split(item.pixels.unsqueeze(0)), fill)
+        return [Picture(pixels, item.name) for pixels in layout.whole(rows)]
+
+    def key(self, item: Picture) -> bytes:
+        return item.pixels.detach().cpu().numpy().tobytes()
+
+
+def _filled(pixels: Tensor, blank: str | int | None) -> Tensor:
+    """What erased pixels become: zero (the mean colour, once normalised), the mean, or a blur."""
+    if blank in (None, "zero"):
+        return torch.zeros_like(pixels)
+    if blank == "mean":
+        return pixels.mean((1, 2), keepdim=True).expand_as(pixels)
+    if blank == "blur":
+        return _blurred(pixels)
+    raise InputError(f'there is no filling "{blank}" for pixels; there are: zero, mean, blur.')
+
+
+def _blurred(pixels: Tensor, share: float = 0.125) -> Tensor:
+    """A Gaussian blur as wide as an eighth of the image."""
+    sigma = max(1.0, share * min(pixels.shape[1:]))
+    reach = int(3 * sigma)
+    steps = torch.arange(-reach, reach + 1, device=pixels.device, dtype=pixels.dtype)
+    weights = torch.exp(-(steps**2) / (2 * sigma**2))
+    weights = weights / weights.sum()
+    for axis in (1, 2):
+        size = pixels.shape[axis]
+        places = (torch.arange(size)[:, None] + steps.long().cpu()[None, :]).clamp(0, size - 1)
+        gathered = pixels.index_select(axis, places.flatten().to(pixels.device))
+        shape = (*pixels.shape[:axis], size, len(steps), *pixels.shape[axis + 1 :])
+        lined = weights.reshape(1, *(1,) * (axis), -1, *(1,) * (2 - axis))
+        pixels = (gathered.reshape(shape) * lined).sum(axis + 1)
+    return pixels
+
+
+def _units(owners: Tensor) -> tuple[Unit, ...]:
+    count = int(owners.max()) + 1
+    down, right = (t.flatten() for t in torch.meshgrid(
+        *(torch.arange(n) for n in owners.shape), indexing="ij"
+    ))  # fmt: skip
+    flat = owners.flatten()
+    edges = [
+        torch.zeros(count, dtype=torch.long).scatter_reduce(
+            0, flat, values, how, include_self=False
+        )
+        for values, how in ((right, "amin"), (down, "amin"), (right, "amax"), (down, "amax"))
+    ]
+    boxes = torch.stack([edges[0], edges[1], edges[2] + 1, edges[3] + 1], 1).tolist()
+    return tuple(Unit(f"{left},{top}", box=(left, top, r, b)) for left, top, r, b in boxes)
+
+
+def is_image(given: Any) -> bool:
+    """Whether something is a picture, or the path of one."""
+    if isinstance(given, (str, Path)):
+        return Path(given).suffix.lower() in SUFFIXES
+    return hasattr(given, "convert") and hasattr(given, "getbands")  # Pillow's, unimported
+
+
+def _opened(given: Any) -> tuple[Any, str | None]:
+    """A Pillow image of what was given, and its name."""
+    image = _pillow()
+    if isinstance(given, (str, Path)):
+        try:
+            with image.open(given) as file:
+                return file.copy(), Path(given).name
+        except (OSError, ValueError, SyntaxError) as error:
+            raise FileError(f"cannot read {given} as an image: {error}") from error
+    if isinstance(given, Tensor):
+        given = given.cpu().numpy()
+        given = given.transpose(1, 2, 0) if given.ndim == 3 and given.shape[0] in (1, 3) else given
+    if isinstance(given, np.ndarray):
+        return image.fromarray(_bytes(given)), None
+    if not is_image(given):
+        raise InputError(
+            f"a {type(given).__name__} is no image: give a picture, a path, an array or a tensor."
+        )
+    return given, None
+
+
+def _bytes(array: Any) -> Any:
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[..., 0]
+    if array.ndim not in (2, 3) or 0 in array.shape or (array.ndim == 3 and array.shape[2] != 3):
+        raise InputError(
+            f"an image array of shape {array.shape}: give (height, width) or (height, width, 3)."
+        )
+    if array.dtype == np.uint8:
+        return array
+    if not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
+        raise InputError(
+            "an image array of numbers must have bytes, or values from 0 to 1; "
+            f"this one has {array.min():.3g} to {array.max():.3g}."
+        )
+    return (array * 255).round().astype(np.uint8)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtra("Pillow", "vision", "reading images") from error
+    return Image

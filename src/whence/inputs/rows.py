@@ -1,0 +1,53 @@
+"""Float tensors with a row for each unit, for any model that takes such."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whence.errors import InputError
+from whence.explanation import Unit
+from whence.inputs.reader import Present, Reader
+from whence.subject import Inputs, Subject
+
+
+@dataclass(frozen=True)
+class RowsReader(Reader[Tensor]):
+    """Reads (units, features), or a batch of them."""
+
+    subject: Subject
+
+    def listed(self, given: Tensor) -> tuple[list[Any], bool]:
+        if given.ndim not in (2, 3):
+            raise InputError(
+                f"a float tensor of shape {tuple(given.shape)} has no units: give (units, "
+                "features) or (batch, units, features)."
+            )
+        return ([given], True) if given.ndim == 2 else (list(given), False)
+
+    def read(self, given: Any, truncate: bool = False) -> Tensor:
+        return torch.as_tensor(given)
+
+    def size(self, item: Tensor) -> int:
+        return len(item)
+
+    def batch(self, items: Sequence[Tensor]) -> Inputs:
+        rows = torch.stack(list(items))
+        return Inputs(
+            tensors={"x": rows},
+            fields=("x",),
+            units=(tuple(Unit(str(i)) for i in range(rows.shape[1])),) * len(rows),
+            mask=torch.ones(rows.shape[:2], dtype=torch.bool),
+            texts=(None,) * len(rows),
+        )
+
+    def erased(self, item: Tensor, present: Present, blank: str | int | None) -> list[Tensor]:
+        kept = torch.from_numpy(present).to(item).unsqueeze(-1)
+        return list(item * kept)
+
+    def key(self, item: Tensor) -> bytes:
+        return item.detach().cpu().numpy().tobytes()

@@ -1,0 +1,160 @@
+"""Reads texts and token ids, and pads them where the model lets itself be padded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whence.errors import InputError
+from whence.explanation import Unit
+from whence.inputs.reader import Present, Reader, placed
+from whence.inputs.text import (
+    Encoded,
+    batch,
+    can_pad,
+    encode,
+    fitted,
+    from_ids,
+    has_padding,
+    longest,
+    vocabulary,
+)
+from whence.naming import Naming
+from whence.subject import Inputs, Subject
+from whence.target import Target
+
+
+@dataclass
+class TextReader(Reader[Encoded]):
+    """Reads texts by the tokenizer, token ids as they are.
+
+    `opening` is what a decoder has written so far.
+    """
+
+    subject: Subject
+    tokenizer: Any
+    naming: Naming
+    opening: Encoded | None = None
+    _pads: bool | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.opening is None and self._decodes:
+            self.opening = self._opened(None)
+
+    @property
+    def _decodes(self) -> bool:
+        config = getattr(self.subject.model, "config", None)
+        return bool(getattr(config, "is_encoder_decoder", False)) and self.naming.writes
+
+    def prefixed(self, prefix: str | None) -> TextReader:
+        """The same with something already written by the decoder."""
+        if prefix is None:
+            return self
+        if not self._decodes:
+            raise InputError("prefix= is for models with a decoder that writes text.")
+        return replace(self, opening=self._opened(prefix))
+
+    def _opened(self, prefix: str | None) -> Encoded:
+        config = getattr(self.subject.model, "config", None)
+        first = getattr(config, "decoder_start_token_id", None)
+        opening = from_ids(self.tokenizer, [0 if first is None else first])
+        if prefix is not None:
+            if self.tokenizer is None:
+                raise InputError("a prefix needs a tokenizer to be read.")
+            written = self.tokenizer(prefix, add_special_tokens=False)["input_ids"]
+            opening = from_ids(self.tokenizer, [*opening.ids, *written])
+        units = tuple(Unit(u.text, special=u.special, field="decoder") for u in opening.units)
+        return Encoded(opening.ids, units, None)
+
+    def listed(self, given: Any) -> tuple[list[Any], bool]:
+        if isinstance(given, str):
+            return [given], True
+        if isinstance(given, (Tensor, np.ndarray)):
+            if given.ndim not in (1, 2) or 0 in given.shape:
+                raise InputError(
+                    f"token ids of shape {tuple(given.shape)}: give (tokens) or (batch, tokens)."
+                )
+            return (given.tolist(), False) if given.ndim == 2 else ([given.tolist()], True)
+        if isinstance(given, Mapping):
+            raise InputError(
+                f"a {type(given).__name__} of {', '.join(map(str, given))} cannot be explained: "
+                'give a text, or the token ids themselves (inputs["input_ids"]).'
+            )
+        if not isinstance(given, Iterable) or isinstance(given, (bytes, bytearray)):
+            raise InputError(
+                f"a {type(given).__name__} cannot be explained: give a text or token ids."
+            )
+        items = list(given)
+        if not items:
+            raise InputError("the list of inputs is empty: there is nothing to explain.")
+        if all(isinstance(item, (int, np.integer)) for item in items):
+            return [items], True
+        if not all(isinstance(item, Iterable) for item in items):
+            kinds = ", ".join(sorted({type(item).__name__ for item in items}))
+            raise InputError(
+                f"a list of {kinds} cannot be explained: give texts or lists of token ids."
+            )
+        return items, False
+
+    def read(self, given: Any, truncate: bool = False) -> Encoded:
+        if isinstance(given, str):
+            row = encode(self.tokenizer, given)
+        else:
+            row = from_ids(self.tokenizer, given, vocabulary(self.subject))
+        return fitted(row, longest(self.subject, self.tokenizer), truncate)
+
+    def batch(self, items: Sequence[Encoded]) -> Inputs:
+        return batch(self.subject, self.tokenizer, items, self.opening)
+
+    def size(self, item: Encoded) -> int:
+        return len(item.ids)
+
+    def chunks(self, items: Sequence[Encoded], size: int) -> list[list[int]]:
+        """Texts of like length together; of one length where the model cannot be padded."""
+        if not has_padding(self.subject):
+            return [[i] for i in range(len(items))]
+        order = sorted(range(len(items)), key=lambda i: len(items[i].ids))
+        if not self._can_pad(items[order[0]], items[order[-1]]):
+            return super().chunks(items, size)
+        return [order[at : at + size] for at in range(0, len(order), size)]
+
+    def _can_pad(self, short: Encoded, long: Encoded) -> bool:
+        """Whether a text padded to another's length is the same to the model: tried, once."""
+        if self._pads is None and len(short.ids) < len(long.ids):
+            self._pads = can_pad(self.subject) and self._same_padded(short, long)
+        return bool(self._pads)
+
+    def _same_padded(self, short: Encoded, long: Encoded) -> bool:
+        alone, padded = self.batch([short]), self.batch([short, long]).take([0])
+        one, other = (
+            Target(position=self.positions(each, None)).row(self._logits(each))
+            for each in (alone, padded)
+        )
+        return bool(torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(one.abs().max())))
+
+    def _logits(self, inputs: Inputs) -> Tensor:
+        with self.subject.steady(), torch.no_grad():
+            return self.subject.run(inputs.given())
+
+    def positions(self, inputs: Inputs, position: int | None) -> Tensor:
+        """By default that of the one [MASK] in a model that fills such holes, else the last."""
+        ids = inputs.tensors[inputs.fields[-1]]
+        lengths = inputs.mask[:, -ids.shape[1] :].sum(1)
+        if position is not None:
+            return placed(lengths, position)
+        holes = ids.cpu() == inputs.blanks.get("mask", -1)
+        one = not self.naming.writes and bool((holes.sum(1) == 1).all())
+        return holes.int().argmax(1) if one and holes.ndim == 2 else lengths - 1
+
+    def erased(self, item: Encoded, present: Present, blank: str | int | None) -> list[Encoded]:
+        number = self.batch([item]).token_id("unk" if blank is None else blank)
+        made = np.where(present[:, : len(item.ids)], np.array(item.ids, dtype=np.int64), number)
+        return [replace(item, ids=ids) for ids in made.tolist()]
+
+    def key(self, item: Encoded) -> bytes:
+        return np.array(item.ids, dtype=np.int64).tobytes()
