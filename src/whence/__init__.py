@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whence.errors import WhenceError
-    from whence.evaluation.audit import Audit, audit
+    from whence.evaluation.audit import audit
+    from whence.evaluation.findings import Audit
     from whence.evaluation.run import evaluate
     from whence.explain import Explainer
     from whence.explanation import Explanation
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from whence.methods import METHODS, Method, method
 
 _HOMES = {
-    "Audit": "whence.evaluation.audit",
+    "Audit": "whence.evaluation.findings",
     "Explainer": "whence.explain",
     "Explanation": "whence.explanation",
     "METHODS": "whence.methods",

@@ -208,9 +208,7 @@ def audit(
     given = _given(texts, file) if texts or file is not None else TEXTS
     explainer = _load(model)
     with _progress("auditing") as advance:
-        found = run_audit(
-            explainer, given, _listed(methods), truncate=truncate, progress=advance
-        )
+        found = run_audit(explainer, given, _listed(methods), truncate=truncate, progress=advance)
     if html is not None:
         found.to_html(html)
         typer.echo(f"wrote {html}", err=True)

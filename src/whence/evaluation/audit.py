@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
-from importlib import import_module
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from whence.errors import FileError, InputError, ModelError, WhenceError
-from whence.evaluation.axioms import (
-    Case,
-    completeness,
-    dummy,
-    effects,
-    in_float64,
-    moved,
-    on_copy,
-    sensitivity,
-    symmetry,
-)
+from whence.errors import InputError, ModelError, WhenceError
+from whence.evaluation.axioms import completeness, dummy, effects, moved, sensitivity, symmetry
+from whence.evaluation.cases import Case, in_float64, on_copy
 from whence.evaluation.conservation import Conserved, propositions
+from whence.evaluation.findings import Audit, Finding, share
 from whence.evaluation.rewrites import KINDS, Rewrite, rewrites
 from whence.methods import METHODS, Method
 from whence.methods import method as find_method
 from whence.subject import Inputs, Subject
 from whence.target import Target
 
-SCHEMA = "whence/audit/1"
 TEXTS = (
     "The plot is thin, but the leads are charming.",
     "Nothing here is worth your time.",
@@ -52,53 +39,6 @@ class Explains(Protocol):
     subject: Subject
 
     def prepare(self, given: Any, truncate: bool = ...) -> tuple[Inputs, Target]: ...
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One axiom and one method: whether it holds (None: not to be told), the number, the words."""
-
-    method: str
-    axiom: str
-    holds: bool | None
-    value: float | None
-    words: str
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What was found, method by method, and what was found out about the model on the way."""
-
-    model: str
-    texts: tuple[str, ...]
-    methods: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    rewrites: dict[str, dict[str, Any]]  # kind: words, found, dropped, moved
-    conservation: tuple[str, ...]
-    seconds: float
-
-    def of(self, method: str) -> list[Finding]:
-        """The findings on one method."""
-        return [each for each in self.findings if each.method == method]
-
-    def sound(self) -> list[str]:
-        """The methods that fail no axiom that was tested."""
-        failed = {each.method for each in self.findings if each.holds is False}
-        unable = {each.method for each in self.findings if each.axiom == "run"}
-        return [name for name in self.methods if name not in failed | unable]
-
-    def __str__(self) -> str:
-        return str(import_module("whence.show.audit").text(self))
-
-    def to_json(self, path: str | Path | None = None) -> str:
-        """Everything, also written to `path` when one is given."""
-        data = {"schema": SCHEMA, **asdict(self), "sound": self.sound()}
-        text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
-        return _written(text, path)
-
-    def to_html(self, path: str | Path | None = None) -> str:
-        """A self-contained page, also written to `path` when one is given."""
-        return _written(str(import_module("whence.show.audit").render(self)), path)
 
 
 def audit(
@@ -204,7 +144,7 @@ class _Job:
             try:
                 found = measure(method)
             except WhenceError as error:
-                found = (None, None, f"{axiom} was not tested: {error}")
+                found = (None, None, f"{axiom} not tested: {error}")
             self.findings.append(Finding(method.name, axiom, *found))
         self.findings.append(Finding(method.name, "invariance", *_invariance(moves)))
 
@@ -242,9 +182,9 @@ class _Job:
             found.append(dummy(method, case, unit))
         own, place = max(own for _, own in found), max(whole for whole, _ in found)
         if own > EQUAL:
-            return False, own, f"a word that the model is not shown still scores {share(own)}"
-        rest = f", its position {share(place)}" if place > EQUAL else ""
-        return True, own, f"a word that the model is not shown scores {share(own)}{rest}"
+            return False, own, f"a word that the output cannot depend on scores {share(own)}"
+        rest = f" ({share(place)} with its position)" if place > EQUAL else ""
+        return True, own, f"a word that the output cannot depend on scores {share(own)}{rest}"
 
     def _symmetry(self, method: Method) -> tuple[bool | None, float | None, str]:
         found = []
@@ -253,12 +193,12 @@ class _Job:
             if len(pair) == 2:
                 found.append(symmetry(method, case, *pair))
         if not found:
-            return None, None, "symmetry was not tested: no text has two words"
+            return None, None, "symmetry not tested: no text has two words"
         own, place = max(own for _, own in found), max(whole for whole, _ in found)
         if own > EQUAL:
-            return False, own, f"two equal words that count alike differ by {share(own)}"
-        rest = f", their positions by {share(place)}" if place > EQUAL else ""
-        return True, own, f"two equal words that count alike differ by {share(own)}{rest}"
+            return False, own, f"equal words that count alike differ by {share(own)}"
+        rest = f" ({share(place)} with their positions)" if place > EQUAL else ""
+        return True, own, f"equal words that count alike differ by {share(own)}{rest}"
 
     def _conservation(self) -> list[Conserved]:
         found = [propositions(case.subject, case.inputs, case.target) for case in self.copies]
@@ -271,7 +211,9 @@ class _Job:
                 f"of relevance in one, as proposition 1 says (error {share(error)})."
             )
         else:
-            self.about_model.append("Attention: no call that could be split into its parts was seen.")
+            self.about_model.append(
+                "Attention: no call that could be split into its parts was seen."
+            )
         if first.collapse:
             error = max(each.norm_error for each in found)
             left = max(norm.factor for each in found for norm in each.collapse)
@@ -303,7 +245,7 @@ class _Job:
 
 def _invariance(moves: dict[str, float]) -> tuple[bool | None, float | None, str]:
     if not moves:
-        return None, None, "invariance was not tested: no rewrite of this model was found"
+        return None, None, "invariance not tested: no rewrite of this model was found"
     kind = max(moves, key=lambda each: moves[each])
     if moves[kind] <= EQUAL:
         words = f"other weights for the same function change it by at most {share(moves[kind])}"
@@ -316,25 +258,3 @@ def _strongest(case: Case, lost: Tensor) -> list[int]:
     """The units that are no special tokens, those that move the output most first."""
     plain = case.plain() or list(range(len(lost)))
     return sorted(plain, key=lambda i: -abs(float(lost[i])))
-
-
-def share(value: float) -> str:
-    """A share as people read it.
-
-    >>> share(0), share(3.1e-16), share(0.0042), share(0.87), share(42.0)
-    ('0', '3e-16', '0.42 %', '87 %', '42 times')
-    """
-    if math.isnan(value):
-        return "nothing"
-    if value < 1e-3:
-        return f"{value:.0e}" if value else "0"
-    return f"{100 * value:.2g} %" if value < 9.95 else f"{value:.2g} times"
-
-
-def _written(text: str, path: str | Path | None) -> str:
-    if path is not None:
-        try:
-            Path(path).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise FileError(f"cannot write {path}: {error.strerror}") from error
-    return text

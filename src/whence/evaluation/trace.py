@@ -13,13 +13,15 @@ from torch.overrides import TorchFunctionMode
 
 from whence.rules.attention import dot_product_arguments, spelled_out
 from whence.rules.calls import Call, calls, tensors
+from whence.rules.norm import layer_norm_arguments
 
 _LINEAR = frozenset(calls("linear"))
 _ADDMM = frozenset(calls("addmm"))
 _MATMUL = frozenset(calls("matmul", "bmm", "mm"))
 _FUSED = frozenset(calls("scaled_dot_product_attention"))
 _WHOLE = frozenset(calls("multi_head_attention_forward"))
-_NORM = frozenset(calls("layer_norm", "rms_norm"))
+_LAYER_NORM = frozenset(calls("layer_norm"))
+_NORM = _LAYER_NORM | frozenset(calls("rms_norm"))
 _SAME = frozenset(
     calls("to", "float", "double", "type", "type_as", "contiguous", "clone", "detach", "dropout")
 )
@@ -129,7 +131,7 @@ class Trace(TorchFunctionMode):
         elif func in _MATMUL:
             self._product(out, args[0], args[1])
         elif func in _NORM:
-            self._norm(out, args, kwargs)
+            self._norm(func, out, args, kwargs)
         elif func in _SAME:
             _follow(out, _rows(args[0] if args else kwargs["input"]))
             _carry(out, args)
@@ -181,14 +183,16 @@ class Trace(TorchFunctionMode):
                 self.owners[self._first[key] + row] = (by, kind, by.start + row)
         _follow(out, (self._first[key] + torch.arange(count)).expand(out.shape))
 
-    def _norm(self, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        layer = "bias" in kwargs or len(args) > 4 or (len(args) > 3 and _weight(args[3]))
-        names = ("input", "normalized_shape", "weight", "bias" if layer else "eps", "eps")
-        given = dict(zip(names, args, strict=False)) | kwargs
-        self._spoil(given["input"])
-        weight, bias = given.get("weight"), given.get("bias")
-        whole = isinstance(weight, nn.Parameter) and weight.ndim == 1
-        if whole and (bias is None or isinstance(bias, nn.Parameter)):
+    def _norm(self, func: Call, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if func in _LAYER_NORM:
+            x, _, weight, bias, _ = layer_norm_arguments(*args, **kwargs)
+        else:
+            given = dict(zip(("input", "normalized_shape", "weight"), args, strict=False)) | kwargs
+            x, weight, bias = given["input"], given.get("weight"), None
+        self._spoil(x)
+        if not isinstance(weight, nn.Parameter) or weight.ndim != 1:
+            return
+        if bias is None or isinstance(bias, nn.Parameter):
             self._make(out, Weight(weight, bias, 0), "scale", len(weight))
 
     def _fused(self, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -204,13 +208,13 @@ class Trace(TorchFunctionMode):
         self._attend(out, self._meet(q, k, query, key), v)
 
     def _product(self, out: Tensor, a: Tensor, b: Tensor) -> None:
-        """Queries with keys, or weights with values; anything else is not understood."""
-        scores = getattr(a, "whence_scores", None)
+        """Queries with keys, or any weights with values; anything else is not understood."""
+        scores = getattr(a, "whence_scores", (None, None))
         first, second = _rows(a), _rows(b)
         if first is not None and second is not None:
             q, k = _by_head(first, a), _by_head(second.mT, b.mT)
             out.whence_scores = self._meet(q, k, a, b)  # type: ignore[attr-defined]
-        elif scores is not None and (v := _by_head(second, b)) is not None:
+        elif first is None and (v := _by_head(second, b)) is not None:
             self._attend(out, scores, v)
         else:
             self._spoil(a, b)

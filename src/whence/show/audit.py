@@ -9,7 +9,7 @@ from typing import Any
 
 from whence.show.html import STYLE
 
-_STATES = ((True, "holds"), (False, "fails"), (None, "open"))
+_STATES = ((True, "holds"), (False, "fails"), (None, "open "))
 _AXIOMS = (
     ("completeness", "adds up"),
     ("sensitivity", "sensitive"),
@@ -19,7 +19,8 @@ _AXIOMS = (
     ("conservation", "norms"),
 )
 _LEGEND = (
-    "Shares are of the largest score, unless something else is named. The worst of all texts counts."
+    "Shares are of the largest score where nothing else is named; the worst of all texts counts. "
+    "Open: the method makes no such claim, or it could not be tested."
 )
 
 
@@ -70,10 +71,10 @@ def render(audit: Any) -> str:
     """A self-contained page: a table of all methods and axioms, then the same in words."""
     columns = [(key, name) for key, name in _AXIOMS if any(f.axiom == key for f in audit.findings)]
     head = "".join(f"<th>{escape(name)}</th>" for _, name in columns)
-    rows = "".join(
-        f"<tr><td>{escape(method)}</td>{''.join(_cell(audit, method, key) for key, _ in columns)}</tr>"
-        for method in audit.methods
-    )
+    rows = ""
+    for method in audit.methods:
+        cells = "".join(_cell(audit, method, key) for key, _ in columns)
+        rows += f"<tr><td>{escape(method)}</td>{cells}</tr>"
     words = "".join(
         f"<h2>{escape(method)}</h2><ul>{_items(audit.of(method))}</ul>" for method in audit.methods
     )
@@ -86,12 +87,12 @@ def render(audit: Any) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>whence: audit of {escape(audit.model)}</title><style>body{{margin:0}}"
         "@media (prefers-color-scheme:dark){body{background:#17171c}}"
-        ".whence .no{font-weight:600;color:rgb(var(--for))}.whence ul{margin:.2rem 0}</style></head>"
-        f'<body><div class="whence"><style>{STYLE}</style>'
+        ".whence .no{font-weight:600;color:rgb(var(--for))}.whence ul{margin:.2rem 0}</style>"
+        f'</head><body><div class="whence"><style>{STYLE}</style>'
         f"<h1>Which explanations of {escape(audit.model)} keep their promises?</h1>"
         f"<p>{escape(heading(audit))}</p>"
         f"<table><tr><th>method</th>{head}</tr>{rows}</table>"
-        f'<p class="dim">✓ holds, ✗ fails, – was not to be told. {escape(_LEGEND)}</p>'
+        f'<p class="dim">✓ holds, ✗ fails, – open. {escape(_LEGEND)}</p>'
         f"{words}<h2>The model</h2>{notes}<h2>The texts</h2><ul>{texts}</ul></div></body></html>\n"
     )
 
