@@ -18,6 +18,7 @@ from whence.evaluation.findings import Audit, Finding, share
 from whence.evaluation.rewrites import KINDS, Rewrite, rewrites
 from whence.methods import METHODS, Method
 from whence.methods import method as find_method
+from whence.methods.passes import run
 from whence.subject import Inputs, Subject
 from whence.target import Target
 
@@ -97,6 +98,10 @@ class _Job:
         cases = [Case(explainer.subject, *each) for each in given]
         twin = in_float64(explainer.subject)
         copies = [on_copy(case, twin) for case in cases]
+        try:
+            run(twin, copies[0].inputs)
+        except RuntimeError as error:
+            raise ModelError(f"a copy of {twin.name} does not run in float64: {error}") from error
         found = rewrites(twin, [case.inputs for case in copies])
         return _Job(methods, cases, copies, found, [effects(case) for case in copies])
 
@@ -157,10 +162,13 @@ class _Job:
             return True, worst.gap, f"adds up to {what} (largest gap {gap} of it)"
         if worst.claimed:
             return False, worst.gap, f"should add up to {what}, but is off by up to {gap} of it"
+        if worst.ledger and worst.gap <= CLOSE:
+            words = f"adds up to {what} here, biases counted (largest gap {gap} of it)"
+            return True, worst.gap, words
         if worst.ledger:
             words = f"does not add up, even with biases counted: off by up to {gap} of {what}"
-            return worst.gap <= CLOSE, worst.gap, words
-        return None, worst.gap, f"makes no claim to add up (its sum is off by up to {gap})"
+            return False, worst.gap, words
+        return None, worst.gap, f"makes no claim to add up (off by up to {gap} of {what})"
 
     def _sensitivity(self, method: Method) -> tuple[bool | None, float | None, str]:
         found = [
@@ -234,9 +242,8 @@ class _Job:
         if method.name == "gradient_x_input":
             left = max(norm.factor for each in found for norm in each.collapse)
             words = f"of its relevance at most {share(left)} passes a LayerNorm ({count} of them)"
-            self.findings.append(
-                Finding(method.name, "conservation", left >= 1 - CLOSE, left, words)
-            )
+            lost = 1 - left
+            self.findings.append(Finding(method.name, "conservation", lost <= CLOSE, lost, words))
         elif method.name == "lrp_ah_ln":
             gap = max(each.conserved_by_rules for each in found)
             words = f"keeps its relevance through {count} LayerNorms (largest gap {share(gap)})"

@@ -256,9 +256,13 @@ class Trace(TorchFunctionMode):
             if not isinstance(value, Tensor) or not value.is_floating_point():
                 return value
             rows = _rows(value)
-            return torch.full(value.shape, -1) if rows is None else rows
+            return torch.full(value.shape, -1) if rows is None else rows.contiguous()
 
-        moved = func(*(numbers(value) for value in args), **kwargs)
+        try:
+            moved = func(*(numbers(value) for value in args), **kwargs)
+        except (RuntimeError, TypeError):  # whole numbers do not go through every call
+            self._spoil(*tensors(*args))
+            return
         for one, rows in zip(tensors(out), tensors(moved), strict=True):
             _follow(one, rows)
 

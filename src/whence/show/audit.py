@@ -11,12 +11,12 @@ from whence.show.html import STYLE
 
 _STATES = ((True, "holds"), (False, "fails"), (None, "open "))
 _AXIOMS = (
-    ("completeness", "adds up"),
-    ("sensitivity", "sensitive"),
-    ("dummy", "unseen word"),
-    ("symmetry", "symmetric"),
-    ("invariance", "invariant"),
-    ("conservation", "norms"),
+    ("completeness", "adds up: gap"),
+    ("sensitivity", "sensitive: least"),
+    ("dummy", "dummy word: score"),
+    ("symmetry", "symmetric: difference"),
+    ("invariance", "invariant: change"),
+    ("conservation", "LayerNorm: lost"),
 )
 _LEGEND = (
     "Shares are of the largest score where nothing else is named; the worst of all texts counts. "
@@ -102,7 +102,7 @@ def _cell(audit: Any, method: str, axiom: str) -> str:
     if not found:
         return "<td></td>"
     sign, kind = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}[found[0].holds]
-    value = "" if found[0].value is None else f" {found[0].value:.1g}"
+    value = "" if found[0].value is None else f" {found[0].value:.2g}"
     return f'<td class="{kind}" title="{escape(found[0].words, quote=True)}">{sign}{value}</td>'
 
 
