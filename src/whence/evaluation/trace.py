@@ -88,6 +88,7 @@ class Trace(TorchFunctionMode):
     def root(self, feature: int) -> int:
         """The one feature that stands for all that it is tied to."""
         while (above := self._parents.get(feature, feature)) != feature:
+            self._parents[feature] = self._parents.get(above, above)
             feature = above
         return feature
 
