@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from whence.errors import WhenceError
+    from whence.evaluation.audit import audit
+    from whence.evaluation.findings import Audit
     from whence.evaluation.run import evaluate
     from whence.explain import Explainer
     from whence.explanation import Explanation
@@ -15,11 +17,13 @@ if TYPE_CHECKING:
     from whence.methods import METHODS, Method, method
 
 _HOMES = {
+    "Audit": "whence.evaluation.findings",
     "Explainer": "whence.explain",
     "Explanation": "whence.explanation",
     "METHODS": "whence.methods",
     "Method": "whence.methods",
     "WhenceError": "whence.errors",
+    "audit": "whence.evaluation.audit",
     "evaluate": "whence.evaluation.run",
     "load": "whence.loading",
     "method": "whence.methods",
@@ -27,10 +31,12 @@ _HOMES = {
 }
 __all__ = [
     "METHODS",
+    "Audit",
     "Explainer",
     "Explanation",
     "Method",
     "WhenceError",
+    "audit",
     "evaluate",
     "load",
     "method",

@@ -218,6 +218,33 @@ def evaluate(
     typer.echo(f"wrote {out / 'report.html'}", err=True)
 
 
+@app.command()
+@_plainly
+def audit(
+    texts: Annotated[list[str] | None, typer.Argument(help="Default: a few of our own.")] = None,
+    model: Model = "sentiment",
+    methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
+    file: FromFile = None,
+    json: Json = None,
+    html: Html = None,
+    truncate: Truncate = False,
+) -> None:
+    """Say in words which axioms each method keeps on this model."""
+    from whence.evaluation.audit import TEXTS
+    from whence.evaluation.audit import audit as run_audit
+
+    given = _given(texts, file) if texts or file is not None else TEXTS
+    explainer = _load(model)
+    with _progress("auditing") as advance:
+        found = run_audit(explainer, given, _listed(methods), truncate=truncate, progress=advance)
+    if html is not None:
+        found.to_html(html)
+        typer.echo(f"wrote {html}", err=True)
+    if json is not None and str(json) != "-":
+        found.to_json(json)
+    typer.echo(found.to_json() if str(json) == "-" else str(found))
+
+
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
     """A bar with rate and time left, on stderr."""

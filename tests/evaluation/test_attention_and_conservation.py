@@ -6,6 +6,7 @@ import torch
 
 from benchmarks.tiny import model
 from tests.helpers import exactly
+from tests.modules import Pooled
 from whence import Explainer
 from whence.evaluation.conservation import propositions
 from whence.evaluation.erasure import (
@@ -16,7 +17,9 @@ from whence.evaluation.erasure import (
     js_divergence,
     single_weights,
 )
+from whence.explanation import Unit
 from whence.inputs.text import batch, from_ids
+from whence.subject import Inputs, Subject
 from whence.target import Target
 
 ROWS = [[5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2]]
@@ -26,15 +29,41 @@ def inputs_of(subject, rows=ROWS):
     return batch(subject, None, [from_ids(None, row) for row in rows], None)
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
-def test_both_propositions_hold_and_the_rules_conserve(family):
-    subject = Explainer(model(family, "classify")).subject
+def test_both_propositions_hold_and_the_rules_conserve(family, attention):
+    subject = Explainer(model(family, "classify", attn_implementation=attention)).subject
     found = propositions(subject, inputs_of(subject, ROWS[:1]), Target(torch.tensor([1])))
+    assert found.heads == 2
     assert found.attention_error < 1e-8
+    assert any(abs(excess) > 1e-6 for excess in found.attention_excess)
+    if family == "llama":  # has no LayerNorm, so nothing is said of any
+        assert np.isnan(found.norm_error)
+        assert np.isnan(found.conserved_by_rules)
+        return
     assert found.norm_error < 1e-8
     assert found.conserved_by_rules < 1e-8
     for each in found.collapse:
         assert 0 <= each.factor < 0.1  # nearly all relevance is lost in a norm
+
+
+def test_eager_and_fused_attention_create_the_same_excess():
+    found = []
+    for attention in ("sdpa", "eager"):
+        subject = Explainer(model("bert", "classify", attn_implementation=attention)).subject
+        inputs = inputs_of(subject, ROWS[:1])
+        found.append(propositions(subject, inputs, Target(torch.tensor([1]))))
+    exactly(found[0].attention_excess, found[1].attention_excess)
+
+
+def test_a_model_without_attention_has_no_head_that_could_be_probed():
+    x = torch.randn(1, 4, 6, dtype=torch.float64)
+    units = (tuple(Unit(str(i)) for i in range(4)),)
+    inputs = Inputs({"x": x}, ("x",), units, torch.ones(1, 4, dtype=torch.bool), (None,))
+    subject = Subject(Pooled(), lambda module, tensors: module(tensors["x"]))
+    found = propositions(subject, inputs, Target(torch.tensor([1])))
+    assert found.heads == 0
+    assert np.isnan(found.attention_error)
 
 
 def test_erasing_nothing_changes_nothing_and_all_of_a_layer_equals_no_values(bert):

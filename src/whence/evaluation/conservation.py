@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from whence.methods.passes import opened
 from whence.rules.attention import attention_scores, dot_product_arguments, masked_softmax
-from whence.rules.calls import Call, calls, live
+from whence.rules.calls import Call, calls, kind_of, live, mark
 from whence.rules.mode import LocallyLinear, Rule, Table
 from whence.rules.norm import layer_norm_arguments
 from whence.rules.tables import AH_LN, PLAIN
@@ -23,6 +24,7 @@ class Probe:
 
     norms: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)  # x, y, ε
     heads: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
+    scores: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # not yet with values
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,22 @@ class Collapse:
 
 @dataclass(frozen=True)
 class Conserved:
-    """The propositions on one batch: the largest error of each, and the collapse at each norm."""
+    """The propositions on one batch: the largest error of each, and the collapse at each norm.
+
+    An error is NaN where the model made no call that its proposition speaks of, or none that
+    could be split into its parts.
+    """
 
     collapse: list[Collapse]
     norm_error: float
     attention_error: float
     attention_excess: list[float]  # 2 Σ q·∂f/∂q of each head layer: what is created or lost
-    conserved_by_rules: float  # the same gap under the AH and LN rules
+    conserved_by_rules: float  # the norms' gap under the AH and LN rules
+
+    @property
+    def heads(self) -> int:
+        """The number of attention calls that were probed."""
+        return len(self.attention_excess)
 
 
 def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
@@ -63,16 +74,16 @@ def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
     with opened(_probed(PLAIN, probe), subject, inputs, target) as here:
         flat = [t for x, y, _ in probe.norms for t in (x, y)]
         flat += [t for head in probe.heads for t in head]
-        gradients = here.gradients(flat)
+        gradients = here.gradients(flat) if flat else []
     relevance = [(g * t.detach()) for g, t in zip(gradients, flat, strict=True)]
-    collapse, norm_error = [], 0.0
+    collapse, norm_errors = [], []
     for layer, (x, _, eps) in enumerate(probe.norms):
         before, after = relevance[2 * layer], relevance[2 * layer + 1]
         variance = x.detach().var(-1, correction=0)
         factor = 1 - variance / (eps + variance)
         gap = (before.sum(-1) - factor * after.sum(-1)).abs().max()
         scale = after.sum(-1).abs().max().clamp_min(1e-30)
-        norm_error = max(norm_error, float(gap / scale))
+        norm_errors.append(float(gap / scale))
         collapse.append(
             Collapse(layer, float(before.sum()), float(after.sum()), float(factor.mean()))
         )
@@ -84,8 +95,8 @@ def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
         errors.append(abs(q + k + v - out - 2 * scores) / max(abs(out), 1e-30))
     return Conserved(
         collapse,
-        norm_error,
-        max(errors, default=0.0),
+        max(norm_errors, default=math.nan),
+        max(errors, default=math.nan),
         excess,
         _under_rules(subject, inputs, target),
     )
@@ -97,7 +108,7 @@ def _under_rules(subject: Subject, inputs: Inputs, target: Target) -> float:
     with opened(_probed(AH_LN, probe), subject, inputs, target) as here:
         pairs = [(x, y) for x, y, _ in probe.norms]
         if not pairs:  # no LayerNorm: proposition 2 is not about this model
-            return 0.0
+            return math.nan
         gradients = here.gradients([t for pair in pairs for t in pair])
     worst = 0.0
     for i, (x, y) in enumerate(pairs):
@@ -132,7 +143,24 @@ def _probed(table: Table, probe: Probe) -> Table:
         probe.heads.append((*parts, scores, out))
         return out
 
+    def product(
+        view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        a, b = (*args, *kwargs.values())[:2]
+        if not (live(a) and live(b)):
+            return table[func](view, func, args, kwargs)
+        parts = (mark(a.view_as(a), kind_of(a)), b.view_as(b))
+        out = table[func](view, func, parts, {})
+        if kind_of(a) != "softmax":
+            probe.scores.append((*parts, out))
+        elif probe.scores:  # the weights were made of the scores before them
+            query, key, scores = probe.scores.pop()
+            probe.heads.append((query, key, parts[1], scores, out))
+        return out
+
     rules: dict[Call, Rule] = dict(table)
+    if table is PLAIN:
+        rules.update(dict.fromkeys(calls("matmul", "bmm"), product))
     rules.update(dict.fromkeys(calls("layer_norm"), norm))
     rules.update(dict.fromkeys(calls("scaled_dot_product_attention"), attention))
     return rules
