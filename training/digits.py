@@ -1,4 +1,4 @@
-"""Trains the embedded model `digits`: a small ViT on MNIST; and, on request, one for pairs of digits.
+"""Trains the embedded model `digits`, a small ViT on MNIST, and one for pairs of digits on request.
 
     python -m training.digits --data MNIST_FOLDER [--pairs FOLDER]
 
@@ -141,7 +141,9 @@ def pairs_of(images: Tensor, digits: Tensor, chance: torch.Generator) -> tuple[T
     left, right = order[: len(order) // 2], order[len(order) // 2 : len(order) // 2 * 2]
     differ = digits[left] != digits[right]
     left, right = left[differ], right[differ]
-    return torch.cat([images[left], images[right]], 2), torch.stack([digits[left], digits[right]], 1)
+    return torch.cat([images[left], images[right]], 2), torch.stack(
+        [digits[left], digits[right]], 1
+    )
 
 
 def train_pairs(data: Path, work: Path, single: Any, steps: int) -> Any:

@@ -128,12 +128,12 @@ class Explainer:
             raise next(iter(failed.values()))
         return found
 
-    def prepare(self, given: Given, truncate: bool = False) -> tuple[Inputs, Target]:
+    def prepare(self, given: Any, truncate: bool = False) -> tuple[Inputs, Target]:
         """One input as the methods see it, a batch of one, and its most likely answer."""
-        _, rows = self._read(given, truncate)
-        inputs = batch(self.subject, self.tokenizer, rows[:1], self._prefix(None))
-        target = self._target(inputs, [None], [None], None)
-        return inputs, target.settled(run(self.subject, inputs))
+        reader = self.reader(given)
+        inputs = reader.batch([reader.read(given, truncate)])
+        target = Target(position=reader.positions(inputs, None))
+        return inputs, target.settled(run(reader.subject, inputs))
 
     def labels(self) -> list[str]:
         """The names of the classes, where the model has any."""
