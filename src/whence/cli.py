@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from whence.errors import FileError, InputError, MethodError, WhenceError
+from whence.errors import FileError, InputError, MethodError, MissingExtra, WhenceError
 
 if TYPE_CHECKING:
     from whence.explain import Explainer
@@ -148,7 +148,9 @@ def evaluate(
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the report.")],
     model: Model = "sentiment",
     methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
-    metrics: Annotated[str, typer.Option(help="By commas.")] = "activation,pruning,conservation",
+    metrics: Annotated[
+        str, typer.Option(help="By commas; also studies: attention_erasure, layers.")
+    ] = "activation,pruning,conservation,layers",
     text_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
     sample: Annotated[int | None, typer.Option(help="Only so many, drawn at random.")] = None,
@@ -182,16 +184,23 @@ def evaluate(
             resume=resume,
             progress=advance,
         )
-    result.to_csv(out / "summary.csv")
+    result.to_csvs(out)
     result.to_json(out / "evaluation.json")
-    pictures = result.plot(out)
+    try:
+        pictures = result.plot(out)
+    except MissingExtra as error:
+        typer.echo(f"whence: the report has no pictures: {error}", err=True)
+        pictures = []
     _write(out / "report.html", render_evaluation(result, pictures))
     typer.echo(str(result))
     typer.echo(f"wrote {out / 'report.html'}", err=True)
+    if not result.complete:
+        typer.echo("interrupted: go on with --resume", err=True)
+        raise typer.Exit(130)
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
+def _progress(what: str) -> Iterator[Callable[[float, int, str], None]]:
     """A bar with rate and time left, on stderr."""
     from rich.console import Console
     from rich.progress import (
@@ -200,22 +209,39 @@ def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
         Progress,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
-    )  # fmt: skip
+    )
 
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+        TimeElapsedColumn(), TextColumn("{task.fields[pace]}"),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None, rate="")
+        task = bar.add_task(what, total=None, pace="")
+        first: list[float] = []  # what an earlier run has done says nothing of this one's pace
 
-        def advance(done: int, total: int, note: str) -> None:
+        def advance(done: float, total: int, note: str) -> None:
+            first[:] = first or [done]
+            bar.update(task, completed=done, total=total)
             elapsed = bar.tasks[task].elapsed or 0.0
-            rate = f"{done / elapsed:.1f}/s" if elapsed else ""
-            bar.update(task, completed=done, total=total, rate=f"{rate} {note}")
+            pace = _pace(done - first[0], total - done, elapsed)
+            bar.update(task, pace=f"{pace}  {note}")
 
         yield advance
+
+
+def _pace(done: float, left: float, seconds: float) -> str:
+    """The rate so far and the time left at that rate.
+
+    >>> _pace(30, 60, 20), _pace(1, 9, 100), _pace(0, 5, 1)
+    ('1.5/s, 0:00:40 left', '100.0 s each, 0:15:00 left', '')
+    """
+    from datetime import timedelta
+
+    if done <= 0 or seconds <= 0:
+        return ""
+    rate = done / seconds
+    told = f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
+    return f"{told}, {timedelta(seconds=round(left / rate))} left"
 
 
 def _listed(names: str | None) -> list[str] | None:

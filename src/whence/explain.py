@@ -149,6 +149,11 @@ class Explainer:
         """The number of a class, by its label or number."""
         return self.naming.index(label)
 
+    @property
+    def pads(self) -> bool:
+        """Whether texts of several lengths may share a batch, as far as was tried."""
+        return self._pads is not False and can_pad(self.subject)
+
     # Reading what was given.
 
     def _read(self, inputs: Any, truncate: bool) -> tuple[bool, list[Encoded]]:

@@ -223,7 +223,7 @@ def test_unusable_texts_are_counted_not_run(explainer):
     long = " ".join(["film"] * 200)
     found = evaluate(explainer, [*TEXTS, "", long, "[SEP]"], ["random"], ["activation"])
     assert len(found.values["random"]["activation"]) == len(TEXTS)
-    assert found.skipped == {"InputError": 1, "TooLong": 1, "only special tokens": 1}
+    assert found.skipped == {"unreadable": 1, "too long": 1, "only special tokens": 1}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whence.errors import NotFinite
 from whence.subject import Subject
 
 Item = NDArray[np.int64]
@@ -21,13 +22,14 @@ Collate = Callable[[Sequence[Item]], dict[str, Tensor]]
 class Pool:
     """Collects items (ids of a perturbed text), runs the model on those it has not seen.
 
-    Batches are filled with items of like length to about `places` places. `forward_seconds` is the
-    time in the model alone, for the efficiency of the rest.
+    Batches are filled with items of like length, of one length unless `pads`, to about `places`
+    places. `forward_seconds` is the time in the model alone, for the efficiency of the rest.
     """
 
     subject: Subject
     collate: Collate
     places: int = 4096
+    pads: bool = True
     asked: int = 0
     ran: int = 0
     forward_seconds: float = 0.0
@@ -50,8 +52,11 @@ class Pool:
         self.asked += len(numbers)
         return numbers
 
-    def run(self) -> None:
-        """Runs the model on all that was asked and is not known yet."""
+    def run(self, tick: Callable[[float], None] | None = None) -> None:
+        """Runs the model on all that was asked and is not known yet.
+
+        An item whose output is not finite has NaN for logits. `tick` hears what share is done.
+        """
         waiting = self._waiting
         order = sorted(range(len(waiting)), key=lambda i: len(waiting[i]))
         found: list[NDArray[np.float32] | None] = [None] * len(waiting)
@@ -62,22 +67,38 @@ class Pool:
             batch = order[at : at + count]
             longest = len(waiting[batch[-1]])
             batch = batch[: max(1, self.places // longest)]
+            if not self.pads:
+                batch = [i for i in batch if len(waiting[i]) == len(waiting[batch[0]])]
             at += len(batch)
-            tensors = self.collate([waiting[i] for i in batch])
-            start = time.perf_counter()
-            with self.subject.steady(), torch.inference_mode():
-                logits = self.subject.run(tensors)
-            self.forward_seconds += time.perf_counter() - start
-            rows = logits.float().cpu().numpy()
-            for i, row in zip(batch, rows, strict=True):
+            for i, row in zip(batch, self._outputs([waiting[i] for i in batch]), strict=True):
                 found[i] = row
+            if tick is not None:
+                tick(at / len(order))
         self.ran += len(order)
         self._logits.extend(row for row in found if row is not None)
         waiting.clear()
 
+    def _outputs(self, items: Sequence[Item]) -> Sequence[NDArray[np.float32]]:
+        tensors = self.collate(items)
+        start = time.perf_counter()
+        try:
+            with self.subject.steady(), torch.inference_mode():
+                logits = self.subject.run(tensors)
+        except NotFinite:
+            if len(items) == 1:
+                return [np.full(1, np.nan, dtype=np.float32)]
+            return [self._outputs([item])[0] for item in items]
+        self.forward_seconds += time.perf_counter() - start
+        rows: NDArray[np.float32] = logits.float().cpu().numpy()
+        if rows.ndim == 2:
+            return list(rows)
+        return [row[len(item) - 1] for row, item in zip(rows, items, strict=True)]  # the last place
+
     def logits(self, numbers: Sequence[int]) -> NDArray[np.float32]:
         """The logits of what was asked under these numbers."""
-        return np.stack([self._logits[i] for i in numbers])
+        rows = [self._logits[i] for i in numbers]
+        width = max(map(len, rows))
+        return np.stack([row if len(row) == width else np.full(width, row[0]) for row in rows])
 
     def forget(self) -> None:
         """Makes room: what was run is known no longer."""
