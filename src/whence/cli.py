@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,15 +71,21 @@ def explain(
 ) -> None:
     """Explain a text: the heatmap and the ledger of one method."""
     given = _given(texts, file)
-    found = _load(model)(
-        given,
-        method,
-        target=_asked(target),
-        against=_asked(against),
-        truncate=truncate,
-        **_parsed(settings),
-    )
-    assert isinstance(found, list)
+    explainer = _load(model)
+    found: list[Explanation] = []
+    with _progress("explaining") as advance:
+        for at in range(0, len(given), 16):
+            advance(at, len(given), method)
+            made = explainer(
+                given[at : at + 16],
+                method,
+                target=_asked(target),
+                against=_asked(against),
+                truncate=truncate,
+                **_parsed(settings),
+            )
+            assert isinstance(made, list)
+            found += made
     found = [each.words() for each in found] if words else found
     if json is not None:
         _write_json(found, json)
@@ -103,16 +110,27 @@ def compare(
     truncate: Truncate = False,
 ) -> None:
     """Explain a text by all methods, a row each."""
+    from whence.methods import METHODS
     from whence.show.terminal import render_rows
 
     explainer = _load(model)
     chosen = _listed(methods)
-    tables = [
-        explainer.compare(
-            text, chosen, target=_asked(target), against=_asked(against), truncate=truncate
-        )
-        for text in _given(texts, file)
-    ]
+    given = _given(texts, file)
+    tables = []
+    with _progress("explaining") as advance:
+        count = len(chosen or METHODS)
+        ran = itertools.count()
+        for text in given:
+            tables.append(
+                explainer.compare(
+                    text,
+                    chosen,
+                    target=_asked(target),
+                    against=_asked(against),
+                    truncate=truncate,
+                    starting=lambda name: advance(next(ran), count * len(given), name),
+                )
+            )
     if words:
         tables = [[each.words() for each in table] for table in tables]
     if json is not None:

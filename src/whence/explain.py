@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, overload
 
@@ -116,12 +116,22 @@ class Explainer:
             return done[0] if single else done
 
     def compare(
-        self, inputs: Any, methods: Iterable[str | Method] | None = None, **options: Any
+        self,
+        inputs: Any,
+        methods: Iterable[str | Method] | None = None,
+        *,
+        starting: Callable[[str], None] | None = None,
+        **options: Any,
     ) -> list[Explanation]:
-        """One input by many methods; those that this model has no use for are left out."""
+        """One input by many methods; those that this model has no use for are left out.
+
+        `starting` hears the name of each method before it is run.
+        """
         found: list[Explanation] = []
         failed: dict[str, WhenceError] = {}
         for each in methods or METHODS:
+            if starting is not None:
+                starting(find_method(each).name)
             try:
                 found.append(self(inputs, each, **options))
             except ModelError as error:

@@ -41,7 +41,13 @@ def curves_plot(curves: Mapping[str, Sequence[float]], across: str, up: str, pat
     plt = drawing()
     figure, axes = plt.subplots(figsize=(7.5, max(4.5, 0.24 * len(curves))))
     lines = {
-        name: axes.plot(np.linspace(0, 1, len(curve)), curve, clip_on=False, **look(place))[0]
+        name: axes.plot(
+            np.linspace(0, 1, len(curve)),
+            curve,
+            clip_on=False,
+            zorder=3 - place / 100,
+            **look(place),
+        )[0]
         for place, (name, curve) in enumerate(curves.items())
     }
     axes.set(xlabel=across, ylabel=up, xlim=(0, 1))
@@ -76,6 +82,7 @@ def conservation_plot(result: Any, path: Path) -> Path:
         axes.plot([low, high], [low, high], color=COLORS[1], linewidth=1.1)
         found = fits[name]
         told = "" if found.slope is None else f"slope {found.slope:.2f}, R² {found.r2:.2f}"
+        told = told.replace("-0.00", "0.00").replace("-", "−")
         axes.set_title(f"{name}\n{told}", fontsize=8)
         axes.tick_params(labelsize=7)
         axes.locator_params(nbins=5)
