@@ -275,3 +275,20 @@ def test_a_study_that_the_model_has_nothing_for_is_named(wordpiece):
     notes = "\n".join(found.notes)
     assert "attention_erasure was left out" in notes
     assert "layers was left out" in notes
+
+
+def test_shares_are_medians_over_samples_and_an_output_of_zero_counts_not():
+    from whence.evaluation.layers import collapse, profile
+
+    records = [
+        {
+            "output": output,
+            "blocks": {"lrp": {"input": share * output, "layer.0": 2 * share * output}},
+            "norms": {"lrp": [["norm", share * output, 3 * share * output]]},
+        }
+        for output, share in ((2.0, 0.5), (-1.0, 0.75), (4.0, 1.0), (0.0, 9.0))
+    ]
+    found = profile(records)["lrp"]
+    exactly([found["input"][key] for key in ("low", "share", "high")], [0.625, 0.75, 0.875])
+    exactly(found["layer.0"]["share"], 1.5)
+    assert collapse(records)["lrp"] == [{"norm": "norm", "before": 0.75, "after": 2.25}]

@@ -169,26 +169,22 @@ class Layers(Study):
 
 
 def profile(records: Sequence[Record]) -> dict[str, dict[str, dict[str, float]]]:
-    """By method and block: the mean share of the output that is there, and its quartiles.
+    """By method and block: the share of the output that is there, its median and quartiles.
 
-    A share is Σ relevance · sign(output) / mean |output|, so that no small output decides.
+    Quantiles, since an output near zero makes a share of any size.
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
     for method in records[0]["blocks"] if records else ():
         met = [record["blocks"][method] for record in records]
         for block in (name for name in met[0] if all(name in each for each in met)):
             shares = _shares(records, [each[block] for each in met])
-            low, high = np.quantile(shares, [0.25, 0.75])
-            found.setdefault(method, {})[block] = {
-                "share": float(shares.mean()),
-                "low": float(low),
-                "high": float(high),
-            }
+            low, middle, high = np.quantile(shares, [0.25, 0.5, 0.75]).tolist()
+            found.setdefault(method, {})[block] = {"share": middle, "low": low, "high": high}
     return found
 
 
 def collapse(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
-    """By method, for each norm in its order: the mean share before and after it."""
+    """By method, for each norm in its order: the median share before and after it."""
     found: dict[str, list[dict[str, Any]]] = {}
     for method in records[0]["norms"] if records else ():
         norms = [r["norms"][method] for r in records]
@@ -196,8 +192,8 @@ def collapse(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
             found.setdefault(method, []).append(
                 {
                     "norm": norms[0][at][0],
-                    "before": float(_shares(records, [n[at][1] for n in norms]).mean()),
-                    "after": float(_shares(records, [n[at][2] for n in norms]).mean()),
+                    "before": float(np.median(_shares(records, [n[at][1] for n in norms]))),
+                    "after": float(np.median(_shares(records, [n[at][2] for n in norms]))),
                 }
             )
     return found
@@ -205,5 +201,6 @@ def collapse(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
 
 def _shares(records: Sequence[Record], sums: Sequence[float]) -> Any:
     outputs = np.array([record["output"] for record in records])
-    whole = np.abs(outputs).mean()
-    return np.sign(outputs) * np.array(sums) / (whole if whole else 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.array(sums) / outputs
+    return shares[np.isfinite(shares)] if np.isfinite(shares).any() else np.zeros(1)

@@ -22,7 +22,7 @@ _CAPTIONS = {
     "attention_to_flip": "How many attention weights of the last layer must go, by each ranking, "
     "before the decision flips. Less is better; rankings by attention itself come first in name.",
     "layers": "Σ relevance on its way from the output down to the input, as a share of the output "
-    "(mean; band: quartiles). What changes between blocks went to biases, or is lost.",
+    "(median; band: quartiles). What changes between blocks went to biases, or is lost.",
     "collapse": "Relevance at the output and the input of each norm: gradient × input loses it "
     "there, the LN rule does not.",
 }

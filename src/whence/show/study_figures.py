@@ -104,7 +104,11 @@ def profile_plot(blocks: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
     axes.axhline(1, color="#777777", linewidth=0.8, zorder=0)
     axes.axhline(0, color="#777777", linewidth=0.8, zorder=0)
     axes.set_xticks(places, [*map(_short, names), "output"])
-    axes.set(xlabel="after block", ylabel="Σ relevance / output", xlim=(-0.2, len(names) + 0.2))
+    axes.set(
+        xlabel="after block",
+        ylabel="Σ relevance / output (median, quartiles)",
+        xlim=(-0.2, len(names) + 0.2),
+    )
     axes.legend(frameon=False, fontsize=8, loc="best")
     return saved(figure, path)
 
@@ -131,7 +135,7 @@ def collapse_plot(norms: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) 
         axes.set_title(titles[name], fontsize=10)
         axes.set_xlabel("norm, in the order of the model")
         axes.set_xticks(places if count <= 14 else places[:: -(-count // 12)])
-    grid[0][0].set_ylabel("Σ relevance / output")
+    grid[0][0].set_ylabel("Σ relevance / output (median)")
     grid[0][-1].legend(frameon=False, fontsize=8)
     return saved(figure, path)
 
