@@ -55,7 +55,7 @@ def erased(
     gone: Tensor,
     layer: int = -1,
     renormalise: bool = True,
-    places: int = 4096,
+    places: int = 2048,
 ) -> Floats:
     """Output distributions with attention to some places of a layer put to zero.
 

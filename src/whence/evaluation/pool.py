@@ -28,7 +28,7 @@ class Pool:
 
     subject: Subject
     collate: Collate
-    places: int = 4096
+    places: int = 2048
     pads: bool = True
     asked: int = 0
     ran: int = 0

@@ -151,7 +151,7 @@ class _Job:
             return dict(batch(subject, tokenizer, encoded, None).tensors)
 
         self.explaining = Explaining(self.explainer, self.methods, self.truncate, self.unable)
-        self.pool = Pool(subject, collate, places=4096 if has_padding(subject) else 1)
+        self.pool = Pool(subject, collate, places=2048 if has_padding(subject) else 1)
         if self.store.done:  # what could not be run before is not tried again
             known = next(iter(self.store.done.values()))["sums"]
             missing = [each.name for each in self.methods if each.name not in known]

@@ -20,7 +20,8 @@ _CAPTIONS = {
     "attention_erasure": "Erasing the highest attention weight of the last layer against erasing a "
     "random other one: what either does to the output, and how often it flips the decision.",
     "attention_to_flip": "How many attention weights of the last layer must go, by each ranking, "
-    "before the decision flips. Less is better; rankings by attention itself come first in name.",
+    "before the decision flips. Less is better. Random, attention, its gradient and their product "
+    "rank the weights themselves, as Serrano & Smith did; the others are methods.",
     "layers": "Σ relevance on its way from the output down to the input, as a share of the output "
     "(median; band: quartiles). What changes between blocks went to biases, or is lost.",
     "collapse": "Relevance at the output and the input of each norm: gradient × input loses it "
