@@ -45,9 +45,10 @@ train-sentiment: .venv/ready-dev ## train the embedded model: DATA=SST-2 [EXTRA=
 families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md
 
-bench: .venv/ready-dev ## what methods cost, beside plain autograd, Captum and networkx
+bench: .venv/ready-dev ## what methods and evaluations cost, beside plain autograd, Captum, networkx and a loop
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.methods
+	$(BIN)/python -m benchmarks.evaluation $(if $(DATA),--data "$(DATA)")
 
 clean: ## forget the environment and all caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

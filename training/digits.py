@@ -131,7 +131,7 @@ def train(data: Path, work: Path, passes: int) -> Any:
         return cross_entropy(model(pixel_values=seen).logits, digits[rows])
 
     steps = passes * batches.per_epoch
-    fit(model, loss_at, Plan("digits", steps, 2e-3, work / "digits.pt", average_last=0.1))
+    fit(model, loss_at, Plan("digits", steps, 1.5e-3, work / "digits.pt", average_last=0.1))
     return model
 
 
@@ -185,7 +185,7 @@ def main(
         "src/whence/models/digits"
     ),
     pairs: Annotated[Path | None, typer.Option(help="Where a model for pairs goes.")] = None,
-    passes: int = 8,
+    passes: int = 14,
     pair_steps: int = 1500,
     threads: int = 0,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from whence.errors import FileError, InputError, MethodError, WhenceError
+from whence.errors import FileError, InputError, MethodError, MissingExtra, WhenceError
 
 if TYPE_CHECKING:
     from whence.explain import Explainer
@@ -80,16 +81,22 @@ def explain(
 ) -> None:
     """Explain a text or an image: the heatmap and the ledger of one method."""
     given = _given(texts, file)
-    found = _load(model, given)(
-        given,
-        method,
-        target=_asked(target),
-        against=_asked(against),
-        units=_asked(units),
-        truncate=truncate,
-        **_parsed(settings),
-    )
-    assert isinstance(found, list)
+    explainer = _load(model, given)
+    found: list[Explanation] = []
+    with _progress("explaining") as advance:
+        for at in range(0, len(given), 16):
+            advance(at, len(given), method)
+            made = explainer(
+                given[at : at + 16],
+                method,
+                target=_asked(target),
+                against=_asked(against),
+                units=_asked(units),
+                truncate=truncate,
+                **_parsed(settings),
+            )
+            assert isinstance(made, list)
+            found += made
     found = [each.words() for each in found] if words else found
     if json is not None:
         _write_json(found, json)
@@ -121,24 +128,29 @@ def compare(
     truncate: Truncate = False,
 ) -> None:
     """Explain a text or an image by all methods, a row each."""
+    from whence.methods import METHODS
     from whence.show.terminal import render_rows
 
     given = _given(texts, file)
     explainer = _load(model, given)
     chosen = _listed(methods)
     classes = [_asked(target)] + ([_asked(beside)] if beside is not None else [])
-    tables = [
-        explainer.compare(
-            text,
-            chosen,
-            target=wanted,
-            against=_asked(against),
-            units=_asked(units),
-            truncate=truncate,
-        )
-        for text in given
-        for wanted in classes
-    ]
+    tables = []
+    with _progress("explaining") as advance:
+        count = len(chosen or METHODS) * len(given) * len(classes)
+        ran = itertools.count()
+        for text, wanted in itertools.product(given, classes):
+            tables.append(
+                explainer.compare(
+                    text,
+                    chosen,
+                    target=wanted,
+                    against=_asked(against),
+                    units=_asked(units),
+                    truncate=truncate,
+                    starting=lambda name: advance(next(ran), count, name),
+                )
+            )
     if words:
         tables = [[each.words() for each in table] for table in tables]
     if json is not None:
@@ -176,12 +188,14 @@ def evaluate(
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the report.")],
     model: Model = None,
     methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
-    metrics: Annotated[str, typer.Option(help="By commas.")] = "activation,pruning,conservation",
+    metrics: Annotated[
+        str, typer.Option(help="By commas; also studies: attention_erasure, layers.")
+    ] = "activation,pruning,conservation,layers",
     text_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
     sample: Annotated[int | None, typer.Option(help="Only so many, drawn at random.")] = None,
     seed: Annotated[int, typer.Option(help="Of the drawing.")] = 0,
-    blank: Annotated[str, typer.Option(help="What erased tokens become.")] = "unk",
+    blank: Annotated[str | None, typer.Option(help="What erased units become.")] = None,
     keep_special: Annotated[bool, typer.Option(help="Never erase special tokens.")] = False,
     every: Annotated[bool, typer.Option(help="A step for every token, not ten.")] = False,
     truncate: Truncate = False,
@@ -210,12 +224,19 @@ def evaluate(
             resume=resume,
             progress=advance,
         )
-    result.to_csv(out / "summary.csv")
+    result.to_csvs(out)
     result.to_json(out / "evaluation.json")
-    pictures = result.plot(out)
+    try:
+        pictures = result.plot(out)
+    except MissingExtra as error:
+        typer.echo(f"whence: the report has no pictures: {error}", err=True)
+        pictures = []
     _write(out / "report.html", render_evaluation(result, pictures))
     typer.echo(str(result))
     typer.echo(f"wrote {out / 'report.html'}", err=True)
+    if not result.complete:
+        typer.echo("interrupted: go on with --resume", err=True)
+        raise typer.Exit(130)
 
 
 @app.command()
@@ -246,7 +267,7 @@ def audit(
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
+def _progress(what: str) -> Iterator[Callable[[float, int, str], None]]:
     """A bar with rate and time left, on stderr."""
     from rich.console import Console
     from rich.progress import (
@@ -255,22 +276,39 @@ def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
         Progress,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
-    )  # fmt: skip
+    )
 
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+        TimeElapsedColumn(), TextColumn("{task.fields[pace]}"),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None, rate="")
+        task = bar.add_task(what, total=None, pace="")
+        first: list[float] = []  # what an earlier run has done says nothing of this one's pace
 
-        def advance(done: int, total: int, note: str) -> None:
+        def advance(done: float, total: int, note: str) -> None:
+            first[:] = first or [done]
+            bar.update(task, completed=done, total=total)
             elapsed = bar.tasks[task].elapsed or 0.0
-            rate = f"{done / elapsed:.1f}/s" if elapsed else ""
-            bar.update(task, completed=done, total=total, rate=f"{rate} {note}")
+            pace = _pace(done - first[0], total - done, elapsed)
+            bar.update(task, pace=f"{pace}  {note}")
 
         yield advance
+
+
+def _pace(done: float, left: float, seconds: float) -> str:
+    """The rate so far and the time left at that rate.
+
+    >>> _pace(30, 60, 20), _pace(1, 9, 100), _pace(0, 5, 1)
+    ('1.5/s, 0:00:40 left', '100.0 s each, 0:15:00 left', '')
+    """
+    from datetime import timedelta
+
+    if done <= 0 or seconds <= 0:
+        return ""
+    rate = done / seconds
+    told = f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
+    return f"{told}, {timedelta(seconds=round(left / rate))} left"
 
 
 def _listed(names: str | None) -> list[str] | None:
@@ -360,7 +398,7 @@ def _write_json(found: list[Explanation], path: Path) -> None:
 
 
 def _draw(found: list[Explanation], path: Path) -> None:
-    from whence.show.figure import image_plot
+    from whence.show.image_figure import image_plot
 
     if any(each.scene is None for each in found):
         raise InputError("--png draws images; write a text with --html.")

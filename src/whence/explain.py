@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any, overload
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from whence.errors import InputError, ModelError, TargetError, WhenceError
 from whence.explanation import Explanation, Ledger, Line, TargetInfo
-from whence.inputs.image import ImageReader, Units, is_image
+from whence.inputs.image import ImageReader, Units, beside_texts, is_image
 from whence.inputs.reader import Reader
 from whence.inputs.rows import RowsReader
 from whence.inputs.text import Encoded
@@ -57,7 +57,7 @@ class Explainer:
         self.subject = Subject(model, forward)
         given = None if labels is None else tuple(labels)
         self.naming = Naming(self.subject, self.tokenizer, given)
-        self._readers: dict[Any, Reader[Any]] = {}
+        self._readers: dict[Any, Reader[Any, Any]] = {}
 
     def __repr__(self) -> str:
         return f"Explainer({self.subject.name})"
@@ -92,6 +92,20 @@ class Explainer:
         method.
         """
         chosen = find_method(method, **settings)
+        if (
+            self._holds_images_against_texts
+            and self.naming.given is None
+            and self._kind(inputs) == "image"
+        ):
+            asked = [name for name in (*_flat(target), *_flat(against)) if isinstance(name, str)]
+            return self.naming_texts(asked)(
+                inputs,
+                chosen,
+                target,
+                against,
+                units=units,
+                batch_size=batch_size,
+            )
         # tensors made under the caller's inference mode could carry no gradient
         with torch.inference_mode(False):
             reader = self._reading(inputs, prefix, units)
@@ -114,12 +128,22 @@ class Explainer:
             return done[0] if single else done
 
     def compare(
-        self, inputs: Any, methods: Iterable[str | Method] | None = None, **options: Any
+        self,
+        inputs: Any,
+        methods: Iterable[str | Method] | None = None,
+        *,
+        starting: Callable[[str], None] | None = None,
+        **options: Any,
     ) -> list[Explanation]:
-        """One input by many methods; those that this model has no use for are left out."""
+        """One input by many methods; those that this model has no use for are left out.
+
+        `starting` hears the name of each method before it is run.
+        """
         found: list[Explanation] = []
         failed: dict[str, WhenceError] = {}
         for each in methods or METHODS:
+            if starting is not None:
+                starting(find_method(each).name)
             try:
                 found.append(self(inputs, each, **options))
             except ModelError as error:
@@ -147,9 +171,28 @@ class Explainer:
         """The number of a class, by its label or number."""
         return self.naming.index(label)
 
+    def naming_texts(self, texts: Sequence[str]) -> Explainer:
+        """The same model with these texts for classes, of those that hold images against texts."""
+        if not texts:
+            raise TargetError(
+                f"{self.subject.name} holds images against texts: say which, as in "
+                'target="a photo of a cat", or give Explainer(…, labels=[…]).'
+            )
+        return Explainer(
+            self.subject.model,
+            self.tokenizer,
+            processor=self.processor,
+            labels=list(dict.fromkeys(texts)),
+        )
+
+    @property
+    def _holds_images_against_texts(self) -> bool:
+        subject = self.subject
+        return subject.forward is None and subject.takes("pixel_values", "input_ids")
+
     # Reading what was given.
 
-    def reader(self, given: Any, units: Units | None = None) -> Reader[Any]:
+    def reader(self, given: Any, units: Units | None = None) -> Reader[Any, Any]:
         """What reads inputs such as this one: texts, images, or rows of numbers."""
         kind = self._kind(given)
         if units is not None and kind != "image":
@@ -171,18 +214,20 @@ class Explainer:
             return "image"
         return "rows" if floats else "text"
 
-    def _new_reader(self, kind: str, units: Units) -> Reader[Any]:
+    def _new_reader(self, kind: str, units: Units) -> Reader[Any, Any]:
         subject = self.subject
         if kind == "text":
             return TextReader(subject, self.tokenizer, self.naming)
         name = "pixel_values" if kind == "image" else "x"
+        if self._holds_images_against_texts:
+            subject = Subject(subject.model, beside_texts(self.tokenizer, self.naming.labels))
         if subject.forward is None and not subject.takes(name):
             subject = Subject(subject.model, lambda model, tensors: model(tensors[name]))
         if kind == "rows":
             return RowsReader(subject)
         return ImageReader(subject, self.processor, units)
 
-    def _reading(self, given: Any, prefix: str | None, units: Units | None) -> Reader[Any]:
+    def _reading(self, given: Any, prefix: str | None, units: Units | None) -> Reader[Any, Any]:
         reader = self.reader(given, units)
         if isinstance(reader, TextReader):
             return reader.prefixed(prefix)
@@ -268,6 +313,10 @@ def _each(asked: Any, chunk: list[int], count: int) -> list[Asked]:
     if len(listed) != count:
         raise TargetError(f"there are {len(listed)} targets for {count} inputs.")
     return [listed[i] for i in chunk]
+
+
+def _flat(asked: Any) -> list[Any]:
+    return list(asked) if isinstance(asked, (list, tuple)) else [asked]
 
 
 def _floats(values: Tensor) -> Any:

@@ -258,7 +258,7 @@ class Explanation:
 
         if (self.scene or {}).get("kind") != "image":
             raise InputError("a PNG is drawn of images; write a text with to_html.")
-        import_module("whence.show.figure").image_plot([self], Path(path))
+        import_module("whence.show.image_figure").image_plot([self], Path(path))
 
 
 def plural(noun: str) -> str:

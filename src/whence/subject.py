@@ -127,9 +127,9 @@ class Subject:
         first = next(self.model.parameters(), None)
         return torch.device("cpu") if first is None else first.device
 
-    def takes(self, argument: str) -> bool:
-        """Whether the model's forward has an argument of this name."""
-        return argument in inspect.signature(self.model.forward).parameters
+    def takes(self, *arguments: str) -> bool:
+        """Whether the model's forward has arguments of these names."""
+        return inspect.signature(self.model.forward).parameters.keys() >= set(arguments)
 
     @contextmanager
     def steady(self) -> Iterator[None]:

@@ -133,8 +133,9 @@ def test_the_label_is_what_is_explained(explainer):
     assert named.sums["lrp"][0][1] == pytest.approx(explainer(TEXTS[0], target=2).output)
 
 
-def test_the_same_perturbed_input_is_run_once(explainer):
+def test_the_same_perturbed_input_is_run_once(explainer, monkeypatch):
     ran = []
+    reader = explainer.reader("a text")
 
     def collate(items):
         ran.extend(map(tuple, items))
@@ -143,7 +144,8 @@ def test_the_same_perturbed_input_is_run_once(explainer):
             "attention_mask": torch.ones(len(items), 3),
         }
 
-    pool = Pool(explainer.subject, collate)
+    monkeypatch.setattr(reader, "collate", collate)
+    pool = Pool(reader)
     first = pool.ask([np.array([2, 7, 3]), np.array([2, 8, 3]), np.array([2, 7, 3])])
     again = pool.ask([np.array([2, 8, 3])])
     pool.run()
@@ -223,7 +225,7 @@ def test_unusable_texts_are_counted_not_run(explainer):
     long = " ".join(["film"] * 200)
     found = evaluate(explainer, [*TEXTS, "", long, "[SEP]"], ["random"], ["activation"])
     assert len(found.values["random"]["activation"]) == len(TEXTS)
-    assert found.skipped == {"InputError": 1, "TooLong": 1, "only special tokens": 1}
+    assert found.skipped == {"unreadable": 1, "too long": 1, "only special tokens": 1}
 
 
 @pytest.mark.parametrize(

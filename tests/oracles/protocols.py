@@ -73,3 +73,65 @@ def rank_correlation(a, b):
         )
 
     return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+
+
+def erased_outputs(model, ids, gone):
+    """Logits of a one-sequence BERT whose last block pays no attention to some places.
+
+    Every step of the last block is written out; heads are looped over; what is left of a row of
+    attention is divided by its sum.
+    """
+    with torch.no_grad():
+        states = model.bert(input_ids=torch.tensor([list(ids)]), output_hidden_states=True)
+        x = states.hidden_states[-2][0]
+        block = model.bert.encoder.layer[-1]
+        attention = block.attention.self
+        size = attention.attention_head_size
+        parts = []
+        for head in range(attention.num_attention_heads):
+            at = slice(head * size, (head + 1) * size)
+            q, k, v = (f(x)[:, at] for f in (attention.query, attention.key, attention.value))
+            weights = (q @ k.T / math.sqrt(size)).exp()
+            weights = weights / weights.sum(1, keepdim=True)
+            for place in gone:
+                weights[:, place] = 0
+            for row in weights:
+                if row.sum() > 0:
+                    row /= row.sum()
+            parts.append(weights @ v)
+        mixed = block.attention.output(torch.cat(parts, 1), x)
+        out = block.output(block.intermediate(mixed), mixed)
+        return model.classifier(model.bert.pooler(out[None]))[0].double().numpy()
+
+
+def attention_to_flip(model, ids, scores):
+    """The share of the last block's attention erased, best first, before the decision changes."""
+    order = sorted(range(len(ids)), key=lambda i: -scores[i])
+    first = erased_outputs(model, ids, []).argmax()
+    for count in range(1, len(ids) + 1):
+        if erased_outputs(model, ids, order[:count]).argmax() != first:
+            return count / len(ids)
+    return 1.0
+
+
+def js(p, q):
+    """Jensen and Shannon's divergence, from entropies."""
+
+    def entropy(values):
+        return -sum(v * math.log(v) for v in values if v > 0)
+
+    return entropy([(a + b) / 2 for a, b in zip(p, q, strict=True)]) - (entropy(p) + entropy(q)) / 2
+
+
+def line(pairs):
+    """Slope and R² of a least-squares line, and R² to the diagonal, of (total, output)."""
+    totals, outputs = np.array(pairs).T
+    slope, start = np.polyfit(outputs, totals, 1)
+    left = totals - (slope * outputs + start)
+    fitted = 1 - left @ left / ((totals - totals.mean()) @ (totals - totals.mean()))
+    away = totals - outputs
+    return (
+        slope,
+        fitted,
+        1 - away @ away / ((outputs - outputs.mean()) @ (outputs - outputs.mean())),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whence.errors import ModelError
-from whence.methods.attention import capture
+from whence.inputs.text import has_padding
+from whence.methods.attention import Captured, capture
 from whence.methods.passes import opened
 from whence.rules.maps import Maps
 from whence.rules.tables import PLAIN
@@ -53,16 +55,32 @@ def erased(
     gone: Tensor,
     layer: int = -1,
     renormalise: bool = True,
+    places: int = 2048,
 ) -> Floats:
     """Output distributions with attention to some places of a layer put to zero.
 
     Row r runs sample `rows[r]` with the places `gone[r]` (bool, keys) erased from the map of
-    `layer`, its rows made to sum to one again unless told otherwise.
+    `layer`, its rows made to sum to one again unless told otherwise. The same erasure is run
+    once, and about `places` places at a time.
     """
-    chosen = inputs.take(rows)
-    count = _count_maps(subject, inputs.take([0]))
-    wanted = range(count)[layer]
+    wanted = range(_count_maps(subject, inputs.take([0])))[layer]
+    known: dict[tuple[int, bytes], int] = {}
+    for at, sample in enumerate(rows):
+        known.setdefault((sample, gone[at].numpy().tobytes()), at)
+    distinct = list(known.values())
+    size = max(1, places // inputs.mask.shape[1]) if has_padding(subject) else 1
+    found: dict[int, Floats] = {}
+    for start in range(0, len(distinct), size):
+        chunk = distinct[start : start + size]
+        chosen = inputs.take([rows[at] for at in chunk])
+        out = _without(subject, chosen, gone[chunk], wanted, renormalise)
+        found.update(zip(chunk, out, strict=True))
+    return np.stack([found[known[s, gone[at].numpy().tobytes()]] for at, s in enumerate(rows)])
 
+
+def _without(
+    subject: Subject, inputs: Inputs, gone: Tensor, wanted: int, renormalise: bool
+) -> Floats:
     def replace(index: int, weights: Tensor) -> Tensor:
         if index != wanted:
             return weights
@@ -73,8 +91,8 @@ def erased(
         total = left.sum(-1, keepdim=True)
         return torch.where(total > 0, left / total.clamp_min(1e-30), left)
 
-    maps = Maps(len(rows), replace)
-    with opened(PLAIN, subject, chosen, Target(), maps=maps) as here:
+    maps = Maps(len(inputs), replace)
+    with opened(PLAIN, subject, inputs, Target(), maps=maps) as here:
         row = Target().row(here.logits)
     return row.detach().double().softmax(-1).cpu().numpy()
 
@@ -88,14 +106,47 @@ def _count_maps(subject: Subject, one: Inputs) -> int:
     return len(maps.found)
 
 
+def attention_rankings(
+    subject: Subject, inputs: Inputs, target: Target, layer: int = -1
+) -> dict[str, Floats]:
+    """Three ways to rank the places of a layer by its map α, (B, keys) each.
+
+    The attention that the rows which are read pay (mean over heads), and the gradient of the
+    target by α and its product with α (sums over heads and rows: what erasing a place does, to
+    first order).
+    """
+    seen = capture(subject, inputs, target, gradients=True, of=[layer])
+    weights, slope = seen.maps[layer], seen.gradients[0]
+    if weights.shape[-1] != inputs.mask.shape[1]:
+        raise ModelError(
+            f"the attention erased runs over {weights.shape[-1]} places, the input has "
+            f"{inputs.mask.shape[1]} units: places cannot be told apart."
+        )
+    found = {
+        "attention": _read(seen, layer),
+        "attention_gradient": slope.sum((1, 2)),
+        "attention_x_gradient": (weights * slope).sum((1, 2)),
+    }
+    return {name: each.double().cpu().numpy() for name, each in found.items()}
+
+
+def _read(seen: Captured, layer: int) -> Tensor:
+    rows = seen.start("auto")[seen.ways[layer][0]]
+    return torch.einsum("bq,bqk->bk", rows, seen.maps[layer].mean(1))
+
+
 def weights_read(subject: Subject, inputs: Inputs, target: Target, layer: int = -1) -> Floats:
     """The attention that the rows which are read pay to each place, mean over heads, (B, keys)."""
     seen = capture(subject, inputs, target, gradients=False)
-    rows = seen.start("auto")[seen.ways[layer][0]]
-    found: Floats = (
-        torch.einsum("bq,bqk->bk", rows, seen.maps[layer].mean(1)).double().cpu().numpy()
-    )
+    found: Floats = _read(seen, layer).double().cpu().numpy()
     return found
+
+
+def chance_of(inputs: Inputs, sample: int, seed: int) -> np.random.Generator:
+    """A generator that is the same for the same text, alone or in any batch."""
+    first = inputs.tensors[inputs.fields[0]][sample].cpu().numpy()
+    held = inputs.mask[sample, : len(first)].numpy()
+    return np.random.default_rng([seed, zlib.crc32(np.ascontiguousarray(first[held]).tobytes())])
 
 
 def single_weights(
@@ -106,16 +157,16 @@ def single_weights(
     renormalise: bool = True,
     seed: int = 0,
 ) -> list[Single]:
-    """For each sample: erase the highest weight, then a random other one, and compare."""
+    """For each sample of two places or more: erase the highest weight, then a random other one."""
     weights = weights_read(subject, inputs, target, layer)
-    chance = np.random.default_rng(seed)
     samples, gone, picks = [], [], []
     for i in range(len(inputs)):
         length = int(inputs.mask[i].sum())
         if length < 2:
             continue
         top = int(weights[i, :length].argmax())
-        other = int(chance.choice([j for j in range(length) if j != top]))
+        others = [j for j in range(length) if j != top]
+        other = int(chance_of(inputs, i, seed).choice(others))
         picks.append((i, top, other))
         for places in ((), (top,), (other,)):
             mask = torch.zeros(inputs.mask.shape[1], dtype=torch.bool)
@@ -158,19 +209,29 @@ def fraction_to_flip(
     scores: Sequence[Floats],
     layer: int = -1,
     renormalise: bool = True,
+    rows: Sequence[int] | None = None,
 ) -> list[float]:
     """The share of attention weights erased, the highest score first, before the decision flips.
 
-    `scores[i]` ranks the places of sample i; 1 where the decision never changes.
+    `scores[r]` ranks the places of sample `rows[r]`, by default of sample r; 1 where the decision
+    never changes.
     """
-    found = []
-    for i, ranking in enumerate(scores):
+    samples = range(len(scores)) if rows is None else rows
+    gone, runs = [], []
+    for ranking, sample in zip(scores, samples, strict=True):
         order = np.argsort(-np.asarray(ranking), kind="stable")
-        gone = torch.zeros(len(order) + 1, inputs.mask.shape[1], dtype=torch.bool)
+        masks = torch.zeros(len(order) + 1, inputs.mask.shape[1], dtype=torch.bool)
         for count in range(1, len(order) + 1):
-            gone[count, order[:count]] = True
-        outputs = erased(subject, inputs, [i] * len(gone), gone, layer, renormalise)
-        decided = outputs.argmax(1)
-        changed = np.nonzero(decided != decided[0])[0]
-        found.append(float(changed[0] / len(order)) if len(changed) else 1.0)
+            masks[count, order[:count]] = True
+        gone.append(masks)
+        runs += [sample] * len(masks)
+    if not gone:
+        return []
+    decided = erased(subject, inputs, runs, torch.cat(gone), layer, renormalise).argmax(1)
+    found, at = [], 0
+    for masks in gone:
+        own = decided[at : at + len(masks)]
+        at += len(masks)
+        changed = np.nonzero(own != own[0])[0]
+        found.append(float(changed[0] / (len(masks) - 1)) if len(changed) else 1.0)
     return found

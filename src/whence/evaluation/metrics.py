@@ -108,6 +108,70 @@ class Pruning(Metric):
         return area(curve), curve
 
 
+class Insertion(Activation):
+    """Insertion: as activation, under the name it has for images (Petsiuk et al. 2018)."""
+
+    name = "insertion"
+    title = "insertion"
+
+
+class Deletion(Metric):
+    """Deletion: units go by descending score; the probability of the class explained."""
+
+    name = "deletion"
+    title = "deletion"
+    better = "lower"
+
+    def masks(self, sample: Sample) -> Masks:
+        order = np.argsort(-sample.scores, kind="stable")
+        shares = fractions(len(order), sample.every)
+        gone = first(order, [math.ceil(round(f * len(order), 9)) for f in shares])
+        return sample.spread(~gone)
+
+    def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
+        curve = softmax(logits, axis=1)[:, sample.target]
+        return area(curve), curve
+
+
+@dataclass(frozen=True)
+class Perturbation(Metric):
+    """Units go in tenths, from 10 to 90 %, the most relevant first or last (Chefer et al. 2021).
+
+    The area of the class's probability over these shares, or of whether it is still the decision.
+    """
+
+    positive: bool
+    accuracy: bool
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Which of the four it is."""
+        return ("positive" if self.positive else "negative") + "_accuracy" * self.accuracy
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """As the table's head shows it."""
+        return ("pos." if self.positive else "neg.") + (" acc." if self.accuracy else " prob.")
+
+    @property
+    def better(self) -> Literal["higher", "lower", ""]:  # type: ignore[override]
+        """Taking what matters first should hurt soon, and last, late."""
+        return "lower" if self.positive else "higher"
+
+    def masks(self, sample: Sample) -> Masks:
+        scores = sample.scores if self.positive else -sample.scores
+        order = np.argsort(-scores, kind="stable")
+        counts = [math.ceil(round(k * len(order) / 10, 9)) for k in range(1, 10)]
+        return sample.spread(~first(order, counts))
+
+    def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
+        if self.accuracy:
+            curve = (logits.argmax(1) == sample.target).astype(np.float64)
+        else:
+            curve = softmax(logits, axis=1)[:, sample.target]
+        return area(curve), None
+
+
 class Flip(Metric):
     """The share of units removed, best first, before the decision changes (1 if it never does)."""
 
@@ -190,6 +254,12 @@ METRICS: dict[str, Metric] = {
     for each in (
         Activation(),
         Pruning(),
+        Insertion(),
+        Deletion(),
+        Perturbation(positive=True, accuracy=False),
+        Perturbation(positive=False, accuracy=False),
+        Perturbation(positive=True, accuracy=True),
+        Perturbation(positive=False, accuracy=True),
         Flip(),
         LeaveOneOut(),
         Conservation(),

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import FileError
+from whence.evaluation.fit import Fit, fit
 from whence.evaluation.metrics import METRICS, Metric
+from whence.evaluation.studies import STUDIES
 
 SCHEMA = "whence/evaluation/1"
 Floats = NDArray[np.float64]
@@ -49,6 +51,8 @@ class Evaluation:
     settings: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
     complete: bool = True
+    studies: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # a record a sample
+    notes: list[str] = field(default_factory=list)
 
     def summary(self, method: str, metric: str, seed: int = 0) -> Summary:
         """The mean of a metric over the samples."""
@@ -70,15 +74,26 @@ class Evaluation:
         return found
 
     @property
-    def best(self) -> str:
+    def conservation(self) -> dict[str, Fit]:
+        """How well the scores of each method add up to the output."""
+        return {method: fit(pairs) for method, pairs in self.sums.items()}
+
+    def study(self, name: str) -> dict[str, Any]:
+        """What a study found, in sum."""
+        return STUDIES[name].summary(self.studies[name])
+
+    @property
+    def best(self) -> str | None:
         """The method with the best mean rank over the perturbation metrics that were run."""
+        if not any(METRICS[m].better for m in self.metrics):
+            return None
         named: list[str] = [m for m in ("activation", "pruning") if m in self.metrics]
         faithful = named or [m for m in self.metrics if METRICS[m].better]
         candidates = [m for m in self.methods if m != "random"] or self.methods
         ranks = dict.fromkeys(candidates, 0.0)
         for name in faithful:
             sign = -1 if METRICS[name].better == "higher" else 1
-            ordered = sorted(candidates, key=lambda m: sign * self.summary(m, name).mean)
+            ordered = sorted(candidates, key=lambda m: sign * float(np.mean(self.values[m][name])))
             for rank, method in enumerate(ordered):
                 ranks[method] += rank
         return min(candidates, key=lambda m: ranks[m])
@@ -87,7 +102,7 @@ class Evaluation:
         """The method that is best by one metric."""
         metric: Metric = METRICS[name]
         sign = -1 if metric.better == "higher" else 1
-        return min(self.methods, key=lambda m: sign * self.summary(m, name).mean)
+        return min(self.methods, key=lambda m: sign * float(np.mean(self.values[m][name])))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each method and metric."""
@@ -124,34 +139,67 @@ class Evaluation:
         return _markdown(header, lines) if markdown else _aligned(header, lines)
 
     def __str__(self) -> str:
-        count = max((len(v) for m in self.values.values() for v in m.values()), default=0)
+        count = max(map(len, self.sums.values()), default=0)
         skipped = ", ".join(f"{n} {why}" for why, n in self.skipped.items())
         note = f"; skipped: {skipped}" if skipped else ""
         state = "" if self.complete else " (interrupted: what was done until then)"
-        return (
-            f"{self.model}, {count} samples{note}{state}\n{self.table()}\n"
-            f"± is half of the 95 % bootstrap interval; * is best. Use here: {self.best}"
-        )
+        parts = [f"{self.model}, {count} samples{note}{state}"]
+        if self.metrics:
+            parts.append(self.table())
+            parts.append("± is half of the 95 % bootstrap interval; * is best.")
+        if self.best is not None:
+            parts[-1] += f" Use here: {self.best}"
+        if "conservation" in self.metrics:
+            parts += ["", self.conservation_table()]
+        parts += ["", *map(str, self.notes)] if self.notes else []
+        return "\n".join(parts)
+
+    def conservation_table(self, markdown: bool = False) -> str:
+        """Σ scores against the output: slope, R² of the fitted line and of the diagonal, gap."""
+        header = ["method", "slope", "R²", "R² to the diagonal", "mean |gap|", "of mean |output|"]
+        lines = []
+        for method, found in self.conservation.items():
+            values = list(vars(found).values())
+            cells = ["–" if value is None else f"{value:.3g}" for value in values]
+            lines.append([f"`{method}`" if markdown else method, *cells])
+        return _markdown(header, lines) if markdown else _aligned(header, lines)
 
     # In and out.
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The table of means, also written to `path` when one is given."""
-        text = io.StringIO()
-        rows = self.rows()
-        writer = csv.DictWriter(text, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+        columns = ["method", "metric", "mean", "low", "high", "samples", "better"]
+        text = _csv(columns, self.rows())
         if path is not None:
-            Path(path).write_text(text.getvalue(), encoding="utf-8")
-        return text.getvalue()
+            _write(Path(path), text)
+        return text
+
+    def to_csvs(self, folder: str | Path) -> list[Path]:
+        """Every table as a file in a folder: means, conservation, and those of the studies."""
+        tables: dict[str, list[dict[str, Any]]] = {
+            "conservation": [{"method": m, **vars(f)} for m, f in self.conservation.items()]
+        }
+        for name, records in self.studies.items():
+            tables |= STUDIES[name].tables(records)
+        made = [Path(folder) / "summary.csv"]
+        self.to_csv(made[0])
+        for name, rows in tables.items():
+            if rows:
+                made.append(Path(folder) / f"{name}.csv")
+                _write(made[-1], _csv(list(rows[0]), rows))
+        return made
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Everything, also written to `path` when one is given."""
-        data = {"schema": SCHEMA, **vars(self), "summary": self.rows(), "best": self.best}
-        text = json.dumps(data, indent=None)
+        told = {
+            "summary": self.rows(),
+            "best": self.best,
+            "conservation": {method: vars(found) for method, found in self.conservation.items()},
+            "found": {name: self.study(name) for name in self.studies},
+        }
+        text = json.dumps({"schema": SCHEMA, **vars(self), **told})
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            _write(Path(path), text)
         return text
 
     @classmethod
@@ -161,7 +209,9 @@ class Evaluation:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
             if data.pop("schema") != SCHEMA:
                 raise ValueError("another schema")
-            del data["summary"], data["best"]
+            for told in ("summary", "best", "conservation", "found"):
+                data.pop(told, None)
+            data["sums"] = {m: [(s, y) for s, y in pairs] for m, pairs in data["sums"].items()}
             return cls(**data)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileError(f"{path} is no evaluation: {error}") from error
@@ -171,6 +221,21 @@ class Evaluation:
         draw: Callable[[Evaluation, Path], list[Path]]
         draw = import_module("whence.show.figure").plot_evaluation
         return draw(self, Path(path))
+
+
+def _csv(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(columns))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

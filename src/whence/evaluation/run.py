@@ -3,50 +3,41 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from whence.errors import InputError, ModelError
-from whence.evaluation.metrics import Metric, Sample, correlation, metric
-from whence.evaluation.pool import Item, Pool
+from whence.errors import InputError, MethodError, ModelError
+from whence.evaluation.explaining import Explaining, Explains, check_kind, why
+from whence.evaluation.metrics import Metric, Sample, correlation
+from whence.evaluation.pool import Pool
 from whence.evaluation.result import Evaluation
 from whence.evaluation.store import Store
+from whence.evaluation.studies import asked_for
+from whence.evaluation.study import Group, Study
 from whence.explanation import Explanation
 from whence.inputs.table import Rows
-from whence.inputs.text import Encoded, batch
 from whence.methods import METHODS, Method
 from whence.methods import method as find_method
-from whence.subject import Subject
 
 DEFAULT_METRICS = ("activation", "pruning")
-Progress = Callable[[int, int, str], None]
-
-
-class Explains(Protocol):
-    """What an evaluation needs of an explainer."""
-
-    subject: Subject
-    tokenizer: Any
-
-    def __call__(self, inputs: Any, method: Any = ..., **options: Any) -> Any: ...
-    def encode(self, texts: Sequence[str], truncate: bool = ...) -> list[Encoded | InputError]: ...
-    def index_of(self, label: str | int) -> int: ...
+Progress = Callable[[float, int, str], None]  # samples done, of how many, what is being done
 
 
 def evaluate(
     explainer: Explains,
-    data: Rows | Iterable[str] | Iterable[tuple[str, str | int]],
+    data: Rows | Iterable[Any] | Iterable[tuple[Any, str | int]],
     methods: Sequence[str | Method] | None = None,
-    metrics: Sequence[str | Metric] = DEFAULT_METRICS,
+    metrics: Sequence[str | Metric | Study] = DEFAULT_METRICS,
     *,
     sample: int | None = None,
     seed: int = 0,
-    blank: str | int = "unk",
+    blank: str | int | None = None,
     keep_special: bool = False,
     every: bool = False,
     truncate: bool = False,
@@ -55,16 +46,21 @@ def evaluate(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Tests methods on texts (or pairs of text and label).
+    """Tests methods on texts or images (or pairs of one and its label).
 
     The class explained is the label where one is given, else the prediction. Erased units become
-    `blank`. By default special tokens are erased like any other and curves have ten steps, as in
-    Ali et al. 2022; `keep_special` and `every` change that. With `out`, finished samples are kept
-    in a file there, and `resume` goes on from them. Ctrl-C gives back what was done.
+    `blank`: a token of a text ("unk" by default), "zero", "mean" or "blur" of an image. By default
+    special tokens are erased like any other and curves have ten steps, as in Ali et al. 2022;
+    `keep_special` and `every` change that. With `out`, finished samples are kept in a file there,
+    and `resume` goes on from them. Ctrl-C gives back what was done. `metrics` may also name
+    studies of the model: `attention_erasure`, `layers`.
     """
     rows = _as_rows(data)
     chosen = [find_method(each) for each in methods or METHODS]
-    tests = [metric(each) for each in metrics]
+    names = [each.name for each in chosen]
+    if len(set(names)) < len(names):
+        raise MethodError(f"a method can be tested once in a run, not twice: {', '.join(names)}")
+    tests, studies = asked_for(metrics)
     order = _drawn(len(rows), sample, seed)
     store = Store(
         Path(out) / "samples.jsonl" if out is not None else None,
@@ -72,31 +68,42 @@ def evaluate(
             "model": explainer.subject.name,
             "methods": [[each.name, each.settings()] for each in chosen],
             "metrics": [each.name for each in tests],
+            "studies": [each.name for each in studies],
+            "data": zlib.crc32(repr(([_mark(t) for t in rows.texts], rows.labels)).encode()),
             "rows": len(rows),
             "sample": sample,
             "seed": seed,
             "blank": blank,
             "keep_special": keep_special,
             "every": every,
+            "truncate": truncate,
         },
     )
     if resume:
         store.load()
-    store.start()
     job = _Job(explainer, rows, chosen, tests, blank, keep_special, every, truncate, store)
+    store.start()
+    job.studies = {
+        each: set(order)
+        if each.limit is None
+        else {order[at] for at in _drawn(len(order), each.limit, seed)}
+        for each in studies
+    }
     began = time.perf_counter()
+    left = [i for i in order if i not in store.done]
     try:
-        for start in range(0, len(order), window):
-            part = [i for i in order[start : start + window] if i not in store.done]
-            job.do(part)
-            if progress is not None:
-                progress(min(start + window, len(order)), len(order), "")
+        for start in range(0, len(left), window):
+            job.told = _within(progress, len(order) - len(left) + start, len(order))
+            job.do(left[start : start + window])
+        job.told = _within(progress, len(order), len(order))
+        job.tell(0, 0.0, "")
         complete = True
     except KeyboardInterrupt:
         complete = False
     total = time.perf_counter() - began
     if not store.done:
-        reasons = ", ".join(f"{n} {why}" for why, n in job.skipped.items()) or "interrupted"
+        reasons = ", ".join(f"{n} {why}" for why, n in job.skipped.items())
+        reasons = reasons or f"interrupted before the first {min(window, len(order))} were done"
         raise InputError(f"no sample could be evaluated ({reasons}).")
     return job.result(order, complete, total)
 
@@ -107,112 +114,131 @@ class _Job:
     rows: Rows
     methods: list[Method]
     tests: list[Metric]
-    blank: str | int
+    blank: str | int | None
     keep_special: bool
     every: bool
     truncate: bool
     store: Store
     skipped: dict[str, int] = field(default_factory=dict)
-    explaining: float = 0.0
+    studying: float = 0.0
     unable: dict[str, str] = field(default_factory=dict)
+    studies: dict[Study, set[int]] = field(default_factory=dict)  # and the rows they look at
+    told: Callable[[float, str], None] | None = None
 
     def __post_init__(self) -> None:
-        subject, tokenizer = self.explainer.subject, self.explainer.tokenizer
+        check_kind(self.explainer.subject)
+        self.reader = self.explainer.reader(self.rows.texts[0])
         self.skipped.update(self.rows.skipped)
         self.labels = (
             None
             if self.rows.labels is None
             else [self.explainer.index_of(label) for label in self.rows.labels]
         )
+        self.explaining = Explaining(self.explainer, self.methods, self.truncate, self.unable)
+        self.pool = Pool(self.reader)
+        if self.store.done:  # what could not be run before is not tried again
+            known = next(iter(self.store.done.values()))["sums"]
+            missing = [each.name for each in self.methods if each.name not in known]
+            self.unable.update(dict.fromkeys(missing, "could not be run before"))
+            self.explaining.able.update(known)
 
-        def collate(items: Sequence[Item]) -> dict[str, Any]:
-            width = max(map(len, items))
-            if all(len(item) == width for item in items):
-                import torch
-
-                ids = torch.from_numpy(np.stack(items))
-                made = {"input_ids": ids}
-                if subject.forward is not None or subject.takes("attention_mask"):
-                    made["attention_mask"] = torch.ones_like(ids)
-                return made
-            encoded = [Encoded(item.tolist(), (), None) for item in items]
-            return dict(batch(subject, tokenizer, encoded, None).tensors)
-
-        self.pool = Pool(subject, collate)
+    def tell(self, size: int, phase: float, doing: str) -> None:
+        """Says how far a window is: each method is a phase, each metric, each study."""
+        phases = len(self.methods) + len(self.tests) + len(self.studies)
+        if self.told is not None:
+            self.told(size * phase / max(1, phases), doing)
 
     def do(self, part: list[int]) -> None:
         """Explains some samples by all methods, runs what the metrics ask, and keeps the values."""
-        encoded = self.explainer.encode([self.rows.texts[i] for i in part], self.truncate)
+        read = self.reader.read_each([self.rows.texts[i] for i in part], self.truncate)
         kept: list[int] = []
-        bases: list[Encoded] = []
-        for i, row in zip(part, encoded, strict=True):
+        bases: list[Any] = []
+        for i, row in zip(part, read, strict=True):
             if isinstance(row, InputError):
-                self._skip(str(type(row).__name__))
-            elif not any(not unit.special for unit in row.units):
+                self._skip(why(row))
+            elif all(unit.special for unit in self.reader.units_of(row)):
                 self._skip("only special tokens")
             else:
                 kept.append(i)
                 bases.append(row)
         if not kept:
             return
-        found = self._explained(kept, bases)
+        found, failed = self.explaining(
+            [self.rows.texts[i] for i in kept],
+            None if self.labels is None else [self.labels[i] for i in kept],
+            sorted(range(len(kept)), key=lambda at: self.reader.size(bases[at])),
+            partial(self.tell, len(part)),
+        )
+        for error in failed.values():
+            self._skip(why(error))
+        there = [at for at in range(len(kept)) if at not in failed]
+        kept, bases = [kept[at] for at in there], [bases[at] for at in there]
         asked: list[tuple[int, str, Metric, Sample, list[int]]] = []
         for at, i in enumerate(kept):
-            base = np.array(bases[at].ids, dtype=np.int64)
             for name, explanations in found.items():
                 sample = self._sample(explanations[at])
                 for test in self.tests:
-                    numbers = self.pool.ask(self._perturbed(base, test.masks(sample)))
+                    masks = test.masks(sample)
+                    numbers = self.pool.ask(self.reader.erased(bases[at], masks, self.blank))
                     asked.append((i, name, test, sample, numbers))
-        self.pool.run()
+        phase = len(self.methods)
+        self.pool.run(
+            lambda share: self.tell(len(part), phase + share * len(self.tests), "perturbed inputs")
+        )
         records = {i: self._record(i, at, found) for at, i in enumerate(kept)}
         for i, name, test, sample, numbers in asked:
             logits = self.pool.logits(numbers).astype(np.float64) if numbers else np.zeros((0, 0))
+            if not np.isfinite(logits).all():
+                records.pop(i, None)
+                continue
+            if i not in records:
+                continue
             value, curve = test.value(sample, logits)
             records[i]["values"].setdefault(name, {})[test.name] = value
             if curve is not None:
                 records[i]["series"].setdefault(name, {})[test.name] = curve.tolist()
+        for _ in range(len(kept) - len(records)):
+            self._skip("not finite when perturbed")
+        self._study(kept, bases, found, records, len(part))
         for record in records.values():
             self.store.add(record)
         self.pool.forget()
 
-    def _explained(self, kept: list[int], bases: list[Encoded]) -> dict[str, list[Explanation]]:
-        target = None if self.labels is None else [self.labels[i] for i in kept]
-        found: dict[str, list[Explanation]] = {}
+    def _study(
+        self,
+        kept: list[int],
+        bases: list[Any],
+        found: dict[str, list[Explanation]],
+        records: dict[int, dict[str, Any]],
+        size: int,
+    ) -> None:
+        """Makes the studies on those samples that they look at."""
         began = time.perf_counter()
-        texts = [self.rows.texts[i] for i in kept]
-        for each in self.methods:
-            if each.name in self.unable:
+        phase = len(self.methods) + len(self.tests)
+        for place, (study, looked_at) in enumerate(self.studies.items()):
+            chosen = [at for at, i in enumerate(kept) if i in looked_at and i in records]
+            if not chosen or study.name in self.unable:
                 continue
+            group = Group(
+                self.reader.subject,
+                lambda some, of=chosen: self.reader.batch(  # type: ignore[misc]
+                    [bases[of[at]] for at in some]
+                ),
+                {name: [each[at] for at in chosen] for name, each in found.items()},
+            )
             try:
-                found[each.name] = self.explainer(
-                    texts, each, target=target, truncate=self.truncate
-                )
+                self.tell(size, phase + place, study.name)
+                made = study.records(group, partial(self.tell, size, phase + place, study.name))
             except ModelError as error:
-                if not self.unable and not found and len(self.methods) == 1:
-                    raise
-                self.unable[each.name] = str(error)
-        self.explaining += time.perf_counter() - began
-        if not found:
-            raise ModelError(f"no method works on this model: {next(iter(self.unable.values()))}")
-        return found
+                self.unable[study.name] = str(error)
+                continue
+            for at, record in zip(chosen, made, strict=True):
+                records[kept[at]].setdefault("studies", {})[study.name] = record
+        self.studying += time.perf_counter() - began
 
     def _sample(self, explanation: Explanation) -> Sample:
         free = np.array([not (self.keep_special and u.special) for u in explanation.units])
         return Sample(explanation, free, explanation.target.index, self.every)
-
-    def _perturbed(self, base: Item, masks: NDArray[np.bool_]) -> list[Item]:
-        if not len(masks):
-            return []
-        made = np.where(masks[:, : len(base)], base, self._blank_id())
-        return list(made)
-
-    def _blank_id(self) -> int:
-        if not hasattr(self, "_blank"):
-            row = Encoded([0], (), None)
-            inputs = batch(self.explainer.subject, self.explainer.tokenizer, [row], None)
-            self._blank = inputs.token_id(self.blank)
-        return self._blank
 
     def _record(self, i: int, at: int, found: dict[str, list[Explanation]]) -> dict[str, Any]:
         sums = {
@@ -235,10 +261,20 @@ class _Job:
     def _skip(self, why: str) -> None:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
+    def _notes(self, done: list[dict[str, Any]]) -> list[str]:
+        """What a reader should know of the data before trusting the numbers."""
+        notes = [f"{name} was left out: {why}" for name, why in self.unable.items()]
+        if self.labels is not None and len({self.labels[r["sample"]] for r in done}) == 1:
+            label = (self.rows.labels or [""])[done[0]["sample"]]
+            notes.append(f"every sample has the label {label}: nothing is said of other classes")
+        if len(done) < 10:
+            notes.append(f"{len(done)} sample(s) are too few for the intervals to mean much")
+        return notes
+
     def result(self, order: list[int], complete: bool, seconds: float) -> Evaluation:
         """All finished samples as one evaluation."""
         done = [self.store.done[i] for i in order if i in self.store.done]
-        names = [each.name for each in self.methods if each.name in done[0]["values"]]
+        names = [each.name for each in self.methods if each.name in done[0]["sums"]]
         tests = [each.name for each in self.tests]
         agreement = {
             a: {
@@ -256,7 +292,7 @@ class _Job:
             }
             for a in names
         }
-        around = max(seconds - self.explaining, 1e-9)
+        around = max(seconds - self.explaining.seconds - self.studying, 1e-9)
         return Evaluation(
             model=self.explainer.subject.name,
             methods=names,
@@ -274,9 +310,18 @@ class _Job:
             agreement=agreement,
             skipped=self.skipped,
             settings=self.store.settings | {"unable": self.unable},
+            studies={
+                each.name: [
+                    r["studies"][each.name] for r in done if each.name in r.get("studies", {})
+                ]
+                for each in self.studies
+                if each.name not in self.unable
+            },
+            notes=self._notes(done),
             timing={
                 "seconds": seconds,
-                "explaining": self.explaining,
+                "studying": self.studying,
+                "explaining": self.explaining.seconds,
                 "forward": self.pool.forward_seconds,
                 "efficiency": self.pool.forward_seconds / around,
                 "asked": self.pool.asked,
@@ -294,11 +339,27 @@ def _as_rows(data: Any) -> Rows:
     given = list(data)
     if not given:
         raise InputError("there are no texts to evaluate on.")
-    if all(isinstance(each, str) for each in given):
+    pairs = [isinstance(each, (tuple, list)) for each in given]
+    if not any(pairs):
         return Rows(given, None)
-    if all(isinstance(each, (tuple, list)) and len(each) == 2 for each in given):
-        return Rows([text for text, _ in given], [label for _, label in given])
-    raise InputError("give texts, or pairs of a text and its label.")
+    if all(pairs) and all(len(each) == 2 for each in given):
+        return Rows([one for one, _ in given], [label for _, label in given])
+    raise InputError("give texts or images, or pairs of one and its label.")
+
+
+def _mark(given: Any) -> Any:
+    """Something small that differs where inputs do."""
+    if isinstance(given, str):
+        return given
+    if hasattr(given, "numpy"):
+        return zlib.crc32(given.cpu().numpy().tobytes())
+    return zlib.crc32(given.tobytes()) if hasattr(given, "tobytes") else str(given)
+
+
+def _within(
+    progress: Progress | None, done: int, total: int
+) -> Callable[[float, str], None] | None:
+    return None if progress is None else lambda more, doing: progress(done + more, total, doing)
 
 
 def _drawn(count: int, sample: int | None, seed: int) -> list[int]:

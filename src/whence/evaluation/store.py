@@ -22,25 +22,36 @@ class Store:
         """Reads what an earlier run with the same settings has finished."""
         if self.path is None or not self.path.exists():
             return
-        lines = self.path.read_text(encoding="utf-8").splitlines()
         try:
-            if not lines or json.loads(lines[0]) != json.loads(json.dumps(self.settings)):
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileError(f"cannot read {self.path}: {error}") from error
+        try:
+            if json.loads(lines[0]) != json.loads(json.dumps(self.settings)):
                 raise FileError(
                     f"{self.path} is of a run with other settings: it cannot be gone on with. "
                     "Give another folder, or start anew without resuming."
                 )
-            for line in lines[1:]:
+        except (IndexError, json.JSONDecodeError) as error:
+            raise FileError(f"{self.path} is damaged, and cannot be gone on with.") from error
+        for line in lines[1:]:
+            try:
                 record = json.loads(line)
-                self.done[record["sample"]] = record
-        except json.JSONDecodeError:
-            pass  # the last line was cut off in the middle: that sample is done again
+            except json.JSONDecodeError:
+                continue  # it was cut off in the middle: that sample is done again
+            self.done[record["sample"]] = record
 
     def start(self) -> None:
         """Begins the file anew, with what is known."""
         if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             lines = [self.settings, *self.done.values()]
-            self.path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
+            except OSError as error:
+                raise FileError(
+                    f"cannot write into {self.path.parent}: {error.strerror}"
+                ) from error
 
     def add(self, record: dict[str, Any]) -> None:
         """Keeps one more sample."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from whence.errors import FileError, InputError, MissingExtra, TooLong
 from whence.explanation import Unit
 from whence.inputs.patches import cells, find_patches, layout_of
 from whence.inputs.reader import Present, Reader
-from whence.subject import Inputs, Layout, Subject
+from whence.subject import Forward, Inputs, Layout, Subject
 
 Units = Literal["patches", "pixels"] | int
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
@@ -32,8 +33,17 @@ class Picture:
     name: str | None = None
 
 
+@dataclass(frozen=True)
+class Erased:
+    """An image of which some units are not there, until it is collated."""
+
+    picture: Picture
+    present: NDArray[np.bool_]
+    blank: str | int | None
+
+
 @dataclass
-class ImageReader(Reader[Picture]):
+class ImageReader(Reader[Picture, Erased]):
     """Reads images by the model's processor; units are its patches, or its pixels.
 
     A whole number for `units` means square cells of so many pixels.
@@ -43,6 +53,7 @@ class ImageReader(Reader[Picture]):
     processor: Any = None
     units: Units = "patches"
     argument: str = "pixel_values"
+    _fill: tuple[Picture, Tensor] | None = None
     _grids: dict[tuple[int, ...], tuple[Layout, tuple[Unit, ...]]] = field(default_factory=dict)
 
     def listed(self, given: Any) -> tuple[list[Any], bool]:
@@ -147,15 +158,31 @@ class ImageReader(Reader[Picture]):
             "name": item.name,
         }
 
-    def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[Picture]:
-        layout = self.grid(item)[0]
-        fill = layout.split(_filled(item.pixels, blank).unsqueeze(0))
-        kept = torch.from_numpy(present).to(item.pixels.device).unsqueeze(-1)
-        rows = torch.where(kept, layout.split(item.pixels.unsqueeze(0)), fill)
-        return [Picture(pixels, item.name) for pixels in layout.whole(rows)]
+    def units_of(self, item: Picture) -> tuple[Unit, ...]:
+        return self.grid(item)[1]
 
-    def key(self, item: Picture) -> bytes:
-        return item.pixels.detach().cpu().numpy().tobytes()
+    def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[Erased]:
+        return [Erased(item, row, blank) for row in present]
+
+    def key(self, form: Erased) -> bytes:
+        return id(form.picture).to_bytes(8) + np.packbits(form.present).tobytes()
+
+    def length(self, form: Erased) -> int:
+        return len(form.present)
+
+    def collate(self, forms: Sequence[Erased]) -> dict[str, Tensor]:
+        layout = self.grid(forms[0].picture)[0]
+        pixels = torch.stack([form.picture.pixels for form in forms])
+        fill = torch.stack([self._filled(form) for form in forms])
+        present = torch.from_numpy(np.stack([form.present for form in forms])).unsqueeze(-1)
+        kept = layout.whole(present.expand(-1, -1, layout.features)).to(pixels.device)
+        return {self.argument: torch.where(kept, pixels, fill)}
+
+    def _filled(self, form: Erased) -> Tensor:
+        """What stands in the place of what is not there, worked out once for each image."""
+        if self._fill is None or self._fill[0] is not form.picture:
+            self._fill = (form.picture, _filled(form.picture.pixels, form.blank))
+        return self._fill[1]
 
 
 def _filled(pixels: Tensor, blank: str | int | None) -> Tensor:
@@ -200,6 +227,20 @@ def _units(owners: Tensor) -> tuple[Unit, ...]:
     ]
     boxes = torch.stack([edges[0], edges[1], edges[2] + 1, edges[3] + 1], 1).tolist()
     return tuple(Unit(f"{left},{top}", box=(left, top, r, b)) for left, top, r, b in boxes)
+
+
+def beside_texts(tokenizer: Any, texts: Sequence[str]) -> Forward:
+    """Runs a model that holds images against texts, with these for its classes."""
+    if tokenizer is None:
+        raise InputError("texts to hold images against need a tokenizer: Explainer(model, …).")
+    found = tokenizer(list(texts), return_tensors="pt", padding=True)
+    names = [name for name in ("input_ids", "attention_mask") if name in found]
+
+    def forward(model: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
+        device = tensors["pixel_values"].device
+        return model(**tensors, **{name: found[name].to(device) for name in names})
+
+    return forward
 
 
 def is_image(given: Any) -> bool:

@@ -12,20 +12,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whence.errors import InputError, TargetError
+from whence.explanation import Unit
 from whence.subject import Inputs, Subject
 
 Item = TypeVar("Item")
+Form = TypeVar("Form")
 Present = NDArray[np.bool_]  # (K, units): which units are there
 
 
-class Reader(ABC, Generic[Item]):
+class Reader(ABC, Generic[Item, Form]):
     """Turns what a person gives into batches that the model takes.
 
-    An item is one input, read but not yet in a batch. For evaluation an item can have units
-    erased: the result is another item, told from others by its `key`.
+    An item is one input, read but not yet in a batch. A form is an item with some of its units
+    erased, as evaluations run by the thousand: light until it is collated.
     """
 
     subject: Subject
+    pads: bool = True  # whether items of several sizes may share a batch
+    alone: bool = False  # whether each must be run by itself
 
     @abstractmethod
     def read(self, given: Any, truncate: bool = False) -> Item:
@@ -44,12 +48,26 @@ class Reader(ABC, Generic[Item]):
         """Its number of units."""
 
     @abstractmethod
-    def erased(self, item: Item, present: Present, blank: str | int | None) -> list[Item]:
+    def units_of(self, item: Item) -> tuple[Unit, ...]:
+        """What its units are called."""
+
+    # For evaluation.
+
+    @abstractmethod
+    def erased(self, item: Item, present: Present, blank: str | int | None) -> list[Form]:
         """The item with only some of its units left, once for each row of `present`."""
 
     @abstractmethod
-    def key(self, item: Item) -> bytes:
-        """Equal for items that are the same to the model."""
+    def key(self, form: Form) -> bytes:
+        """Equal for forms that are the same to the model."""
+
+    @abstractmethod
+    def length(self, form: Form) -> int:
+        """The number of its units."""
+
+    @abstractmethod
+    def collate(self, forms: Sequence[Form]) -> dict[str, Tensor]:
+        """What the model takes for these."""
 
     def read_each(self, given: Sequence[Any], truncate: bool = False) -> list[Item | InputError]:
         """Each input, or the reason why it cannot be one of this model's."""

@@ -16,7 +16,7 @@ from whence.subject import Inputs, Subject
 
 
 @dataclass(frozen=True)
-class RowsReader(Reader[Tensor]):
+class RowsReader(Reader[Tensor, Tensor]):
     """Reads (units, features), or a batch of them."""
 
     subject: Subject
@@ -35,12 +35,15 @@ class RowsReader(Reader[Tensor]):
     def size(self, item: Tensor) -> int:
         return len(item)
 
+    def units_of(self, item: Tensor) -> tuple[Unit, ...]:
+        return tuple(Unit(str(i)) for i in range(len(item)))
+
     def batch(self, items: Sequence[Tensor]) -> Inputs:
         rows = torch.stack(list(items))
         return Inputs(
             tensors={"x": rows},
             fields=("x",),
-            units=(tuple(Unit(str(i)) for i in range(rows.shape[1])),) * len(rows),
+            units=(self.units_of(items[0]),) * len(rows),
             mask=torch.ones(rows.shape[:2], dtype=torch.bool),
             texts=(None,) * len(rows),
         )
@@ -49,5 +52,11 @@ class RowsReader(Reader[Tensor]):
         kept = torch.from_numpy(present).to(item).unsqueeze(-1)
         return list(item * kept)
 
-    def key(self, item: Tensor) -> bytes:
-        return item.detach().cpu().numpy().tobytes()
+    def key(self, form: Tensor) -> bytes:
+        return form.detach().cpu().numpy().tobytes()
+
+    def length(self, form: Tensor) -> int:
+        return len(form)
+
+    def collate(self, forms: Sequence[Tensor]) -> dict[str, Tensor]:
+        return {"x": torch.stack(list(forms))}

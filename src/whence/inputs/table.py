@@ -21,7 +21,7 @@ _LABEL = ("label", "class", "target", "y", "sentiment")
 class Rows:
     """Texts with their labels, if any; `skipped` counts unusable rows by reason."""
 
-    texts: list[str]
+    texts: list[Any]
     labels: list[str | int] | None
     skipped: dict[str, int] = field(default_factory=dict)
 

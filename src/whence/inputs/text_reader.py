@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from whence.errors import InputError
@@ -28,9 +29,11 @@ from whence.naming import Naming
 from whence.subject import Inputs, Subject
 from whence.target import Target
 
+Ids = NDArray[np.int64]
+
 
 @dataclass
-class TextReader(Reader[Encoded]):
+class TextReader(Reader[Encoded, Ids]):
     """Reads texts by the tokenizer, token ids as they are.
 
     `opening` is what a decoder has written so far.
@@ -41,6 +44,17 @@ class TextReader(Reader[Encoded]):
     naming: Naming
     opening: Encoded | None = None
     _pads: bool | None = field(default=None, repr=False)
+    _blanks: dict[str | int, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def pads(self) -> bool:  # type: ignore[override]
+        """Whether texts of several lengths may share a batch, as far as was tried."""
+        return self._pads is not False and can_pad(self.subject)
+
+    @property
+    def alone(self) -> bool:  # type: ignore[override]
+        """A classifier without a padding id takes no batch."""
+        return not has_padding(self.subject)
 
     def __post_init__(self) -> None:
         if self.opening is None and self._decodes:
@@ -114,9 +128,12 @@ class TextReader(Reader[Encoded]):
     def size(self, item: Encoded) -> int:
         return len(item.ids)
 
+    def units_of(self, item: Encoded) -> tuple[Unit, ...]:
+        return item.units
+
     def chunks(self, items: Sequence[Encoded], size: int) -> list[list[int]]:
         """Texts of like length together; of one length where the model cannot be padded."""
-        if not has_padding(self.subject):
+        if self.alone:
             return [[i] for i in range(len(items))]
         order = sorted(range(len(items)), key=lambda i: len(items[i].ids))
         if not self._can_pad(items[order[0]], items[order[-1]]):
@@ -147,14 +164,32 @@ class TextReader(Reader[Encoded]):
         lengths = inputs.mask[:, -ids.shape[1] :].sum(1)
         if position is not None:
             return placed(lengths, position)
-        holes = ids.cpu() == inputs.blanks.get("mask", -1)
-        one = not self.naming.writes and bool((holes.sum(1) == 1).all())
-        return holes.int().argmax(1) if one and holes.ndim == 2 else lengths - 1
+        if self.naming.writes or "mask" not in inputs.blanks:
+            return lengths - 1
+        holes = ids.cpu() == inputs.blanks["mask"]
+        return torch.where(holes.sum(1) == 1, holes.int().argmax(1), lengths - 1)
 
-    def erased(self, item: Encoded, present: Present, blank: str | int | None) -> list[Encoded]:
-        number = self.batch([item]).token_id("unk" if blank is None else blank)
-        made = np.where(present[:, : len(item.ids)], np.array(item.ids, dtype=np.int64), number)
-        return [replace(item, ids=ids) for ids in made.tolist()]
+    def erased(self, item: Encoded, present: Present, blank: str | int | None) -> list[Ids]:
+        number = self._blank("unk" if blank is None else blank)
+        return list(np.where(present, np.array(item.ids, dtype=np.int64), number))
 
-    def key(self, item: Encoded) -> bytes:
-        return np.array(item.ids, dtype=np.int64).tobytes()
+    def _blank(self, token: str | int) -> int:
+        if token not in self._blanks:
+            self._blanks[token] = self.batch([Encoded([0], (), None)]).token_id(token)
+        return self._blanks[token]
+
+    def key(self, form: Ids) -> bytes:
+        return form.tobytes()
+
+    def length(self, form: Ids) -> int:
+        return len(form)
+
+    def collate(self, forms: Sequence[Ids]) -> dict[str, Tensor]:
+        if len({len(form) for form in forms}) > 1:
+            rows = [Encoded(form.tolist(), (), None) for form in forms]
+            return dict(self.batch(rows).tensors)
+        ids = torch.from_numpy(np.stack(forms)).to(self.subject.device)
+        made = {"input_ids": ids}
+        if self.subject.forward is not None or self.subject.takes("attention_mask"):
+            made["attention_mask"] = torch.ones_like(ids)
+        return made

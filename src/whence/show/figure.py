@@ -2,52 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from whence.errors import MissingExtra
-from whence.explanation import Explanation
-from whence.show.image import cells
-
-# Okabe and Ito's colours, told apart by colour-blind people; lines and marks differ as well.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_LINES = ("-", "--", "-.", ":")
-_MARKS = "os^vDPX<>*hp"
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "plotting") from error
-    pyplot.rcParams.update(
-        {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
-    )
-    return pyplot
-
-
-def _look(place: int) -> dict[str, Any]:
-    return {
-        "color": _COLORS[place % len(_COLORS)],
-        "linestyle": _LINES[(place // len(_COLORS)) % len(_LINES)],
-        "marker": _MARKS[place % len(_MARKS)],
-        "markersize": 4,
-    }
-
-
-def _saved(figure: Any, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight")
-    _pyplot().close(figure)
-    return path
+from whence.show.looks import COLORS, boxes, drawing, look, saved
+from whence.show.study_figures import plot_studies
 
 
 def plot_evaluation(result: Any, folder: Path) -> list[Path]:
@@ -60,7 +22,7 @@ def plot_evaluation(result: Any, folder: Path) -> list[Path]:
     for metric, curves in result.curves.items():
         across, up = labels.get(metric, ("share of units", metric))
         made.append(curves_plot(curves, across, up, folder / f"{metric}.png"))
-    made.append(conservation_plot(result.sums, folder / "conservation.png"))
+    made.append(conservation_plot(result, folder / "conservation.png"))
     if "flip" in result.metrics:
         values = {method: result.values[method]["flip"] for method in result.methods}
         made.append(
@@ -68,108 +30,80 @@ def plot_evaluation(result: Any, folder: Path) -> list[Path]:
         )
     if len(result.methods) > 1:
         made.append(matrix_plot(result.agreement, folder / "agreement.png"))
-    return made
+    return made + plot_studies(result, folder)
 
 
 def curves_plot(curves: Mapping[str, Sequence[float]], across: str, up: str, path: Path) -> Path:
-    """A mean curve for each method over shares from 0 to 1 (Ali et al. 2022, figure 4)."""
-    plt = _pyplot()
-    figure, axes = plt.subplots(figsize=(7.5, 4.5))
-    for place, (name, curve) in enumerate(curves.items()):
-        axes.plot(np.linspace(0, 1, len(curve)), curve, label=name, **_look(place))
+    """A mean curve for each method over shares from 0 to 1 (Ali et al. 2022, figure 4).
+
+    The legend lists them from the largest area to the smallest, as the curves lie.
+    """
+    plt = drawing()
+    figure, axes = plt.subplots(figsize=(7.5, max(4.5, 0.24 * len(curves))))
+    lines = {
+        name: axes.plot(
+            np.linspace(0, 1, len(curve)),
+            curve,
+            clip_on=False,
+            zorder=3 - place / 100,
+            **look(place),
+        )[0]
+        for place, (name, curve) in enumerate(curves.items())
+    }
     axes.set(xlabel=across, ylabel=up, xlim=(0, 1))
-    axes.legend(bbox_to_anchor=(1.01, 1), loc="upper left", frameon=False, fontsize=8)
-    return _saved(figure, path)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.7)
+    axes.set_axisbelow(True)
+    order = sorted(curves, key=lambda name: -float(np.mean(curves[name])))
+    axes.legend(
+        [lines[name] for name in order], order, bbox_to_anchor=(1.02, 1), loc="upper left",
+        frameon=False, fontsize=8, handlelength=3.4, title="by area", title_fontsize=8,
+        alignment="left", borderaxespad=0,
+    )  # fmt: skip
+    return saved(figure, path)
 
 
-def conservation_plot(sums: Mapping[str, Sequence[Sequence[float]]], path: Path) -> Path:
+def conservation_plot(result: Any, path: Path) -> Path:
     """What the scores add up to, against the output (Ali et al. 2022, figure 3)."""
-    plt = _pyplot()
+    sums, fits = result.sums, result.conservation
+    plt = drawing()
     names = list(sums)
-    columns = min(4, len(names))
+    columns = min(4 if len(names) < 13 else 5, len(names))
     rows = -(-len(names) // columns)
     figure, grid = plt.subplots(
-        rows, columns, figsize=(2.6 * columns, 2.5 * rows), squeeze=False, layout="constrained"
-    )
+        rows, columns, figsize=(2.4 * columns + 0.3, 2.35 * rows + 0.3), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
     for axes in grid.flat[len(names) :]:
         axes.axis("off")
     for axes, name in zip(grid.flat, names, strict=False):
         totals, outputs = np.array(sums[name]).T
         low, high = outputs.min(), outputs.max()
-        axes.plot([low, high], [low, high], color="#999999", linewidth=1)
-        axes.scatter(outputs, totals, s=8, color=_COLORS[0], alpha=0.6, linewidths=0)
-        spread = np.square(outputs - outputs.mean()).sum()
-        fit = 1 - np.square(totals - outputs).sum() / spread if spread else float("nan")
-        axes.set_title(f"{name}\nR² to the diagonal {fit:.2f}" if fit > -99 else name, fontsize=8)
+        axes.scatter(outputs, totals, s=7, color=COLORS[0], alpha=0.45, linewidths=0)
+        axes.plot([low, high], [low, high], color=COLORS[1], linewidth=1.1)
+        found = fits[name]
+        told = "" if found.slope is None else f"slope {found.slope:.2f}, R² {found.r2:.2f}"
+        told = told.replace("-0.00", "0.00").replace("-", "−")
+        axes.set_title(f"{name}\n{told}", fontsize=8)
         axes.tick_params(labelsize=7)
+        axes.locator_params(nbins=5)
     figure.supxlabel("the model's output", fontsize=9)
     figure.supylabel("what the explanation adds up to", fontsize=9)
-    return _saved(figure, path)
-
-
-def image_plot(explanations: Sequence[Explanation], path: Path, smooth: bool = True) -> Path:
-    """The image, and beside it the heatmap of each explanation."""
-    plt = _pyplot()
-    count = len(explanations) + 1
-    columns = min(5, count)
-    rows = -(-count // columns)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(2.1 * columns, 2.4 * rows), squeeze=False, layout="constrained"
-    )
-    scene = explanations[0].scene or {}
-    picture = plt.imread(io.BytesIO(base64.b64decode(scene["png"])), format="png")
-    grey = picture if picture.ndim == 2 else picture[..., :3].mean(-1)
-    extent = (0, scene["width"], scene["height"], 0)
-    for axes in grid.flat:
-        axes.axis("off")
-    grid.flat[0].imshow(picture, cmap="gray", extent=extent)
-    grid.flat[0].set_title("image", fontsize=9)
-    for axes, each in zip(grid.flat[1:], explanations, strict=False):
-        axes.imshow(0.5 + 0.5 * grey, cmap="gray", vmin=0, vmax=1, extent=extent)
-        heat, opacity = _spread(each)
-        axes.imshow(
-            heat,
-            cmap="RdBu_r",
-            vmin=-1,
-            vmax=1,
-            alpha=opacity,
-            extent=extent,
-            interpolation="bilinear" if smooth else "nearest",
-        )
-        axes.set_title(f"{each.method}\n{each.target}", fontsize=8)
-    return _saved(figure, path)
-
-
-def _spread(explanation: Explanation) -> tuple[Any, Any]:
-    """The strengths of the cells as a matrix, and how opaque each is."""
-    found = cells(explanation)
-    tops, lefts = (sorted({getattr(c, side) for c in found}) for side in ("top", "left"))
-    heat = np.zeros((len(tops), len(lefts)))
-    for cell in found:
-        heat[tops.index(cell.top), lefts.index(cell.left)] = cell.strength
-    return heat, np.clip(np.abs(heat) * 1.2, 0, 0.9)
+    return saved(figure, path)
 
 
 def boxes_plot(values: Mapping[str, Sequence[float]], up: str, path: Path) -> Path:
-    """A box for each method, the smallest median first."""
-    plt = _pyplot()
-    names = sorted(values, key=lambda name: float(np.median(values[name])))
+    """A box for each method, the smallest mean first; the mean is a diamond."""
+    plt = drawing()
+    names = sorted(values, key=lambda name: float(np.mean(values[name])))
     figure, axes = plt.subplots(figsize=(7.5, 0.34 * len(names) + 1.2))
-    axes.boxplot(
-        [values[name] for name in names],
-        orientation="horizontal",
-        tick_labels=names,
-        medianprops={"color": _COLORS[1]},
-        flierprops={"markersize": 2},
-    )
-    axes.invert_yaxis()
-    axes.set(xlabel=up, xlim=(0, 1.02))
-    return _saved(figure, path)
+    boxes(axes, [values[name] for name in names], names)
+    axes.set(xlabel=f"{up} (line: median, diamond: mean)", xlim=(-0.02, 1.02))
+    return saved(figure, path)
 
 
 def matrix_plot(matrix: Mapping[str, Mapping[str, float]], path: Path) -> Path:
     """Rank correlations between methods."""
-    plt = _pyplot()
+    plt = drawing()
     names = list(matrix)
     values = np.array([[matrix[a][b] for b in names] for a in names])
     size = 0.42 * len(names) + 2.2
@@ -180,6 +114,7 @@ def matrix_plot(matrix: Mapping[str, Mapping[str, float]], path: Path) -> Path:
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             ink = "white" if abs(value) > 0.7 else "black"
-            axes.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize=6, color=ink)
+            text = f"{value:.1f}".replace("-0.0", "0.0").replace("-", "−")
+            axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color=ink)
     figure.colorbar(image, ax=axes, shrink=0.7, label="mean rank correlation")
-    return _saved(figure, path)
+    return saved(figure, path)
