@@ -92,20 +92,10 @@ class Explainer:
         method.
         """
         chosen = find_method(method, **settings)
-        if (
-            self._holds_images_against_texts
-            and self.naming.given is None
-            and self._kind(inputs) == "image"
-        ):
+        if self._lacks_texts(inputs):
             asked = [name for name in (*_flat(target), *_flat(against)) if isinstance(name, str)]
-            return self.naming_texts(asked)(
-                inputs,
-                chosen,
-                target,
-                against,
-                units=units,
-                batch_size=batch_size,
-            )
+            options: dict[str, Any] = {"target": target, "against": against, "units": units}
+            return self.naming_texts(asked)(inputs, chosen, batch_size=batch_size, **options)
         # tensors made under the caller's inference mode could carry no gradient
         with torch.inference_mode(False):
             reader = self._reading(inputs, prefix, units)
@@ -189,6 +179,10 @@ class Explainer:
     def _holds_images_against_texts(self) -> bool:
         subject = self.subject
         return subject.forward is None and subject.takes("pixel_values", "input_ids")
+
+    def _lacks_texts(self, given: Any) -> bool:
+        named = self.naming.given is not None
+        return not named and self._holds_images_against_texts and self._kind(given) == "image"
 
     # Reading what was given.
 
