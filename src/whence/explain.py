@@ -95,7 +95,10 @@ class Explainer:
         if self._lacks_texts(inputs):
             asked = [name for name in (*_flat(target), *_flat(against)) if isinstance(name, str)]
             options: dict[str, Any] = {"target": target, "against": against, "units": units}
-            return self.naming_texts(asked)(inputs, chosen, batch_size=batch_size, **options)
+            options["batch_size"] = batch_size
+            named: Any = self.naming_texts(asked)
+            answer: Explanation | list[Explanation] = named(inputs, chosen, **options)
+            return answer
         # tensors made under the caller's inference mode could carry no gradient
         with torch.inference_mode(False):
             reader = self._reading(inputs, prefix, units)
@@ -109,8 +112,8 @@ class Explainer:
                     self._indices(_each(against, chunk, len(items))),
                     reader.positions(group, position),
                 )
-                found = self._explain(reader.subject, group, chosen, wanted)
-                for i, one in zip(chunk, found, strict=True):
+                explained = self._explain(reader.subject, group, chosen, wanted)
+                for i, one in zip(chunk, explained, strict=True):
                     if position is not None and one.target.position is None:
                         raise TargetError("position= is for models with an output at every place.")
                     results[i] = one

@@ -1,0 +1,107 @@
+"""Which methods can be trusted on images: held-out digits, and two digits side by side.
+
+    python -m benchmarks.vision --data MNIST_FOLDER [--pairs FOLDER] [--pictures docs/images]
+
+The first table perturbs the patches of test images (mean colour) for the embedded model `digits`.
+The second shows a model that was trained for pairs (`training.digits --pairs`) two different
+digits, explains each of the two answers, and asks which share of the positive relevance lies on
+the half where that digit is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+import whence
+from training.digits import normalised, pairs_of, read_images
+from whence.show.image_figure import image_plot
+
+METRICS = (
+    "positive", "negative", "positive_accuracy", "negative_accuracy", "insertion", "deletion",
+)  # fmt: skip
+
+
+def held_out(data: Path, count: int, blank: str) -> str:
+    """All methods on test images, as a table."""
+    images, digits = read_images(data, "test")
+    drawn = np.random.default_rng(0).choice(len(images), count, replace=False)
+    pixels = normalised(images)
+    rows = [(pixels[i], int(digits[i])) for i in drawn.tolist()]
+    found = whence.evaluate(whence.load("digits"), rows, metrics=METRICS, blank=blank)
+    return found.table(markdown=True)
+
+
+def halves(explanation: Any) -> tuple[float, float]:
+    """The positive relevance on the left and on the right half."""
+    middle = explanation.scene["width"] / 2
+    sums = [0.0, 0.0]
+    for unit, score in zip(explanation.units, explanation.scores, strict=True):
+        sums[int(unit.box[0] >= middle)] += max(0.0, float(score))
+    return sums[0], sums[1]
+
+
+def specificity(data: Path, folder: Path, count: int, pictures: Path | None) -> str:
+    """Where methods put their positive relevance, for each of two digits."""
+    explainer = whence.load(folder)
+    seen, both = pairs_of(*read_images(data, "test"), torch.Generator().manual_seed(1))
+    pixels = normalised(seen)
+    with torch.inference_mode():
+        found = explainer.subject.run({"pixel_values": pixels[: 4 * count]}).topk(2).indices
+    right = (found.sort(1).values == both[: 4 * count].sort(1).values).all(1)
+    chosen = right.nonzero().flatten()[:count].tolist()
+    lines = [
+        f"Of the first {4 * count} pairs of test digits the model names both digits in "
+        f"{100 * float(right.float().mean()):.1f} %; the first {len(chosen)} of these are explained.",
+        "",
+        "| method | positive relevance on the right half | pairs with most of it there |",
+        "|---|---|---|",
+    ]
+    for name in whence.METHODS:
+        shares = []
+        for side in (0, 1):
+            made = explainer(
+                pixels[chosen], name, target=[int(both[i, side]) for i in chosen], batch_size=25
+            )
+            sums = np.array([halves(each) for each in made])
+            total = sums.sum(1)
+            shares += np.where(
+                total > 0, sums[:, side] / np.where(total > 0, total, 1), 0.5
+            ).tolist()
+        most = np.mean([share > 0.5 for share in shares])
+        lines.append(f"| `{name}` | {100 * np.mean(shares):.1f} % | {100 * most:.0f} % |")
+    if pictures is not None:
+        names = ("lrp", "gradient_x_input", "gae", "transformer_attribution", "attention_rollout")
+        first = chosen[0]
+        shown = [
+            explainer(pixels[first], name, target=int(both[first, side]))
+            for side in (0, 1)
+            for name in names
+        ]
+        image_plot(shown, pictures / "pairs.png")
+    return "\n".join(lines)
+
+
+def main(
+    data: Annotated[Path, typer.Option(help="Folder with the four idx files of MNIST.")],
+    pairs: Annotated[Path | None, typer.Option(help="A model trained for pairs.")] = None,
+    pictures: Annotated[Path | None, typer.Option(help="Where galleries are drawn.")] = None,
+    sample: int = 300,
+    count: int = 100,
+    blank: str = "zero",
+) -> None:
+    """Prints both tables."""
+    if pictures is not None:
+        images, _ = read_images(data, "test")
+        image_plot(whence.load("digits").compare(normalised(images)[0]), pictures / "digits.png")
+    typer.echo(held_out(data, sample, blank) + "\n")
+    if pairs is not None:
+        typer.echo(specificity(data, pairs, count, pictures))
+
+
+if __name__ == "__main__":
+    typer.run(main)
