@@ -56,7 +56,7 @@ def specificity(data: Path, folder: Path, count: int, pictures: Path | None) -> 
     chosen = right.nonzero().flatten()[:count].tolist()
     lines = [
         f"Of the first {4 * count} pairs of test digits the model names both digits in "
-        f"{100 * float(right.float().mean()):.1f} %; the first {len(chosen)} of these are explained.",
+        f"{100 * float(right.float().mean()):.1f} %; the first {len(chosen)} of those are shown.",
         "",
         "| method | positive relevance on the right half | pairs with most of it there |",
         "|---|---|---|",
