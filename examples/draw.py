@@ -3,6 +3,7 @@
 python examples/draw.py
 """
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ def arc(x, y, across, down, start, end, steps=40):
 
 def line(*corners, steps=30):
     """Points on the lines from corner to corner."""
-    pairs = zip(corners[:-1], corners[1:], strict=True)
+    pairs = pairwise(corners)
     return np.concatenate([np.linspace(a, b, steps) for a, b in pairs])
 
 
