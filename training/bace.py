@@ -55,7 +55,7 @@ $test_accuracy % rightly. The second row is of another model with the same setti
 ## How it was made
 
 `make train-bace DATA=…` (`training/bace.py`, seeded): AdamW with a learning rate of 2e-4 (as in
-appendix C of Ali et al. 2022), batches of 32, linear warm-up and decay, the mean of the weights over
+appendix C of Ali et al. 2022), batches of 32, linear warm-up and decay, the mean of the weights in
 the last tenth of the steps. Dropout and epochs were chosen by the ROC-AUC on the validation
 molecules of the random split alone, among these:
 

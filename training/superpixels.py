@@ -47,7 +47,7 @@ mean intensity and the position of its region; regions are joined where they tou
 ## How it was made
 
 `make train-superpixels DATA=…` (`training/superpixels.py`, seeded): SLIC of scikit-image cut the
-images; the model saw $images of them in $epochs epochs of batches of 64 (AdamW, learning rate $rate,
+images; the model saw $images of them in $epochs epochs, 64 at a time (AdamW, learning rate $rate,
 linear warm-up and decay, the mean of the weights over the last tenth of the steps). In one of five
 images, drawn anew in each epoch, a random part of the regions was removed, so that the model knows
 what the evaluation by removal asks. The test images had no say in any setting.
@@ -70,30 +70,12 @@ def cut(data: Path, split: str, cache: Path) -> dict[str, Tensor]:
     kept = cache / f"{split}.safetensors"
     if not kept.exists():
         images, labels = read(data, split)
-        parts: list[dict[str, Tensor]] = []
         with progress() as bar:
-            for start in bar.track(range(0, len(images), 500), description=f"SLIC {split}"):
-                parts.append(batch([superpixels(image) for image in images[start : start + 500]]))
-        size = max(part["mask"].shape[1] for part in parts)
-        whole = {name: _joined([part[name] for part in parts], size) for name in parts[0]}
-        whole["degree"] = whole["degree"].to(torch.uint8)
+            graphs = [superpixels(i) for i in bar.track(images, description=f"SLIC {split}")]
         cache.mkdir(parents=True, exist_ok=True)
-        save_file({**whole, "labels": labels}, kept)
+        save_file({**batch(graphs), "labels": labels}, kept.with_suffix(".new"))
+        kept.with_suffix(".new").replace(kept)
     return load_file(kept)
-
-
-def _joined(parts: list[Tensor], size: int) -> Tensor:
-    """Batches of different widths as one; beyond a graph's nodes its mask is False."""
-    first = parts[0]
-    axes = (1,) if first.dtype != torch.uint8 else (1, 2)
-    shape = [size if axis in axes else n for axis, n in enumerate(first.shape)]
-    out = first.new_zeros(sum(map(len, parts)), *shape[1:])
-    start = 0
-    for part in parts:
-        place = tuple(slice(n) for n in part.shape[1:])
-        out[(slice(start, start + len(part)), *place)] = part
-        start += len(part)
-    return out
 
 
 def take(data: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
