@@ -4,7 +4,8 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo test test-all check format train-sentiment train-digits families bench clean
+.PHONY: help demo test test-all check format train-sentiment train-digits train-bace \
+	train-superpixels families bench clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -44,6 +45,12 @@ train-sentiment: .venv/ready-dev ## train the embedded model: DATA=SST-2 [EXTRA=
 
 train-digits: .venv/ready-dev ## train the embedded model of digits: DATA=MNIST [PAIRS=folder]
 	$(BIN)/python -m training.digits --data "$(DATA)" $(if $(PAIRS),--pairs "$(PAIRS)")
+
+train-bace: .venv/ready-dev ## train the embedded model of molecules: DATA=BACE
+	$(BIN)/python -m training.bace --data "$(DATA)"
+
+train-superpixels: .venv/ready-dev ## train a model of digits as superpixels: DATA=MNIST [OUT=folder]
+	$(BIN)/python -m training.superpixels --data "$(DATA)" $(if $(OUT),--out "$(OUT)")
 
 families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md

@@ -102,7 +102,9 @@ def test_no_line_of_the_core_names_a_model_family():
                 assert not any(name.lower().startswith(family) for family in families), name
 
 
-@pytest.mark.parametrize("library", ["PIL", "captum", "matplotlib", "networkx", "pyarrow"])
+@pytest.mark.parametrize(
+    "library", ["PIL", "captum", "matplotlib", "networkx", "pyarrow", "rdkit", "skimage"]
+)
 def test_an_optional_library_is_imported_in_one_file(library):
     users = {
         path.name for path in FILES if any(name.split(".")[0] == library for name in imported(path))

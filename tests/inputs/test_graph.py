@@ -1,0 +1,256 @@
+"""Graphs from molecules, images, networkx, PyTorch Geometric and plain arrays."""
+
+import sys
+from types import SimpleNamespace
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import exactly
+from tests.oracles.graphormer import shortest_paths
+from whence.errors import InputError, MissingExtra
+from whence.inputs.graph import UNREACHABLE, Graph, batch
+from whence.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
+from whence.inputs.superpixel import of_regions
+
+MOLECULES = {
+    "aspirin": ("CC(=O)Oc1ccccc1C(=O)O", 13, 13),
+    "caffeine": ("Cn1c(=O)c2c(ncn2C)n(C)c1=O", 14, 15),
+    "paracetamol": ("CC(=O)Nc1ccc(O)cc1", 11, 11),
+    "methane": ("C", 1, 0),
+    "soap": ("CCCCCCCC(=O)[O-].[Na+]", 11, 9),
+}
+
+
+def features(graph, node):
+    """The names of what an atom is."""
+    return {name for name, value in zip(ATOM_FEATURES, graph.x[node], strict=True) if value}
+
+
+@pytest.mark.parametrize("name", MOLECULES)
+def test_a_molecule_has_its_heavy_atoms_and_bonds(name):
+    smiles, atoms, bonds = MOLECULES[name]
+    graph = Graph.from_smiles(smiles)
+    assert graph.x.shape == (atoms, len(ATOM_FEATURES))
+    assert graph.edge_features.shape == (bonds, len(BOND_FEATURES))
+    assert graph.source == smiles
+    assert graph.positions.shape == (atoms, 2)
+    assert graph.degree.sum() == 2 * bonds
+
+
+def test_atoms_are_told_apart_by_what_they_are():
+    graph = Graph.from_smiles("CC(=O)Nc1ccc(O)cc1")
+    assert graph.names == tuple("CCONCCCCOCC")
+    assert features(graph, 0) == {"C", "degree 1", "neutral", "SP3", "3 hydrogens"}
+    assert features(graph, 2) == {"O", "degree 1", "neutral", "SP2", "0 hydrogens"}
+    assert features(graph, 5) == {
+        "C", "degree 2", "neutral", "SP2", "1 hydrogens", "aromatic", "in a ring", "in a ring of 6",
+    }  # fmt: skip
+    soap = Graph.from_smiles("CC(=O)[O-].[Na+]")
+    assert "negative" in features(soap, 3)
+    assert {"positive", "another element"} <= features(soap, 4)
+
+
+def test_mirror_images_differ_and_so_do_cis_and_trans():
+    left, right = (Graph.from_smiles(f"N[C{turn}](C)C(=O)O") for turn in ("@@H", "@H"))
+    assert features(left, 1) ^ features(right, 1) == {"R", "S of a stereocentre"}
+    trans, cis = (Graph.from_smiles(f"F/C=C{mark}F") for mark in ("/", "\\"))
+    assert not np.array_equal(trans.edge_features, cis.edge_features)
+    assert np.array_equal(trans.x, cis.x)
+
+
+def test_how_a_smiles_is_written_has_no_say():
+    one, other = (
+        Graph.from_smiles("CC(=O)Oc1ccccc1C(=O)O"),
+        Graph.from_smiles("OC(=O)c1ccccc1OC(C)=O"),
+    )
+    assert sorted(map(tuple, one.x)) == sorted(map(tuple, other.x))
+    assert sorted(one.distance.ravel()) == sorted(other.distance.ravel())
+
+
+@pytest.mark.parametrize(
+    ("smiles", "why"),
+    [
+        ("", "empty"),
+        ("  ", "empty"),
+        ("c1ccc", "no SMILES"),
+        ("hello", "no SMILES"),
+        ("C(C)(C)(C)(C)C", "valence"),
+        ("c1cccc1", "kekulize"),
+    ],
+)
+def test_a_bad_smiles_is_refused_with_the_reason(smiles, why, capfd):
+    with pytest.raises(InputError, match=f"(?i){why}"):
+        Graph.from_smiles(smiles)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_scaffold_is_the_rings_and_what_links_them():
+    assert scaffold("CC(=O)Nc1ccc(O)cc1") == scaffold("Cc1ccccc1") == "c1ccccc1"
+    assert scaffold("CCO") == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "make"),
+    [
+        ("rdkit", lambda: Graph.from_smiles("C")),
+        ("skimage.segmentation", lambda: Graph.superpixels(np.zeros((28, 28)))),
+    ],
+)
+def test_a_library_that_is_not_there_is_named_with_its_extra(module, make, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=r"whence\[graph\]"):
+        make()
+
+
+def drawn(size=28):
+    """A bright ring on black."""
+    down, across = np.indices((size, size)) / size - 0.5
+    return (np.abs(np.hypot(down, across) - 0.3) < 0.08).astype(np.float64)
+
+
+def test_superpixels_are_about_as_many_as_asked_for_and_cover_the_image():
+    image = drawn()
+    graph = Graph.superpixels(image, n=75)
+    assert 55 <= len(graph) <= 85
+    assert sorted(np.unique(graph.regions)) == list(range(len(graph)))
+    assert np.array_equal(graph.source, image)
+    assert graph.distance.max() < UNREACHABLE
+    sizes = np.bincount(graph.regions.ravel())
+    exactly(float(sizes @ graph.x[:, 0]), float(image.sum()), tol=1e-4)
+    # the centre of one region, told from the pixels themselves
+    centre = np.argwhere(graph.regions == 7).mean(0) + 0.5
+    exactly(graph.x[7, [2, 1]] * 28, centre, tol=1e-5)
+
+
+def test_bytes_are_numbers_up_to_one():
+    image = np.round(drawn() * 255).astype(np.uint8)
+    exactly(Graph.superpixels(image).x, Graph.superpixels(drawn()).x, tol=1e-6)
+
+
+def test_a_colour_has_an_intensity_for_each_channel():
+    image = np.stack([drawn(), 1 - drawn(), np.zeros((28, 28))], axis=-1)
+    graph = Graph.superpixels(image)
+    grey = Graph.superpixels(drawn())
+    assert graph.x.shape[1] == grey.x.shape[1] + 2
+    exactly(graph.x[:, 0] + graph.x[:, 1], np.ones(len(graph)), tol=1e-6)
+
+
+def test_regions_are_joined_where_they_touch_or_to_the_nearest():
+    regions = np.array([[0, 0, 1], [0, 0, 1], [2, 2, 3]])
+    values = np.zeros((3, 3, 1))
+    assert of_regions(values, regions).edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
+    assert of_regions(values, regions, nearest=1).edges.tolist() == [[0, 1], [0, 2], [1, 3]]
+
+
+@pytest.mark.parametrize(
+    "image", [np.zeros(5), np.zeros((0, 3)), np.full((9, 9), 3.0), np.full((9, 9), np.nan)]
+)
+def test_what_is_no_image_is_refused(image):
+    with pytest.raises(InputError, match="image"):
+        Graph.superpixels(image)
+
+
+def test_a_networkx_graph_keeps_its_nodes_and_features():
+    given = networkx.Graph()
+    given.add_node("a", x=[1.0, 2.0])
+    given.add_node("b", x=[3.0, 4.0])
+    given.add_node("c", x=[5.0, 6.0])
+    given.add_edge("c", "a", weight=0.5)
+    graph = Graph.from_networkx(given, edge_features="weight")
+    assert graph.names == ("a", "b", "c")
+    assert graph.x.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert graph.edges.tolist() == [[0, 2]]
+    assert graph.edge_features.tolist() == [[0.5]]
+    assert graph.distance.tolist() == [
+        [0, UNREACHABLE, 1],
+        [UNREACHABLE, 0, UNREACHABLE],
+        [1, UNREACHABLE, 0],
+    ]
+    with pytest.raises(InputError, match=r"'a' has no attribute \"size\" \(it has: x\)"):
+        Graph.from_networkx(given, features="size")
+
+
+def test_data_of_pytorch_geometric_gives_each_edge_once():
+    data = SimpleNamespace(
+        x=torch.ones(3, 2),
+        edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
+        edge_attr=torch.tensor([7.0, 7.0, 8.0, 8.0]),
+        pos=None,
+    )
+    graph = Graph.from_pyg(data)
+    assert graph.edges.tolist() == [[0, 1], [1, 2]]
+    assert graph.edge_features.tolist() == [[7.0], [8.0]]
+    data.edge_attr = torch.tensor([7.0, 6.0, 8.0, 8.0])
+    with pytest.raises(InputError, match="no direction"):
+        Graph.from_pyg(data)
+    with pytest.raises(InputError, match="no node features"):
+        Graph.from_pyg(SimpleNamespace(x=None, edge_index=data.edge_index))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((np.zeros((0, 3)), []), "at least one node"),
+        (([1.0, 2.0], []), "shape"),
+        (([[np.nan]], []), "NaN"),
+        (([[1.0], [2.0]], [(0, 2)]), "the node 2, but there are 2"),
+        (([[1.0], [2.0]], [(1, 1)]), "with itself"),
+        (([[1.0], [2.0]], [(0, 1)], [[1.0], [2.0]]), "features of 2 edges for 1"),
+    ],
+)
+def test_what_is_no_graph_is_refused(arguments, why):
+    with pytest.raises(InputError, match=why):
+        Graph(*arguments)
+
+
+def test_names_must_be_as_many_as_nodes():
+    with pytest.raises(InputError, match="3 names for 2 nodes"):
+        Graph([[1.0], [2.0]], [], names=("a", "b", "c"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), nodes=st.integers(1, 9), length=st.integers(1, 4))
+def test_paths_are_the_first_in_order_of_all_shortest_ones(seed, nodes, length):
+    rng = np.random.default_rng(seed)
+    pairs = [(i, j) for i in range(nodes) for j in range(i) if rng.random() < 0.35]
+    graph = Graph(np.ones((nodes, 1)), pairs, rng.integers(0, 2, (len(pairs), 2)))
+    found, paths = graph.kinds[0], graph.paths(length)
+    walks = shortest_paths(nodes, graph.edges.tolist(), graph.edge_features.tolist())
+    for i in range(nodes):
+        for j in range(nodes):
+            between = walks.get((i, j))
+            assert graph.distance[i, j] == (len(between[0]) if between else UNREACHABLE)
+            expected = [list(step) for step in min(between)[:length]] if between else []
+            kinds = [kind for kind in paths[i, j] if kind >= 0]
+            assert [found[kind].tolist() for kind in kinds] == expected
+            assert (paths[i, j, len(kinds) :] == -1).all()
+
+
+def test_a_batch_is_padded_and_masked():
+    small, large = Graph.from_smiles("CO"), Graph.from_smiles("CC(=O)Nc1ccc(O)cc1")
+    given = batch([small, large], path_length=4)
+    assert given["mask"].sum(1).tolist() == [2, 11]
+    assert given["x"].shape == (2, 11, len(ATOM_FEATURES))
+    assert given["paths"].shape == (2, 11, 11, 4)
+    assert not given["x"][0, 2:].any()
+    assert (given["paths"][0, 2:] == -1).all()
+    assert given["degree"][1].tolist() == large.degree.tolist()
+    assert np.array_equal(given["distance"][1].numpy(), large.distance)
+    assert set(batch([small])) == {"x", "degree", "distance", "mask"}
+
+
+def test_graphs_that_do_not_go_together_are_refused():
+    with pytest.raises(InputError, match="no graph"):
+        batch([])
+    one, two = Graph([[1.0]], []), Graph([[1.0, 2.0]], [])
+    with pytest.raises(InputError, match=r"node features: \[1, 2\]"):
+        batch([one, two])
+    edged = Graph([[1.0], [2.0]], [(0, 1)], [[1.0]])
+    with pytest.raises(InputError, match=r"edge features: \[0, 1\]"):
+        batch([Graph([[1.0], [2.0]], [(0, 1)]), edged], path_length=1)
+    assert batch([one, edged], path_length=1)["edges"].tolist() == [[[0.0]], [[1.0]]]

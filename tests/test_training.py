@@ -1,0 +1,81 @@
+"""What the trainings on graphs measure and how they split: small, without their data."""
+
+import gzip
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+
+from training.bace import random_split, roc_auc, scaffold_split
+from training.graphs import with_holes
+from training.superpixels import cut, take
+from whence.inputs.graph import Graph, batch
+from whence.inputs.molecule import scaffold
+
+RINGS = ["c1ccccc1", "C1CCCCC1", "c1ccncc1", "c1ccsc1", "C1CCNC1"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_roc_auc_is_the_share_of_pairs_in_the_right_order(seed):
+    rng = np.random.default_rng(seed)
+    scores, labels = rng.integers(0, 6, 30), np.arange(30) % 3 == 0
+    pairs = [
+        1.0 if a > b else 0.5 if a == b else 0.0 for a in scores[labels] for b in scores[~labels]
+    ]
+    assert roc_auc(scores, labels) == pytest.approx(np.mean(pairs), abs=1e-12)
+
+
+def test_a_random_split_keeps_the_classes_and_loses_nothing():
+    labels = torch.tensor([0] * 60 + [1] * 40)
+    parts = random_split(labels)
+    assert {name: len(rows) for name, rows in parts.items()} == {
+        "train": 80, "validation": 10, "test": 10,
+    }  # fmt: skip
+    assert sorted(chain(*parts.values())) == list(range(100))
+    assert [int(labels[rows].sum()) for rows in parts.values()] == [32, 4, 4]
+    assert random_split(labels) == parts
+    assert random_split(labels, seed=1) != parts
+
+
+def test_a_scaffold_is_in_one_part_and_the_largest_train():
+    smiles = [f"{'C' * n}{ring}" for k, ring in enumerate(RINGS) for n in range(1, 2 + 3 * (4 - k))]
+    parts = scaffold_split(smiles)
+    assert sorted(chain(*parts.values())) == list(range(len(smiles)))
+    seen = {name: {scaffold(smiles[i]) for i in rows} for name, rows in parts.items()}
+    assert not seen["train"] & (seen["validation"] | seen["test"])
+    assert not seen["validation"] & seen["test"]
+    assert scaffold(smiles[0]) in seen["train"]
+    assert len(parts["train"]) <= 0.8 * len(smiles)
+
+
+def test_holes_take_nodes_out_and_never_bring_padding_in():
+    torch.manual_seed(0)
+    mask = torch.arange(20) < torch.randint(1, 21, (400, 1))
+    holed = with_holes(mask, share=0.5)
+    assert not (holed & ~mask).any()
+    touched = (holed != mask).any(1).float().mean().item()
+    assert 0.3 < touched < 0.5
+
+
+def test_digits_are_read_and_cut_once(tmp_path):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (3, 28, 28), dtype=np.uint8)
+    for name, head, body in (
+        ("images-idx3", 16, images.tobytes()),
+        ("labels-idx1", 8, bytes([7, 0, 4])),
+    ):
+        (tmp_path / f"t10k-{name}-ubyte.gz").write_bytes(gzip.compress(bytes(head) + body))
+    found = cut(tmp_path, "test", tmp_path / "cache")
+    expected = batch([Graph.superpixels(image) for image in images])
+    assert found["labels"].tolist() == [7, 0, 4]
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    (tmp_path / "t10k-images-idx3-ubyte.gz").unlink()
+    assert torch.equal(cut(tmp_path, "test", tmp_path / "cache")["x"], expected["x"])
+
+
+def test_only_the_padding_that_is_needed_is_taken():
+    rng = np.random.default_rng(0)
+    graphs = [Graph(rng.normal(size=(n, 3)), [(0, n - 1)]) for n in (4, 2, 6)]
+    some, expected = take(batch(graphs), torch.tensor([1, 0])), batch([graphs[1], graphs[0]])
+    assert all(torch.equal(some[name], tensor) for name, tensor in expected.items())

@@ -1,0 +1,259 @@
+"""Trains the embedded model `bace`: a Graphormer that tells inhibitors of β-secretase 1.
+
+    python -m training.bace --data BACE_FOLDER
+
+Each run is resumable: (1) some settings are tried on the random split, and the one with the best
+ROC-AUC on its validation molecules is kept, (2) a second model learns the scaffold split with that
+setting, for the figure beside it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from training.card import write_card
+from training.graphs import with_holes
+from training.loop import Batches, Plan, fit, progress
+from whence.inputs.graph import Graph, batch
+from whence.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
+from whence.models.graphormer import Graphormer, GraphormerConfig
+
+LABELS = ("inactive", "active")
+PATH = 5
+STORY = """---
+license: mit
+tags: [molecules, graphormer, explainability]
+---
+# bace
+
+A Graphormer of 2 layers (width $width, $heads heads; $parameters parameters, $megabytes MB as
+float16) that tells whether a molecule inhibits human β-secretase 1 (BACE-1). It comes with whence
+so that examples and tests on graphs run on something real, with no network.
+
+| split of the 1,513 molecules, 80/10/10 | validation ROC-AUC | test ROC-AUC |
+|---|---|---|
+| random, seeded, stratified by class | $validation_auc | $test_auc |
+| by scaffold | $scaffold_validation_auc | $scaffold_test_auc |
+
+The model in this folder learned the random split; of its test molecules it classifies
+$test_accuracy % rightly. The second row is of another model with the same settings.
+
+## How it was made
+
+`make train-bace DATA=…` (`training/bace.py`, seeded): AdamW with a learning rate of 2e-4 (as in
+appendix C of Ali et al. 2022), batches of 16, linear warm-up and decay, the mean of the weights in
+the last tenth of the steps. The number of epochs was chosen by the ROC-AUC on the validation
+molecules of the random split alone, among these:
+
+$tried
+
+The test molecules had no say in that. One in five training molecules, drawn anew in each epoch, has
+a random part of its atoms removed, so that the model knows what the evaluation by removal asks. The
+scaffold split is that of MoleculeNet: molecules with one Bemis–Murcko scaffold stay together, the
+largest groups go to training.
+
+## Limits
+
+It has seen $seen molecules of one line of research, many of them close relatives. A test set of
+$unseen molecules gives a ROC-AUC to within some 0.03. It is an example to explain, not a guide to
+chemistry.
+
+Data: Subramanian et al., Computational Modeling of β-Secretase 1 (BACE-1) Inhibitors Using Ligand
+Based Approaches, J. Chem. Inf. Model. 2016; Wu et al., MoleculeNet, Chem. Sci. 2018. Model: Ying et
+al., Do Transformers Really Perform Bad for Graph Representation?, NeurIPS 2021.
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the validation molecules choose."""
+
+    width: int
+    dropout: float
+    epochs: int
+
+    def __str__(self) -> str:
+        return f"width {self.width}, dropout {self.dropout}, {self.epochs} epochs"
+
+
+SETTINGS = (
+    Setting(128, 0.1, 40),
+    Setting(128, 0.1, 80),
+    Setting(128, 0.1, 120),
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    """The molecules of a file with their labels."""
+
+    graphs: list[Graph]
+    labels: Tensor
+
+
+def read(folder: Path) -> Data:
+    """Molecules and labels of a `smiles,label` gzip CSV."""
+    with gzip.open(folder / "bace.csv.gz", "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    with progress() as bar:
+        graphs = [Graph.from_smiles(r["smiles"]) for r in bar.track(rows, description="molecules")]
+    return Data(graphs, torch.tensor([int(row["label"]) for row in rows]))
+
+
+def random_split(labels: Tensor, seed: int = 0) -> dict[str, list[int]]:
+    """80 % for training, 10 % for validation, 10 % for the test, of each class."""
+    chance = np.random.default_rng(seed)
+    parts: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    for kind in labels.unique().tolist():
+        rows = chance.permutation(np.flatnonzero(labels.numpy() == kind)).tolist()
+        first, second = round(0.8 * len(rows)), round(0.9 * len(rows))
+        parts["train"] += rows[:first]
+        parts["validation"] += rows[first:second]
+        parts["test"] += rows[second:]
+    return parts
+
+
+def scaffold_split(smiles: list[str]) -> dict[str, list[int]]:
+    """Molecules of one scaffold stay together: the largest groups train, the smallest test."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for row, each in enumerate(smiles):
+        groups[scaffold(each)].append(row)
+    parts: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    for rows in sorted(groups.values(), key=lambda g: (len(g), g[0]), reverse=True):
+        placed = len(parts["train"]) + len(rows) <= 0.8 * len(smiles)
+        both = len(parts["train"]) + len(parts["validation"]) + len(rows)
+        name = "train" if placed else "validation" if both <= 0.9 * len(smiles) else "test"
+        parts[name] += rows
+    return parts
+
+
+def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
+    """The chance that a positive has a higher score than a negative, ties counted half.
+
+    >>> roc_auc([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
+    0.875
+    """
+    positive = np.asarray(labels) == 1
+    ranks = rankdata(scores)[positive]
+    pairs = positive.sum() * (~positive).sum()
+    return float((ranks.sum() - positive.sum() * (positive.sum() + 1) / 2) / pairs)
+
+
+@torch.inference_mode()
+def measure(model: Graphormer, data: Data, rows: list[int]) -> tuple[float, float]:
+    """ROC-AUC and accuracy on some of the molecules."""
+    model.eval()
+    found = [model(**batch([data.graphs[i] for i in rows[k : k + 64]], PATH))
+             for k in range(0, len(rows), 64)]  # fmt: skip
+    logits, labels = torch.cat(found), data.labels[rows]
+    right = (logits.argmax(1) == labels).float().mean().item()
+    return roc_auc(logits[:, 1] - logits[:, 0], labels), right
+
+
+def train(data: Data, rows: list[int], setting: Setting, checkpoint: Path) -> Graphormer:
+    """A model that has learned these molecules."""
+    torch.manual_seed(0)
+    model = Graphormer(
+        GraphormerConfig(
+            features=len(ATOM_FEATURES),
+            edge_features=len(BOND_FEATURES),
+            labels=LABELS,
+            width=setting.width,
+            hidden=setting.width,
+            heads=4,
+            dropout=setting.dropout,
+            max_degree=6,
+            max_path=PATH,
+            max_nodes=256,
+            reads="molecule",
+        )
+    )
+    batches = Batches([len(data.graphs[i]) for i in rows], size=16)
+
+    def loss_at(step: int) -> Tensor:
+        chosen = [rows[i] for i in batches[step].tolist()]
+        given = batch([data.graphs[i] for i in chosen], PATH)
+        given["mask"] = with_holes(given["mask"])
+        return cross_entropy(model(**given), data.labels[chosen])
+
+    steps = setting.epochs * batches.per_epoch
+    fit(model, loss_at, Plan(str(setting), steps, 2e-4, checkpoint, average_last=0.1))
+    return model
+
+
+def choose(data: Data, parts: dict[str, list[int]], work: Path) -> tuple[Setting, dict[str, float]]:
+    """Stage 1: tries each setting; the validation molecules choose."""
+    kept = work / "tried.json"
+    tried: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
+    for number, setting in enumerate(SETTINGS):
+        if str(setting) not in tried:
+            model = train(data, parts["train"], setting, work / f"random-{number}.pt")
+            tried[str(setting)] = measure(model, data, parts["validation"])[0]
+            typer.echo(f"{setting}: validation ROC-AUC {tried[str(setting)]:.4f}")
+            kept.write_text(json.dumps(tried, indent=1))
+    return max(SETTINGS, key=lambda setting: tried[str(setting)]), tried
+
+
+def main(
+    data: Annotated[Path, typer.Option(help="Folder with bace.csv.gz.")],
+    work: Annotated[Path, typer.Option(help="Where checkpoints go.")] = Path("build/bace"),
+    out: Annotated[Path, typer.Option(help="Where the model goes.")] = Path(
+        "src/whence/models/bace"
+    ),
+    threads: int = 1,
+) -> None:
+    """Trains, measures and writes the model with its card."""
+    torch.set_num_threads(threads)
+    work.mkdir(parents=True, exist_ok=True)
+    molecules = read(data)
+    parts = random_split(molecules.labels)
+    setting, tried = choose(molecules, parts, work)
+    number = SETTINGS.index(setting)
+    model = train(molecules, parts["train"], setting, work / f"random-{number}.pt")
+    full = measure(model, molecules, parts["validation"])[0]
+    model.save(out, torch.float16)
+    kept = Graphormer.load(out)
+    by_scaffold = scaffold_split([str(graph.source) for graph in molecules.graphs])
+    other = train(molecules, by_scaffold["train"], setting, work / f"scaffold-{number}.pt")
+    test, right = measure(kept, molecules, parts["test"])
+    figures = {
+        "validation": measure(kept, molecules, parts["validation"])[0],
+        "test": test,
+        "scaffold_validation": measure(other, molecules, by_scaffold["validation"])[0],
+        "scaffold_test": measure(other, molecules, by_scaffold["test"])[0],
+    }
+    typer.echo(f"{asdict(setting)}: float32 validation {full:.4f}; as stored {figures}")
+    write_card(
+        out,
+        task="whether a molecule inhibits β-secretase 1 (inactive, active)",
+        data="BACE",
+        metric="ROC-AUC",
+        figures=figures,
+        parameters=sum(p.numel() for p in kept.parameters()),
+        story=STORY,
+        width=setting.width,
+        heads=kept.config.heads,
+        tried="\n".join(f"- {name}: {value:.3f}" for name, value in tried.items()),
+        test_accuracy=f"{100 * right:.1f}",
+        seen=f"{len(parts['train']):,}",
+        unseen=len(parts["test"]),
+        **{f"{name}_auc": f"{value:.3f}" for name, value in figures.items()},
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
