@@ -35,6 +35,7 @@ Model = Annotated[
                  "embedded one for what is given."),
 ]  # fmt: skip
 Png = Annotated[Path | None, typer.Option("--png", help="Draw the image's heatmaps here.")]
+Smiles = Annotated[list[str] | None, typer.Option("--smiles", help="A molecule to explain.")]
 Units = Annotated[str | None, typer.Option(help="Of an image: patches, pixels, or a size.")]
 FromFile = Annotated[Path | None, typer.Option("--file", "-f", help="A text in each line.")]
 Asked = Annotated[str | None, typer.Option(help="Class or next token; default: most likely.")]
@@ -75,12 +76,14 @@ def explain(
     html: Html = None,
     png: Png = None,
     units: Units = None,
+    smiles: Smiles = None,
     file: FromFile = None,
     truncate: Truncate = False,
     settings: Settings = None,
 ) -> None:
-    """Explain a text or an image: the heatmap and the ledger of one method."""
-    given = _given(texts, file)
+    """Explain a text, an image or a molecule: the heatmap and the ledger of one method."""
+    model = model or ("bace" if smiles else None)
+    given = smiles or _given(texts, file)
     explainer = _load(model, given)
     found: list[Explanation] = []
     with _progress("explaining") as advance:
@@ -124,14 +127,16 @@ def compare(
     beside: Annotated[
         str | None, typer.Option(help="Of an image: show the answer for this class beside.")
     ] = None,
+    smiles: Smiles = None,
     file: FromFile = None,
     truncate: Truncate = False,
 ) -> None:
-    """Explain a text or an image by all methods, a row each."""
+    """Explain a text, an image or a molecule by all methods, a row each."""
     from whence.methods import METHODS
     from whence.show.terminal import render_rows
 
-    given = _given(texts, file)
+    model = model or ("bace" if smiles else None)
+    given = smiles or _given(texts, file)
     explainer = _load(model, given)
     chosen = _listed(methods)
     classes = [_asked(target)] + ([_asked(beside)] if beside is not None else [])
@@ -398,11 +403,11 @@ def _write_json(found: list[Explanation], path: Path) -> None:
 
 
 def _draw(found: list[Explanation], path: Path) -> None:
-    from whence.show.image_figure import image_plot
+    from whence.show.scene_figure import scene_plot
 
-    if any(each.scene is None for each in found):
-        raise InputError("--png draws images; write a text with --html.")
-    image_plot(found, path)
+    if any(each.scene is None or "png" not in each.scene for each in found):
+        raise InputError("--png draws images and molecules; write a text with --html.")
+    scene_plot(found, path)
     typer.echo(f"wrote {path}", err=True)
 
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from whence.errors import InputError, ModelError, TargetError, WhenceError
 from whence.explanation import Explanation, Ledger, Line, TargetInfo
+from whence.inputs.graph import Graph
+from whence.inputs.graph_reader import GraphReader
 from whence.inputs.image import ImageReader, Units, beside_texts, is_image
 from whence.inputs.reader import Reader
 from whence.inputs.rows import RowsReader
@@ -201,7 +203,10 @@ class Explainer:
 
     def _kind(self, given: Any) -> str:
         subject = self.subject
+        graphs_of = getattr(getattr(subject.model, "config", None), "reads", None)
         first = given[0] if isinstance(given, (list, tuple)) and given else given
+        if isinstance(first, Graph) or graphs_of is not None:
+            return "graph"
         floats = isinstance(first, Tensor) and first.is_floating_point()
         sees = self.processor is not None or subject.takes("pixel_values")
         reads = self.tokenizer is not None or subject.takes("input_ids")
@@ -213,6 +218,8 @@ class Explainer:
 
     def _new_reader(self, kind: str, units: Units) -> Reader[Any, Any]:
         subject = self.subject
+        if kind == "graph":
+            return GraphReader(subject)
         if kind == "text":
             return TextReader(subject, self.tokenizer, self.naming)
         name = "pixel_values" if kind == "image" else "x"

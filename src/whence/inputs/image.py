@@ -76,7 +76,7 @@ class ImageReader(Reader[Picture, Erased]):
                     ", as the model takes it."
                 )
             return Picture(pixels.detach().to(self.subject.device))
-        picture, name = _opened(given)
+        picture, name = opened(given)
         if self.processor is None:
             raise InputError(
                 "this explainer has no image processor, so it cannot read a picture. Give it one: "
@@ -136,7 +136,7 @@ class ImageReader(Reader[Picture, Erased]):
         )
 
     def _scene(self, item: Picture) -> dict[str, Any]:
-        channels, height, width = item.pixels.shape
+        _, height, width = item.pixels.shape
         mean, spread = (
             torch.tensor(getattr(self.processor, name, None) or [given]).reshape(-1, 1, 1)
             for name, given in (("image_mean", 0.0), ("image_std", 1.0))
@@ -146,13 +146,10 @@ class ImageReader(Reader[Picture, Erased]):
             seen = seen * spread + mean
         else:
             seen = (seen - seen.min()) / (seen.max() - seen.min()).clamp_min(1e-12)
-        bytes_ = (seen.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
-        shown = bytes_ if channels == 3 else bytes_[..., 0]
-        png = io.BytesIO()
-        _pillow().fromarray(shown).save(png, "PNG")
+        shown = (seen.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
         return {
             "kind": "image",
-            "png": base64.b64encode(png.getvalue()).decode("ascii"),
+            "png": png_of(shown),
             "width": width,
             "height": height,
             "name": item.name,
@@ -250,7 +247,7 @@ def is_image(given: Any) -> bool:
     return hasattr(given, "convert") and hasattr(given, "getbands")  # Pillow's, unimported
 
 
-def _opened(given: Any) -> tuple[Any, str | None]:
+def opened(given: Any) -> tuple[Any, str | None]:
     """A Pillow image of what was given, and its name."""
     image = _pillow()
     if isinstance(given, (str, Path)):
@@ -269,6 +266,14 @@ def _opened(given: Any) -> tuple[Any, str | None]:
             f"a {type(given).__name__} is no image: give a picture, a path, an array or a tensor."
         )
     return given, None
+
+
+def png_of(array: Any) -> str:
+    """An array (H, W) or (H, W, channels) as a PNG in base64; all but three channels as grey."""
+    shown = array if array.ndim == 2 or array.shape[2] == 3 else array[..., 0]
+    made = io.BytesIO()
+    _pillow().fromarray(_bytes(shown)).save(made, "PNG")
+    return base64.b64encode(made.getvalue()).decode("ascii")
 
 
 def _bytes(array: Any) -> Any:

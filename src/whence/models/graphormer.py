@@ -64,6 +64,15 @@ class GraphormerConfig:
             raise FileError(f"{path} is no config of a {KIND} ({known}).") from error
 
 
+def is_graphormer(folder: Path) -> bool:
+    """Whether a folder holds a model of this kind."""
+    try:
+        data = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and data.get("model_type") == KIND
+
+
 class Block(nn.Module):
     """Attention and a network of two layers, each on the norm of what it is added to."""
 
