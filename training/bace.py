@@ -93,7 +93,6 @@ class Setting:
 SETTINGS = (
     Setting(128, 0.1, 40),
     Setting(128, 0.1, 80),
-    Setting(128, 0.1, 120),
 )
 
 
