@@ -287,7 +287,10 @@ def _progress(what: str) -> Iterator[Callable[[float, int, str], None]]:
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
         TimeElapsedColumn(), TextColumn("{task.fields[pace]}"),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task(what, total=None, pace="")
         first: list[float] = []  # what an earlier run has done says nothing of this one's pace
 

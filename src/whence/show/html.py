@@ -33,12 +33,14 @@ STYLE = """
 .whence .total td{border-top:2px solid var(--ink);font-weight:600}
 .whence .image{width:100%;max-width:22rem;display:block;border-radius:.2rem}
 .whence .molecule{max-width:30rem}
-.whence .image .under{filter:grayscale(1);opacity:.55}
+.whence .image .under{filter:grayscale(1);opacity:.35}
 .whence .pair,.whence .cards{display:flex;flex-wrap:wrap;gap:1rem}
 .whence .pair>*{flex:1 1 14rem}
 .whence figure{margin:0}
 .whence .cards figure{width:8.6rem}
-.whence .classes .image{width:8.6rem}
+.whence .classes{width:auto}
+.whence .classes .image{width:8.6rem;margin-right:1rem}
+.whence .classes td{vertical-align:middle}
 .whence .key{display:flex;gap:1.2rem;margin-top:1rem}
 """
 

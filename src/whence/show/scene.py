@@ -126,7 +126,7 @@ def _shape(form: str, score: float, strength: float) -> str:
     broken = strength < -0.05 and not form.startswith("<rect")
     rim = f";stroke:rgb(var(--{tint}));stroke-dasharray:3 2" if broken else ""
     return (
-        f'{form} style="fill:rgba(var(--{tint}),{0.9 * size:.2f}){rim}">'
+        f'{form} style="fill:rgba(var(--{tint}),{0.95 * size**0.7:.2f}){rim}">'
         f"<title>{signed(score)}</title>{form.split()[0].replace('<', '</')}>"
     )
 

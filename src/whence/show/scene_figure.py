@@ -50,14 +50,14 @@ def _background(plt: Any, axes: Any, explanation: Explanation, plain: bool) -> N
         axes.imshow(picture, cmap="gray", extent=extent)
         return
     grey = picture if picture.ndim == 2 else picture[..., :3].mean(-1)
-    axes.imshow(0.5 + 0.5 * grey, cmap="gray", vmin=0, vmax=1, extent=extent)
+    axes.imshow(0.65 + 0.35 * grey, cmap="gray", vmin=0, vmax=1, extent=extent)
     heat = _patches(explanation) if kind == "image" else _regions(explanation)
     axes.imshow(
         heat,
         cmap="RdBu_r",
         vmin=-1,
         vmax=1,
-        alpha=np.clip(np.abs(heat) * 1.2, 0, 0.9),
+        alpha=np.clip(np.abs(heat) ** 0.7, 0, 0.95),
         extent=extent,
         interpolation="bilinear" if kind == "image" else "nearest",
     )
