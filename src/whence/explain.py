@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Any, overload
 
@@ -326,7 +327,7 @@ class Explainer:
             parts={name: _floats(part[i][kept]) for name, part in scores.parts.items()},
             text=inputs.texts[i],
             model=self.subject.name,
-            versions=_versions(),
+            versions=dict(_versions()),
         )
 
 
@@ -378,5 +379,6 @@ def _floats(values: Tensor) -> Any:
     return values.detach().cpu().float().numpy()
 
 
+@cache  # reading them takes longer than explaining a sentence
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("whence", "torch", "transformers")}
