@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any, overload
@@ -17,10 +18,11 @@ from whence.inputs.text import (
     Encoded,
     batch,
     can_pad,
-    encode,
+    encode_each,
     fitted,
     from_ids,
     has_padding,
+    like_lengths,
     longest,
     vocabulary,
 )
@@ -31,7 +33,7 @@ from whence.naming import Asked, Naming
 from whence.subject import Forward, Inputs, Subject
 from whence.target import Target
 
-Given = str | Sequence[int]
+Given = str | Encoded | Sequence[int]
 
 
 class Explainer:
@@ -88,6 +90,8 @@ class Explainer:
     ) -> Explanation | list[Explanation]:
         """Explains one input, or a list of them.
 
+        An input is a text, its token ids, or what `encode` made of a text.
+
         `target`: a class by id or label, a next token by id or text; the most likely by default.
         `against`: explain the difference to this one. `position`: the place whose next token is
         asked about (language models). `prefix`: what the decoder has written so far. Further
@@ -138,12 +142,12 @@ class Explainer:
     def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
         """Each text as tokens, or the reason why it cannot be one of this model's inputs."""
         limit = longest(self.subject, self.tokenizer)
-        found: list[Encoded | InputError] = []
-        for text in texts:
+        found = encode_each(self.tokenizer, texts)
+        for i, row in enumerate(found):
             try:
-                found.append(fitted(encode(self.tokenizer, text), limit, truncate))
+                found[i] = fitted(row, limit, truncate) if isinstance(row, Encoded) else row
             except InputError as error:
-                found.append(error)
+                found[i] = error
         return found
 
     def index_of(self, label: str | int) -> int:
@@ -155,12 +159,20 @@ class Explainer:
     def _read(self, inputs: Any, truncate: bool) -> tuple[bool, list[Encoded]]:
         given, single = _as_list(inputs)
         limit, words = longest(self.subject, self.tokenizer), vocabulary(self.subject)
-        rows = [
-            encode(self.tokenizer, item)
-            if isinstance(item, str)
-            else from_ids(self.tokenizer, item, words)
-            for item in given
-        ]
+        texts = [item for item in given if isinstance(item, str)]
+        encoded = iter(encode_each(self.tokenizer, texts))
+        rows: list[Encoded] = []
+        for item in given:
+            row: Encoded | InputError
+            if isinstance(item, Encoded):
+                row = item
+            elif isinstance(item, str):
+                row = next(encoded)
+            else:
+                row = from_ids(self.tokenizer, item, words)
+            if isinstance(row, InputError):
+                raise row
+            rows.append(row)
         return single, [fitted(row, limit, truncate) for row in rows]
 
     def _prefix(self, prefix: str | None) -> Encoded | None:
@@ -181,18 +193,11 @@ class Explainer:
 
     def _chunks(self, rows: list[Encoded], size: int, opening: Encoded | None) -> list[list[int]]:
         """Rows of like length together; of one length where the model cannot be padded."""
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
-        chunks: list[list[int]] = []
-        pads = len(rows) == 1 or self._can_pad(rows[order[0]], rows[order[-1]], opening)
-        for i in order:
-            fits = chunks and len(chunks[-1]) < size
-            if fits and (pads or len(rows[chunks[-1][0]].ids) == len(rows[i].ids)):
-                chunks[-1].append(i)
-            else:
-                chunks.append([i])
-        if not has_padding(self.subject):
-            chunks = [[i] for chunk in chunks for i in chunk]
-        return chunks
+        lengths = [len(row.ids) for row in rows]
+        shortest = rows[lengths.index(min(lengths))]
+        pads = len(rows) == 1 or self._can_pad(shortest, rows[lengths.index(max(lengths))], opening)
+        chunks = like_lengths(lengths, size, same=not pads)
+        return chunks if has_padding(self.subject) else [[i] for chunk in chunks for i in chunk]
 
     def _can_pad(self, short: Encoded, long: Encoded, opening: Encoded | None) -> bool:
         """Whether a text padded to another's length is the same to the model: tried, once."""
@@ -284,51 +289,58 @@ class Explainer:
         row = settled.row(logits.detach()).cpu()
         outputs = settled(logits.detach()).cpu().double()
         chances = row.double().softmax(-1) if row.shape[1] > 1 else None
-        return [
-            self._result(i, inputs, scores, settled, outputs, chances, chosen, logits.ndim == 3)
-            for i in range(len(inputs))
-        ]
+        places = settled.position if logits.ndim == 3 else None
+        return list(
+            self._results(
+                inputs, scores, replace(settled, position=places), outputs, chances, chosen
+            )
+        )
 
-    def _result(
+    def _results(
         self,
-        i: int,
         inputs: Inputs,
         scores: Scores,
         target: Target,
         outputs: Tensor,
         chances: Tensor | None,
         chosen: Method,
-        places: bool,
-    ) -> Explanation:
-        kept = inputs.mask[i]
-        index = int(target.index[i]) if target.index is not None else 0
-        against = None if target.against is None else int(target.against[i])
-        lines = scores.lines
-        return Explanation(
-            units=inputs.units[i],
-            scores=_floats(scores.values[i][kept]),
-            target=TargetInfo(
-                index,
-                self.naming.name(index),
-                against,
-                None if against is None else self.naming.name(against),
-                int(target.position[i]) if places and target.position is not None else None,
-            ),
-            output=float(outputs[i]),
-            probability=None if chances is None else float(chances[i, index]),
-            method=chosen.name,
-            settings=chosen.settings(),
-            ledger=None
-            if lines is None
-            else Ledger(
-                tuple(Line(label, kind, float(v[i])) for (label, kind), v in lines.items()),
-                float(outputs[i]),
-            ),
-            parts={name: _floats(part[i][kept]) for name, part in scores.parts.items()},
-            text=inputs.texts[i],
-            model=self.subject.name,
-            versions=dict(_versions()),
-        )
+    ) -> Iterator[Explanation]:
+        # brought over once for the whole batch: for a small model this is not for nothing
+        name = cache(self.naming.name)
+        kept = inputs.mask.cpu().numpy()
+        values = _floats(scores.values)
+        parts = {part: _floats(held) for part, held in scores.parts.items()}
+        lines = [(*key, held.tolist()) for key, held in (scores.lines or {}).items()]
+        asked = [
+            [None] * len(inputs) if each is None else each.tolist()
+            for each in (target.index, target.against, target.position)
+        ]
+        about: dict[str, Any] = {
+            "method": chosen.name,
+            "settings": chosen.settings(),
+            "model": self.subject.name,
+            "versions": dict(_versions()),
+        }
+        for i, (index, against, position) in enumerate(zip(*asked, strict=True)):
+            output = float(outputs[i])
+            ledger = Ledger(tuple(Line(text, kind, held[i]) for text, kind, held in lines), output)
+            yield Explanation(
+                units=inputs.units[i],
+                scores=values[i][kept[i]],
+                target=TargetInfo(
+                    index,
+                    name(index),
+                    against,
+                    None if against is None else name(against),
+                    position,
+                ),
+                output=output,
+                probability=None if chances is None else float(chances[i, index]),
+                ledger=None if scores.lines is None else ledger,
+                parts={part: held[i][kept[i]] for part, held in parts.items()},
+                text=inputs.texts[i],
+                **about,
+            )
 
 
 def _as_list(inputs: Any) -> tuple[list[Given], bool]:
@@ -346,6 +358,8 @@ def _as_list(inputs: Any) -> tuple[list[Given], bool]:
             f"a {type(inputs).__name__} of {', '.join(map(str, inputs))} cannot be explained: "
             'give a text, or the token ids themselves (inputs["input_ids"]).'
         )
+    if isinstance(inputs, Encoded):
+        return [inputs], True
     if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray)):
         raise InputError(
             f"a {type(inputs).__name__} cannot be explained: give a text or token ids."
@@ -355,7 +369,7 @@ def _as_list(inputs: Any) -> tuple[list[Given], bool]:
         raise InputError("the list of inputs is empty: there is nothing to explain.")
     if all(isinstance(item, (int, np.integer)) for item in given):
         return [given], True
-    if not all(isinstance(item, Iterable) for item in given):
+    if not all(isinstance(item, (Encoded, Iterable)) for item in given):
         kinds = ", ".join(sorted({type(item).__name__ for item in given}))
         raise InputError(
             f"a list of {kinds} cannot be explained: give texts or lists of token ids."
