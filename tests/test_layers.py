@@ -16,16 +16,18 @@ LEVELS = [
     {"errors"},
     {"subject", "target", "explanation"},
     {"inputs", "models", "naming", "rules"},
-    {"evaluate", "evaluation", "show", "methods"},
+    {"corpus", "evaluate", "evaluation", "show", "methods"},
     {"explain", "load", "loading", "testing"},
     {"run"},
-    {"cli", "web"},
+    {"cli", "cli_corpus", "web"},
 ]
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
 # in one layer, side by side or one on the other
 APART = [
     ("evaluate", "show"),
     ("evaluation", "show"),
+    ("corpus", "show"),
+    ("corpus", "evaluation"),
     ("show", "methods"),
     ("inputs", "rules"),
     ("inputs", "models"),
@@ -102,7 +104,7 @@ def test_no_line_of_the_core_names_a_model_family():
                 assert not any(name.lower().startswith(family) for family in families), name
 
 
-@pytest.mark.parametrize("library", ["captum", "matplotlib", "networkx"])
+@pytest.mark.parametrize("library", ["captum", "matplotlib", "networkx", "pyarrow"])
 def test_an_optional_library_is_imported_in_one_file(library):
     users = {
         path.name for path in FILES if any(name.split(".")[0] == library for name in imported(path))
