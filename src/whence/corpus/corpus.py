@@ -41,6 +41,7 @@ class Corpus:
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    cut: int = 0  # texts of which the model took only the beginning
     complete: bool = True
 
     def __len__(self) -> int:
@@ -101,13 +102,12 @@ class Corpus:
 def word_sums(explanation: Explanation) -> tuple[list[int], list[int], NDArray[np.float32]]:
     """Starts, ends and summed scores of the words that lie in the text.
 
-    The same as `Explanation.words`, special tokens aside, without making units.
+    The same as `Explanation.words`, without making units; special tokens aside, and blanks.
     """
     starts: list[int] = []
     ends: list[int] = []
     owners: list[int] = []
     before: int | None = None
-    spanless = False  # whether the word at hand has no place in the text yet
     for unit in explanation.units:
         same = unit.word is not None and unit.word == before and not unit.special
         before = None if unit.special else unit.word
@@ -115,15 +115,16 @@ def word_sums(explanation: Explanation) -> tuple[list[int], list[int], NDArray[n
             owners.append(-1)
             continue
         if not same:
-            starts.append(0 if unit.start is None else unit.start)
-            ends.append(0 if unit.end is None else unit.end)
-            spanless = unit.start is None
-        elif unit.start is not None and unit.end is not None:
-            starts[-1] = unit.start if spanless else starts[-1]
+            starts.append(-1)
+            ends.append(-1)
+        if unit.start is not None and unit.end is not None:
+            starts[-1] = unit.start if starts[-1] < 0 else starts[-1]
             ends[-1] = unit.end
-            spanless = False
         owners.append(len(starts) - 1)
     sums = np.bincount(np.array(owners) + 1, explanation.scores, len(starts) + 1)[1:]
+    if -1 in starts:  # a blank may be a word of its own, without a span
+        kept = [k for k, start in enumerate(starts) if start >= 0]
+        starts, ends, sums = [starts[k] for k in kept], [ends[k] for k in kept], sums[kept]
     return starts, ends, sums.astype(np.float32)
 
 

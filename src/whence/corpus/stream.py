@@ -128,9 +128,10 @@ class _Job:
         """Explains some rows; the skipped ones are counted by reason."""
         skipped: dict[str, int] = {}
         kept: dict[int, Encoded] = {}
-        with warnings.catch_warnings(record=True) as cut:
+        with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")  # one for each text that is cut: counted, not shown
             encoded = self.explainer.encode([self.rows.texts[i] for i in numbers], self.truncate)
+        cut = sum("was cut" in str(each.message) for each in told)
         for i, row in zip(numbers, encoded, strict=True):
             reason = _unusable(row)
             if reason:
@@ -147,7 +148,7 @@ class _Job:
             for k, each, index in zip(chunk, explanations, classes, strict=True):
                 found[order[k]] = (each, index)
         words = [word_sums(found[i][0]) for i in order]
-        if words and not any(any(ends) for _, ends, _ in words):
+        if words and not any(ends for _, ends, _ in words):
             raise InputError(
                 "the tokenizer does not say where its tokens lie in the text, so they cannot be "
                 "joined to words. A corpus needs a fast tokenizer."
@@ -160,10 +161,9 @@ class _Job:
             "starts": np.array([a for starts, _, _ in words for a in starts], dtype=np.int64),
             "ends": np.array([b for _, ends, _ in words for b in ends], dtype=np.int64),
             "scores": joined([sums for _, _, sums in words], np.float32),
-            "reasons": np.array(
-                [*skipped, "cut to the model's length"][: len(skipped) + bool(cut)]
-            ),
-            "times": np.array([*skipped.values(), len(cut)][: len(skipped) + bool(cut)]),
+            "reasons": np.array(list(skipped), dtype=str),
+            "times": np.array(list(skipped.values()), dtype=np.int64),
+            "cut": np.array(cut),
         }
 
     def check(self, done: dict[int, Part]) -> None:
@@ -250,6 +250,7 @@ def _gathered(job: _Job, parts: Parts, labels: Ints, complete: bool) -> Corpus:
     for part in held:
         for reason, times in zip(part["reasons"].tolist(), part["times"].tolist(), strict=True):
             skipped[reason] = skipped.get(reason, 0) + int(times)
+    cut = sum(int(part["cut"]) for part in held)
     if not len(rows):
         reasons = ", ".join(f"{n} {why}" for why, n in skipped.items()) or "interrupted"
         raise InputError(f"no text could be explained ({reasons}).")
@@ -270,6 +271,7 @@ def _gathered(job: _Job, parts: Parts, labels: Ints, complete: bool) -> Corpus:
         model=job.explainer.subject.name,
         settings=job.method.settings(),
         skipped=skipped,
+        cut=cut,
         complete=complete,
     )
 

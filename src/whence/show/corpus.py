@@ -98,7 +98,7 @@ def render_bias(study: Any, picture: Path | None = None) -> str:
     corpus = study.corpus
     page = _Page(f"whence: names in {corpus.model}")
     page.parts = [
-        f"<h1>Do names of different groups push {escape(corpus.model)} differently?</h1>",
+        f"<h1>Do names of different groups push the model {escape(corpus.model)} differently?</h1>",
         *(f'<p class="say">{_sentence(each)}</p>' for each in study.comparisons),
         _about(corpus),
         _groups(study),
@@ -149,7 +149,7 @@ def render_overview(view: Any) -> str:
         f"Wrong on {len(view.wrong)} of {view.labelled} labelled texts." if view.labelled else ""
     )
     page.parts = [
-        f"<h1>What pushes {escape(corpus.model)} on this data?</h1>",
+        f"<h1>What pushes the model {escape(corpus.model)} on this data?</h1>",
         f"<p>{escape(wrong)}</p>" if wrong else "",
         _about(corpus),
     ]
@@ -266,9 +266,10 @@ def _sentence(each: Any) -> str:
 
 def _about(corpus: Any) -> str:
     skipped = ", ".join(f"{n} {why}" for why, n in corpus.skipped.items()) or "none"
+    cut = f"; cut to the model's length: {corpus.cut}" if corpus.cut else ""
     state = "" if corpus.complete else " <b>Interrupted: this is what was done until then.</b>"
     return (
-        f'<p class="dim">{len(corpus)} texts; skipped: {escape(skipped)}. Relevance for '
+        f'<p class="dim">{len(corpus)} texts; skipped: {escape(skipped)}{cut}. Relevance for '
         f"{escape(corpus.question)} by {escape(corpus.method)}, in units of the output; that of a "
         f"word is the sum over its tokens.{state}</p>"
     )
@@ -310,14 +311,17 @@ def _aside(study: Any) -> str:
     return f"<h2>What was set aside, and what to look at</h2><ul>{''.join(notes)}</ul>"
 
 
-_HISTOGRAM = "Normalised histogram of the relevance of names as they occur; lines are medians."
+_HISTOGRAM = (
+    "Normalised histogram of the relevance of names as they occur; vertical lines are medians, and "
+    "the bars at both ends hold what lies beyond."
+)
 _READ = (
     "<h2>How to read it, and what it cannot say</h2>"
     "<p>Relevance is what the model's own computation hands to a name in its sentence. A group "
     "that lies higher gets more of the output for its names, in these texts.</p><ul>"
     "<li>The unit of the test is a name, not an occurrence: its value is the median over its "
-    "texts. Occurrences of one name are alike, and counting each of them would find differences between "
-    "any two groups.</li>"
+    "texts. Occurrences of one name are alike, and counting each of them would find differences "
+    "between any two groups.</li>"
     "<li>The test (Mann–Whitney, Holm's correction for all pairs) asks whether names of one group "
     "tend to lie above those of the other; the interval draws names anew (bootstrap, 95 %).</li>"
     "<li>That no difference is shown does not show that there is none: with few names only a large "
