@@ -45,9 +45,10 @@ train-sentiment: .venv/ready-dev ## train the embedded model: DATA=SST-2 [EXTRA=
 families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md
 
-bench: .venv/ready-dev ## what methods cost, beside plain autograd, Captum and networkx
+bench: .venv/ready-dev ## what methods cost, beside plain autograd, Captum and networkx; the rate of a corpus
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.methods
+	$(BIN)/python -m benchmarks.corpus
 
 clean: ## forget the environment and all caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -54,6 +54,10 @@ def _encoded(tokenizer: Any, texts: list[str]) -> Iterator[Encoded | InputError]
     # the length is our business, with an error of our own: silence the tokenizer's hint
     found = tokenizer(texts, return_special_tokens_mask=True, verbose=False, **settings)
     marks = _special_ids(tokenizer)
+
+    def name(number: int) -> str:
+        return str(tokenizer.convert_ids_to_tokens([number])[0])
+
     for at, text in enumerate(texts):
         ids: list[int] = list(found["input_ids"][at])
         if not ids:
@@ -62,14 +66,11 @@ def _encoded(tokenizer: Any, texts: list[str]) -> Iterator[Encoded | InputError]
         special = found["special_tokens_mask"][at]
         spans = found["offset_mapping"][at] if fast else [(0, 0)] * len(ids)
         words = found.word_ids(at) if fast else [None] * len(ids)
-        names = tokenizer.convert_ids_to_tokens(ids)
         units = tuple(
             Unit(text[start:end], start, end, False, word)
             if end > start and not (mark or number in marks)
-            else Unit(str(name), special=bool(mark) or number in marks, word=word)
-            for (start, end), word, mark, number, name in zip(
-                spans, words, special, ids, names, strict=True
-            )
+            else Unit(name(number), special=bool(mark) or number in marks, word=word)
+            for (start, end), word, mark, number in zip(spans, words, special, ids, strict=True)
         )
         types = found.get("token_type_ids")
         yield Encoded(ids, units, text, None if types is None else types[at])
