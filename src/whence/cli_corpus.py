@@ -59,8 +59,8 @@ def bias(
     from whence.cli import _load, _write
     from whence.corpus import bias as study_of
     from whence.corpus import read_lexicon
-    from whence.corpus.bias import check_groups
     from whence.corpus.entities import find_entities
+    from whence.corpus.study import check_groups
     from whence.show.corpus import render_bias
 
     lexicon = read_lexicon(groups, name_column, group_column)

@@ -57,6 +57,7 @@ def test_turning_words_weigh_on_both_sides(corpus):
     first = view.turning[0]
     assert first.word == "good"
     assert (first.towards, first.away, first.balance) == pytest.approx((3.0, -2.0, 2 / 3))
+    assert first.swing == pytest.approx(2 / 3)
     assert "bad" not in {each.word for each in view.turning}  # always against
 
 

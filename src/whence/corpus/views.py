@@ -44,13 +44,17 @@ class Misleading:
 
 @dataclass(frozen=True)
 class Turning:
-    """A word whose sign depends on its context; `balance` is 1 if both sides weigh the same."""
+    """A word whose sign depends on its context.
+
+    `balance` is 1 if both sides weigh the same; `swing` is the weaker side over all occurrences.
+    """
 
     word: str
     occurrences: int
     towards: float  # Σ of what is above zero
     away: float  # Σ of what is below
     balance: float
+    swing: float
     examples: tuple[int, ...] = ()
 
 
@@ -226,11 +230,11 @@ def _turning(words: list[Word], coded: _Coded, scores: NDArray[np.float64]) -> l
         if weaker > 0:
             found.append(
                 Turning(
-                    each.word, each.occurrences, towards, away, weaker / stronger, each.examples
+                    each.word, each.occurrences, towards, away, weaker / stronger,
+                    weaker / each.occurrences, each.examples,
                 )
-            )
-    # what both sides share, for a common word; its evenness alone would rank noise first
-    return sorted(found, key=lambda each: -min(each.towards, -each.away) * each.balance)
+            )  # fmt: skip
+    return sorted(found, key=lambda each: -each.swing)
 
 
 def _row(each: Word | Misleading | Turning) -> dict[str, object]:

@@ -198,24 +198,28 @@ def render_overview(view: Any) -> str:
         )
     page.table(
         "Words whose sign depends on their context",
-        "Both sides must weigh: a word that is always a little for stands low. "
+        "Ranked by what the weaker side weighs: a word that is nearly always for stands low. "
         "Its texts are those where it speaks loudest for, and loudest against.",
         [
             ("word", "text", ""),
             ("towards", "signed", "Σ above zero"),
             ("away", "signed", "Σ below zero"),
+            ("swing", "signed", "the weaker side, an occurrence"),
             ("balance", "share", "the weaker side over the stronger"),
             ("occurrences", "count", ""),
         ],
         [
             (
-                [e.word, round(e.towards, 4), round(e.away, 4), round(e.balance, 3), e.occurrences],
+                [
+                    e.word, round(e.towards, 4), round(e.away, 4), round(e.swing, 4),
+                    round(e.balance, 3), e.occurrences,
+                ],
                 _examples(corpus, e),
             )
             for e in view.turning[:200]
         ],
-        (1, True),
-    )
+        (3, True),
+    )  # fmt: skip
     return page.html(corpus)
 
 
@@ -320,7 +324,7 @@ _READ = (
     "<p>Relevance is what the model's own computation hands to a name in its sentence. A group "
     "that lies higher gets more of the output for its names, in these texts.</p><ul>"
     "<li>The unit of the test is a name, not an occurrence: its value is the median over its "
-    "texts. Occurrences of one name are alike, and counting each of them would find differences "
+    "texts. Occurrences of one name are alike, and counting each of them can find differences "
     "between any two groups.</li>"
     "<li>The test (Mann–Whitney, Holm's correction for all pairs) asks whether names of one group "
     "tend to lie above those of the other; the interval draws names anew (bootstrap, 95 %).</li>"
