@@ -51,14 +51,19 @@ def plain(model: Any, inputs: Inputs, target: Target) -> Tensor:
     return (gradient * embedded.detach()).sum(-1)
 
 
-def turns(sides: dict[str, Callable[[], object]], rounds: int, warm: int = 1) -> dict[str, float]:
+def turns(
+    sides: dict[str, Callable[[], object]],
+    rounds: int,
+    warm: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """The median seconds of each side, run in turn, after `warm` rounds that do not count."""
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds + warm):
         for name, run in sides.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            taken[name].append(time.perf_counter() - start)
+            taken[name].append(clock() - start)
     return {name: statistics.median(values[warm:]) for name, values in taken.items()}
 
 

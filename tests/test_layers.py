@@ -16,16 +16,18 @@ LEVELS = [
     {"errors"},
     {"subject", "target", "explanation"},
     {"inputs", "models", "naming", "rules"},
-    {"evaluate", "evaluation", "show", "methods"},
+    {"corpus", "evaluate", "evaluation", "show", "methods"},
     {"explain", "load", "loading", "testing"},
     {"run"},
-    {"cli", "web"},
+    {"cli", "cli_corpus", "web"},
 ]
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
 # in one layer, side by side or one on the other
 APART = [
     ("evaluate", "show"),
     ("evaluation", "show"),
+    ("corpus", "show"),
+    ("corpus", "evaluation"),
     ("show", "methods"),
     ("inputs", "rules"),
     ("inputs", "models"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from whence.cli_corpus import bias, corpus
 from whence.errors import FileError, InputError, MethodError, MissingExtra, WhenceError
 
 if TYPE_CHECKING:
@@ -430,6 +431,9 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror}") from error
 
+
+for _command in (bias, corpus):
+    app.command()(_plainly(_command))
 
 if __name__ == "__main__":
     app()

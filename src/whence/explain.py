@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from typing import Any, overload
 
@@ -87,6 +89,9 @@ class Explainer:
     ) -> Explanation | list[Explanation]:
         """Explains one input, or a list of them.
 
+        An input is a text, its token ids, or what `encode` made of a text; an image; a graph; rows
+        of numbers.
+
         `target`: a class by id or label, a next token by id or text; the most likely by default.
         `against`: explain the difference to this one. `position`: the place whose next token is
         asked about (language models). `prefix`: what the decoder has written so far. `units`: of
@@ -105,7 +110,7 @@ class Explainer:
         with torch.inference_mode(False):
             reader = self._reading(inputs, prefix, units)
             given, single = reader.listed(inputs)
-            items = [reader.read(one, truncate) for one in given]
+            items = reader.read_all(given, truncate)
             results: list[Explanation | None] = [None] * len(items)
             for chunk in reader.chunks(items, batch_size or 16):
                 group = reader.batch([items[i] for i in chunk])
@@ -259,52 +264,56 @@ class Explainer:
         row = settled.row(logits.detach()).cpu()
         outputs = settled(logits.detach()).cpu().double()
         chances = row.double().softmax(-1) if row.shape[1] > 1 else None
-        return [
-            self._result(i, inputs, scores, settled, outputs, chances, chosen, logits.ndim == 3)
-            for i in range(len(inputs))
-        ]
+        places = settled.position if logits.ndim == 3 else None
+        told = replace(settled, position=places)
+        return list(self._results(inputs, scores, told, outputs, chances, chosen))
 
-    def _result(
+    def _results(
         self,
-        i: int,
         inputs: Inputs,
         scores: Scores,
         target: Target,
         outputs: Tensor,
         chances: Tensor | None,
         chosen: Method,
-        places: bool,
-    ) -> Explanation:
-        kept = inputs.mask[i]
-        index = int(target.index[i]) if target.index is not None else 0
-        against = None if target.against is None else int(target.against[i])
-        lines = scores.lines
-        return Explanation(
-            units=inputs.units[i],
-            scores=_floats(scores.values[i][kept]),
-            target=TargetInfo(
-                index,
-                self.naming.name(index),
-                against,
-                None if against is None else self.naming.name(against),
-                int(target.position[i]) if places and target.position is not None else None,
-            ),
-            output=float(outputs[i]),
-            probability=None if chances is None else float(chances[i, index]),
-            method=chosen.name,
-            settings=chosen.settings(),
-            ledger=None
-            if lines is None
-            else Ledger(
-                tuple(Line(label, kind, float(v[i])) for (label, kind), v in lines.items()),
-                float(outputs[i]),
-            ),
-            parts={name: _floats(part[i][kept]) for name, part in scores.parts.items()},
-            text=inputs.texts[i],
-            scene=inputs.scenes[i] if inputs.scenes else None,
-            model=self.subject.name,
-            versions=_versions(),
-        )
+    ) -> Iterator[Explanation]:
+        # brought over once for the whole batch: for a small model this is not for nothing
+        name = cache(self.naming.name)
+        kept = inputs.mask.cpu().numpy()
+        values = _floats(scores.values)
+        parts = {part: _floats(held) for part, held in scores.parts.items()}
+        lines = [(*key, held.tolist()) for key, held in (scores.lines or {}).items()]
+        asked = [
+            [None] * len(inputs) if each is None else each.tolist()
+            for each in (target.index, target.against, target.position)
+        ]
+        about: dict[str, Any] = {
+            "method": chosen.name,
+            "settings": chosen.settings(),
+            "model": self.subject.name,
+            "versions": dict(_versions()),
+        }
+        for i, (index, against, position) in enumerate(zip(*asked, strict=True)):
+            output = float(outputs[i])
+            ledger = Ledger(tuple(Line(text, kind, held[i]) for text, kind, held in lines), output)
+            yield Explanation(
+                units=inputs.units[i],
+                scores=values[i][kept[i]],
+                target=TargetInfo(
+                    index,
+                    name(index),
+                    against,
+                    None if against is None else name(against),
+                    position,
+                ),
+                output=output,
+                probability=None if chances is None else float(chances[i, index]),
+                ledger=None if scores.lines is None else ledger,
+                parts={part: held[i][kept[i]] for part, held in parts.items()},
+                text=inputs.texts[i],
+                scene=inputs.scenes[i] if inputs.scenes else None,
+                **about,
+            )
 
 
 def _each(asked: Any, chunk: list[int], count: int) -> list[Asked]:
@@ -327,5 +336,6 @@ def _floats(values: Tensor) -> Any:
     return values.detach().cpu().float().numpy()
 
 
+@cache  # reading them takes longer than explaining a sentence
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("whence", "torch", "transformers")}
