@@ -19,7 +19,7 @@ LEVELS = [
     {"corpus", "evaluate", "evaluation", "show", "methods"},
     {"explain", "load", "loading", "testing"},
     {"run"},
-    {"cli", "cli_corpus", "web"},
+    {"cli", "web"},
 ]
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
 # in one layer, side by side or one on the other

@@ -1,4 +1,4 @@
-"""The commands over a whole corpus; `whence.cli` adds them to its own."""
+"""Commands over a whole corpus."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from whence.cli.common import Against, Model, Truncate, asked, load, progress, write
 from whence.errors import FileError, MissingExtra
 
 if TYPE_CHECKING:
@@ -16,15 +17,12 @@ if TYPE_CHECKING:
 
 Data = Annotated[list[Path], typer.Argument(help="CSV, TSV, JSONL or Parquet; .gz too; several.")]
 Out = Annotated[Path, typer.Option(help="Folder for tables and the report.")]
-Model = Annotated[str, typer.Option("--model", "-m", help="An embedded model, a folder, a hub id.")]
 With = Annotated[str, typer.Option(help="See `whence methods`.")]
 Asked = Annotated[str | None, typer.Option(help="Class; of two the second by default.")]
-Against = Annotated[str | None, typer.Option(help="Explain the difference to this one.")]
 TextColumn = Annotated[str | None, typer.Option(help="Default: by usual names.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Default: by usual names.")]
 NoLabels = Annotated[bool, typer.Option("--no-labels", help="Leave the labels aside.")]
 Tokens = Annotated[int, typer.Option(help="In a batch; less needs less memory.")]
-Truncate = Annotated[bool, typer.Option("--truncate", help="Cut what is too long.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where a run into OUT stopped.")]
 
 
@@ -32,7 +30,7 @@ def bias(
     data: Data,
     groups: Annotated[Path, typer.Option(help="A file of names and their groups.")],
     out: Out,
-    model: Model = "sentiment",
+    model: Model = None,
     method: With = "lrp",
     target: Asked = None,
     against: Against = None,
@@ -56,7 +54,6 @@ def bias(
     resume: Resume = False,
 ) -> None:
     """Compare what groups of names contribute to a model's output on your data."""
-    from whence.cli import _load, _write
     from whence.corpus import bias as study_of
     from whence.corpus import read_lexicon
     from whence.corpus.entities import find_entities
@@ -78,7 +75,7 @@ def bias(
         ),
         lexicon,
     )
-    corpus = _explained(_load(model), rows, method, target, against, tokens, truncate, out, resume)
+    corpus = _explained(load(model), rows, method, target, against, tokens, truncate, out, resume)
     study = study_of(
         corpus,
         lexicon,
@@ -89,7 +86,7 @@ def bias(
     )
     study.write(out)
     picture = _histogram(study.distribution(), corpus.question, out / "histogram.png")
-    _write(out / "report.html", render_bias(study, picture))
+    write(out / "report.html", render_bias(study, picture))
     typer.echo(str(study))
     typer.echo(f"wrote {out / 'report.html'}", err=True)
 
@@ -97,7 +94,7 @@ def bias(
 def corpus(
     data: Data,
     out: Out,
-    model: Model = "sentiment",
+    model: Model = None,
     method: With = "lrp",
     target: Asked = None,
     against: Against = None,
@@ -110,15 +107,14 @@ def corpus(
     resume: Resume = False,
 ) -> None:
     """Find the words that push a model on your data, and those that mislead it."""
-    from whence.cli import _load, _write
     from whence.corpus import overview
     from whence.show.corpus import render_overview
 
     rows = _rows(data, text_column, label_column, no_labels)
-    found = _explained(_load(model), rows, method, target, against, tokens, truncate, out, resume)
+    found = _explained(load(model), rows, method, target, against, tokens, truncate, out, resume)
     view = overview(found, min_count)
     view.write(out)
-    _write(out / "report.html", render_overview(view))
+    write(out / "report.html", render_overview(view))
     typer.echo(str(view))
     typer.echo(f"wrote {out / 'report.html'}", err=True)
 
@@ -148,16 +144,15 @@ def _explained(
     out: Path,
     resume: bool,
 ) -> Corpus:
-    from whence.cli import _asked, _progress
     from whence.corpus import explain_corpus
 
-    with _progress("explaining") as advance:
+    with progress("explaining") as advance:
         return explain_corpus(
             explainer,
             rows,
             method,
-            _asked(target),
-            _asked(against),
+            asked(target),
+            asked(against),
             tokens=tokens,
             truncate=truncate,
             out=out,
