@@ -118,7 +118,9 @@ class Subject:
     def name(self) -> str:
         """What the model is called in results and messages."""
         config = getattr(self.model, "config", None)
-        path = str(getattr(config, "_name_or_path", "") or "")
+        path = str(
+            getattr(config, "_name_or_path", "") or getattr(self.model, "name_or_path", "") or ""
+        )
         return path.rstrip("/").rpartition("/")[2] or type(self.model).__name__
 
     @property

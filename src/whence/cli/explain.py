@@ -164,7 +164,10 @@ def models() -> None:
     for column in ("model", "what it tells", "data", "measured", "parameters", "size"):
         table.add_column(column, no_wrap=column == "model")
     for name, card in embedded().items():
-        figures = ", ".join(f"{split} {100 * value:.1f} %" for split, value in card.figures.items())
+        form = "{} {:.1%}" if card.metric == "accuracy" else "{} {:.3f}"
+        figures = ", ".join(
+            form.format(split.replace("_", " "), value) for split, value in card.figures.items()
+        )
         table.add_row(
             name,
             card.task,

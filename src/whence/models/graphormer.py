@@ -118,6 +118,7 @@ class Graphormer(nn.Module):
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
         self.config = config
+        self.name_or_path = ""
         self.nodes = nn.Linear(config.features, config.width, bias=False)
         self.centrality = nn.Embedding(config.max_degree + 1, config.width)
         self.virtual = nn.Parameter(torch.empty(config.width))
@@ -218,6 +219,7 @@ class Graphormer(nn.Module):
         """Reads what `save` wrote, in float32 and evaluation mode."""
         home = Path(folder)
         model = cls(GraphormerConfig.load(home))
+        model.name_or_path = str(home)
         try:
             model.load_state_dict(load_file(home / WEIGHTS))
         except FileNotFoundError as error:
