@@ -74,7 +74,10 @@ _OWN: dict[str, dict[str, Any]] = {
     "pvt": {**_STAGES, "sequence_reduction_ratios": [4, 2, 1, 1]},
     "pvt_v2": {**_STAGES, "sr_ratios": [4, 2, 1, 1]},
     "segformer": {**_STAGES, "sr_ratios": [4, 2, 1, 1]},
-    "cvt": {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 3], "depth": [1, 1, 1]},
+    "cvt": {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 3], "depth": [1, 2, 3]},
+    "regnet": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "groups_width": 8},
+    "resnet": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "embedding_size": 8},
+    "bit": {"hidden_sizes": [32, 32, 64, 64], "depths": [1, 1, 1, 1], "embedding_size": 32},
     "levit": {
         "hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 3, 4], "depths": [1, 1, 1],
         "key_dim": [8, 8, 8], "image_size": 64, "patch_size": 16,
@@ -141,6 +144,8 @@ def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
         for parameter in made.parameters():
             if parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif parameter.ndim == 4:  # of many convolutions on end: neither to fade nor to burst
+                torch.nn.init.kaiming_normal_(parameter)
             else:
                 parameter.mul_(3.0)
     return made

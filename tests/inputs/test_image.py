@@ -46,6 +46,7 @@ def pixels():
 def forms(pixels, folder):
     path = folder / "picture.png"
     Image.fromarray(pixels).save(path)
+    bytes_ = torch.from_numpy(pixels).permute(2, 0, 1)
     return {
         "picture": Image.fromarray(pixels),
         "RGBA": Image.fromarray(pixels).convert("RGBA"),
@@ -54,10 +55,10 @@ def forms(pixels, folder):
         "bytes": pixels,
         "numbers": pixels / 255.0,
         "float32": (pixels / 255.0).astype(np.float32),
-        "tensor of bytes": torch.from_numpy(pixels).permute(2, 0, 1),
-        "tensor as the model takes it": (torch.from_numpy(pixels).permute(2, 0, 1) / 255 - 0.5) / 0.25,
-        "in double precision": (torch.from_numpy(pixels).permute(2, 0, 1).double() / 255 - 0.5) / 0.25,
-    }  # fmt: skip
+        "tensor of bytes": bytes_,
+        "tensor as the model takes it": (bytes_ / 255 - 0.5) / 0.25,
+        "in double precision": (bytes_.double() / 255 - 0.5) / 0.25,
+    }
 
 
 def test_every_form_is_the_same_image(explainer, pixels, tmp_path):
@@ -184,7 +185,7 @@ def test_files_that_are_no_pictures(explainer, tmp_path):
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(cut)
     cut.write_bytes(cut.read_bytes()[:60])
     for path in (text, cut, tmp_path):
-        with pytest.raises(FileError, match="cannot read .* as an image"):
+        with pytest.raises(FileError, match=r"cannot read .* as an image"):
             explainer(path)
 
 
@@ -207,7 +208,7 @@ def test_a_text_model_takes_no_image(bert, wordpiece, pixels, tmp_path):
         with pytest.raises(InputError, match="reads texts"):
             reads(given)
     for given in (str(path), [str(path)]):
-        with pytest.raises(InputError, match="reads texts, and .*picture.png is an image"):
+        with pytest.raises(InputError, match=r"reads texts, and .*picture.png is an image"):
             reads(given)
     assert len(reads("the good picture.png"))  # a text that speaks of one
     with pytest.raises(InputError, match="units= is for images"):
@@ -229,7 +230,7 @@ def test_erased_units_become_zero_or_the_mean_or_a_blur(model, pixels):
     present[0, 5] = False
     present[1] = False
     for blank in (None, "mean", "blur"):
-        one, none = reader.erased(item, present, blank)
+        one, _ = reader.erased(item, present, blank)
         changed = (one.pixels != item.pixels).any(0)
         assert changed[8:16, 8:16].float().mean() > 0.9
         assert not changed[:8].any()

@@ -137,6 +137,11 @@ def test_a_convolution_in_either_order_however_attention_is_spelled(order, how, 
     check_by_changing(model, *patches(model), ahead)
 
 
+def test_a_convolution_with_a_norm_over_the_batch():
+    model = Conv(nn.Sequential(nn.Conv2d(3, D, 8, 8), nn.BatchNorm2d(D)))
+    check_by_changing(model, *patches(model))
+
+
 def test_a_stem_of_convolutions_without_overlap():
     stem = nn.Sequential(nn.Conv2d(3, D, 2, 2), nn.GELU(), nn.Conv2d(D, D, 4, 4))
     for how in ("sdpa", "softmax", "module"):
@@ -209,7 +214,7 @@ def test_a_model_that_cuts_nothing():
         def forward(self, x):
             return self.head(x.flatten(1))
 
-    with pytest.raises(ModelError, match="not seen where .* cuts an image into patches"):
+    with pytest.raises(ModelError, match=r"not seen where .* cuts an image into patches"):
         patches(Whole())
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from tests.methods.calling import family, same
+from tests.modules import Plain
 from tests.oracles import chefer, maps, vit
 from tests.oracles.bert import frozen, kept
 from tests.oracles.vit import Vit, by_patch
@@ -172,6 +174,46 @@ def test_compare_leaves_out_what_cannot_see_pixels(model, images):
     wanted = ["lrp", "gae", "gradient"]
     compared = Explainer(model).compare(images[0], wanted, units=8)
     assert [each.method for each in compared] == ["lrp", "gradient"]
+
+
+class Normed(Plain):
+    """Patches by a convolution and a norm over the batch; `by_hand` spells that norm out."""
+
+    def __init__(self, by_hand=False):
+        super().__init__()
+        self.cut, self.norm = nn.Conv2d(3, 6, 8, 8), nn.BatchNorm2d(6)
+        self.qkv, self.head, self.by_hand = nn.Linear(6, 18), nn.Linear(6, 3), by_hand
+        self.shaken()
+        with torch.no_grad():
+            self.norm.running_var.uniform_(0.5, 2.0)
+
+    def forward(self, pixel_values):
+        x = self.cut(pixel_values)
+        if self.by_hand:
+            norm = self.norm
+            x = x - norm.running_mean[:, None, None]
+            x = x * (norm.weight / (norm.running_var + norm.eps).sqrt())[:, None, None]
+            x = x + norm.bias[:, None, None]
+        else:
+            x = self.norm(x)
+        x = x.flatten(2).transpose(1, 2)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.head((x + (q @ k.mT).softmax(-1) @ v).mean(1))
+
+
+@pytest.mark.parametrize("name", ["gradient_x_input", "gradient", "lrp", "integrated_gradients"])
+def test_a_norm_over_the_batch_of_one_image(name, images):
+    plain, spelled = Normed(), Normed(by_hand=True)
+    spelled.load_state_dict(plain.state_dict())
+    for model in (plain, spelled):
+        model.eval()
+    values, _ = found(plain, images[:1], name, **FEWER.get(name, {}))
+    expected, inputs = found(spelled, images[:1], name, **FEWER.get(name, {}))
+    same(values.values, expected.values, 1e-10)
+    assert [unit.text for unit in inputs.units[0]][:5] == ["0,0", "8,0", "16,0", "24,0", "0,8"]
+    if name == "lrp":
+        total = torch.stack(list(values.lines.values())).sum()
+        same(total, plain(images[:1])[0, TARGET].detach(), 1e-10)
 
 
 @pytest.mark.parametrize("kind", ["swin", "pvt", "segformer", "levit"])
