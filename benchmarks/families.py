@@ -113,6 +113,7 @@ def images(made: Any) -> torch.Tensor:
 
 NOT_SEEN = {
     "imagegpt": "takes the numbers of colours as ids, no image",
+    "pp_lcnet": "gives no logits, but its scores as last_hidden_state",
     "shieldgemma2": "a language model of 4 billion parameters, its sizes nested in two configs",
     "siglip2": "takes rows of patches with their shapes, no image",
     "timm_wrapper": "wraps the models of a library that is not installed",

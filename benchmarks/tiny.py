@@ -77,7 +77,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "cvt": {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 3], "depth": [1, 2, 3]},
     "regnet": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "groups_width": 8},
     "resnet": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "embedding_size": 8},
-    "bit": {"hidden_sizes": [32, 32, 64, 64], "depths": [1, 1, 1, 1], "embedding_size": 32},
+    "bit": {"hidden_sizes": [128, 128, 128, 128], "depths": [1, 1, 1, 1], "embedding_size": 32},
     "levit": {
         "hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 3, 4], "depths": [1, 1, 1],
         "key_dim": [8, 8, 8], "image_size": 64, "patch_size": 16,
@@ -148,4 +148,7 @@ def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
                 torch.nn.init.kaiming_normal_(parameter)
             else:
                 parameter.mul_(3.0)
+        for module in made.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):  # some start at zero, and pass nothing on
+                module.weight.normal_(1.0, 0.2)
     return made
