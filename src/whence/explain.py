@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -201,9 +202,9 @@ class Explainer:
         kind = self._kind(given)
         if units is not None and kind != "image":
             raise InputError("units= is for images.")
-        key = (kind, units)
+        key = (kind, repr(units))
         if key not in self._readers:
-            self._readers[key] = self._new_reader(kind, units or "patches")
+            self._readers[key] = self._new_reader(kind, "patches" if units is None else units)
         return self._readers[key]
 
     def _kind(self, given: Any) -> str:
@@ -219,6 +220,10 @@ class Explainer:
             return "image"
         if floats and first.ndim == 4 - isinstance(given, (list, tuple)) and not reads:
             return "image"
+        if not floats and not sees and is_image(first) and not isinstance(first, str):
+            raise InputError(f"{subject.name} reads texts; a {type(first).__name__} is none.")
+        if not sees and isinstance(first, str) and is_image(first) and Path(first).is_file():
+            raise InputError(f"{subject.name} reads texts, and {first} is an image.")
         return "rows" if floats else "text"
 
     def _new_reader(self, kind: str, units: Units) -> Reader[Any, Any]:

@@ -31,6 +31,7 @@ class Layout:
     units: int
     features: int
     places: Tensor  # (numbers of a sample,): where each of them lies among those of all rows
+    cut: bool = True  # whether the model itself cuts the tensor into these units
 
     def split(self, whole: Tensor) -> Tensor:
         """The rows (B, units, features) of a tensor (B, *shape), zero where nothing is."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from whence.errors import FileError, InputError, MissingExtra, TooLong
 from whence.explanation import Unit
-from whence.inputs.patches import cells, find_patches, layout_of
+from whence.inputs.patches import find_patches, layout_of, try_image
 from whence.inputs.reader import Present, Reader
 from whence.subject import Forward, Inputs, Layout, Subject
 
@@ -56,11 +56,16 @@ class ImageReader(Reader[Picture, Erased]):
     _fill: tuple[Picture, Tensor] | None = None
     _grids: dict[tuple[int, ...], tuple[Layout, tuple[Unit, ...]]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        whole = isinstance(self.units, int) and not isinstance(self.units, bool) and self.units > 0
+        if not whole and self.units not in ("patches", "pixels"):
+            raise InputError(f'units={self.units!r}: say "patches", "pixels", or how large.')
+
     def listed(self, given: Any) -> tuple[list[Any], bool]:
         if isinstance(given, (Tensor, np.ndarray)):
-            if given.ndim == 4:
-                return list(given), False
-            return [given], True
+            if given.ndim != 4:
+                return [given], True
+            given = list(given)
         if isinstance(given, (list, tuple)):
             if not given:
                 raise InputError("the list of images is empty: there is nothing to explain.")
@@ -75,7 +80,9 @@ class ImageReader(Reader[Picture, Erased]):
                     f"an image tensor of shape {tuple(given.shape)}: give (channels, height, width)"
                     ", as the model takes it."
                 )
-            return Picture(pixels.detach().to(self.subject.device))
+            if not bool(torch.isfinite(pixels).all()):
+                raise InputError("the image has pixels that are no numbers (NaN or infinite).")
+            return Picture(pixels.detach().to(self.subject.device, self._dtype(pixels.dtype)))
         picture, name = opened(given)
         if self.processor is None:
             raise InputError(
@@ -83,16 +90,23 @@ class ImageReader(Reader[Picture, Erased]):
                 "Explainer(model, processor=…), or give the tensor that the model takes."
             )
         found = self.processor(images=self._coloured(picture), return_tensors="pt")
-        pixels = found["pixel_values"][0].to(self.subject.device, self._dtype())
+        pixels = found["pixel_values"][0].to(self.subject.device, self._dtype(torch.float32))
+        if pixels.ndim != 3:
+            raise InputError(
+                f"the processor of {self.subject.name} makes an image into numbers of shape "
+                f"{tuple(pixels.shape)}, and not into (channels, height, width)."
+            )
         return Picture(pixels, name)
 
-    def _dtype(self) -> torch.dtype:
+    def _dtype(self, otherwise: torch.dtype) -> torch.dtype:
         first = next((p for p in self.subject.model.parameters() if p.is_floating_point()), None)
-        return torch.float32 if first is None else first.dtype
+        return otherwise if first is None else first.dtype
 
     def _coloured(self, picture: Any) -> Any:
         config = getattr(self.subject.model, "config", None)
         config = getattr(config, "vision_config", config)
+        if "transparency" in picture.info:  # of a palette: Pillow asks for this step
+            picture = picture.convert("RGBA")
         return picture.convert("L" if getattr(config, "num_channels", 3) == 1 else "RGB")
 
     def grid(self, picture: Picture) -> tuple[Layout, tuple[Unit, ...]]:
@@ -100,26 +114,37 @@ class ImageReader(Reader[Picture, Erased]):
         shape = tuple(picture.pixels.shape)
         if shape not in self._grids:
             owners = self._owners(picture.pixels)
-            self._grids[shape] = (layout_of(owners, shape[0]), _units(owners))
+            cut = self.units == "patches"
+            self._grids[shape] = (layout_of(owners, shape[0], cut), _units(owners))
         return self._grids[shape]
 
     def _owners(self, pixels: Tensor) -> Tensor:
         height, width = pixels.shape[1:]
         if self.units == "patches":
             return find_patches(self.subject, self.argument, pixels)
-        if self.units == "pixels":
-            size = 1
-        elif isinstance(self.units, int) and self.units > 0:
-            size = self.units
-        else:
-            raise InputError(f'units={self.units!r}: say "patches", "pixels", or how large.')
+        with self.subject.steady(), torch.no_grad():
+            try_image(self.subject, self.argument, pixels.unsqueeze(0))
+        size = 1 if self.units == "pixels" else self.units
+        assert isinstance(size, int)
         rows, columns = -(-height // size), -(-width // size)
         if rows * columns > _MOST_UNITS:
             raise TooLong(f"an image of {height} × {width} has too many units; try units=4.")
-        return cells(height, width, rows, columns)
+        down, right = torch.arange(height) // size, torch.arange(width) // size
+        return down[:, None] * columns + right[None, :]
 
     def size(self, item: Picture) -> int:
         return self.grid(item)[0].units
+
+    def chunks(self, items: Sequence[Picture], size: int) -> list[list[int]]:
+        """Images of one shape together: as many patches may lie otherwise."""
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for i, item in enumerate(items):
+            alike.setdefault(tuple(item.pixels.shape), []).append(i)
+        return [
+            of_one[at : at + size]
+            for of_one in alike.values()
+            for at in range(0, len(of_one), size)
+        ]
 
     def batch(self, items: Sequence[Picture]) -> Inputs:
         pixels = torch.stack([item.pixels for item in items])
@@ -254,7 +279,12 @@ def opened(given: Any) -> tuple[Any, str | None]:
         try:
             with image.open(given) as file:
                 return file.copy(), Path(given).name
-        except (OSError, ValueError, SyntaxError) as error:
+        except FileNotFoundError as error:
+            raise FileError(
+                f"this model takes images, and there is no file {given}: give a picture, the path "
+                "of one, an array or a tensor."
+            ) from error
+        except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
             raise FileError(f"cannot read {given} as an image: {error}") from error
     if isinstance(given, Tensor):
         given = given.cpu().numpy()
