@@ -53,7 +53,7 @@ class ImageReader(Reader[Picture, Erased]):
     processor: Any = None
     units: Units = "patches"
     argument: str = "pixel_values"
-    _fill: tuple[Picture, Tensor] | None = None
+    _fill: tuple[Picture, str | int | None, Tensor] | None = None
     _grids: dict[tuple[int, ...], tuple[Layout, tuple[Unit, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -184,6 +184,10 @@ class ImageReader(Reader[Picture, Erased]):
         return self.grid(item)[1]
 
     def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[Erased]:
+        if blank not in (None, "zero", "mean", "blur"):
+            raise InputError(
+                f'there is no filling "{blank}" for pixels; there are: zero, mean, blur.'
+            )
         return [Erased(item, row, blank) for row in present]
 
     def key(self, form: Erased) -> bytes:
@@ -202,20 +206,17 @@ class ImageReader(Reader[Picture, Erased]):
 
     def _filled(self, form: Erased) -> Tensor:
         """What stands in the place of what is not there, worked out once for each image."""
-        if self._fill is None or self._fill[0] is not form.picture:
-            self._fill = (form.picture, _filled(form.picture.pixels, form.blank))
-        return self._fill[1]
+        asked = (form.picture, form.blank)
+        if self._fill is None or self._fill[0] is not asked[0] or self._fill[1] != asked[1]:
+            self._fill = (*asked, _filled(form.picture.pixels, form.blank))
+        return self._fill[2]
 
 
 def _filled(pixels: Tensor, blank: str | int | None) -> Tensor:
     """What erased pixels become: zero (the mean colour, once normalised), the mean, or a blur."""
-    if blank in (None, "zero"):
-        return torch.zeros_like(pixels)
     if blank == "mean":
         return pixels.mean((1, 2), keepdim=True).expand_as(pixels)
-    if blank == "blur":
-        return _blurred(pixels)
-    raise InputError(f'there is no filling "{blank}" for pixels; there are: zero, mean, blur.')
+    return _blurred(pixels) if blank == "blur" else torch.zeros_like(pixels)
 
 
 def _blurred(pixels: Tensor, share: float = 0.125) -> Tensor:
