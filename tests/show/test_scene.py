@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from whence.show.scene import cells, heatmap
 
 from whence.errors import InputError
 from whence.explanation import Explanation, Ledger, Line, TargetInfo, Unit
 from whence.show.html import render, render_beside
+from whence.show.scene import cells, heatmap
 
 BAD = '<script>alert("x")</script>'
 
