@@ -54,6 +54,7 @@ train-superpixels: .venv/ready-dev ## train a model of digits as superpixels: DA
 
 families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md
+	$(BIN)/python -m benchmarks.families --vision --out docs/families.md
 
 bench: .venv/ready-dev ## what things cost: beside plain autograd, Captum, networkx, a loop, bare forward
 	$(BIN)/python -m benchmarks.cost

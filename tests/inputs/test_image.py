@@ -266,3 +266,14 @@ def test_loading_says_nothing_to_the_user(model, processor, pixels, tmp_path):
     )
     assert done.stderr == ""
     assert done.stdout.split() == ["16", "True"]
+
+
+def test_a_photograph_is_turned_as_its_camera_says(tmp_path):
+    from whence.inputs.image import opened
+
+    picture = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) * 20)
+    exif = picture.getexif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    picture.save(tmp_path / "turned.png", exif=exif)
+    found, _ = opened(tmp_path / "turned.png")
+    np.testing.assert_array_equal(np.asarray(found), np.rot90(np.asarray(picture), -1))

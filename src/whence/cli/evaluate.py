@@ -23,7 +23,9 @@ from whence.errors import MissingExtra
 
 
 def evaluate(
-    data: Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet; .gz too.")],
+    data: Annotated[
+        Path, typer.Argument(help="CSV, TSV, JSONL, Parquet; .gz too; or a folder of images.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the report.")],
     model: Model = None,
     methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
@@ -46,7 +48,7 @@ def evaluate(
     from whence.show.report import render_evaluation
 
     rows = read_table(data, text_column, label_column)
-    explainer = load(model)
+    explainer = load(model, rows.texts)
     with progress("evaluating") as advance:
         result = run_evaluation(
             explainer,

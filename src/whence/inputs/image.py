@@ -278,8 +278,10 @@ def opened(given: Any) -> tuple[Any, str | None]:
     image = _pillow()
     if isinstance(given, (str, Path)):
         try:
+            from PIL.ImageOps import exif_transpose
+
             with image.open(given) as file:
-                return file.copy(), Path(given).name
+                return exif_transpose(file.copy()), Path(given).name
         except FileNotFoundError as error:
             raise FileError(
                 f"this model takes images, and there is no file {given}: give a picture, the path "

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from whence.errors import FileError, InputError, MissingExtra, nearest
+from whence.inputs.image import SUFFIXES
 
-_TEXT = ("text", "sentence", "review", "content", "tweet", "utterance")
+_FILES = ("image", "file", "path")
+_TEXT = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles", *_FILES)
 _LABEL = ("label", "class", "target", "y", "sentiment")
 
 
@@ -32,8 +34,14 @@ class Rows:
 def read_table(
     path: str | Path, text_column: str | None = None, label_column: str | None = None
 ) -> Rows:
-    """The texts and labels of a file; the columns are found by their usual names."""
+    """The texts and labels of a file; the columns are found by their usual names.
+
+    A column of image files names them from where the table lies. Of a folder all images are
+    taken, with the folders they lie in for labels.
+    """
     source = Path(path)
+    if source.is_dir():
+        return _folder(source)
     rows = list(records(source))
     if not rows:
         raise FileError(f"{source} has no rows.")
@@ -51,12 +59,27 @@ def read_table(
         elif label and given in (None, ""):
             skipped["no label"] = skipped.get("no label", 0) + 1
         else:
-            texts.append(value)
+            texts.append(str(source.parent / value) if text in _FILES else value)
             if label:
                 labels.append(_as_label(given))
     if not texts:
         raise InputError(f"{source} has {len(rows)} rows, but none with a text.")
     return Rows(texts, labels if label else None, skipped)
+
+
+def _folder(folder: Path) -> Rows:
+    """The images of a folder, or of its folders, by whose names they are labelled then."""
+    within = sorted(each for each in folder.iterdir() if each.is_dir())
+    found = [
+        (str(file), home.name)
+        for home in within or [folder]
+        for file in sorted(home.iterdir())
+        if file.suffix.lower() in SUFFIXES
+    ]
+    if not found:
+        raise FileError(f"{folder} has no images ({', '.join(sorted(SUFFIXES))}).")
+    labels = [_as_label(name) for _, name in found] if within else None
+    return Rows([file for file, _ in found], labels)
 
 
 def column(
