@@ -97,11 +97,12 @@ def alone(
 
 def main(
     data: Annotated[Path | None, typer.Option(help="Texts in a table; default: made up.")] = None,
+    threads: Annotated[int, typer.Option(help="Of torch.")] = torch.get_num_threads(),
     sample: Annotated[int, typer.Option(help="Texts of the run.")] = 32,
     rounds: int = 3,
 ) -> None:
     """Prints both ratios."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     explainer = whence.load("sentiment")
     explainer.subject = Recorded(explainer.subject.model)
     batches = explainer.subject.batches
@@ -129,8 +130,9 @@ def main(
     ]
     timing = result.timing
     typer.echo(
-        f"{len(texts)} texts × {len(METHODS)} methods × {len(TESTS)} metrics, embedded model, one "
-        f"thread: {timing['asked']:.0f} perturbed inputs asked for, {timing['ran']:.0f} distinct"
+        f"{len(texts)} texts × {len(METHODS)} methods × {len(TESTS)} metrics, embedded model, "
+        f"{threads} thread(s): {timing['asked']:.0f} perturbed inputs asked for, "
+        f"{timing['ran']:.0f} distinct"
     )
     typer.echo(f"  evaluation without explanations {pooled:8.2f} s")
     typer.echo(f"  bare forward on its batches     {bare:8.2f} s   efficiency {bare / pooled:.2f}")

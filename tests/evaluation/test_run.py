@@ -4,13 +4,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from torch import nn
 
 from tests.helpers import exactly
 from tests.oracles import protocols
 from whence import Explainer, evaluate
 from whence.errors import FileError, InputError, MethodError, TargetError
-from whence.evaluation.metrics import METRICS
+from whence.evaluation.metrics import METRICS, correlations
 from whence.evaluation.pool import Pool
 from whence.evaluation.result import Evaluation
 from whence.methods import Method
@@ -270,3 +271,10 @@ def _sample(scores):
     units = tuple(Unit(str(i)) for i in range(len(scores)))
     explanation = Explanation(units, scores.astype(np.float32), TargetInfo(0, "a"), 1.0, None, "x")
     return Sample(explanation, np.ones(len(scores), bool), 0, False)
+
+
+def test_rank_correlations_are_scipys_also_with_ties():
+    rows = np.random.default_rng(0).normal(size=(5, 12)).round(1)
+    np.testing.assert_allclose(correlations(rows), spearmanr(rows.T)[0], atol=1e-12)
+    rows[2] = 0.3  # a constant says nothing
+    assert not correlations(rows)[2].any()

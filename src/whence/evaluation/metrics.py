@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from whence.errors import MethodError, nearest
 from whence.explanation import Explanation
@@ -285,7 +284,14 @@ def area(curve: Floats) -> float:
 
 def correlation(a: Floats, b: Floats) -> float:
     """Spearman's; 0 where one of the two is constant and says nothing."""
-    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return 0.0
-    rank: Callable[..., tuple[float, float]] = spearmanr
-    return float(rank(a, b)[0])
+    return float(correlations(np.stack([a, b]))[0, 1])
+
+
+def correlations(rows: Floats) -> Floats:
+    """Spearman's of all pairs of rows, (n, n): Pearson's of their ranks, ties sharing theirs."""
+    ranks = rankdata(rows, axis=1)
+    ranks -= ranks.mean(1, keepdims=True)
+    length = np.sqrt(np.square(ranks).sum(1))
+    scale = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0.0)
+    found: Floats = (ranks @ ranks.T) * scale[:, None] * scale[None, :]
+    return found

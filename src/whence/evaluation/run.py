@@ -14,7 +14,7 @@ import numpy as np
 
 from whence.errors import InputError, MethodError, ModelError
 from whence.evaluation.explaining import Explaining, Explains, check_kind, why
-from whence.evaluation.metrics import Metric, Sample, correlation
+from whence.evaluation.metrics import Metric, Sample, correlations
 from whence.evaluation.pool import Pool
 from whence.evaluation.result import Evaluation
 from whence.evaluation.store import Store
@@ -249,9 +249,9 @@ class _Job:
             for name, each in found.items()
         }
         names = list(found)
-        scores = [found[name][at].scores.astype(np.float64) for name in names]
+        alike = correlations(np.stack([found[name][at].scores for name in names]).astype(float))
         agree = {
-            f"{a}|{b}": correlation(scores[x], scores[y])
+            f"{a}|{b}": float(alike[x, y])
             for x, a in enumerate(names)
             for y, b in enumerate(names)
             if x < y
