@@ -317,6 +317,32 @@ def _listed(names: str | None) -> list[str] | None:
 
 @app.command()
 @_plainly
+def serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="May be repeated; by default the embedded ones."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Others can reach it only if asked for.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any that is free.")] = 8765,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="WHENCE_TOKEN", help="Asked of every visitor; made up for --host."),
+    ] = None,
+    reports: Annotated[
+        Path | None, typer.Option(help="A folder whose pages open from here too.")
+    ] = None,
+    browse: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
+) -> None:
+    """Explore predictions on a page of your own machine."""
+    from whence.web.serve import serve as run_server
+
+    run_server(
+        model or (), host, port, token, reports, browse, say=lambda t: typer.echo(t, err=True)
+    )
+
+
+@app.command()
+@_plainly
 def models() -> None:
     """List the embedded models."""
     from rich.console import Console

@@ -250,6 +250,23 @@ def is_image(given: Any) -> bool:
     return hasattr(given, "convert") and hasattr(given, "getbands")  # Pillow's, unimported
 
 
+def decoded(data: bytes, most: int) -> Any:
+    """The picture in the bytes of a file, of at most so many pixels."""
+    image = _pillow()
+    try:
+        with image.open(io.BytesIO(data)) as file:
+            if file.width * file.height > most:  # before anything is unpacked
+                raise TooLong(
+                    f"an image of {file.width} × {file.height} is too large: at most "
+                    f"{most:,} pixels are read."
+                )
+            return file.copy()
+    except TooLong:
+        raise
+    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+        raise InputError("these bytes are no image that can be read.") from error
+
+
 def _opened(given: Any) -> tuple[Any, str | None]:
     """A Pillow image of what was given, and its name."""
     image = _pillow()

@@ -1,0 +1,104 @@
+// A heatmap: the pieces of a text, or the cells of an image, coloured by their strength.
+
+import { el, roving, signed, svg } from "./dom.js";
+
+// The strongest piece that is no special token has strength ±1, as the library has it.
+export function strengths(marks, scores) {
+  const plain = marks.map((mark, i) => (mark.special ? 0 : Math.abs(scores[i])));
+  const scale = Math.max(...plain, 0) || Math.max(...scores.map(Math.abs), 0) || 1;
+  return scores.map((score) => Math.max(-1, Math.min(1, score / scale)));
+}
+
+export function shade(strength) {
+  const size = Math.abs(strength);
+  if (size < 0.02) return "transparent";
+  return `rgba(var(--${strength > 0 ? "for" : "against"}),${(0.85 * size).toFixed(3)})`;
+}
+
+// `shown` is {marks, scores, scene, units, removed?, toggle?, notes?, small?}.
+export function heat(shown) {
+  if (shown.scene?.kind !== "image") return sentence(shown);
+  return shown.small ? picture(shown) : el("div", { class: "pair" }, bare(shown), picture(shown));
+}
+
+function sentence({ marks, scores, removed = [], toggle, notes, small }) {
+  const box = el("div", { class: `heat${small ? " small" : ""}`, dir: "auto" });
+  const strong = strengths(marks, scores);
+  const gone = new Set(removed);
+  marks.forEach((mark, i) => {
+    const kinds = ["u"];
+    if (mark.special) kinds.push("s");
+    if (strong[i] < -0.05 && !gone.has(i)) kinds.push("n");
+    if (gone.has(i)) kinds.push("gone");
+    if (Math.abs(strong[i]) > 0.6 && !gone.has(i)) kinds.push("strong");
+    const note = notes ? notes(i) : signed(scores[i]);
+    const style = gone.has(i) ? {} : { background: shade(strong[i]) };
+    const text = mark.text.replaceAll("\n", "⏎") || "·";
+    box.append(mark.gap);
+    box.append(toggle
+      ? el("button", {
+        type: "button", class: kinds.join(" "), title: note, style, text, "data-unit": i,
+        tabindex: i === 0 ? 0 : -1, "aria-pressed": String(gone.has(i)),
+        "aria-label": `${text}, ${note}${gone.has(i) ? ", taken out" : ""}`,
+        on: { click: () => toggle(i) },
+      })
+      : el("span", { class: kinds.join(" "), title: note, style, text }));
+  });
+  if (toggle) roving(box, "button");
+  return box;
+}
+
+function bare({ scene }) {
+  return svg("svg", { class: "image", viewBox: `0 0 ${scene.width} ${scene.height}`, role: "img", "aria-label": "the image as the model sees it" }, seen(scene));
+}
+
+const seen = (scene, kind = "") => svg("image", {
+  href: `data:image/png;base64,${scene.png}`, width: scene.width, height: scene.height,
+  preserveAspectRatio: "none", class: kind,
+});
+
+let patterns = 0;
+
+function picture({ marks, scores, scene, units, removed = [], toggle, notes, small }) {
+  const gone = new Set(removed);
+  const strong = strengths(marks, scores);
+  const hatch = `hatch${++patterns}`;
+  const box = svg("svg", {
+    class: `image${small ? " small" : ""}`, viewBox: `0 0 ${scene.width} ${scene.height}`,
+    role: "group", "aria-label": "the image with its heatmap",
+  });
+  box.append(
+    svg("defs", {}, svg("pattern", {
+      id: hatch, width: 2, height: 2, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)",
+    }, svg("rect", { width: 0.5, height: 2, class: "hatch" }))),
+    seen(scene, "under"),
+  );
+  units.forEach((unit, i) => {
+    const [left, top, right, bottom] = unit.box ?? [0, 0, scene.width, scene.height];
+    const place = { x: left, y: top, width: right - left, height: bottom - top };
+    const note = notes ? notes(i) : signed(scores[i]);
+    const cell = svg("rect", {
+      ...place, class: gone.has(i) ? "cell gone" : "cell",
+      style: gone.has(i) ? {} : { fill: shade(strong[i]) },
+      ...(toggle && {
+        role: "button", tabindex: i === 0 ? 0 : -1, "data-unit": i,
+        "aria-pressed": String(gone.has(i)), "aria-label": `${unit.text}, ${note}`,
+        on: {
+          click: () => toggle(i),
+          keydown: (event) => {
+            if (event.key === "Enter" || event.key === " ") {
+              event.preventDefault();
+              toggle(i);
+            }
+          },
+        },
+      }),
+    }, svg("title", { text: note }));
+    box.append(cell);
+    if (strong[i] < -0.05 && !gone.has(i)) {
+      box.append(svg("rect", { ...place, fill: `url(#${hatch})`, "pointer-events": "none" }));
+    }
+  });
+  if (toggle) roving(box, ".cell");
+  return box;
+}
