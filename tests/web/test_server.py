@@ -214,6 +214,7 @@ def test_about_tells_models_methods_and_limits(client):
         ({"model": "digits"}, ["sees images"]),
         ({"model": "digits", "image": "####"}, ["base64"]),
         ({"model": "digits", "image": "aGVsbG8="}, ["no image"]),
+        ({"model": "digits", "image": packed(kind="EPS")}, ["no image"]),
     ],
     ids=lambda value: str(value)[:24],
 )
@@ -230,10 +231,19 @@ def test_a_question_that_makes_no_sense_is_told_why(client, change, words):
         ("curve", {"curve": "up"}, ["fill, empty"]),
         ("attention", {"head": 1.5}, ["head"]),
         ("compare", {"methods": ["no_such"]}, ["no method"]),
+        ("compare", {"methods": 3}, ["list of names"]),
+        ("page", {"methods": {"lrp": 1}}, ["list of names"]),
     ],
 )
 def test_the_details_of_a_question_are_checked(client, route, change, words):
     told(client.post(f"/api/{route}", json={**asked(), **change}), 422, *words)
+
+
+@pytest.mark.parametrize("field", ["text", "model", "method", "target"])
+def test_half_of_a_character_is_told_and_harms_nothing(client, field):
+    body = json.dumps(asked(**{field: "\ud83d"}))
+    headers = {"content-type": "application/json"}
+    told(client.post("/api/explain", content=body, headers=headers), 422)
 
 
 def test_a_path_as_text_is_never_opened_as_an_image(client, tmp_path):
@@ -446,6 +456,27 @@ def test_reports_are_those_of_the_folder_and_run_nothing(make, tmp_path):
 
 
 # Starting it.
+
+
+def test_the_command_line_hands_on_what_it_is_given(monkeypatch, tmp_path):
+    from typer.testing import CliRunner
+
+    import whence.web.serve as module
+    from whence.cli import app
+
+    seen = []
+    monkeypatch.setattr(module, "serve", lambda *given, say: seen.append(given))
+    options = ["-m", "a", "-m", "b", "--host", "::1", "--port", "5", "--reports", str(tmp_path)]
+    done = CliRunner().invoke(app, ["serve", *options, "--open"], env={"WHENCE_TOKEN": "t" * 16})
+    assert done.exit_code == 0, done.output
+    assert seen == [(["a", "b"], "::1", 5, "t" * 16, tmp_path, True)]
+
+
+def test_a_model_that_writes_begins_with_openings(gpt2, bytepairs):
+    from whence import Explainer
+    from whence.web.shelf import OPENINGS, Shown
+
+    assert Shown("gpt2", Explainer(gpt2, bytepairs)).examples == OPENINGS
 
 
 def test_models_go_by_short_names_that_differ(sentiment):

@@ -22,6 +22,7 @@ from whence.subject import Forward, Inputs, Layout, Subject
 
 Units = Literal["patches", "pixels"] | int
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # some others start programs
 _MOST_UNITS = 1 << 18
 
 
@@ -254,7 +255,7 @@ def decoded(data: bytes, most: int) -> Any:
     """The picture in the bytes of a file, of at most so many pixels."""
     image = _pillow()
     try:
-        with image.open(io.BytesIO(data)) as file:
+        with image.open(io.BytesIO(data), formats=_FORMATS) as file:
             if file.width * file.height > most:  # before anything is unpacked
                 raise TooLong(
                     f"an image of {file.width} × {file.height} is too large: at most "

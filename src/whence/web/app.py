@@ -20,13 +20,13 @@ from starlette.routing import Route
 from whence.errors import FileError, ModelError, WhenceError
 from whence.methods import METHODS
 from whence.show.html import STYLE
-from whence.web.asking import Question, named, question
+from whence.web.asking import Question, methods, question
 from whence.web.desk import Desk
 from whence.web.jobs import Busy, Stopped, Worker
 from whence.web.limits import Limits, TooLarge
 from whence.web.reports import Reports
 from whence.web.security import REPORT, App, Gate
-from whence.web.shelf import EXAMPLES, Shelf
+from whence.web.shelf import Shelf
 
 STATIC = Path(__file__).parent / "static"
 _KINDS = {
@@ -111,7 +111,7 @@ class Pages:
         """All methods, a line of JSON each as soon as it is ready."""
         body = await self._body(request)
         asked, data = await self._do(request, lambda: self._asked(body))
-        chosen = [named(name) for name in data.get("methods") or METHODS]
+        chosen = methods(data, METHODS)
         # the first line is made before the answer starts, so that what is wrong has its status
         first = await self._do(request, lambda: self._line(asked, chosen[0]))
 
@@ -138,7 +138,7 @@ class Pages:
 
         def page() -> str:
             asked, data = self._asked(body)
-            return self.desk.page(asked, [named(m) for m in data.get("methods") or [asked.method]])
+            return self.desk.page(asked, methods(data, [asked.method]))
 
         headers = {**_policy(), "content-disposition": 'attachment; filename="whence.html"'}
         made = await self._do(request, page)
@@ -190,7 +190,8 @@ def _about(shelf: Shelf, limits: Limits) -> dict[str, Any]:
                 "name": shown.name,
                 "takes": shown.takes,
                 "labels": shown.explainer.labels(),
-                "speaks": shown.explainer.naming.speaks,
+                "prompt": shown.prompt,
+                "examples": list(shown.examples),
             }
             for shown in shelf.models.values()
         ],
@@ -202,7 +203,6 @@ def _about(shelf: Shelf, limits: Limits) -> dict[str, Any]:
             }
             for name, kind in METHODS.items()
         ],
-        "examples": list(EXAMPLES),
         "limits": {"text": limits.text, "body": limits.body, "seconds": limits.seconds},
     }
 
@@ -230,7 +230,8 @@ def _told(error: Exception) -> tuple[int, dict[str, Any]]:
         status, kind, message = 422, type(error).__name__, str(error)
     else:
         _LOG.error("a question failed", exc_info=error)
-    return status, {"error": {"kind": kind, "message": message}}
+    whole = message.encode("utf-8", "replace").decode()  # it may quote half of a character
+    return status, {"error": {"kind": kind, "message": whole}}
 
 
 def _telling(endpoint: Endpoint) -> Endpoint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,14 @@ def named(method: Any) -> str:
     return method
 
 
+def methods(data: Mapping[str, Any], otherwise: Iterable[str]) -> list[str]:
+    """The methods that are asked for, each once."""
+    listed = data.get("methods") or list(otherwise)
+    if not isinstance(listed, list):
+        raise InputError("methods is a list of names.")
+    return list(dict.fromkeys(named(name) for name in listed))
+
+
 def _given(data: Mapping[str, Any], shown: Shown, limits: Limits) -> tuple[Any, str]:
     if "image" in data:
         if shown.takes != "image":
@@ -75,10 +83,14 @@ def _given(data: Mapping[str, Any], shown: Shown, limits: Limits) -> tuple[Any, 
             f"this text has {len(text):,} characters; this page takes {limits.text:,}. "
             "Explain a part of it, or use the command line."
         )
+    try:
+        digest = hashlib.sha256(text.encode()).hexdigest()
+    except UnicodeEncodeError as error:
+        raise InputError("the text holds half of a character (a lone surrogate).") from error
     # to a reader of images a text is a path, and no request may name one
     if isinstance(shown.explainer.reader(text), ImageReader):
         raise InputError(f"{shown.name} sees images: drop one on the page.")
-    return text, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text, digest
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

@@ -6,6 +6,7 @@ import secrets
 import socket
 import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from whence.models.embedded import embedded
 from whence.web.jobs import Worker
 from whence.web.limits import Limits
 from whence.web.security import is_loopback
-from whence.web.shelf import EXAMPLES, Shelf, opened
+from whence.web.shelf import Shelf, Shown, opened
 
 Say = Callable[[str], None]
 
@@ -54,8 +55,7 @@ def serve(
         limits = Limits()
         worker = Worker(limits.seconds, limits.waiting)
         for shown in shelf.models.values():
-            if shown.takes == "text":
-                worker.submit(partial(_warm, shown.explainer))
+            worker.submit(partial(_warm, shown))
         app = make_app(shelf, worker, limits=limits, host=host, token=token, reports=reports)
         address = _address(host, listener.getsockname()[1], token)
         say(f"whence looks at {', '.join(shelf.models)}: open {address} (end with Ctrl-C)")
@@ -69,7 +69,8 @@ def serve(
             limit_concurrency=128,
             timeout_graceful_shutdown=2,
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        with suppress(KeyboardInterrupt):  # the way to end it
+            uvicorn.Server(config).run(sockets=[listener])
 
 
 def _embedded(say: Say) -> Shelf:
@@ -83,9 +84,10 @@ def _embedded(say: Say) -> Shelf:
     return Shelf(found)
 
 
-def _warm(explainer: Explainer) -> None:
+def _warm(shown: Shown) -> None:
     """The first run of a model is slow: it is made before a person waits for it."""
-    explainer(EXAMPLES[0], truncate=True)
+    for text in shown.examples[:1]:
+        shown.explainer(text)
 
 
 def _listening(host: str, port: int) -> socket.socket:

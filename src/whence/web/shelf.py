@@ -10,6 +10,7 @@ from typing import Literal
 from whence.errors import InputError, nearest
 from whence.explain import Explainer
 from whence.inputs.image import ImageReader
+from whence.inputs.text_reader import TextReader
 
 EXAMPLES = (
     "has a lot of the virtues of eastwood at his best.",
@@ -17,6 +18,11 @@ EXAMPLES = (
     "it's not a bad film, but it never surprises you.",
     "the acting is fine; the script is dull beyond belief.",
     "I expected to hate it, and I could not stop smiling.",
+)
+
+OPENINGS = (
+    "The capital of France is",
+    "When Mary and John went to the shop, John gave a drink to",
 )
 
 
@@ -31,6 +37,19 @@ class Shown:
     def takes(self) -> Literal["text", "image"]:
         """What a person gives it."""
         return "image" if isinstance(self.explainer.reader(""), ImageReader) else "text"
+
+    @property
+    def prompt(self) -> str:
+        """What the page says above the field for text."""
+        reads = isinstance(self.explainer.reader(""), TextReader)
+        return "Type a sentence" if reads else "Type or paste an input"
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Texts to begin with."""
+        if not isinstance(self.explainer.reader(""), TextReader):
+            return ()
+        return OPENINGS if self.explainer.naming.writes else EXAMPLES
 
 
 class Shelf:

@@ -65,6 +65,7 @@ async function update() {
     say([...found.notes, `${found.explanation.method.name} took ${seconds(found.seconds)}`].join(" · "));
     find("result").classList.remove("stale");
     showExplanation();
+    performance.mark("whence-explained");
     await check();
   } catch (error) {
     trouble(error);
@@ -90,7 +91,7 @@ function showHeat() {
   const focus = document.activeElement?.getAttribute?.("data-unit");
   const shown = { marks, scores: explanation.scores, scene: explanation.scene, units: explanation.units };
   fill(find("heat"), heat({ ...shown, removed: state.removed, toggle, notes: note }));
-  find("hint").textContent = `click a ${context.prediction.noun} to take it out`;
+  find("hint").textContent = `click a ${context.prediction.noun} to take it out and see the answer move`;
   if (focus !== null && focus !== undefined) find("heat").querySelector(`[data-unit="${focus}"]`)?.focus();
 }
 
@@ -155,6 +156,8 @@ function dress() {
   const sees = model.takes === "image";
   find("writing").hidden = sees;
   find("seeing").hidden = !sees;
+  find("prompt").textContent = model.prompt;
+  fill(find("examples"), model.examples.map((text) => el("button", { type: "button", text, on: { click: () => choose({ text }) } })));
   find("model").value = state.model;
   find("method").value = state.method;
   if (find("text").value !== state.text) find("text").value = state.text;
@@ -184,10 +187,9 @@ function wire() {
   fill(find("model"), about.models.map((each) => el("option", { value: each.name, text: each.name })));
   find("models").hidden = about.models.length < 2;
   fill(find("method"), about.methods.map((each) => el("option", { value: each.name, text: each.name, title: each.sentence })));
-  fill(find("examples"), about.examples.map((text) => el("button", { type: "button", text, on: { click: () => choose({ text }) } })));
   find("model").addEventListener("change", (event) => {
-    const { takes } = about.models.find((each) => each.name === event.target.value);
-    choose({ model: event.target.value, image: null, text: takes === "image" ? "" : state.text || about.examples[0] });
+    const { examples } = about.models.find((each) => each.name === event.target.value);
+    choose({ model: event.target.value, image: null, text: examples[0] ?? "" });
   });
   find("text").addEventListener("input", () => {
     grow();
@@ -246,6 +248,7 @@ async function start() {
     return;
   }
   wire();
+  performance.mark("whence-ready");
   read(location.hash, context.about);
   if (state.image) showImage(state.image);
   await update();

@@ -35,7 +35,7 @@ export function read(fragment, about) {
   const sees = model.takes === "image";
   Object.assign(state, {
     model: model.name,
-    text: sees ? "" : parts.get("text") ?? about.examples[0],
+    text: sees ? "" : parts.get("text") ?? model.examples[0] ?? "",
     image: sees ? parts.get("image") : null,
     method: known ? parts.get("method") : "lrp",
     target: index("target"),
