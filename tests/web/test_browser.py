@@ -136,7 +136,7 @@ def test_typing_changes_the_answer(page):
 def test_a_token_taken_out_moves_the_prediction_and_comes_back(page):
     page.open("#text=a+gorgeous%2C+dull+film.").settled()
     before = page.share("POSITIVE")
-    token = next(each for each in page.all("#heat button") if each.text == "gorgeous")
+    token = next(each for each in page.all("#heat [role=button]") if each.text == "gorgeous")
     token.click()
     page.until(lambda: "really moved" in page.one("#check").text)
     page.until(lambda: page.share("POSITIVE") != before)
@@ -150,7 +150,7 @@ def test_a_token_taken_out_moves_the_prediction_and_comes_back(page):
 
 def test_the_keyboard_alone_takes_a_token_out(page):
     page.open("#text=a+gorgeous+film.").settled()
-    page.browser.execute_script("document.querySelector('#heat button').focus()")
+    page.browser.execute_script("document.querySelector('#heat [role=button]').focus()")
     for _ in range(2):
         page.browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
     page.browser.switch_to.active_element.send_keys(Keys.ENTER)
@@ -252,6 +252,8 @@ def test_any_text_is_only_text(page, text):
     )
     shown = page.browser.execute_script("return document.querySelector('#heat').textContent")
     assert "".join(text.split())[:6] in "".join(shown.split()).replace("[CLS]", "").replace("⏎", "")
+    way = page.one("#heat .heat").get_attribute("dir")
+    assert way == ("rtl" if text.startswith("סרט") else "ltr")
     page.browser.refresh()
     page.settled()
     assert page.one("#text").get_attribute("value") == text

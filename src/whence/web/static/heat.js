@@ -22,7 +22,7 @@ export function heat(shown) {
 }
 
 function sentence({ marks, scores, removed = [], toggle, notes, small }) {
-  const box = el("div", { class: `heat${small ? " small" : ""}`, dir: "auto" });
+  const box = el("div", { class: `heat${small ? " small" : ""}`, dir: direction(marks) });
   const strong = strengths(marks, scores);
   const gone = new Set(removed);
   marks.forEach((mark, i) => {
@@ -35,17 +35,34 @@ function sentence({ marks, scores, removed = [], toggle, notes, small }) {
     const style = gone.has(i) ? {} : { background: shade(strong[i]) };
     const text = mark.text.replaceAll("\n", "⏎") || "·";
     box.append(mark.gap);
-    box.append(toggle
-      ? el("button", {
-        type: "button", class: kinds.join(" "), title: note, style, text, "data-unit": i,
-        tabindex: i === 0 ? 0 : -1, "aria-pressed": String(gone.has(i)),
-        "aria-label": `${text}, ${note}${gone.has(i) ? ", taken out" : ""}`,
-        on: { click: () => toggle(i) },
-      })
-      : el("span", { class: kinds.join(" "), title: note, style, text }));
+    const shown = { class: kinds.join(" "), title: note, style, text };
+    if (toggle) Object.assign(shown, pressed(i, gone.has(i), `${text}, ${note}`, toggle));
+    box.append(el("span", shown));
   });
-  if (toggle) roving(box, "button");
+  if (toggle) roving(box, "[role=button]");
   return box;
+}
+
+// Spans rather than buttons: a button would stand in the way of text that runs both ways.
+function pressed(i, gone, name, toggle) {
+  return {
+    role: "button", tabindex: i === 0 ? 0 : -1, "data-unit": i, "aria-pressed": String(gone),
+    "aria-label": gone ? `${name}, taken out` : name,
+    on: {
+      click: () => toggle(i),
+      keydown: (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        toggle(i);
+      },
+    },
+  };
+}
+
+// The way the text runs by its first letter; special tokens are no part of it.
+function direction(marks) {
+  const text = marks.filter((mark) => !mark.special).map((mark) => mark.text).join("");
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/.test(text.match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr";
 }
 
 function bare({ scene }) {
@@ -80,19 +97,7 @@ function picture({ marks, scores, scene, units, removed = [], toggle, notes, sma
     const cell = svg("rect", {
       ...place, class: gone.has(i) ? "cell gone" : "cell",
       style: gone.has(i) ? {} : { fill: shade(strong[i]) },
-      ...(toggle && {
-        role: "button", tabindex: i === 0 ? 0 : -1, "data-unit": i,
-        "aria-pressed": String(gone.has(i)), "aria-label": `${unit.text}, ${note}`,
-        on: {
-          click: () => toggle(i),
-          keydown: (event) => {
-            if (event.key === "Enter" || event.key === " ") {
-              event.preventDefault();
-              toggle(i);
-            }
-          },
-        },
-      }),
+      ...(toggle && pressed(i, gone.has(i), `${unit.text}, ${note}`, toggle)),
     }, svg("title", { text: note }));
     box.append(cell);
     if (strong[i] < -0.05 && !gone.has(i)) {
