@@ -1,5 +1,6 @@
 """The page in a real chromium: what a person does with it, and what it must withstand."""
 
+import base64
 import json
 import os
 import shutil
@@ -288,6 +289,20 @@ def test_an_image_is_looked_at_and_a_patch_taken_out(page):
     )
     page.until(lambda: "really moved" in page.one("#check").text)
     page.shot("image")
+
+
+@pytest.mark.parametrize("size", [(28, 28), (1500, 900)], ids=["small", "large"])
+def test_a_file_is_explained(page, tmp_path, size):
+    path = tmp_path / "bar.png"
+    path.write_bytes(base64.b64decode(packed(size)))
+    page.open("#model=digits")
+    page.until(lambda: page.one("#file").is_displayed())
+    page.one("#file").send_keys(str(path))
+    page.settled()
+    assert len(page.all("#heat .cell")) == 49
+    page.one("#tab-layers").click()
+    page.until(lambda: len(page.all("#panel tbody tr")) == 3)
+    page.shot(f"file-{size[0]}")
 
 
 def test_a_drawing_is_explained(page):

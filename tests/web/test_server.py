@@ -1,5 +1,6 @@
 """The server: every route answers as the library does, and refuses what it should."""
 
+import asyncio
 import json
 import threading
 
@@ -9,6 +10,7 @@ import torch
 
 from tests.web.conftest import HOME, packed
 from whence import METHODS, Explanation, evaluate
+from whence.errors import InputError
 from whence.evaluation.layers import TABLES, course
 from whence.evaluation.pool import Pool
 from whence.inputs.image import decoded
@@ -181,6 +183,27 @@ def test_an_image_is_explained_and_its_patches_taken_out(client, digits):
     assert keys[:2] == ["·", "0,0"]
 
 
+def test_a_model_that_writes_is_asked_about_its_next_token(gpt2, bytepairs):
+    from whence import Explainer
+    from whence.web.asking import question
+    from whence.web.desk import Desk
+
+    explainer = Explainer(gpt2, bytepairs)
+    shelf, limits = Shelf({"gpt2": explainer}), Limits()
+    given = {"model": "gpt2", "text": "I love the movie", "target": 5}
+    wanted = question(given, shelf, limits)
+    found = Desk(limits).predict(wanted, {})
+    expected = explainer("I love the movie", target=5)
+    shown = {each["index"]: each for each in found["outputs"]}
+    assert len(shown) == 11  # the ten likeliest, and the one asked about
+    assert shown[5]["output"] == pytest.approx(expected.output, abs=1e-6)
+    assert shown[5]["probability"] == pytest.approx(expected.probability, abs=1e-7)
+    assert shown[5]["label"] == expected.target.label
+    assert Desk(limits).explain(wanted, {})["explanation"] == expected.to_dict()
+    with pytest.raises(InputError, match='no "unk" token'):
+        Desk(limits).erase(wanted, {"removed": [1]})
+
+
 def test_about_tells_models_methods_and_limits(client):
     found = client.get("/api/about").json()
     takes = {each["name"]: each["takes"] for each in found["models"]}
@@ -312,6 +335,40 @@ def test_a_full_line_is_busy(make):
     assert response.headers["retry-after"] == "1"
     gate.set()
     worker.close()
+
+
+def test_what_nobody_waits_for_any_more_is_not_begun(shelf, monkeypatch):
+    from whence.web.app import make_app
+    from whence.web.desk import Desk
+
+    begun, gate, worker = [], threading.Event(), Worker(60, 4)
+    monkeypatch.setattr(Desk, "predict", lambda *given: begun.append(1))
+    worker.submit(gate.wait)
+    said = [{"type": "http.request", "body": json.dumps(asked()).encode(), "more_body": False}]
+    heard = []
+
+    async def receive():
+        return said.pop() if said else {"type": "http.disconnect"}
+
+    async def send(message):
+        heard.append(message)
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/predict",
+        "headers": headers,
+        "query_string": b"",
+        "root_path": "",
+        "http_version": "1.1",
+        "scheme": "http",
+    }
+    asyncio.run(make_app(shelf, worker)(scope, receive, send))
+    gate.set()
+    worker.close()
+    assert heard[0]["status"] == 499
+    assert begun == []
 
 
 def test_work_that_takes_too_long_is_stopped(make):
@@ -485,8 +542,6 @@ def test_models_go_by_short_names_that_differ(sentiment):
 
 
 def test_no_model_is_an_error():
-    from whence.errors import InputError
-
     with pytest.raises(InputError, match="no model"):
         Shelf({})
 
@@ -494,7 +549,7 @@ def test_no_model_is_an_error():
 def test_what_cannot_be_served_is_told(tmp_path):
     import socket
 
-    from whence.errors import FileError, InputError
+    from whence.errors import FileError
 
     with pytest.raises(FileError, match="no folder"):
         serve(reports=tmp_path / "none")
