@@ -62,11 +62,13 @@ train-superpixels: .venv/ready-dev ## train a model of digits as superpixels: DA
 
 families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md
+	$(BIN)/python -m benchmarks.families --vision --out docs/families.md
 
-bench: .venv/ready-dev ## what methods and evaluations cost, beside plain autograd, Captum, networkx and a loop
+bench: .venv/ready-dev ## what things cost: beside plain autograd, Captum, networkx, a loop, bare forward
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.evaluation $(if $(DATA),--data "$(DATA)")
+	$(BIN)/python -m benchmarks.corpus
 	$(BIN)/python -m benchmarks.web
 
 clean: ## forget the environment and all caches

@@ -1,11 +1,11 @@
 """The family matrix: does the ledger of `lrp` close on every family that transformers has?
 
-    python -m benchmarks.families [--only bert,gpt2] [--out docs/families.md]
+    python -m benchmarks.families [--vision] [--only bert,gpt2] [--out docs/families.md]
 
 Every family is built tiny and random from its config, in float64, its biases and norms made
 anything but zero and one, and explained on two token sequences of different length. Closed means
 that |residual| / |output| is under 1e-9, or under 1e-5 where the family itself casts to float32
-(most do so within their norms).
+(most do so within their norms). With --vision: the families that classify images, on two images.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Row:
     residual: float | None = None
     casts: bool = False
     note: str = ""
+    units: int | None = None
 
 
 class _Casts(TorchFunctionMode):
@@ -100,6 +101,52 @@ def measure(family: str, task: str) -> Row:
     return Row(family, kind, "closed" if residual < bound else "open", residual, casts.narrower)
 
 
+def images(made: Any) -> torch.Tensor:
+    """Two images of the size that the model takes, float64."""
+    config = getattr(made.config, "vision_config", made.config)
+    size = getattr(config, "image_size", 64)
+    height, width = size if isinstance(size, (list, tuple)) else (size, size)
+    chance = torch.Generator().manual_seed(5)
+    channels = getattr(config, "num_channels", 3)
+    return torch.randn(2, channels, height, width, generator=chance, dtype=torch.float64)
+
+
+NOT_SEEN = {
+    "imagegpt": "takes the numbers of colours as ids, no image",
+    "pp_lcnet": "gives no logits, but its scores as last_hidden_state",
+    "shieldgemma2": "a language model of 4 billion parameters, its sizes nested in two configs",
+    "siglip2": "takes rows of patches with their shapes, no image",
+    "timm_wrapper": "wraps the models of a library that is not installed",
+}
+
+
+def see(family: str) -> Row:
+    """Builds the family, explains two images, and looks at the residual."""
+    kind = TASKS["see"][family]
+    kind = kind if isinstance(kind, str) else kind[0]
+    if family in NOT_SEEN:
+        return Row(family, kind, "not run", note=NOT_SEEN[family])
+    try:
+        with limited(300):
+            made = model(family, "see")
+    except Exception as error:
+        return Row(family, kind, "not run", note=f"no tiny model from its config: {_first(error)}")
+    try:
+        with limited(300):
+            given, explainer = images(made), whence.Explainer(made)
+            with torch.no_grad(), _Casts() as casts:
+                logits = explainer.subject.run({"pixel_values": given})
+            found = explainer(given, target=logits.abs().argmax(-1).tolist())
+    except Exception as error:
+        return Row(family, kind, "not run", note=_first(error))
+    residual = max(each.ledger.relative for each in found)
+    bound = 1e-5 if casts.narrower else 1e-9
+    # that biases alone add up would say nothing
+    reached = min(abs(each.scores).max() / abs(each.output) for each in found) > 1e-6
+    verdict = "closed" if residual < bound and reached else "open"
+    return Row(family, kind, verdict, residual, casts.narrower, units=len(found[0]))
+
+
 def _first(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:110] if lines else ''}"
@@ -156,7 +203,51 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+IMAGES = "## Images"
+
+
+def table_of_images(rows: list[Row]) -> str:
+    """The matrix of vision as a section in Markdown."""
+    run = [row for row in rows if row.verdict != "not run"]
+    closed = [row for row in run if row.verdict == "closed"]
+    lines = [
+        IMAGES,
+        "",
+        f"`python -m benchmarks.families --vision`, transformers {transformers.__version__}, "
+        f"torch {torch.__version__.partition('+')[0]}. All families of "
+        "`AutoModelForImageClassification`, on two images; the bounds are those above.",
+        "",
+        f"The ledger of `lrp` closes on **{len(closed)} of {len(rows)} families**; {len(run)} "
+        "could be run.",
+        "",
+        "| family | class | verdict | residual | casts to float32 | units |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in run:
+        cast = "yes" if row.casts else ""
+        lines.append(
+            f"| {row.family} | {row.kind} | {row.verdict} | {row.residual:.1e} | {cast} | "
+            f"{row.units} |"
+        )
+    lines += ["", "Not run:", "", "| family | class | reason |", "|---|---|---|"]
+    lines += [
+        f"| {row.family} | {row.kind} | {row.note.replace('|', '/')} |"
+        for row in rows
+        if row.verdict == "not run"
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def written(path: Path, text: str) -> str:
+    """The page with one of its two halves, texts and images, made new."""
+    texts, _, pictures = (path.read_text("utf-8") if path.exists() else "").partition(IMAGES)
+    if text.startswith(IMAGES):
+        return f"{texts.rstrip()}\n\n{text}"
+    return f"{text}\n{IMAGES}{pictures}" if pictures else text
+
+
 def main(
+    vision: Annotated[bool, typer.Option("--vision", help="Families that see images.")] = False,
     only: Annotated[str | None, typer.Option(help="Some families, by commas.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the matrix here.")] = None,
 ) -> None:
@@ -165,18 +256,19 @@ def main(
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     wanted = only.split(",") if only else None
     rows = []
-    for family, task in families():
+    chosen = [(family, "see") for family in sorted(TASKS["see"])] if vision else families()
+    for family, task in chosen:
         if wanted is None or family in wanted:
             start = time.perf_counter()
-            row = measure(family, task)
+            row = see(family) if vision else measure(family, task)
             rows.append(row)
             shown = "" if row.residual is None else f"{row.residual:.1e}"
             took = time.perf_counter() - start
             typer.echo(f"{row.verdict:8} {family:28} {shown:9} {took:5.1f} s  {row.note}")
-    text = table(rows)
+    text = table_of_images(rows) if vision else table(rows)
     typer.echo(text)
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        out.write_text(written(out, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

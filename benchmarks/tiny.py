@@ -41,6 +41,22 @@ _SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
+_WINDOWS = {
+    "num_heads": [2, 4], "depths": [2, 2], "patch_size": 4, "hidden_size": None,
+    "num_attention_heads": None, "num_hidden_layers": None, "num_layers": None,
+}  # fmt: skip
+_STAGES = {
+    "image_size": 64, "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32],
+    "num_attention_heads": [1, 2, 3, 4], "mlp_ratios": [2, 2, 2, 2],
+}  # fmt: skip
+_TOWER = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+}  # fmt: skip
+_TOWERS = {
+    "vision_config": {**_TOWER, "image_size": 32, "patch_size": 8},
+    "text_config": {**_TOWER, "vocab_size": 120, "eos_token_id": 2},
+    "num_attention_heads": None, "num_hidden_layers": None, "hidden_size": None,
+}  # fmt: skip
 # Sizes that hang together in one family's own way.
 _OWN: dict[str, dict[str, Any]] = {
     "funnel": {"num_hidden_layers": None, "block_sizes": [1, 1], "d_head": 8},
@@ -54,8 +70,35 @@ _OWN: dict[str, dict[str, Any]] = {
     "transfo-xl": {"max_position_embeddings": None},
     "layoutlmv3": {"coordinate_size": 5, "shape_size": 6, "visual_embed": False},
     "lilt": {"channel_shrink_ratio": 2, "hidden_size": 48, "intermediate_size": 48},
-    "swin": {"num_heads": [2, 4], "depths": [2, 2], "patch_size": 4, "hidden_size": None},
-    "swinv2": {"num_heads": [2, 4], "depths": [2, 2], "patch_size": 4, "hidden_size": None},
+    "swin": {**_WINDOWS}, "swinv2": {**_WINDOWS}, "donut-swin": {**_WINDOWS},
+    "pvt": {**_STAGES, "sequence_reduction_ratios": [4, 2, 1, 1]},
+    "pvt_v2": {**_STAGES, "sr_ratios": [4, 2, 1, 1]},
+    "segformer": {**_STAGES, "sr_ratios": [4, 2, 1, 1]},
+    "cvt": {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 3], "depth": [1, 2, 3]},
+    "regnet": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "groups_width": 8},
+    "resnet": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "embedding_size": 8},
+    "bit": {"hidden_sizes": [128, 128, 128, 128], "depths": [1, 1, 1, 1], "embedding_size": 32},
+    "levit": {
+        "hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 3, 4], "depths": [1, 1, 1],
+        "key_dim": [8, 8, 8], "image_size": 64, "patch_size": 16,
+    },
+    "hiera": {
+        "image_size": [64, 64], "patch_size": None, "embed_dim": 8, "depths": [1, 1, 1, 1],
+        "num_heads": [1, 1, 2, 2], "num_attention_heads": None, "num_hidden_layers": None,
+        "num_layers": None, "hidden_size": None,
+    },
+    "mobilevitv2": {
+        "image_size": 64, "patch_size": 2, "n_attn_blocks": [1, 1, 1],
+        "base_attn_unit_dims": [16, 24, 32],
+    },
+    "swiftformer": {"image_size": 64, "depths": [1, 1, 1, 1], "embed_dims": [16, 16, 24, 32]},
+    "efficientnet": {
+        "width_coefficient": 0.25, "depth_coefficient": 0.5, "hidden_dim": 320, "image_size": 64,
+        "num_hidden_layers": None,
+    },
+    "convnext": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "patch_size": 4},
+    "convnextv2": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "patch_size": 4},
+    "clip": {**_TOWERS}, "siglip": {**_TOWERS}, "metaclip_2": {**_TOWERS},
     "dinat": {"num_heads": [2, 4], "depths": [2, 2]},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
 }  # fmt: skip
@@ -101,6 +144,11 @@ def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
         for parameter in made.parameters():
             if parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif parameter.ndim == 4:  # of many convolutions on end: neither to fade nor to burst
+                torch.nn.init.kaiming_normal_(parameter)
             else:
                 parameter.mul_(3.0)
+        for module in made.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):  # some start at zero, and pass nothing on
+                module.weight.normal_(1.0, 0.2)
     return made

@@ -19,7 +19,7 @@ import typer
 
 import whence
 from training.digits import normalised, pairs_of, read_images
-from whence.show.image_figure import image_plot
+from whence.show.scene_figure import scene_plot
 
 METRICS = (
     "positive", "negative", "positive_accuracy", "negative_accuracy", "insertion", "deletion",
@@ -82,7 +82,7 @@ def specificity(data: Path, folder: Path, count: int, pictures: Path | None) -> 
             for side in (0, 1)
             for name in names
         ]
-        image_plot(shown, pictures / "pairs.png")
+        scene_plot(shown, pictures / "pairs.png")
     return "\n".join(lines)
 
 
@@ -97,7 +97,7 @@ def main(
     """Prints both tables."""
     if pictures is not None:
         images, _ = read_images(data, "test")
-        image_plot(whence.load("digits").compare(normalised(images)[0]), pictures / "digits.png")
+        scene_plot(whence.load("digits").compare(normalised(images)[0]), pictures / "digits.png")
     typer.echo(held_out(data, sample, blank) + "\n")
     if pairs is not None:
         typer.echo(specificity(data, pairs, count, pictures))

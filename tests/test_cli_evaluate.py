@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.tiny import model as tiny
-from whence.cli import _progress, app
+from whence.cli import app
+from whence.cli.common import progress as _progress
 from whence.evaluation import run as running
 from whence.evaluation.result import Evaluation
 

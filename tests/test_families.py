@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.families import IDS, _Casts
+from benchmarks.families import IDS, _Casts, see
 from benchmarks.tiny import model as tiny
 from whence import Explainer
 
@@ -55,3 +55,14 @@ def test_other_methods_run_and_are_the_same_in_a_batch(family, method):
         torch.testing.assert_close(
             torch.tensor(found.scores), torch.tensor(alone.scores), rtol=1e-5, atol=1e-5
         )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["vit", "deit", "dinov2", "dinov2_with_registers", "swin", "pvt", "segformer", "convnext",
+     "levit", "hiera", "clip", "siglip"],
+)  # fmt: skip
+def test_ledger_closes_on_images(name):
+    row = see(name)
+    assert row.verdict == "closed", row
+    assert row.units >= 16

@@ -16,7 +16,7 @@ LEVELS = [
     {"errors"},
     {"subject", "target", "explanation"},
     {"inputs", "models", "naming", "rules"},
-    {"evaluate", "evaluation", "show", "methods"},
+    {"corpus", "evaluate", "evaluation", "show", "methods"},
     {"explain", "load", "loading", "testing"},
     {"run"},
     {"cli", "web"},
@@ -26,6 +26,8 @@ HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
 APART = [
     ("evaluate", "show"),
     ("evaluation", "show"),
+    ("corpus", "show"),
+    ("corpus", "evaluation"),
     ("show", "methods"),
     ("inputs", "rules"),
     ("inputs", "models"),

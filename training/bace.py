@@ -61,7 +61,9 @@ molecules of the random split alone, among these:
 
 $tried
 
-The test molecules had no say in that. One in five training molecules, drawn anew in each epoch, has
+Before these, 30 epochs of batches of 32 with 8 heads had 0.792 there and had not yet learned their
+own training molecules well, which is why the batches are smaller and the epochs more. The test
+molecules had no say in that. One in five training molecules, drawn anew in each epoch, has
 a random part of its atoms removed, so that the model knows what the evaluation by removal asks. The
 scaffold split is that of MoleculeNet: molecules with one Bemis–Murcko scaffold stay together, the
 largest groups go to training.
@@ -93,7 +95,6 @@ class Setting:
 SETTINGS = (
     Setting(128, 0.1, 40),
     Setting(128, 0.1, 80),
-    Setting(128, 0.1, 120),
 )
 
 

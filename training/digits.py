@@ -45,7 +45,8 @@ tests of images run on something real, with no network.
 ## How it was made
 
 `make train-digits DATA=…` (`training/digits.py`, seeded): $passes passes over 55,000 images, moved
-by up to two pixels, in half of them a random share of the patches put to the mean colour.
+by up to two pixels, in half of them a random share of the patches put to the mean colour. A first
+run of 6 passes had 96.8 % on validation; that was under the 97 % we wanted, and passes were raised.
 
 ## Limits
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -12,6 +15,8 @@ from torch import Tensor, nn
 
 from whence.errors import InputError, ModelError, TargetError, WhenceError
 from whence.explanation import Explanation, Ledger, Line, TargetInfo
+from whence.inputs.graph import Graph
+from whence.inputs.graph_reader import GraphReader
 from whence.inputs.image import ImageReader, Units, beside_texts, is_image
 from whence.inputs.reader import Reader
 from whence.inputs.rows import RowsReader
@@ -85,6 +90,9 @@ class Explainer:
     ) -> Explanation | list[Explanation]:
         """Explains one input, or a list of them.
 
+        An input is a text, its token ids, or what `encode` made of a text; an image; a graph; rows
+        of numbers.
+
         `target`: a class by id or label, a next token by id or text; the most likely by default.
         `against`: explain the difference to this one. `position`: the place whose next token is
         asked about (language models). `prefix`: what the decoder has written so far. `units`: of
@@ -103,7 +111,7 @@ class Explainer:
         with torch.inference_mode(False):
             reader = self._reading(inputs, prefix, units)
             given, single = reader.listed(inputs)
-            items = [reader.read(one, truncate) for one in given]
+            items = reader.read_all(given, truncate)
             results: list[Explanation | None] = [None] * len(items)
             for chunk in reader.chunks(items, batch_size or 16):
                 group = reader.batch([items[i] for i in chunk])
@@ -194,14 +202,17 @@ class Explainer:
         kind = self._kind(given)
         if units is not None and kind != "image":
             raise InputError("units= is for images.")
-        key = (kind, units)
+        key = (kind, repr(units))
         if key not in self._readers:
-            self._readers[key] = self._new_reader(kind, units or "patches")
+            self._readers[key] = self._new_reader(kind, "patches" if units is None else units)
         return self._readers[key]
 
     def _kind(self, given: Any) -> str:
         subject = self.subject
+        graphs_of = getattr(getattr(subject.model, "config", None), "reads", None)
         first = given[0] if isinstance(given, (list, tuple)) and given else given
+        if isinstance(first, Graph) or graphs_of is not None:
+            return "graph"
         floats = isinstance(first, Tensor) and first.is_floating_point()
         sees = self.processor is not None or subject.takes("pixel_values")
         reads = self.tokenizer is not None or subject.takes("input_ids")
@@ -209,10 +220,16 @@ class Explainer:
             return "image"
         if floats and first.ndim == 4 - isinstance(given, (list, tuple)) and not reads:
             return "image"
+        if not floats and not sees and is_image(first) and not isinstance(first, str):
+            raise InputError(f"{subject.name} reads texts; a {type(first).__name__} is none.")
+        if not sees and isinstance(first, str) and is_image(first) and Path(first).is_file():
+            raise InputError(f"{subject.name} reads texts, and {first} is an image.")
         return "rows" if floats else "text"
 
     def _new_reader(self, kind: str, units: Units) -> Reader[Any, Any]:
         subject = self.subject
+        if kind == "graph":
+            return GraphReader(subject)
         if kind == "text":
             return TextReader(subject, self.tokenizer, self.naming)
         name = "pixel_values" if kind == "image" else "x"
@@ -252,52 +269,56 @@ class Explainer:
         row = settled.row(logits.detach()).cpu()
         outputs = settled(logits.detach()).cpu().double()
         chances = row.double().softmax(-1) if row.shape[1] > 1 else None
-        return [
-            self._result(i, inputs, scores, settled, outputs, chances, chosen, logits.ndim == 3)
-            for i in range(len(inputs))
-        ]
+        places = settled.position if logits.ndim == 3 else None
+        told = replace(settled, position=places)
+        return list(self._results(inputs, scores, told, outputs, chances, chosen))
 
-    def _result(
+    def _results(
         self,
-        i: int,
         inputs: Inputs,
         scores: Scores,
         target: Target,
         outputs: Tensor,
         chances: Tensor | None,
         chosen: Method,
-        places: bool,
-    ) -> Explanation:
-        kept = inputs.mask[i]
-        index = int(target.index[i]) if target.index is not None else 0
-        against = None if target.against is None else int(target.against[i])
-        lines = scores.lines
-        return Explanation(
-            units=inputs.units[i],
-            scores=_floats(scores.values[i][kept]),
-            target=TargetInfo(
-                index,
-                self.naming.name(index),
-                against,
-                None if against is None else self.naming.name(against),
-                int(target.position[i]) if places and target.position is not None else None,
-            ),
-            output=float(outputs[i]),
-            probability=None if chances is None else float(chances[i, index]),
-            method=chosen.name,
-            settings=chosen.settings(),
-            ledger=None
-            if lines is None
-            else Ledger(
-                tuple(Line(label, kind, float(v[i])) for (label, kind), v in lines.items()),
-                float(outputs[i]),
-            ),
-            parts={name: _floats(part[i][kept]) for name, part in scores.parts.items()},
-            text=inputs.texts[i],
-            scene=inputs.scenes[i] if inputs.scenes else None,
-            model=self.subject.name,
-            versions=_versions(),
-        )
+    ) -> Iterator[Explanation]:
+        # brought over once for the whole batch: for a small model this is not for nothing
+        name = cache(self.naming.name)
+        kept = inputs.mask.cpu().numpy()
+        values = _floats(scores.values)
+        parts = {part: _floats(held) for part, held in scores.parts.items()}
+        lines = [(*key, held.tolist()) for key, held in (scores.lines or {}).items()]
+        asked = [
+            [None] * len(inputs) if each is None else each.tolist()
+            for each in (target.index, target.against, target.position)
+        ]
+        about: dict[str, Any] = {
+            "method": chosen.name,
+            "settings": chosen.settings(),
+            "model": self.subject.name,
+            "versions": dict(_versions()),
+        }
+        for i, (index, against, position) in enumerate(zip(*asked, strict=True)):
+            output = float(outputs[i])
+            ledger = Ledger(tuple(Line(text, kind, held[i]) for text, kind, held in lines), output)
+            yield Explanation(
+                units=inputs.units[i],
+                scores=values[i][kept[i]],
+                target=TargetInfo(
+                    index,
+                    name(index),
+                    against,
+                    None if against is None else name(against),
+                    position,
+                ),
+                output=output,
+                probability=None if chances is None else float(chances[i, index]),
+                ledger=None if scores.lines is None else ledger,
+                parts={part: held[i][kept[i]] for part, held in parts.items()},
+                text=inputs.texts[i],
+                scene=inputs.scenes[i] if inputs.scenes else None,
+                **about,
+            )
 
 
 def _each(asked: Any, chunk: list[int], count: int) -> list[Asked]:
@@ -320,5 +341,6 @@ def _floats(values: Tensor) -> Any:
     return values.detach().cpu().float().numpy()
 
 
+@cache  # reading them takes longer than explaining a sentence
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("whence", "torch", "transformers")}

@@ -253,12 +253,12 @@ class Explanation:
         return page
 
     def to_png(self, path: str | Path) -> None:
-        """The image with its heatmap beside it, as a picture."""
+        """The image or molecule with its heatmap beside it, as a picture."""
         from importlib import import_module
 
-        if (self.scene or {}).get("kind") != "image":
-            raise InputError("a PNG is drawn of images; write a text with to_html.")
-        import_module("whence.show.image_figure").image_plot([self], Path(path))
+        if self.scene is None or "png" not in self.scene:
+            raise InputError("a PNG is drawn of images and molecules; write a text with to_html.")
+        import_module("whence.show.scene_figure").scene_plot([self], Path(path))
 
 
 def plural(noun: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from whence.errors import FileError, ModelError, nearest
 from whence.explain import Explainer
 from whence.models.embedded import embedded, verified
+from whence.models.graphormer import Graphormer, is_graphormer
 
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
 
@@ -53,6 +54,9 @@ def _read(
     """The model, its tokenizer, its image processor, and the names of weights not found."""
     import transformers
 
+    folder = Path(source)
+    if is_graphormer(folder):
+        return Graphormer.load(folder), None, None, []
     config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
     names = list(getattr(config, "architectures", None) or ())
     kind = getattr(transformers, names[0], None) if names else None
@@ -68,7 +72,6 @@ def _read(
     tokenizer = processor = None  # a model without one takes token ids, or a tensor
     with suppress(OSError, ValueError, KeyError):
         # without a file of its own transformers makes one up, of special tokens alone
-        folder = Path(source)
         if not folder.is_dir() or any(f for name in _TOKENIZERS for f in folder.glob(name)):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 source, trust_remote_code=trust_remote_code

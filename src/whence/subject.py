@@ -31,6 +31,7 @@ class Layout:
     units: int
     features: int
     places: Tensor  # (numbers of a sample,): where each of them lies among those of all rows
+    cut: bool = True  # whether the model itself cuts the tensor into these units
 
     def split(self, whole: Tensor) -> Tensor:
         """The rows (B, units, features) of a tensor (B, *shape), zero where nothing is."""
@@ -118,7 +119,9 @@ class Subject:
     def name(self) -> str:
         """What the model is called in results and messages."""
         config = getattr(self.model, "config", None)
-        path = str(getattr(config, "_name_or_path", "") or "")
+        path = str(
+            getattr(config, "_name_or_path", "") or getattr(self.model, "name_or_path", "") or ""
+        )
         return path.rstrip("/").rpartition("/")[2] or type(self.model).__name__
 
     @property

@@ -71,3 +71,20 @@ def test_roc_auc_on_the_held_out_molecules_is_what_the_card_says(card, bace):
     for split in ("validation", "test"):
         found, _ = measure(bace, data, parts[split])
         assert found == pytest.approx(card.figures[split], abs=2e-3)
+
+
+def test_the_command_line_explains_a_molecule(tmp_path):
+    from typer.testing import CliRunner
+
+    from whence.cli import app
+
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(
+        app, ["explain", "--smiles", "CC(=O)Nc1ccc(O)cc1", "--html", str(page)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "bace" in done.stdout
+    assert "<circle" in page.read_text(encoding="utf-8")
+    wrong = CliRunner().invoke(app, ["explain", "--smiles", "C1CC"])
+    assert wrong.exit_code == 2
+    assert "is no SMILES" in wrong.output

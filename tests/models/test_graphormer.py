@@ -218,7 +218,7 @@ def test_the_ledger_closes_from_the_node_features_on():
     assert not relevance[~mask].any()
     assert (relevance[mask] != 0).all()
     kinds = {kind for _, kind in ran.view.books.entries}
-    assert kinds == {"bias", "position"}
+    assert kinds == {"bias", "token", "type"}
 
 
 def test_attention_is_seen_with_the_virtual_node_first():

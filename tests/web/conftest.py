@@ -59,8 +59,13 @@ def digits():
 
 
 @pytest.fixture(scope="session")
-def shelf(sentiment, digits):
-    return Shelf({"sentiment": sentiment, "digits": digits})
+def bace():
+    return load("bace")
+
+
+@pytest.fixture(scope="session")
+def shelf(sentiment, digits, bace):
+    return Shelf({"sentiment": sentiment, "digits": digits, "bace": bace})
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from tests.web.conftest import packed
+from whence.web.shelf import MOLECULES
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -303,6 +304,15 @@ def test_a_file_is_explained(page, tmp_path, size):
     page.one("#tab-layers").click()
     page.until(lambda: len(page.all("#panel tbody tr")) == 3)
     page.shot(f"file-{size[0]}")
+
+
+def test_a_molecule_is_looked_at_and_an_atom_taken_out(page, bace):
+    page.open("#model=bace").settled()
+    assert len(page.all("#heat circle.cell")) == len(bace(MOLECULES[0]))
+    page.browser.execute_script("document.querySelector('#heat .cell').focus()")
+    page.browser.switch_to.active_element.send_keys(Keys.ENTER)
+    page.until(lambda: "really moved" in page.one("#check").text)
+    page.shot("molecule")
 
 
 def test_a_drawing_is_explained(page):

@@ -20,7 +20,7 @@ from whence.web.jobs import Worker
 from whence.web.limits import Limits
 from whence.web.security import HEADER, Gate
 from whence.web.serve import serve
-from whence.web.shelf import Shelf, opened
+from whence.web.shelf import MOLECULES, Shelf, opened
 
 TEXT = "a gorgeous, witty but dull film."
 POSTS = ("predict", "explain", "compare", "erase", "curve", "layers", "attention", "page")
@@ -183,6 +183,34 @@ def test_an_image_is_explained_and_its_patches_taken_out(client, digits):
     assert keys[:2] == ["·", "0,0"]
 
 
+def test_a_molecule_is_explained_and_its_atoms_taken_out(client, bace):
+    smiles = MOLECULES[0]
+    given = {"model": "bace", "text": smiles}
+    found = client.post("/api/explain", json=given).json()
+    assert found["explanation"] == json.loads(bace(smiles).to_json())
+    assert found["explanation"]["scene"]["kind"] == "molecule"
+    moved = client.post("/api/erase", json={**given, "removed": [0, 1]}).json()
+    assert moved["output"] != moved["before"]
+    steps = client.post("/api/curve", json={**given, "curve": "empty"}).json()["present"]
+    assert len(steps) == len(found["explanation"]["units"]) + 1
+    assert client.post("/api/layers", json=given).json()["rows"][0]["name"] == "input"
+    told(client.post("/api/explain", json={**given, "text": "no molecule"}), 422)
+
+
+def test_a_model_of_superpixels_takes_no_path(bace):
+    from types import SimpleNamespace
+
+    from whence.web.asking import question
+
+    explainer = SimpleNamespace(
+        reader=bace.reader,
+        subject=SimpleNamespace(model=SimpleNamespace(config=SimpleNamespace(reads="superpixels"))),
+    )
+    given = {"model": "pieces", "text": "/etc/hostname"}
+    with pytest.raises(InputError, match="sees images"):
+        question(given, Shelf({"pieces": explainer}), Limits())
+
+
 def test_a_model_that_writes_is_asked_about_its_next_token(gpt2, bytepairs):
     from whence import Explainer
     from whence.web.asking import question
@@ -207,7 +235,7 @@ def test_a_model_that_writes_is_asked_about_its_next_token(gpt2, bytepairs):
 def test_about_tells_models_methods_and_limits(client):
     found = client.get("/api/about").json()
     takes = {each["name"]: each["takes"] for each in found["models"]}
-    assert takes == {"sentiment": "text", "digits": "image"}
+    assert takes == {"sentiment": "text", "digits": "image", "bace": "text"}
     assert [each["name"] for each in found["methods"]] == list(METHODS)
     assert found["reports"] == []
 
@@ -235,6 +263,7 @@ def test_about_tells_models_methods_and_limits(client):
         ({"text": "word " * 3000}, ["tokens"]),
         ({"image": packed()}, ["reads text"]),
         ({"model": "digits"}, ["sees images"]),
+        ({"text": "/etc/picture.png"}, ["opens no files"]),
         ({"model": "digits", "image": "####"}, ["base64"]),
         ({"model": "digits", "image": "aGVsbG8="}, ["no image"]),
         ({"model": "digits", "image": packed(kind="EPS")}, ["no image"]),
@@ -506,7 +535,10 @@ def test_reports_are_those_of_the_folder_and_run_nothing(make, tmp_path):
     found = client.get("/reports/run/report.html")
     assert found.text == "<p>two</p>"
     assert "sandbox" in found.headers["content-security-policy"]
-    assert "script-src" not in found.headers["content-security-policy"]
+    assert (
+        "unsafe-inline" not in found.headers["content-security-policy"].partition("script-src")[2]
+    )
+    assert "allow-same-origin" not in found.headers["content-security-policy"]
     assert client.get("/reports/a%20%26%20b.html").text == "<p>one</p>"
     for name in ("../outside.html", "%2e%2e/outside.html", "link.html", "data.csv", "/etc/passwd"):
         told(client.get(f"/reports/{name}"), 404)

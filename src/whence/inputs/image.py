@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from whence.errors import FileError, InputError, MissingExtra, TooLong
 from whence.explanation import Unit
-from whence.inputs.patches import cells, find_patches, layout_of
+from whence.inputs.patches import find_patches, layout_of, try_image
 from whence.inputs.reader import Present, Reader
 from whence.subject import Forward, Inputs, Layout, Subject
 
@@ -54,14 +54,19 @@ class ImageReader(Reader[Picture, Erased]):
     processor: Any = None
     units: Units = "patches"
     argument: str = "pixel_values"
-    _fill: tuple[Picture, Tensor] | None = None
+    _fill: tuple[Picture, str | int | None, Tensor] | None = None
     _grids: dict[tuple[int, ...], tuple[Layout, tuple[Unit, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.units, int) and not isinstance(self.units, bool) and self.units > 0
+        if not whole and self.units not in ("patches", "pixels"):
+            raise InputError(f'units={self.units!r}: say "patches", "pixels", or how large.')
 
     def listed(self, given: Any) -> tuple[list[Any], bool]:
         if isinstance(given, (Tensor, np.ndarray)):
-            if given.ndim == 4:
-                return list(given), False
-            return [given], True
+            if given.ndim != 4:
+                return [given], True
+            given = list(given)
         if isinstance(given, (list, tuple)):
             if not given:
                 raise InputError("the list of images is empty: there is nothing to explain.")
@@ -76,24 +81,33 @@ class ImageReader(Reader[Picture, Erased]):
                     f"an image tensor of shape {tuple(given.shape)}: give (channels, height, width)"
                     ", as the model takes it."
                 )
-            return Picture(pixels.detach().to(self.subject.device))
-        picture, name = _opened(given)
+            if not bool(torch.isfinite(pixels).all()):
+                raise InputError("the image has pixels that are no numbers (NaN or infinite).")
+            return Picture(pixels.detach().to(self.subject.device, self._dtype(pixels.dtype)))
+        picture, name = opened(given)
         if self.processor is None:
             raise InputError(
                 "this explainer has no image processor, so it cannot read a picture. Give it one: "
                 "Explainer(model, processor=…), or give the tensor that the model takes."
             )
         found = self.processor(images=self._coloured(picture), return_tensors="pt")
-        pixels = found["pixel_values"][0].to(self.subject.device, self._dtype())
+        pixels = found["pixel_values"][0].to(self.subject.device, self._dtype(torch.float32))
+        if pixels.ndim != 3:
+            raise InputError(
+                f"the processor of {self.subject.name} makes an image into numbers of shape "
+                f"{tuple(pixels.shape)}, and not into (channels, height, width)."
+            )
         return Picture(pixels, name)
 
-    def _dtype(self) -> torch.dtype:
+    def _dtype(self, otherwise: torch.dtype) -> torch.dtype:
         first = next((p for p in self.subject.model.parameters() if p.is_floating_point()), None)
-        return torch.float32 if first is None else first.dtype
+        return otherwise if first is None else first.dtype
 
     def _coloured(self, picture: Any) -> Any:
         config = getattr(self.subject.model, "config", None)
         config = getattr(config, "vision_config", config)
+        if "transparency" in picture.info:  # of a palette: Pillow asks for this step
+            picture = picture.convert("RGBA")
         return picture.convert("L" if getattr(config, "num_channels", 3) == 1 else "RGB")
 
     def grid(self, picture: Picture) -> tuple[Layout, tuple[Unit, ...]]:
@@ -101,26 +115,37 @@ class ImageReader(Reader[Picture, Erased]):
         shape = tuple(picture.pixels.shape)
         if shape not in self._grids:
             owners = self._owners(picture.pixels)
-            self._grids[shape] = (layout_of(owners, shape[0]), _units(owners))
+            cut = self.units == "patches"
+            self._grids[shape] = (layout_of(owners, shape[0], cut), _units(owners))
         return self._grids[shape]
 
     def _owners(self, pixels: Tensor) -> Tensor:
         height, width = pixels.shape[1:]
         if self.units == "patches":
             return find_patches(self.subject, self.argument, pixels)
-        if self.units == "pixels":
-            size = 1
-        elif isinstance(self.units, int) and self.units > 0:
-            size = self.units
-        else:
-            raise InputError(f'units={self.units!r}: say "patches", "pixels", or how large.')
+        with self.subject.steady(), torch.no_grad():
+            try_image(self.subject, self.argument, pixels.unsqueeze(0))
+        size = 1 if self.units == "pixels" else self.units
+        assert isinstance(size, int)
         rows, columns = -(-height // size), -(-width // size)
         if rows * columns > _MOST_UNITS:
             raise TooLong(f"an image of {height} × {width} has too many units; try units=4.")
-        return cells(height, width, rows, columns)
+        down, right = torch.arange(height) // size, torch.arange(width) // size
+        return down[:, None] * columns + right[None, :]
 
     def size(self, item: Picture) -> int:
         return self.grid(item)[0].units
+
+    def chunks(self, items: Sequence[Picture], size: int) -> list[list[int]]:
+        """Images of one shape together: as many patches may lie otherwise."""
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for i, item in enumerate(items):
+            alike.setdefault(tuple(item.pixels.shape), []).append(i)
+        return [
+            of_one[at : at + size]
+            for of_one in alike.values()
+            for at in range(0, len(of_one), size)
+        ]
 
     def batch(self, items: Sequence[Picture]) -> Inputs:
         pixels = torch.stack([item.pixels for item in items])
@@ -137,7 +162,7 @@ class ImageReader(Reader[Picture, Erased]):
         )
 
     def _scene(self, item: Picture) -> dict[str, Any]:
-        channels, height, width = item.pixels.shape
+        _, height, width = item.pixels.shape
         mean, spread = (
             torch.tensor(getattr(self.processor, name, None) or [given]).reshape(-1, 1, 1)
             for name, given in (("image_mean", 0.0), ("image_std", 1.0))
@@ -147,13 +172,10 @@ class ImageReader(Reader[Picture, Erased]):
             seen = seen * spread + mean
         else:
             seen = (seen - seen.min()) / (seen.max() - seen.min()).clamp_min(1e-12)
-        bytes_ = (seen.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
-        shown = bytes_ if channels == 3 else bytes_[..., 0]
-        png = io.BytesIO()
-        _pillow().fromarray(shown).save(png, "PNG")
+        shown = (seen.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
         return {
             "kind": "image",
-            "png": base64.b64encode(png.getvalue()).decode("ascii"),
+            "png": png_of(shown),
             "width": width,
             "height": height,
             "name": item.name,
@@ -163,6 +185,10 @@ class ImageReader(Reader[Picture, Erased]):
         return self.grid(item)[1]
 
     def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[Erased]:
+        if blank not in (None, "zero", "mean", "blur"):
+            raise InputError(
+                f'there is no filling "{blank}" for pixels; there are: zero, mean, blur.'
+            )
         return [Erased(item, row, blank) for row in present]
 
     def key(self, form: Erased) -> bytes:
@@ -181,20 +207,17 @@ class ImageReader(Reader[Picture, Erased]):
 
     def _filled(self, form: Erased) -> Tensor:
         """What stands in the place of what is not there, worked out once for each image."""
-        if self._fill is None or self._fill[0] is not form.picture:
-            self._fill = (form.picture, _filled(form.picture.pixels, form.blank))
-        return self._fill[1]
+        asked = (form.picture, form.blank)
+        if self._fill is None or self._fill[0] is not asked[0] or self._fill[1] != asked[1]:
+            self._fill = (*asked, _filled(form.picture.pixels, form.blank))
+        return self._fill[2]
 
 
 def _filled(pixels: Tensor, blank: str | int | None) -> Tensor:
     """What erased pixels become: zero (the mean colour, once normalised), the mean, or a blur."""
-    if blank in (None, "zero"):
-        return torch.zeros_like(pixels)
     if blank == "mean":
         return pixels.mean((1, 2), keepdim=True).expand_as(pixels)
-    if blank == "blur":
-        return _blurred(pixels)
-    raise InputError(f'there is no filling "{blank}" for pixels; there are: zero, mean, blur.')
+    return _blurred(pixels) if blank == "blur" else torch.zeros_like(pixels)
 
 
 def _blurred(pixels: Tensor, share: float = 0.125) -> Tensor:
@@ -255,27 +278,36 @@ def decoded(data: bytes, most: int) -> Any:
     """The picture in the bytes of a file, of at most so many pixels."""
     image = _pillow()
     try:
+        from PIL.ImageOps import exif_transpose
+
         with image.open(io.BytesIO(data), formats=_FORMATS) as file:
             if file.width * file.height > most:  # before anything is unpacked
                 raise TooLong(
                     f"an image of {file.width} × {file.height} is too large: at most "
                     f"{most:,} pixels are read."
                 )
-            return file.copy()
+            return exif_transpose(file.copy())
     except TooLong:
         raise
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
         raise InputError("these bytes are no image that can be read.") from error
 
 
-def _opened(given: Any) -> tuple[Any, str | None]:
+def opened(given: Any) -> tuple[Any, str | None]:
     """A Pillow image of what was given, and its name."""
     image = _pillow()
     if isinstance(given, (str, Path)):
         try:
+            from PIL.ImageOps import exif_transpose
+
             with image.open(given) as file:
-                return file.copy(), Path(given).name
-        except (OSError, ValueError, SyntaxError) as error:
+                return exif_transpose(file.copy()), Path(given).name
+        except FileNotFoundError as error:
+            raise FileError(
+                f"this model takes images, and there is no file {given}: give a picture, the path "
+                "of one, an array or a tensor."
+            ) from error
+        except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
             raise FileError(f"cannot read {given} as an image: {error}") from error
     if isinstance(given, Tensor):
         given = given.cpu().numpy()
@@ -287,6 +319,14 @@ def _opened(given: Any) -> tuple[Any, str | None]:
             f"a {type(given).__name__} is no image: give a picture, a path, an array or a tensor."
         )
     return given, None
+
+
+def png_of(array: Any) -> str:
+    """An array (H, W) or (H, W, channels) as a PNG in base64; all but three channels as grey."""
+    shown = array if array.ndim == 2 or array.shape[2] == 3 else array[..., 0]
+    made = io.BytesIO()
+    _pillow().fromarray(_bytes(shown)).save(made, "PNG")
+    return base64.b64encode(made.getvalue()).decode("ascii")
 
 
 def _bytes(array: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,6 +54,30 @@ def molecule(smiles: str) -> Graph:
         positions=(layout * [1, -1]).astype(np.float32),
         source=smiles.strip(),
     )
+
+
+def drawing(smiles: str, width: int = 420, height: int = 300) -> dict[str, Any]:
+    """The structure as a picture without background, and where in it each atom lies."""
+    try:
+        from rdkit import Chem
+        from rdkit.Chem.Draw import rdMolDraw2D
+    except ImportError as error:
+        raise MissingExtra("RDKit", "graph", "drawing a molecule") from error
+    found = Chem.MolFromSmiles(smiles)
+    made: dict[str, Any] = {"width": width, "height": height}
+    kinds = {"svg": rdMolDraw2D.MolDraw2DSVG, "png": rdMolDraw2D.MolDraw2DCairo}
+    for kind, drawer in kinds.items():
+        canvas: Any = drawer(width, height)
+        canvas.drawOptions().clearBackground = False
+        canvas.drawOptions().useBWAtomPalette()
+        canvas.drawOptions().padding = 0.12  # room for a disc around each atom
+        canvas.DrawMolecule(found)
+        canvas.FinishDrawing()
+        text = canvas.GetDrawingText()
+        made[kind] = base64.b64encode(text.encode() if kind == "svg" else text).decode("ascii")
+        places = [canvas.GetDrawCoords(i) for i in range(found.GetNumAtoms())]
+        made["points"] = [[round(p.x, 1), round(p.y, 1)] for p in places]
+    return made
 
 
 def scaffold(smiles: str) -> str:

@@ -69,6 +69,10 @@ class Reader(ABC, Generic[Item, Form]):
     def collate(self, forms: Sequence[Form]) -> dict[str, Tensor]:
         """What the model takes for these."""
 
+    def read_all(self, given: Sequence[Any], truncate: bool = False) -> list[Item]:
+        """Each input; the first that cannot be read is an error."""
+        return [self.read(one, truncate) for one in given]
+
     def read_each(self, given: Sequence[Any], truncate: bool = False) -> list[Item | InputError]:
         """Each input, or the reason why it cannot be one of this model's."""
         found: list[Item | InputError] = []

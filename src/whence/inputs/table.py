@@ -6,14 +6,16 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from whence.errors import FileError, InputError, MissingExtra, nearest
+from whence.inputs.image import SUFFIXES
 
-_TEXT = ("text", "sentence", "review", "content", "tweet", "utterance")
+_FILES = ("image", "file", "path")
+_TEXT = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles", *_FILES)
 _LABEL = ("label", "class", "target", "y", "sentiment")
 
 
@@ -32,18 +34,24 @@ class Rows:
 def read_table(
     path: str | Path, text_column: str | None = None, label_column: str | None = None
 ) -> Rows:
-    """The texts and labels of a file; the columns are found by their usual names."""
+    """The texts and labels of a file; the columns are found by their usual names.
+
+    A column of image files names them from where the table lies. Of a folder all images are
+    taken, with the folders they lie in for labels.
+    """
     source = Path(path)
-    records = list(_records(source))
-    if not records:
+    if source.is_dir():
+        return _folder(source)
+    rows = list(records(source))
+    if not rows:
         raise FileError(f"{source} has no rows.")
-    columns = list(records[0])
-    text = _column(columns, text_column, _TEXT, "text")
-    label = _column(columns, label_column, _LABEL, "label", needed=label_column is not None)
+    columns = list(rows[0])
+    text = column(columns, text_column, _TEXT, "text")
+    label = column(columns, label_column, _LABEL, "label", needed=label_column is not None)
     texts: list[str] = []
     labels: list[str | int] = []
     skipped: dict[str, int] = {}
-    for record in records:
+    for record in rows:
         value = record.get(text)
         given = record.get(label) if label else None
         if not isinstance(value, str) or not value.strip():
@@ -51,17 +59,33 @@ def read_table(
         elif label and given in (None, ""):
             skipped["no label"] = skipped.get("no label", 0) + 1
         else:
-            texts.append(value)
+            texts.append(str(source.parent / value) if text in _FILES else value)
             if label:
                 labels.append(_as_label(given))
     if not texts:
-        raise InputError(f"{source} has {len(records)} rows, but none with a text.")
+        raise InputError(f"{source} has {len(rows)} rows, but none with a text.")
     return Rows(texts, labels if label else None, skipped)
 
 
-def _column(
+def _folder(folder: Path) -> Rows:
+    """The images of a folder, or of its folders, by whose names they are labelled then."""
+    within = sorted(each for each in folder.iterdir() if each.is_dir())
+    found = [
+        (str(file), home.name)
+        for home in within or [folder]
+        for file in sorted(home.iterdir())
+        if file.suffix.lower() in SUFFIXES
+    ]
+    if not found:
+        raise FileError(f"{folder} has no images ({', '.join(sorted(SUFFIXES))}).")
+    labels = [_as_label(name) for _, name in found] if within else None
+    return Rows([file for file, _ in found], labels)
+
+
+def column(
     columns: list[str], wanted: str | None, usual: tuple[str, ...], what: str, needed: bool = True
 ) -> str:
+    """The column that was asked for, or the one that has a usual name."""
     if wanted is not None:
         if wanted not in columns:
             raise InputError(f'there is no column "{wanted}"; {nearest(wanted, columns)}')
@@ -84,7 +108,8 @@ def _as_label(value: Any) -> str | int:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file, each as its columns."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith((".parquet", ".pq")):
         yield from _parquet(path)
@@ -134,3 +159,12 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise FileError(f"cannot read {path}: {error}") from error
     yield from table.to_pylist()
+
+
+def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
+    """Writes columns of one length to a Parquet file."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "data", "writing Parquet") from error
+    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)

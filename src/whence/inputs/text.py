@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -27,38 +27,53 @@ class Encoded:
 
 def encode(tokenizer: Any, text: str) -> Encoded:
     """The tokens of a text, each with its exact span and the number of its word."""
-    if not isinstance(text, str) or not text.strip():
-        raise InputError("the text is empty: there is nothing to explain. Give it a word.")
-    if tokenizer is None:
-        raise InputError(
-            "this explainer has no tokenizer, so it cannot read a text. "
-            "Give it one: Explainer(model, tokenizer), or give token ids."
-        )
+    found = encode_each(tokenizer, [text])[0]
+    if isinstance(found, InputError):
+        raise found
+    return found
+
+
+def encode_each(tokenizer: Any, texts: Sequence[str]) -> list[Encoded | InputError]:
+    """`encode` of many texts in one call of the tokenizer; an error in the place of a bad one."""
+    usable = [isinstance(text, str) and bool(text.strip()) for text in texts]
+    given = [text for text, fine in zip(texts, usable, strict=True) if fine]
+    made = iter(_encoded(tokenizer, given) if given and tokenizer is not None else ())
+    return [next(made, InputError(_UNREAD)) if fine else InputError(_EMPTY) for fine in usable]
+
+
+_EMPTY = "the text is empty: there is nothing to explain. Give it a word."
+_UNREAD = (
+    "this explainer has no tokenizer, so it cannot read a text. "
+    "Give it one: Explainer(model, tokenizer), or give token ids."
+)
+
+
+def _encoded(tokenizer: Any, texts: list[str]) -> Iterator[Encoded | InputError]:
     fast = bool(getattr(tokenizer, "is_fast", False))
     settings: dict[str, Any] = {"return_offsets_mapping": True} if fast else {}
     # the length is our business, with an error of our own: silence the tokenizer's hint
-    found = tokenizer(text, return_special_tokens_mask=True, verbose=False, **settings)
-    ids: list[int] = list(found["input_ids"])
+    found = tokenizer(texts, return_special_tokens_mask=True, verbose=False, **settings)
     marks = _special_ids(tokenizer)
-    special = [
-        bool(m) or i in marks for m, i in zip(found["special_tokens_mask"], ids, strict=True)
-    ]
-    if not ids:
-        raise InputError(f"the tokenizer makes no token of {text!r}.")
-    spans = found["offset_mapping"] if fast else [(0, 0)] * len(ids)
-    words = found.word_ids() if fast else [None] * len(ids)
-    names = tokenizer.convert_ids_to_tokens(ids)
-    units = tuple(
-        Unit(
-            text=text[start:end] if end > start and not mark else str(name),
-            start=start if end > start and not mark else None,
-            end=end if end > start and not mark else None,
-            special=bool(mark),
-            word=word,
+
+    def name(number: int) -> str:
+        return str(tokenizer.convert_ids_to_tokens([number])[0])
+
+    for at, text in enumerate(texts):
+        ids: list[int] = list(found["input_ids"][at])
+        if not ids:
+            yield InputError(f"the tokenizer makes no token of {text!r}.")
+            continue
+        special = found["special_tokens_mask"][at]
+        spans = found["offset_mapping"][at] if fast else [(0, 0)] * len(ids)
+        words = found.word_ids(at) if fast else [None] * len(ids)
+        units = tuple(
+            Unit(text[start:end], start, end, False, word)
+            if end > start and not (mark or number in marks)
+            else Unit(name(number), special=bool(mark) or number in marks, word=word)
+            for (start, end), word, mark, number in zip(spans, words, special, ids, strict=True)
         )
-        for (start, end), word, mark, name in zip(spans, words, special, names, strict=True)
-    )
-    return Encoded(ids, units, text, found.get("token_type_ids"))
+        types = found.get("token_type_ids")
+        yield Encoded(ids, units, text, None if types is None else types[at])
 
 
 def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) -> Encoded:
@@ -172,6 +187,29 @@ def batch(
         texts=tuple(row.text for row in rows),
         blanks=_blanks(tokenizer),
     )
+
+
+def like_lengths(
+    lengths: Sequence[int], size: int, tokens: int | None = None, same: bool = False
+) -> list[list[int]]:
+    """Samples of like length together: at most `size`, and `tokens` with their padding.
+
+    With `same`, only those of one length. A batch never has as many samples as places: the two
+    could not be told apart in it, and its samples would be run one by one.
+    """
+    chunks: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        chunk = chunks[-1] if chunks else []
+        fits = len(chunk) < size and (tokens is None or (len(chunk) + 1) * lengths[i] <= tokens)
+        if chunk and fits and not (same and lengths[chunk[0]] != lengths[i]):
+            chunk.append(i)
+        else:
+            chunks.append([i])
+    found: list[list[int]] = []
+    for chunk in chunks:
+        square = len(chunk) > 1 and len(chunk) == lengths[chunk[-1]]
+        found += [chunk[:-1], chunk[-1:]] if square else [chunk]
+    return found
 
 
 def _blanks(tokenizer: Any) -> dict[str, int]:

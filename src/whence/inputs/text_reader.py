@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,10 +18,11 @@ from whence.inputs.text import (
     Encoded,
     batch,
     can_pad,
-    encode,
+    encode_each,
     fitted,
     from_ids,
     has_padding,
+    like_lengths,
     longest,
     vocabulary,
 )
@@ -86,7 +87,7 @@ class TextReader(Reader[Encoded, Ids]):
         return Encoded(opening.ids, units, None)
 
     def listed(self, given: Any) -> tuple[list[Any], bool]:
-        if isinstance(given, str):
+        if isinstance(given, (str, Encoded)):
             return [given], True
         if isinstance(given, (Tensor, np.ndarray)):
             if given.ndim not in (1, 2) or 0 in given.shape:
@@ -108,7 +109,7 @@ class TextReader(Reader[Encoded, Ids]):
             raise InputError("the list of inputs is empty: there is nothing to explain.")
         if all(isinstance(item, (int, np.integer)) for item in items):
             return [items], True
-        if not all(isinstance(item, Iterable) for item in items):
+        if not all(isinstance(item, (Encoded, Iterable)) for item in items):
             kinds = ", ".join(sorted({type(item).__name__ for item in items}))
             raise InputError(
                 f"a list of {kinds} cannot be explained: give texts or lists of token ids."
@@ -116,11 +117,36 @@ class TextReader(Reader[Encoded, Ids]):
         return items, False
 
     def read(self, given: Any, truncate: bool = False) -> Encoded:
-        if isinstance(given, str):
-            row = encode(self.tokenizer, given)
-        else:
-            row = from_ids(self.tokenizer, given, vocabulary(self.subject))
-        return fitted(row, longest(self.subject, self.tokenizer), truncate)
+        return self.read_all([given], truncate)[0]
+
+    def read_all(self, given: Sequence[Any], truncate: bool = False) -> list[Encoded]:
+        found = []
+        for row in self._rows(given, truncate):
+            if isinstance(row, InputError):
+                raise row
+            found.append(row)
+        return found
+
+    def read_each(self, given: Sequence[Any], truncate: bool = False) -> list[Encoded | InputError]:
+        return list(self._rows(given, truncate))
+
+    def _rows(self, given: Sequence[Any], truncate: bool) -> Iterator[Encoded | InputError]:
+        """Texts by one call of the tokenizer, ids as they are, what is encoded as it is."""
+        limit, words = longest(self.subject, self.tokenizer), vocabulary(self.subject)
+        texts = [one for one in given if isinstance(one, str)]
+        encoded = iter(encode_each(self.tokenizer, texts))
+        for one in given:
+            try:
+                row: Encoded | InputError
+                if isinstance(one, Encoded):
+                    row = one
+                elif isinstance(one, str):
+                    row = next(encoded)
+                else:
+                    row = from_ids(self.tokenizer, one, words)
+                yield fitted(row, limit, truncate) if isinstance(row, Encoded) else row
+            except InputError as error:
+                yield error
 
     def batch(self, items: Sequence[Encoded]) -> Inputs:
         return batch(self.subject, self.tokenizer, items, self.opening)
@@ -135,10 +161,9 @@ class TextReader(Reader[Encoded, Ids]):
         """Texts of like length together; of one length where the model cannot be padded."""
         if self.alone:
             return [[i] for i in range(len(items))]
-        order = sorted(range(len(items)), key=lambda i: len(items[i].ids))
-        if not self._can_pad(items[order[0]], items[order[-1]]):
-            return super().chunks(items, size)
-        return [order[at : at + size] for at in range(0, len(order), size)]
+        lengths = [len(item.ids) for item in items]
+        short, long = (items[lengths.index(pick(lengths))] for pick in (min, max))
+        return like_lengths(lengths, size, same=not self._can_pad(short, long))
 
     def _can_pad(self, short: Encoded, long: Encoded) -> bool:
         """Whether a text padded to another's length is the same to the model: tried, once."""

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from whence.errors import MethodError, ModelError
+from whence.explanation import plural
+from whence.inputs.patches import EXTRA_TOKENS
 from whence.methods.flow import flows
 from whence.methods.method import Method, Scores
 from whence.methods.passes import opened
-from whence.rules.maps import Maps, Replace
+from whence.rules.maps import Map, Maps, Replace
 from whence.rules.tables import PLAIN
 from whence.subject import Inputs, Subject
 from whence.target import Target
@@ -70,6 +72,11 @@ def capture(
     of: Sequence[int] | None = None,
 ) -> Captured:
     """Runs the model and keeps its attention, with the gradients of all maps or of some."""
+    if inputs.layout is not None and not inputs.layout.cut:
+        raise ModelError(
+            f"{subject.name} attends from patch to patch, and no attention method can tell the "
+            f'{plural(inputs.noun)} within one apart. Leave units= out, or try method="lrp".'
+        )
     maps = Maps(len(inputs), replace)
     with opened(PLAIN, subject, inputs, target, maps=maps) as here:
         here.need("attention")
@@ -90,6 +97,8 @@ def capture(
         (n := sources.stream(s)): (s.start, s.shift + sources.ahead.get(n, 0), sources.width(s))
         for s in sources.found
     }
+    if inputs.layout is not None:
+        _check_places(subject, found, sources.units + sources.ahead.get(0, 0))
     held = torch.ones_like(read)
     start, shift, width = streams.get(found[-1].query, (0, 0, 0))
     own = inputs.mask[:, start : start + width].to(held)
@@ -105,6 +114,17 @@ def capture(
         logits=here.logits.detach(),
         units=sources.units,
     )
+
+
+def _check_places(subject: Subject, found: Sequence[Map], least: int) -> None:
+    """Refuses maps of an image whose places are not its patches, and some tokens beside them."""
+    sizes = {size for each in found for size in each.weights.shape[2:]}
+    if len(sizes) > 1 or not least <= min(sizes) <= least + EXTRA_TOKENS:
+        raise ModelError(
+            f"the attention maps of {subject.name} have {', '.join(map(str, sorted(sizes)))} "
+            f"places, its image {least}: patches are joined or pooled on the way. Attention "
+            'methods cannot follow them; try method="lrp".'
+        )
 
 
 def roll_out(

@@ -67,7 +67,7 @@ def _collect(
             placed = entry.places.cpu()[:, :width]
             part[:, :width] += placed
             rest = rest - placed.sum(1)
-        if entry.places is None or sources.extent > width or sources.ahead:
+        if entry.places is None or bool((rest.abs() > 1e-12 * entry.total.abs().cpu()).any()):
             key = (layer_of(where), kind)
             lines[key] = lines.get(key, 0) + rest
     totals: dict[tuple[str, str], Tensor] = {}

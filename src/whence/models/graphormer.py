@@ -64,6 +64,15 @@ class GraphormerConfig:
             raise FileError(f"{path} is no config of a {KIND} ({known}).") from error
 
 
+def is_graphormer(folder: Path) -> bool:
+    """Whether a folder holds a model of this kind."""
+    try:
+        data = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and data.get("model_type") == KIND
+
+
 class Block(nn.Module):
     """Attention and a network of two layers, each on the norm of what it is added to."""
 
@@ -109,6 +118,7 @@ class Graphormer(nn.Module):
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
         self.config = config
+        self.name_or_path = ""
         self.nodes = nn.Linear(config.features, config.width, bias=False)
         self.centrality = nn.Embedding(config.max_degree + 1, config.width)
         self.virtual = nn.Parameter(torch.empty(config.width))
@@ -209,6 +219,7 @@ class Graphormer(nn.Module):
         """Reads what `save` wrote, in float32 and evaluation mode."""
         home = Path(folder)
         model = cls(GraphormerConfig.load(home))
+        model.name_or_path = str(home)
         try:
             model.load_state_dict(load_file(home / WEIGHTS))
         except FileNotFoundError as error:

@@ -71,6 +71,23 @@ def convolution(
     return view.constant(out, bias.reshape(-1, *(1,) * (out.ndim - 2)))
 
 
+def batch_norm(
+    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """In evaluation an affine call, whose backward pass must be given its gradient in order.
+
+    Of a single image whose gradient lies channels last, torch 2.13 takes places for others.
+    """
+    out = affine(view, func, args, kwargs)
+    if live(out):
+        out.grad_fn.register_prehook(_in_order)
+    return out
+
+
+def _in_order(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    return tuple(None if g is None else g.contiguous() for g in gradients)
+
+
 def lookup(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Every lookup is a source: on the input's ids one of units, else one of places."""
     out = func(*args, **kwargs)
@@ -103,9 +120,10 @@ AFFINE: Table = {
         calls(
             "addbmm", "cat", "concat", "concatenate", "stack",
             "hstack", "vstack", "where", "masked_fill", "pad", "setitem", "index_put", "index_add",
-            "index_copy", "scatter", "scatter_add", "masked_scatter", "copy", "batch_norm",
+            "index_copy", "scatter", "scatter_add", "masked_scatter", "copy",
             "index_fill", "slice_scatter", "lerp", "select_scatter",
         ),
         affine,
     ),
+    **dict.fromkeys(calls("batch_norm"), batch_norm),
 }  # fmt: skip

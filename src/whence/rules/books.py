@@ -82,7 +82,9 @@ class Books:
         ahead = rows - self.length
         known = 0 <= ahead <= self.sources.ahead.get(0, 0)
         placed = known and rowed and part.shape[-2] % rows == 0 and kind != "token"
-        kind = "position" if placed and kind == "bias" else kind
+        # units of another size than the model's places, as pixels, cannot have it each
+        table = rowed and self.sources.fields[0].is_floating_point() and gradient.ndim == 3
+        kind = "position" if (placed or (table and part.shape[-2] > 1)) and kind == "bias" else kind
         entry = self.entries.setdefault((where, kind), Entry(by_row.new_zeros(self.batch)))
         entry.total += by_row.sum(1)
         if placed:

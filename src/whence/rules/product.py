@@ -17,6 +17,7 @@ Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
 _CONTRACTIONS = ("matmul", "bmm", "mm", "mv", "tensordot", "inner", "outer", "dot")
 _ADDED = ("addmm", "baddbmm", "addmv")  # with a first argument that is added
+_FEW_KEYS = 256  # beyond, memory would grow with the square of the length
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,11 @@ class Products:
     def dot_product(
         self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The fused call stays fused, unless the maps are asked for."""
+        """The fused call stays fused, unless the maps are asked for, or few keys make it a waste.
+
+        On a CPU the fused backward pass works out what is asked of queries and keys as well. Where
+        these are constants, the weights once and one product with the values take half the time.
+        """
         query, key, value, settings = dot_product_arguments(args, kwargs)
         if not any(map(live, (query, key, value))):
             return func(*args, **kwargs)
@@ -64,6 +69,9 @@ class Products:
         if self.attention == "frozen":
             query, key = freeze(query), freeze(key)
             settings["attn_mask"] = freeze(settings.get("attn_mask"))
+            if key.shape[-2] <= _FEW_KEYS and not value.is_cuda:
+                weights, value = explicit_attention(query, key, value, **settings)
+                return weights @ value
         elif self.attention == "shared":
             query, key, value = share(query, 0.25), share(key, 0.25), share(value)
         return func(query, key, value, **settings)

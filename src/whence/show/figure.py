@@ -118,3 +118,27 @@ def matrix_plot(matrix: Mapping[str, Mapping[str, float]], path: Path) -> Path:
             axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color=ink)
     figure.colorbar(image, ax=axes, shrink=0.7, label="mean rank correlation")
     return saved(figure, path)
+
+
+def histogram_plot(values: Mapping[str, Sequence[float]], across: str, path: Path) -> Path:
+    """A normalised histogram for each group with its median (Ali et al. 2022, figure 7)."""
+    plt = drawing()
+    pooled = np.concatenate([np.asarray(each, dtype=float) for each in values.values()])
+    low, high = np.quantile(pooled, [0.005, 0.995])
+    edges = np.linspace(low, high, 41) if high > low else np.linspace(low - 1, high + 1, 3)
+    figure, axes = plt.subplots(figsize=(7.5, 3.8))
+    for place, (name, each) in enumerate(values.items()):
+        color, line = (look(place)[part] for part in ("color", "linestyle"))
+        shares = np.ones(len(each)) / len(each)
+        inside = np.clip(each, edges[0], edges[-1])
+        axes.hist(
+            inside, edges, weights=shares, histtype="stepfilled", alpha=0.3, color=color,
+            label=f"{name}, {len(each)} occurrences",
+        )  # fmt: skip
+        axes.hist(inside, edges, weights=shares, histtype="step", color=color)
+        middle = float(np.median(each))
+        axes.axvline(middle, color=color, linestyle=line, label=f"median {middle:+.4f}")
+    axes.axvline(0, color="#999999", linewidth=0.8)
+    axes.set(xlabel=across, ylabel="share of occurrences")
+    axes.legend(frameon=False, fontsize=8)
+    return saved(figure, path)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from whence.explanation import Explanation, Ledger, Line
-from whence.show import image
+from whence.show import scene
 from whence.show.marks import Mark, heading, marks, signed
 
 STYLE = """
@@ -32,12 +32,15 @@ STYLE = """
 .whence .bar i{position:absolute;top:.35em;bottom:.35em;min-width:2px;border-radius:2px}
 .whence .total td{border-top:2px solid var(--ink);font-weight:600}
 .whence .image{width:100%;max-width:22rem;display:block;border-radius:.2rem}
-.whence .image .under{filter:grayscale(1);opacity:.55}
+.whence .molecule{max-width:30rem}
+.whence .image .under{filter:grayscale(1);opacity:.35}
 .whence .pair,.whence .cards{display:flex;flex-wrap:wrap;gap:1rem}
 .whence .pair>*{flex:1 1 14rem}
 .whence figure{margin:0}
 .whence .cards figure{width:8.6rem}
-.whence .classes .image{width:8.6rem}
+.whence .classes{width:auto}
+.whence .classes .image{width:8.6rem;margin-right:1rem}
+.whence .classes td{vertical-align:middle}
 .whence .key{display:flex;gap:1.2rem;margin-top:1rem}
 """
 
@@ -52,7 +55,7 @@ def render_beside(tables: Sequence[Sequence[Explanation]]) -> str:
     """One image for several classes: methods as rows, classes as columns."""
     first = tables[0][0]
     body = f'<h1>{escape(heading(first))}</h1><p class="dim">{escape(first.model)}</p>'
-    return _page(_block([body + image.gallery(tables)]), first)
+    return _page(_block([body + scene.gallery(tables)]), first)
 
 
 def render_many(tables: Sequence[Sequence[Explanation]]) -> str:
@@ -99,15 +102,15 @@ def _one(explanation: Explanation) -> str:
 
 
 def _picture(explanation: Explanation) -> str:
-    if image.is_image(explanation):
-        shown = image.heatmap(explanation, bare=True) + image.heatmap(explanation)
+    if scene.kind_of(explanation):
+        shown = scene.heatmap(explanation, bare=True) + scene.heatmap(explanation)
         return f'<div class="pair">{shown}</div>'
     return f'<div class="heat">{heatmap(explanation)}</div>'
 
 
 def _rows(explanations: Sequence[Explanation]) -> str:
     first = explanations[0]
-    shown = image.gallery([explanations]) if image.is_image(first) else _table(explanations)
+    shown = scene.gallery([explanations]) if scene.kind_of(first) else _table(explanations)
     closed = [each for each in explanations if each.ledger is not None]
     best = min(closed, key=lambda e: abs(e.ledger.residual if e.ledger else 0.0), default=None)
     tail = ""

@@ -110,9 +110,14 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _figure(path: Path) -> str:
+    return picture_of(path, _CAPTIONS.get(path.stem, path.stem))
+
+
+def picture_of(path: Path, caption: str) -> str:
+    """A picture inside the page, with its caption."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    caption = escape(_CAPTIONS.get(path.stem, path.stem))
+    said = escape(caption)
     return (
-        f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
-        f'<figcaption class="dim">{caption}</figcaption></figure>'
+        f'<figure><img alt="{said}" src="data:image/png;base64,{data}">'
+        f'<figcaption class="dim">{said}</figcaption></figure>'
     )

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from whence.explanation import Explanation
-from whence.show.image import cells, is_image
 from whence.show.marks import heading, marks, signed, summary
+from whence.show.scene import cells, kind_of
 
 _FOR, _AGAINST = (214, 39, 40), (31, 119, 220)
 
@@ -54,7 +54,7 @@ def heatmap(explanation: Explanation, color: bool) -> Text:
 
     Negative units are underlined, so that the two signs differ in black and white too.
     """
-    if is_image(explanation):
+    if kind_of(explanation) == "image":
         return _grid(explanation, color)
     line = Text()
     for mark in marks(explanation):

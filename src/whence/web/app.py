@@ -24,7 +24,7 @@ from whence.web.asking import Question, methods, question
 from whence.web.desk import Desk
 from whence.web.jobs import Busy, Stopped, Worker
 from whence.web.limits import Limits, TooLarge
-from whence.web.reports import Reports
+from whence.web.reports import Reports, policy
 from whence.web.security import REPORT, App, Gate
 from whence.web.shelf import Shelf
 
@@ -96,7 +96,7 @@ class Pages:
         page = await asyncio.to_thread(self.reports.read, request.path_params["name"])
         if page is None:
             raise HTTPException(404, "there is no such report.")
-        return Response(page, media_type=_KINDS[".html"], headers=_policy())
+        return Response(page, media_type=_KINDS[".html"], headers=_with(policy()))
 
     def answering(self, answer: Answer) -> Endpoint:
         """A route that answers one question with one object."""
@@ -140,7 +140,7 @@ class Pages:
             asked, data = self._asked(body)
             return self.desk.page(asked, methods(data, [asked.method]))
 
-        headers = {**_policy(), "content-disposition": 'attachment; filename="whence.html"'}
+        headers = {**_with(REPORT), "content-disposition": 'attachment; filename="whence.html"'}
         made = await self._do(request, page)
         return Response(made, media_type=_KINDS[".html"], headers=headers)
 
@@ -211,8 +211,8 @@ def _line(row: dict[str, Any]) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def _policy() -> dict[str, str]:
-    return {"content-security-policy": REPORT}
+def _with(policy: str) -> dict[str, str]:
+    return {"content-security-policy": policy}
 
 
 def _told(error: Exception) -> tuple[int, dict[str, Any]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whence.errors import InputError, MethodError, TooLong, nearest
-from whence.inputs.image import ImageReader, decoded
+from whence.inputs.image import decoded, is_image
 from whence.methods import METHODS
 from whence.naming import Asked
 from whence.web.limits import Limits
@@ -87,9 +87,11 @@ def _given(data: Mapping[str, Any], shown: Shown, limits: Limits) -> tuple[Any, 
         digest = hashlib.sha256(text.encode()).hexdigest()
     except UnicodeEncodeError as error:
         raise InputError("the text holds half of a character (a lone surrogate).") from error
-    # to a reader of images a text is a path, and no request may name one
-    if isinstance(shown.explainer.reader(text), ImageReader):
+    # where images are read a text is a path, and no request may name one, nor learn of it
+    if shown.takes == "image":
         raise InputError(f"{shown.name} sees images: drop one on the page.")
+    if is_image(text):
+        raise InputError("this ends like the name of an image, and the page opens no files.")
     return text, digest
 
 

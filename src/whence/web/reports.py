@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
+from whence.show import corpus
+from whence.web.security import REPORT
+
 _MOST = 200
+
+
+@cache
+def policy() -> str:
+    """What a report may do in a browser: run the one script that the library writes into some."""
+    script = Path(corpus.__file__).with_name("corpus.js").read_text(encoding="utf-8")
+    digest = b64encode(sha256(script.encode()).digest()).decode("ascii")
+    return f"{REPORT} allow-scripts; script-src 'sha256-{digest}'"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ PAGE = (
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'"
 )
-# a page that explain, evaluate or bias wrote: its styles are its own, and it runs nothing
+# a page that was written before has styles of its own, and is no part of this site
 REPORT = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; sandbox"

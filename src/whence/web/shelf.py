@@ -20,6 +20,11 @@ EXAMPLES = (
     "I expected to hate it, and I could not stop smiling.",
 )
 
+MOLECULES = (
+    "CN1C(N)=NC(C)(CS1(=O)=O)c1cc(NC(=O)c2ccc(F)cn2)ccc1F",
+    "CC(C)Cc1ccc(cc1)C(C)C(=O)O",
+    "Cn1cnc2c1c(=O)n(C)c(=O)n2C",
+)
 OPENINGS = (
     "The capital of France is",
     "When Mary and John went to the shop, John gave a drink to",
@@ -36,17 +41,24 @@ class Shown:
     @property
     def takes(self) -> Literal["text", "image"]:
         """What a person gives it."""
-        return "image" if isinstance(self.explainer.reader(""), ImageReader) else "text"
+        sees = isinstance(self.explainer.reader(""), ImageReader) or self._graphs == "superpixels"
+        return "image" if sees else "text"
+
+    @property
+    def _graphs(self) -> str:
+        """What the model's graphs are made of, if it reads any."""
+        return str(getattr(getattr(self.explainer.subject.model, "config", None), "reads", ""))
 
     @property
     def prompt(self) -> str:
         """What the page says above the field for text."""
-        reads = isinstance(self.explainer.reader(""), TextReader)
-        return "Type a sentence" if reads else "Type or paste an input"
+        return "Paste a SMILES" if self._graphs == "molecule" else "Type a sentence"
 
     @property
     def examples(self) -> tuple[str, ...]:
         """Texts to begin with."""
+        if self._graphs == "molecule":
+            return MOLECULES
         if not isinstance(self.explainer.reader(""), TextReader):
             return ()
         return OPENINGS if self.explainer.naming.writes else EXAMPLES

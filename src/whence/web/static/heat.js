@@ -15,10 +15,37 @@ export function shade(strength) {
   return `rgba(var(--${strength > 0 ? "for" : "against"}),${(0.85 * size).toFixed(3)})`;
 }
 
+// What units that are no text are drawn with, in the coordinates of the scene.
+const SHAPES = {
+  image: ({ units, scene }) => units.map(({ box }) => {
+    const [left, top, right, bottom] = box ?? [0, 0, scene.width, scene.height];
+    return ["rect", { x: left, y: top, width: right - left, height: bottom - top }];
+  }),
+  superpixels: ({ scene }) => scene.paths.map((d) => ["path", { d }]),
+  molecule: ({ scene }) => {
+    const apart = scene.points.flatMap(([a, b], i) => scene.points.slice(0, i).map(([c, d]) => Math.hypot(a - c, b - d)));
+    const r = 0.52 * Math.min(...apart, 115);
+    return scene.points.map(([cx, cy]) => ["circle", { cx, cy, r }]);
+  },
+};
+
+export const drawn = (scene) => (scene?.kind ?? "") in SHAPES;
+export const shapes = (shown) => SHAPES[shown.scene.kind](shown);
+
+// The picture that a scene brings along.
+export function seen(scene, kind = "") {
+  const source = scene.kind === "molecule" ? `svg+xml;base64,${scene.svg}` : `png;base64,${scene.png}`;
+  return svg("image", {
+    href: `data:image/${source}`, width: scene.width, height: scene.height,
+    preserveAspectRatio: "none", class: kind, "pointer-events": "none",
+  });
+}
+
 // `shown` is {marks, scores, scene, units, removed?, toggle?, notes?, small?}.
 export function heat(shown) {
-  if (shown.scene?.kind !== "image") return sentence(shown);
-  return shown.small ? picture(shown) : el("div", { class: "pair" }, bare(shown), picture(shown));
+  if (!drawn(shown.scene)) return sentence(shown);
+  if (shown.small || shown.scene.kind === "molecule") return picture(shown);
+  return el("div", { class: "pair" }, bare(shown), picture(shown));
 }
 
 function sentence({ marks, scores, removed = [], toggle, notes, small }) {
@@ -69,41 +96,34 @@ function bare({ scene }) {
   return svg("svg", { class: "image", viewBox: `0 0 ${scene.width} ${scene.height}`, role: "img", "aria-label": "the image as the model sees it" }, seen(scene));
 }
 
-const seen = (scene, kind = "") => svg("image", {
-  href: `data:image/png;base64,${scene.png}`, width: scene.width, height: scene.height,
-  preserveAspectRatio: "none", class: kind,
-});
-
 let patterns = 0;
 
-function picture({ marks, scores, scene, units, removed = [], toggle, notes, small }) {
+function picture(shown) {
+  const { marks, scores, scene, units, removed = [], toggle, notes, small } = shown;
   const gone = new Set(removed);
   const strong = strengths(marks, scores);
   const hatch = `hatch${++patterns}`;
+  const step = scene.width / 14;
+  const lines = scene.kind === "molecule"; // of a structure, which lie over its colours
   const box = svg("svg", {
-    class: `image${small ? " small" : ""}`, viewBox: `0 0 ${scene.width} ${scene.height}`,
-    role: "group", "aria-label": "the image with its heatmap",
-  });
-  box.append(
-    svg("defs", {}, svg("pattern", {
-      id: hatch, width: 2, height: 2, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)",
-    }, svg("rect", { width: 0.5, height: 2, class: "hatch" }))),
-    seen(scene, "under"),
-  );
-  units.forEach((unit, i) => {
-    const [left, top, right, bottom] = unit.box ?? [0, 0, scene.width, scene.height];
-    const place = { x: left, y: top, width: right - left, height: bottom - top };
+    class: `image ${scene.kind}${small ? " small" : ""}`, viewBox: `0 0 ${scene.width} ${scene.height}`,
+    role: "group", "aria-label": "the input with its heatmap",
+  }, svg("defs", {}, svg("pattern", {
+    id: hatch, width: step, height: step, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)",
+  }, svg("rect", { width: step / 4, height: step, class: "hatch" }))),
+  lines ? svg("rect", { width: scene.width, height: scene.height, fill: "#fff" }) : seen(scene, "under"));
+  shapes(shown).forEach(([tag, place], i) => {
     const note = notes ? notes(i) : signed(scores[i]);
-    const cell = svg("rect", {
+    box.append(svg(tag, {
       ...place, class: gone.has(i) ? "cell gone" : "cell",
       style: gone.has(i) ? {} : { fill: shade(strong[i]) },
-      ...(toggle && pressed(i, gone.has(i), `${unit.text}, ${note}`, toggle)),
-    }, svg("title", { text: note }));
-    box.append(cell);
+      ...(toggle && pressed(i, gone.has(i), `${units[i].text}, ${note}`, toggle)),
+    }, svg("title", { text: note })));
     if (strong[i] < -0.05 && !gone.has(i)) {
-      box.append(svg("rect", { ...place, fill: `url(#${hatch})`, "pointer-events": "none" }));
+      box.append(svg(tag, { ...place, fill: `url(#${hatch})`, "pointer-events": "none" }));
     }
   });
+  if (lines) box.append(seen(scene));
   if (toggle) roving(box, ".cell");
   return box;
 }

@@ -6,7 +6,7 @@ import { showAttention } from "./attention.js";
 import { leaveCompare, showCompare } from "./compare.js";
 import { showCurve } from "./curve.js";
 import { el, fill, find, roving, seconds, signed } from "./dom.js";
-import { heat } from "./heat.js";
+import { drawn, heat } from "./heat.js";
 import { showImage, watchImages } from "./images.js";
 import { showLayers } from "./layers.js";
 import { showLedger } from "./ledger.js";
@@ -91,7 +91,7 @@ function showHeat() {
   const focus = document.activeElement?.getAttribute?.("data-unit");
   const shown = { marks, scores: explanation.scores, scene: explanation.scene, units: explanation.units };
   fill(find("heat"), heat({ ...shown, removed: state.removed, toggle, notes: note }));
-  find("blue").textContent = explanation.scene?.kind === "image" ? "blue, hatched" : "blue, underlined";
+  find("blue").textContent = drawn(explanation.scene) ? "blue, hatched" : "blue, underlined";
   find("hint").textContent = `click a ${context.prediction.noun} to take it out and see the answer move`;
   if (focus !== null && focus !== undefined) find("heat").querySelector(`[data-unit="${focus}"]`)?.focus();
 }

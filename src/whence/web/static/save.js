@@ -2,7 +2,7 @@
 
 import { page } from "./api.js";
 import { el, percent, signed, svg } from "./dom.js";
-import { strengths } from "./heat.js";
+import { drawn, seen, shapes, strengths } from "./heat.js";
 import { question } from "./state.js";
 
 const [WIDE, EDGE, SIZE, LINE] = [760, 24, 18, 32];
@@ -10,17 +10,17 @@ const FONT = `${SIZE}px Georgia, serif`;
 const TINTS = { for: "214,39,40", against: "31,119,220" };
 
 export const saveJson = ({ explanation }) => offer("whence.json", "application/json", JSON.stringify(explanation, null, 1));
-export const saveSvg = (context) => offer("whence.svg", "image/svg+xml", written(drawing(context)));
+export const saveSvg = (context) => offer("whence.svg", "image/svg+xml", written(sheet(context)));
 
 export async function saveHtml() {
   offer("whence.html", "text/html", await page(question()));
 }
 
 export async function savePng(context) {
-  const drawn = drawing(context);
-  const [width, height] = ["width", "height"].map((name) => Number(drawn.getAttribute(name)));
+  const made = sheet(context);
+  const [width, height] = ["width", "height"].map((name) => Number(made.getAttribute(name)));
   const picture = new Image();
-  picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(written(drawn))}`;
+  picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(written(made))}`;
   await picture.decode();
   const canvas = el("canvas", { width: 2 * width, height: 2 * height });
   canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
@@ -40,16 +40,16 @@ function hand(name, blob) {
   setTimeout(() => URL.revokeObjectURL(href), 10000);
 }
 
-const written = (drawn) => new XMLSerializer().serializeToString(drawn);
+const written = (made) => new XMLSerializer().serializeToString(made);
 
 const tint = (strength) => ({ fill: `rgb(${TINTS[strength > 0 ? "for" : "against"]})`, "fill-opacity": (0.85 * Math.abs(strength)).toFixed(3) });
 
-function drawing(context) {
+function sheet(context) {
   const { explanation } = context;
   const { ledger, target } = explanation;
   const name = target.against_label === null ? target.label : `${target.label} − ${target.against_label}`;
   const chance = explanation.probability === null || target.against !== null ? "" : `  ${percent(explanation.probability)}`;
-  const [body, height] = explanation.scene?.kind === "image" ? imageBody(context) : textBody(context);
+  const [body, height] = drawn(explanation.scene) ? sceneBody(context) : textBody(context);
   const foot = ledger
     ? `${explanation.method.name}: adds up to ${signed(ledger.output - ledger.residual)}, residual ${signed(ledger.residual)}, output ${signed(ledger.output)}`
     : `${explanation.method.name}: output ${signed(explanation.output)}`;
@@ -82,17 +82,15 @@ function textBody({ marks, explanation }) {
   return [made, y + LINE];
 }
 
-function imageBody({ marks, explanation }) {
-  const { scene, scores, units } = explanation;
+function sceneBody({ marks, explanation }) {
+  const { scene, scores } = explanation;
   const strong = strengths(marks, scores);
   const scale = 320 / scene.width;
-  const picture = () => svg("image", { href: `data:image/png;base64,${scene.png}`, width: scene.width, height: scene.height });
-  const cells = units.map((unit, i) => {
-    const [left, top, right, bottom] = unit.box;
-    return svg("rect", { x: left, y: top, width: right - left, height: bottom - top, ...tint(strong[i]) });
-  });
+  const cells = shapes(explanation).map(([tag, place], i) => svg(tag, { ...place, ...tint(strong[i]) }));
+  const veil = svg("rect", { width: scene.width, height: scene.height, fill: "#fff", "fill-opacity": 0.45 });
+  const over = scene.kind === "molecule" ? [cells, seen(scene)] : [seen(scene), veil, cells];
   return [[
-    svg("g", { transform: `scale(${scale})` }, picture()),
-    svg("g", { transform: `translate(350,0) scale(${scale})` }, picture(), svg("rect", { width: scene.width, height: scene.height, fill: "#fff", "fill-opacity": 0.45 }), cells),
+    svg("g", { transform: `scale(${scale})` }, seen(scene)),
+    svg("g", { transform: `translate(350,0) scale(${scale})` }, over.flat()),
   ], scene.height * scale];
 }

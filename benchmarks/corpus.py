@@ -1,0 +1,87 @@
+"""How fast a corpus is explained, against the model's bare forward pass on the same batches.
+
+    python -m benchmarks.corpus [DATA.csv …] [--threads 1] [--rounds 5]
+
+Without data, sentences of the lengths of film reviews are made of the model's own words. Explaining
+is all of it: encoding, the passes, the words' sums, the file of each window, and the views. The
+forward pass gets its batches ready made, under inference mode. The machine may be shared: the two
+sides take turns, seconds are those of the processor, and the ratio is that of the medians.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from benchmarks.cost import turns
+from whence import load, read_table
+from whence.corpus import explain_corpus, overview
+from whence.inputs.text import Encoded, batch, like_lengths
+
+SIZE, TOKENS, WINDOW = 128, 4096, 1024
+
+
+def sentences(tokenizer: Any, count: int = 1024, seed: int = 0) -> list[str]:
+    """Random words, 2 to 52 in a sentence and 19 in the middle, as in SST-2."""
+    chance = np.random.default_rng(seed)
+    words = sorted(w for w in tokenizer.get_vocab() if w.isalpha() and len(w) > 2)
+    lengths = np.clip(chance.normal(19, 9, count).round(), 2, 52).astype(int)
+    return [" ".join(chance.choice(words, n)) for n in lengths]
+
+
+def ready(explainer: Any, texts: list[str]) -> list[dict[str, Any]]:
+    """The very batches that explaining runs."""
+    made = []
+    for start in range(0, len(texts), WINDOW):
+        rows = [
+            r for r in explainer.encode(texts[start : start + WINDOW]) if isinstance(r, Encoded)
+        ]
+        for chunk in like_lengths([len(row.ids) for row in rows], SIZE, TOKENS):
+            several = [rows[i] for i in chunk]
+            made.append(dict(batch(explainer.subject, explainer.tokenizer, several, None).tensors))
+    return made
+
+
+def main(
+    data: Annotated[list[Path] | None, typer.Argument()] = None,
+    threads: int = 1,
+    rounds: int = 5,
+    model: str = "sentiment",
+) -> None:
+    """Prints the rates and their ratio."""
+    torch.set_num_threads(threads)
+    explainer = load(model)
+    given = data or []
+    texts = [text for path in given for text in read_table(path).texts]
+    texts = texts or sentences(explainer.tokenizer)
+    batches = ready(explainer, texts)
+
+    def forward() -> None:
+        with torch.inference_mode():
+            for tensors in batches:
+                explainer.subject.model(**tensors)
+
+    def explain() -> None:
+        with tempfile.TemporaryDirectory() as out:
+            overview(
+                explain_corpus(
+                    explainer, texts, batch_size=SIZE, tokens=TOKENS, window=WINDOW, out=out
+                )
+            )
+
+    taken = turns({"forward": forward, "explain": explain}, rounds, clock=time.process_time)
+    rates = {name: len(texts) / seconds for name, seconds in taken.items()}
+    typer.echo(f"{explainer.subject.name}, {len(texts)} texts in {len(batches)} batches, lrp")
+    typer.echo(f"  bare forward pass   {rates['forward']:7.1f} texts/s")
+    typer.echo(f"  explained, in all   {rates['explain']:7.1f} texts/s")
+    typer.echo(f"  ratio               {rates['explain'] / rates['forward']:.3f}   (bar: 0.4)")
+
+
+if __name__ == "__main__":
+    typer.run(main)

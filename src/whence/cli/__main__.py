@@ -1,0 +1,5 @@
+"""`python -m whence.cli`."""
+
+from whence.cli import app
+
+app()

@@ -1,0 +1,222 @@
+"""A corpus explained in batches is what each text is alone, and can be gone on with."""
+
+import numpy as np
+import pytest
+
+from tests.corpus import planted
+from whence import Explainer
+from whence.corpus import explain_corpus
+from whence.corpus.corpus import NONE, word_sums
+from whence.errors import FileError, InputError, TargetError
+from whence.inputs.table import Rows, read_table
+from whence.inputs.text import encode, encode_each, like_lengths
+
+TEXTS = planted.texts(0)[:50]
+FIELDS = ("rows", "labels", "predicted", "outputs", "bounds", "starts", "ends", "scores")
+
+
+@pytest.fixture
+def explainer():
+    return planted.explainer(0, 0.0)
+
+
+def same(one, other):
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.texts == other.texts
+    assert one.skipped == other.skipped
+
+
+def test_words_in_a_corpus_are_those_of_each_text_alone(explainer):
+    corpus = explain_corpus(explainer, TEXTS, window=16, batch_size=5)
+    for i, text in enumerate(TEXTS):
+        alone = explainer(text, target=1, against=0)
+        words = [(u, s) for u, s in zip(alone.words().units, alone.words().scores, strict=True)]
+        plain = [(u.text, u.start, s) for u, s in words if not u.special]
+        shown = corpus.explanation(i)
+        assert [(u.text, u.start) for u in shown.units] == [(t, start) for t, start, _ in plain]
+        assert shown.scores == pytest.approx([s for _, _, s in plain], abs=1e-5)
+        assert corpus.outputs[i] == pytest.approx(alone.output, abs=1e-5)
+        assert corpus.predicted[i] == explainer(text).target.index
+        assert str(shown.target) == "POSITIVE − NEGATIVE"
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bytepairs"])
+def test_sums_over_words_equal_the_explanations_own(request, bert, gpt2, kind):
+    words = request.getfixturevalue(kind)
+    model, options = (bert, {}) if kind == "wordpiece" else (gpt2, {"target": 1})
+    for text in ["unlikeable  movies, in Paris is lov", "the film.", "is love isParis"]:
+        found = Explainer(model, words)(text, **options)
+        starts, ends, sums = word_sums(found)
+        plain = [
+            (u.start, u.end, s)
+            for u, s in zip(found.words().units, found.words().scores, strict=True)
+            if not u.special and u.start is not None
+        ]
+        assert [(a, b) for a, b, _ in plain] == list(zip(starts, ends, strict=True))
+        assert sums == pytest.approx([s for _, _, s in plain], abs=1e-6)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_an_interrupted_run_goes_on_to_the_very_same_result(explainer, tmp_path, after):
+    whole = explain_corpus(explainer, TEXTS, window=16)
+    calls = []
+
+    def stop(done, total, note):
+        calls.append(done)
+        if len(calls) == after:
+            raise KeyboardInterrupt
+
+    partly = explain_corpus(explainer, TEXTS, window=16, out=tmp_path, progress=stop)
+    assert not partly.complete
+    assert len(partly) == 16 * after
+    ran = []
+    explainer.subject.model.register_forward_hook(lambda *_: ran.append(1))
+    again = explain_corpus(explainer, TEXTS, window=16, out=tmp_path, resume=True)
+    assert again.complete
+    same(again, whole)
+    windows = len(ran)
+    once_more = explain_corpus(explainer, TEXTS, window=16, out=tmp_path, resume=True)
+    same(once_more, whole)
+    assert len(ran) - windows == 1  # only the first text, to know the model again
+    assert windows > 1
+
+
+def test_without_resume_a_run_starts_anew(explainer, tmp_path):
+    explain_corpus(explainer, TEXTS[:10], out=tmp_path, window=4)
+    explain_corpus(explainer, TEXTS[:4], out=tmp_path, window=4)
+    assert [path.name for path in (tmp_path / "parts").glob("part-*")] == ["part-000000.npz"]
+
+
+def test_another_run_is_not_gone_on_with(explainer, tmp_path):
+    explain_corpus(explainer, TEXTS[:10], out=tmp_path)
+    with pytest.raises(FileError, match="other data or settings"):
+        explain_corpus(explainer, TEXTS[:9], out=tmp_path, resume=True)
+    with pytest.raises(FileError, match="other data or settings"):
+        explain_corpus(explainer, TEXTS[:10], "gradient_x_input", out=tmp_path, resume=True)
+    with pytest.raises(FileError, match="the model has changed"):
+        explain_corpus(planted.explainer(1, 0.0), TEXTS[:10], out=tmp_path, resume=True)
+    (tmp_path / "parts" / "part-000000.npz").write_bytes(b"PK")
+    with pytest.raises(FileError, match="damaged"):
+        explain_corpus(explainer, TEXTS[:10], out=tmp_path, resume=True)
+
+
+def test_rows_that_cannot_be_used_are_counted(explainer, tmp_path):
+    path = tmp_path / "data.csv"
+    long = " ".join(["film"] * 40)
+    path.write_text(
+        f"text,label\nAnna is good,1\n,0\nBoba,\n{long},0\nbad film,NEGATIVE\n", "utf-8"
+    )
+    corpus = explain_corpus(explainer, read_table(path))
+    assert corpus.texts == ("Anna is good", "bad film")
+    assert corpus.labels.tolist() == [1, 0]  # a number and a name are both a class
+    assert corpus.skipped == {"empty text": 1, "no label": 1, "too long": 1}
+    cut = explain_corpus(explainer, read_table(path), truncate=True)
+    assert (len(cut), cut.cut) == (3, 1)
+
+
+def test_labels_that_are_no_classes_are_told(explainer):
+    with pytest.raises(
+        InputError, match=r"2 of the labels are none .*'fine', 7.*NEGATIVE, POSITIVE"
+    ):
+        explain_corpus(explainer, Rows(["a film"] * 4, [1, "fine", 7, "positive"]))
+
+
+def test_without_labels_there_are_none(explainer):
+    assert set(explain_corpus(explainer, TEXTS[:3]).labels.tolist()) == {NONE}
+
+
+@pytest.mark.parametrize("data", ["one text", [], [1, 2]])
+def test_what_is_no_list_of_texts_is_refused(explainer, data):
+    with pytest.raises(InputError, match="give a list of texts"):
+        explain_corpus(explainer, data)
+
+
+def test_a_corpus_of_nothing_usable_is_told(explainer):
+    with pytest.raises(InputError, match=r"no text could be explained \(1 too long\)"):
+        explain_corpus(explainer, [" ".join(["film"] * 40)])
+
+
+def test_a_slow_tokenizer_is_refused(bert):
+    class Slow:
+        is_fast, all_special_ids, unk_token_id, mask_token_id, model_max_length = (
+            False, [], None, None, 32,
+        )  # fmt: skip
+
+        def __call__(self, texts, **_):
+            return {
+                "input_ids": [[5, 6]] * len(texts),
+                "special_tokens_mask": [[0, 0]] * len(texts),
+            }
+
+        def convert_ids_to_tokens(self, ids):
+            return [str(i) for i in ids]
+
+    with pytest.raises(InputError, match="fast tokenizer"):
+        explain_corpus(Explainer(bert, Slow()), ["a film"])
+
+
+def test_the_other_of_two_classes_is_understood(explainer):
+    by_target = explain_corpus(explainer, TEXTS[:3], target="NEGATIVE")
+    by_against = explain_corpus(explainer, TEXTS[:3], against="POSITIVE")
+    plain = explain_corpus(explainer, TEXTS[:3])
+    assert str(by_target.target) == str(by_against.target) == "NEGATIVE − POSITIVE"
+    np.testing.assert_allclose(by_target.scores, -plain.scores, atol=1e-6)
+    np.testing.assert_array_equal(by_target.predicted, plain.predicted)
+    with pytest.raises(TargetError, match="the same class"):
+        explain_corpus(explainer, TEXTS[:3], target=1, against=1)
+
+
+def test_of_more_classes_the_predicted_one_is_explained_or_a_contrast(bert, wordpiece):
+    explainer = Explainer(bert, wordpiece)
+    texts = ["the film is good", "a dull movie", "i love it ."]
+    plain = explain_corpus(explainer, texts)
+    alone = [explainer(text) for text in texts]
+    assert plain.target is None
+    assert plain.predicted.tolist() == [each.target.index for each in alone]
+    assert plain.outputs == pytest.approx([each.output for each in alone])
+    pair = explain_corpus(explainer, texts, target="good", against="bad")
+    assert pair.predicted.tolist() == plain.predicted.tolist()
+    with pytest.raises(TargetError, match="needs a target"):
+        explain_corpus(explainer, texts, against="bad")
+
+
+# What the explainer does for it.
+
+
+def test_batches_are_of_like_length_and_never_square():
+    lengths = [3, 9, 4, 4, 4, 8, 2, 7, 30]
+    chunks = like_lengths(lengths, 4, tokens=40)
+    assert sorted(i for chunk in chunks for i in chunk) == list(range(len(lengths)))
+    assert [max(lengths[i] for i in c) for c in chunks] == sorted(
+        max(lengths[i] for i in c) for c in chunks
+    )
+    for chunk in chunks:
+        width = max(lengths[i] for i in chunk)
+        assert len(chunk) <= 4
+        assert len(chunk) == 1 or len(chunk) * width <= 40
+        assert len(chunk) == 1 or len(chunk) != width
+    assert like_lengths([4, 4, 5, 4], 8, same=True) == [[0, 1, 3], [2]]
+
+
+def test_a_square_batch_is_not_run_one_by_one(explainer):
+    ran = []
+    explainer.subject.model.register_forward_hook(lambda _, args, out: ran.append(len(out.logits)))
+    explainer(["the film is good and dull"] * 8, batch_size=8)  # 8 texts of 8 tokens
+    assert ran == [7, 1]
+
+
+def test_texts_encoded_together_are_those_encoded_alone(wordpiece):
+    texts = ["the film, unlikeable", "", "a  dull movie [SEP] x", "  "]
+    found = encode_each(wordpiece, texts)
+    assert found[0] == encode(wordpiece, texts[0])
+    assert found[2] == encode(wordpiece, texts[2])
+    assert all(isinstance(found[i], InputError) for i in (1, 3))
+
+
+def test_what_was_encoded_is_explained_as_the_text(explainer):
+    rows = explainer.encode(TEXTS[:3])
+    for one, other in zip(explainer(rows), explainer(TEXTS[:3]), strict=True):
+        assert one.units == other.units
+        np.testing.assert_array_equal(one.scores, other.scores)
+    assert explainer(rows[0]).text == TEXTS[0]

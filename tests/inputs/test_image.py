@@ -1,0 +1,279 @@
+"""What may be given as an image, what may not, and that it is the same in every form."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from transformers import ViTImageProcessorPil
+
+from benchmarks.tiny import model as tiny
+from tests.modules import Plain
+from whence import Explainer
+from whence.errors import FileError, InputError
+from whence.inputs.image import ImageReader, is_image
+from whence.subject import Subject
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny("vit", "see").float()
+
+
+@pytest.fixture(scope="module")
+def processor():
+    return ViTImageProcessorPil(
+        size={"height": 32, "width": 32}, image_mean=[0.5] * 3, image_std=[0.25] * 3
+    )
+
+
+@pytest.fixture(scope="module")
+def explainer(model, processor):
+    return Explainer(model, processor=processor)
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    """Bytes (32, 32, 3): no resizing comes between."""
+    return np.random.default_rng(1).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+
+
+def forms(pixels, folder):
+    path = folder / "picture.png"
+    Image.fromarray(pixels).save(path)
+    bytes_ = torch.from_numpy(pixels).permute(2, 0, 1)
+    return {
+        "picture": Image.fromarray(pixels),
+        "RGBA": Image.fromarray(pixels).convert("RGBA"),
+        "path": path,
+        "name": str(path),
+        "bytes": pixels,
+        "numbers": pixels / 255.0,
+        "float32": (pixels / 255.0).astype(np.float32),
+        "tensor of bytes": bytes_,
+        "tensor as the model takes it": (bytes_ / 255 - 0.5) / 0.25,
+        "in double precision": (bytes_.double() / 255 - 0.5) / 0.25,
+    }
+
+
+def test_every_form_is_the_same_image(explainer, pixels, tmp_path):
+    given = forms(pixels, tmp_path)
+    expected = explainer(given["picture"])
+    assert len(expected) == 16
+    for name, one in given.items():
+        found = explainer(one)
+        np.testing.assert_allclose(
+            found.scores, expected.scores, rtol=1e-4, atol=1e-6, err_msg=name
+        )
+        named = "picture.png" if name in ("path", "name") else None
+        assert found.scene["name"] == named
+    together = explainer(list(given.values()))
+    assert len(together) == len(given)
+    for one in together:
+        np.testing.assert_allclose(one.scores, expected.scores, rtol=1e-4, atol=1e-6)
+
+
+def test_grey_and_palette_pictures_are_read_as_colours(explainer, pixels, tmp_path):
+    grey = Image.fromarray(pixels[..., 0])
+    same = Image.fromarray(np.repeat(pixels[..., :1], 3, 2))
+    expected = explainer(same).scores
+    palette = grey.convert("P")
+    clear = palette.copy()
+    clear.info["transparency"] = bytes(range(256))
+    for given in (grey, pixels[..., 0], pixels[..., :1], palette, clear, grey.convert("LA")):
+        np.testing.assert_array_equal(explainer(given).scores, expected)
+
+
+def test_a_batch_tensor_is_a_list(explainer, pixels):
+    both = torch.from_numpy(np.stack([pixels, pixels[::-1]])).permute(0, 3, 1, 2)
+    found = explainer(both)
+    assert len(found) == 2
+    np.testing.assert_allclose(found[1].scores, explainer(both[1]).scores, rtol=1e-4, atol=1e-6)
+    assert len(explainer(both.float() / 255)) == 2
+
+
+def test_large_and_small_pictures_in_one_list(explainer, pixels):
+    sizes = [(32, 32), (50, 20), (7, 90)]
+    found = explainer([Image.fromarray(pixels).resize(size) for size in sizes])
+    assert [each.scene["width"] for each in found] == [32, 32, 32]
+
+
+class AnySize(Plain):
+    """Patches of 8 × 8 of an image of any size, one channel, mean of all places."""
+
+    def __init__(self):
+        super().__init__()
+        self.cut, self.qkv, self.head = nn.Conv2d(1, 6, 8, 8), nn.Linear(6, 18), nn.Linear(6, 3)
+        self.shaken()
+
+    def forward(self, pixel_values):
+        x = self.cut(pixel_values).flatten(2).transpose(1, 2)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.head((x + (q @ k.mT).softmax(-1) @ v).mean(1))
+
+
+def test_images_of_several_shapes_in_one_list(rng):
+    explainer = Explainer(AnySize())
+    shapes = [(16, 32), (32, 16), (16, 32), (24, 24), (64, 8)]  # 8, 8, 8, 9 and 8 patches
+    given = [torch.randn(1, *shape, generator=rng, dtype=torch.float64) for shape in shapes]
+    for image, found in zip(given, explainer(given, target=0), strict=True):
+        alone = explainer(image, target=0)
+        assert found.units == alone.units
+        assert (found.scene["height"], found.scene["width"]) == image.shape[1:]
+        np.testing.assert_allclose(found.scores, alone.scores, rtol=1e-6)
+        assert found.ledger.relative < 1e-10
+    flat = explainer(given[0][0], target=0)  # (height, width)
+    np.testing.assert_array_equal(flat.scores, explainer(given[0], target=0).scores)
+
+
+def test_units_have_their_boxes(explainer, pixels):
+    found = explainer(pixels)
+    assert [unit.box for unit in found.units[:5]] == [
+        (0, 0, 8, 8), (8, 0, 16, 8), (16, 0, 24, 8), (24, 0, 32, 8), (0, 8, 8, 16),
+    ]  # fmt: skip
+    assert explainer(pixels, units="pixels").units[33].box == (1, 1, 2, 2)
+    tens = explainer(pixels, units=10).units  # the last of a row is what is left
+    assert [unit.box for unit in tens[2:5]] == [(20, 0, 30, 10), (30, 0, 32, 10), (0, 10, 10, 20)]
+    assert tens[-1].box == (30, 30, 32, 32)
+    assert len(explainer(pixels, units=1000)) == 1
+
+
+BAD = {
+    "empty list": ([], InputError, "list of images is empty"),
+    "None": (None, InputError, "NoneType is no image"),
+    "number": (3, InputError, "int is no image"),
+    "NaN": (torch.full((3, 32, 32), torch.nan), InputError, "NaN"),
+    "infinite": (torch.full((3, 32, 32), torch.inf), InputError, "infinite"),
+    "NaN in numpy": (np.full((32, 32), np.nan), InputError, "values from 0 to 1"),
+    "beyond one": (np.full((32, 32), 2.5), InputError, "values from 0 to 1.*2.5 to 2.5"),
+    "one axis": (torch.zeros(5), InputError, r"shape \(5,\)"),
+    "five axes": (torch.zeros(1, 1, 3, 4, 4), InputError, r"shape \(1, 1, 3, 4, 4\)"),
+    "nothing": (torch.zeros(3, 0, 4), InputError, r"shape \(3, 0, 4\)"),
+    "no sample": (torch.zeros(0, 3, 32, 32), InputError, "nothing to explain"),
+    "four channels": (torch.zeros(4, 32, 32), InputError, r"not take an image .*\(4, 32, 32\)"),
+    "wrong size": (torch.zeros(3, 40, 32), InputError, r"not take an image .*\(3, 40, 32\)"),
+    "channels first": (np.zeros((3, 32, 32)), InputError, r"give \(height, width\)"),
+    "four in numpy": (np.zeros((32, 32, 4)), InputError, r"give \(height, width\)"),
+    "missing": ("nowhere.png", FileError, "takes images.*no file nowhere.png"),
+    "a text": ("hello", FileError, "takes images.*no file hello"),
+    "a text in a list": (["hello"], FileError, "takes images.*no file hello"),
+    "no text": ("", FileError, "image"),
+}
+
+
+@pytest.mark.parametrize(("given", "kind", "says"), list(BAD.values()), ids=list(BAD))
+def test_what_is_no_image(given, kind, says, explainer):
+    with pytest.raises(kind, match=says):
+        explainer(given)
+
+
+@pytest.mark.parametrize("units", [4, "pixels"])
+@pytest.mark.parametrize("shape", [(4, 32, 32), (3, 40, 32)])
+def test_an_image_that_the_model_does_not_take_whatever_the_units(units, shape, explainer):
+    with pytest.raises(InputError, match="does not take an image of shape"):
+        explainer(torch.zeros(shape), units=units)
+
+
+def test_files_that_are_no_pictures(explainer, tmp_path):
+    text, cut = tmp_path / "text.png", tmp_path / "cut.png"
+    text.write_text("hello")
+    Image.fromarray(np.zeros((64, 64), np.uint8)).save(cut)
+    cut.write_bytes(cut.read_bytes()[:60])
+    for path in (text, cut, tmp_path):
+        with pytest.raises(FileError, match=r"cannot read .* as an image"):
+            explainer(path)
+
+
+@pytest.mark.parametrize("units", ["words", 0, -3, 2.5, True, [4], ""])
+def test_units_that_are_none(units, explainer, pixels):
+    with pytest.raises(InputError, match='say "patches", "pixels", or how large'):
+        explainer(pixels, units=units)
+
+
+def test_a_picture_needs_a_processor(model, pixels):
+    with pytest.raises(InputError, match="no image processor"):
+        Explainer(model)(pixels)
+
+
+def test_a_text_model_takes_no_image(bert, wordpiece, pixels, tmp_path):
+    reads = Explainer(bert, wordpiece)
+    path = tmp_path / "picture.png"
+    Image.fromarray(pixels).save(path)
+    for given in (Image.fromarray(pixels), path, [path], [Image.fromarray(pixels)]):
+        with pytest.raises(InputError, match="reads texts"):
+            reads(given)
+    for given in (str(path), [str(path)]):
+        with pytest.raises(InputError, match=r"reads texts, and .*picture.png is an image"):
+            reads(given)
+    assert len(reads("the good picture.png"))  # a text that speaks of one
+    with pytest.raises(InputError, match="units= is for images"):
+        reads("good", units="patches")
+
+
+def test_what_is_told_to_be_an_image(tmp_path):
+    assert is_image("a.PNG")
+    assert is_image(Path("a.jpeg"))
+    assert is_image(Image.new("L", (2, 2)))
+    assert not is_image("a.txt")
+    assert not is_image(3)
+
+
+def test_erased_units_become_zero_or_the_mean_or_a_blur(model, pixels):
+    reader = ImageReader(Subject(model))
+    item = reader.read(torch.from_numpy(pixels).permute(2, 0, 1).float())
+    present = np.ones((2, 16), bool)
+    present[0, 5] = False
+    present[1] = False
+
+    def made(item, blank):
+        return reader.collate(reader.erased(item, present, blank))["pixel_values"]
+
+    for blank in (None, "mean", "blur"):
+        changed = (made(item, blank)[0] != item.pixels).any(0)
+        assert changed[8:16, 8:16].float().mean() > 0.9
+        assert not changed[:8].any()
+        assert not changed[16:].any()
+        assert not changed[:, :8].any()
+    zero, mean, blur = (made(item, blank)[1] for blank in ("zero", "mean", "blur"))
+    assert not zero.any()
+    torch.testing.assert_close(mean[:, 0, 0], item.pixels.mean((1, 2)))
+    assert 0 < float(blur.std()) < 0.5 * float(item.pixels.std())
+    flat = reader.read(torch.full((3, 32, 32), 0.7))
+    torch.testing.assert_close(made(flat, "blur")[1], flat.pixels)
+    with pytest.raises(InputError, match='no filling "unk"'):
+        reader.erased(item, present, "unk")
+
+
+def test_loading_says_nothing_to_the_user(model, processor, pixels, tmp_path):
+    model.save_pretrained(tmp_path / "vit")
+    processor.save_pretrained(tmp_path / "vit")
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    script = (
+        "import sys, whence; found = whence.load(sys.argv[1])(sys.argv[2]); "
+        "print(len(found), found.ledger.relative < 1e-3)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "vit", tmp_path / "picture.png"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.split() == ["16", "True"]
+
+
+def test_a_photograph_is_turned_as_its_camera_says(tmp_path):
+    from whence.inputs.image import opened
+
+    picture = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) * 20)
+    exif = picture.getexif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    picture.save(tmp_path / "turned.png", exif=exif)
+    found, _ = opened(tmp_path / "turned.png")
+    np.testing.assert_array_equal(np.asarray(found), np.rot90(np.asarray(picture), -1))

@@ -1,0 +1,199 @@
+"""Graphs are inputs like any other: every method, permuted nodes, padding, removal, the ledger."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whence
+from tests.helpers import exactly
+from whence.errors import InputError, TooLong, WhenceError
+from whence.inputs.graph import Graph, batch
+from whence.models.graphormer import Graphormer, GraphormerConfig
+from whence.testing import untouched
+
+FEATURES, KINDS = 5, 3
+BY_CHANCE = ("random", "smoothgrad")  # drawn by place: equal under permutation in the mean only
+
+
+@pytest.fixture(scope="module")
+def explainer():
+    torch.manual_seed(3)
+    config = GraphormerConfig(
+        features=FEATURES, edge_features=KINDS, labels=("no", "yes"), width=16, heads=4, hidden=24,
+        max_path=2, max_nodes=20,
+    )  # fmt: skip
+    model = Graphormer(config).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.4)
+    return whence.Explainer(model)
+
+
+def random_graph(seed, nodes=7):
+    chance = np.random.default_rng(seed)
+    pairs = [(a, b) for a in range(nodes) for b in range(a) if chance.random() < 0.35]
+    kinds = np.eye(KINDS)[chance.integers(0, KINDS, len(pairs))].reshape(-1, KINDS)
+    return Graph(chance.normal(size=(nodes, FEATURES)), np.array(pairs).reshape(-1, 2), kinds)
+
+
+def permuted(graph, order):
+    """The graph with node order[i] as its i-th."""
+    place = np.argsort(order)
+    return Graph(graph.x[order], place[graph.edges], graph.edge_features)
+
+
+@pytest.mark.parametrize("method", [name for name in whence.METHODS if name not in BY_CHANCE])
+def test_permuted_nodes_have_permuted_scores(explainer, method):
+    @settings(max_examples=4, deadline=None)
+    @given(st.integers(0, 10_000), st.permutations(range(7)))
+    def law(seed, order):
+        graph = random_graph(seed)
+        one = explainer(graph, method, target=1)
+        other = explainer(permuted(graph, np.array(order)), method, target=1)
+        np.testing.assert_allclose(other.scores, one.scores[list(order)], rtol=1e-4, atol=1e-6)
+        assert other.output == pytest.approx(one.output, rel=1e-9)
+
+    law()
+
+
+@pytest.mark.parametrize("method", list(whence.METHODS))
+def test_a_graph_is_the_same_alone_and_padded_among_larger_ones(explainer, method):
+    graphs = [random_graph(1, 3), random_graph(2, 9), random_graph(3, 6)]
+    for graph, together in zip(graphs, explainer(graphs, method), strict=True):
+        alone = explainer(graph, method)
+        np.testing.assert_allclose(together.scores, alone.scores, rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 12))
+def test_the_ledger_closes_with_encodings_as_its_lines(explainer, seed, nodes):
+    found = explainer(random_graph(seed, nodes))
+    exactly(found.ledger.total, found.output, tol=1e-9)
+    kinds = {line.kind for line in found.ledger.lines}
+    # the degree enters each node, the virtual node is a token; distances live in the attention
+    assert {"node", "token", "bias"} <= kinds <= {"node", "token", "bias", "type", "position"}
+    exactly(sum(found.parts.values()), found.scores, tol=1e-5)
+
+
+def test_gradient_x_input_is_that_of_plain_autograd(explainer):
+    graph = random_graph(5)
+    given = batch([graph], path_length=2)
+    given = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
+    x = given["x"].requires_grad_()
+    (gradient,) = torch.autograd.grad(explainer.subject.model(**given)[0, 1], x)
+    found = explainer(graph, "gradient_x_input", target=1)
+    exactly(found.parts["node"], (gradient * x)[0].sum(-1).detach().float(), tol=1e-6)
+
+
+def test_removed_nodes_are_gone_and_the_empty_graph_can_be_asked(explainer):
+    graph = random_graph(8, 6)
+    reader = explainer.reader(graph)
+    present = np.array([[True] * 6, [True, False, True, True, False, True], [False] * 6])
+    logits = explainer.subject.run(reader.collate(reader.erased(graph, present, None)))
+    given = batch([graph], path_length=2)
+    given = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
+    for row, kept in zip(logits, present, strict=True):
+        changed = given["x"].clone()
+        changed[0, ~torch.from_numpy(kept)] = 99.0  # what is not there may be anything
+        given["mask"] = torch.from_numpy(kept)[None]
+        exactly(explainer.subject.model(**{**given, "x": changed})[0].detach(), row.detach())
+
+
+def test_curves_begin_at_the_empty_graph_and_end_at_the_model(explainer):
+    graphs = [random_graph(n, 5) for n in range(4)]
+    found = whence.evaluate(explainer, [(g, 1) for g in graphs], ["lrp"], ["activation"])
+    for graph, curve in zip(graphs, found.series["lrp"]["activation"], strict=True):
+        assert curve[-1] == pytest.approx(explainer(graph, target=1).probability, abs=1e-5)
+    starts = [curve[0] for curve in found.series["lrp"]["activation"]]
+    np.testing.assert_allclose(starts, starts[0], atol=1e-6)
+
+
+def test_the_model_is_untouched(explainer):
+    with untouched(explainer.subject.model):
+        for method in ("lrp", "gae", "transformer_attribution", "integrated_gradients"):
+            explainer(random_graph(2), method)
+
+
+def test_networkx_and_pyg_are_read(explainer):
+    networkx = pytest.importorskip("networkx")
+    graph = random_graph(4)
+    net = networkx.Graph()
+    for node, features in enumerate(graph.x):
+        net.add_node(node, x=features)
+    plain = Graph(graph.x, graph.edges, np.zeros((len(graph.edges), KINDS)))
+    for a, b in graph.edges:
+        net.add_edge(int(a), int(b), weight=np.zeros(KINDS))
+    read = Graph.from_networkx(net, edge_features="weight")
+    exactly(explainer(read).scores, explainer(plain).scores, tol=1e-6)
+
+    class Data:
+        x = torch.tensor(graph.x)
+        edge_index = torch.tensor(graph.edges.T)
+        edge_attr = torch.tensor(graph.edge_features)
+
+    exactly(explainer(Data()).scores, explainer(graph).scores, tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        (random_graph(1, 21), TooLong, "the graph has 21 nodes, but the model takes 20"),
+        (Graph([[1.0, 2.0]], []), InputError, "the nodes have 2 features, but the model takes 5"),
+        ([], InputError, "the list of graphs is empty"),
+        (3.5, InputError, "a float is no graph"),
+        ("CCO", InputError, "a str is no graph"),
+    ],
+)
+def test_what_cannot_be_read_is_said(explainer, given, error, words):
+    with pytest.raises(error, match=words):
+        explainer(given)
+
+
+class TestMolecules:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def reader():
+        molecule = pytest.importorskip("whence.inputs.molecule")
+        pytest.importorskip("rdkit")
+        torch.manual_seed(1)
+        config = GraphormerConfig(
+            features=len(molecule.ATOM_FEATURES), edge_features=len(molecule.BOND_FEATURES),
+            labels=("inactive", "active"), width=16, heads=4, hidden=24, max_path=3,
+            reads="molecule",
+        )  # fmt: skip
+        return whence.Explainer(Graphormer(config).eval())
+
+    def test_a_smiles_is_explained_atom_by_atom_and_drawn(self, reader, tmp_path):
+        found = reader("CC(=O)Nc1ccc(O)cc1")
+        assert [unit.text for unit in found.units] == list("CCONCCCCOCC")
+        assert found.scene["kind"] == "molecule"
+        page = found.to_html(tmp_path / "page.html")
+        assert page.count("<circle") >= 5
+        assert "http" not in page.replace("http://www.w3.org", "")
+        again = whence.Explanation.from_json(found.to_json())
+        assert again.to_html() == found.to_html()
+        found.to_png(tmp_path / "molecule.png")
+        assert (tmp_path / "molecule.png").read_bytes()[:4] == b"\x89PNG"
+
+    def test_a_drawing_from_elsewhere_cannot_bring_a_script(self, reader):
+        data = json.loads(reader("CCO").to_json())
+        data["scene"]["svg"] = '"/><script>alert(1)</script>'
+        data["scene"]["name"] = "<script>"
+        assert "<script" not in whence.Explanation.from_dict(data).to_html()
+
+    @pytest.mark.parametrize(
+        ("smiles", "words"),
+        [("", "empty"), ("C1CC", "is no SMILES"), ("not a molecule", "is no SMILES")],
+    )
+    def test_bad_smiles(self, reader, smiles, words):
+        with pytest.raises(WhenceError, match=words):
+            reader(smiles)
+
+    def test_a_salt_has_two_parts_and_is_explained(self, reader):
+        found = reader("[Na+].[Cl-]")
+        assert len(found) == 2
+        assert found.ledger.relative < 1e-4
