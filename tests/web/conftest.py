@@ -4,6 +4,7 @@ import base64
 import io
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from starlette.testclient import TestClient
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
 from whence import Explainer, load
+from whence.show import corpus
 from whence.web.app import make_app
 from whence.web.jobs import Worker
 from whence.web.limits import Limits
@@ -99,6 +101,10 @@ def address(shelf, tmp_path_factory):
         "<!doctype html><title>one</title><p id=here>a report</p><script>document.title='ran'"
         "</script>",
         encoding="utf-8",
+    )
+    script = Path(corpus.__file__).with_name("corpus.js").read_text(encoding="utf-8")
+    (reports / "tables.html").write_text(
+        f"<!doctype html><title>t</title><script>{script}</script>", encoding="utf-8"
     )
     limits = Limits()
     worker = Worker(limits.seconds, limits.waiting)

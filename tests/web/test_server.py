@@ -573,6 +573,25 @@ def test_models_go_by_short_names_that_differ(sentiment):
     assert list(shelf.models) == ["model", "model (2)", "c"]
 
 
+def test_embedded_models_are_shown_the_sentence_first_and_the_broken_left_out(
+    monkeypatch, sentiment
+):
+    import whence.web.serve as module
+    from whence.errors import ModelError
+
+    def load(name):
+        if name == "digits":
+            raise ModelError("no Pillow here")
+        return sentiment
+
+    said = []
+    monkeypatch.setattr(module, "load", load)
+    names = list(module._embedded(said.append).models)
+    assert names[0] == "sentiment"
+    assert "digits" not in names
+    assert said == ["whence: digits is left out: no Pillow here"]
+
+
 def test_no_model_is_an_error():
     with pytest.raises(InputError, match="no model"):
         Shelf({})

@@ -76,7 +76,8 @@ def serve(
 def _embedded(say: Say) -> Shelf:
     """All embedded models that can be explained with what is installed."""
     found: dict[str, Explainer] = {}
-    for name in embedded():
+    # a sentence is what a newcomer takes in at a glance, so that comes first
+    for name in sorted(embedded(), key=lambda name: (name != "sentiment", name)):
         try:
             found[name] = load(name)
         except WhenceError as error:

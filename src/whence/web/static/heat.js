@@ -103,8 +103,8 @@ function picture(shown) {
   const gone = new Set(removed);
   const strong = strengths(marks, scores);
   const hatch = `hatch${++patterns}`;
-  const step = scene.width / 14;
   const lines = scene.kind === "molecule"; // of a structure, which lie over its colours
+  const step = scene.width / (lines ? 70 : 14);
   const box = svg("svg", {
     class: `image ${scene.kind}${small ? " small" : ""}`, viewBox: `0 0 ${scene.width} ${scene.height}`,
     role: "group", "aria-label": "the input with its heatmap",

@@ -92,7 +92,7 @@ function showHeat() {
   const shown = { marks, scores: explanation.scores, scene: explanation.scene, units: explanation.units };
   fill(find("heat"), heat({ ...shown, removed: state.removed, toggle, notes: note }));
   find("blue").textContent = drawn(explanation.scene) ? "blue, hatched" : "blue, underlined";
-  find("hint").textContent = `click a ${context.prediction.noun} to take it out and see the answer move`;
+  find("hint").textContent = `click any ${context.prediction.noun} to take it out and see the answer move`;
   if (focus !== null && focus !== undefined) find("heat").querySelector(`[data-unit="${focus}"]`)?.focus();
 }
 
