@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo test test-all check format train-sentiment train-digits train-bace \
+.PHONY: help demo serve test test-web test-all check format train-sentiment train-digits train-bace \
 	train-superpixels families bench clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -24,8 +24,16 @@ demo: .venv/ready ## set up, then explain a sentence and write a page
 	@$(BIN)/whence compare "has a lot of the virtues of eastwood at his best." --html demo.html
 	@echo "Open demo.html in a browser."
 
+serve: .venv/ready-dev ## set up, then open the page on which predictions are explored
+	$(BIN)/whence serve --open
+
 test: .venv/ready-dev check ## set up, then run all tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser"
+
+test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps screenshots
+	@command -v chromium chromedriver >/dev/null || \
+		echo "*** NO BROWSER TEST IS RUN: install chromium and chromium-driver ***" >&2
+	OMP_NUM_THREADS=1 WHENCE_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web -rs
 
 test-all: .venv/ready-dev check ## also the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
@@ -61,6 +69,7 @@ bench: .venv/ready-dev ## what things cost: beside plain autograd, Captum, netwo
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.evaluation $(if $(DATA),--data "$(DATA)")
 	$(BIN)/python -m benchmarks.corpus
+	$(BIN)/python -m benchmarks.web
 
 clean: ## forget the environment and all caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -105,7 +105,18 @@ def test_no_line_of_the_core_names_a_model_family():
 
 
 @pytest.mark.parametrize(
-    "library", ["PIL", "captum", "matplotlib", "networkx", "pyarrow", "rdkit", "skimage"]
+    "library",
+    [
+        "PIL",
+        "captum",
+        "matplotlib",
+        "networkx",
+        "pyarrow",
+        "rdkit",
+        "skimage",
+        "starlette",
+        "uvicorn",
+    ],
 )
 def test_an_optional_library_is_imported_in_one_file(library):
     users = {
@@ -127,7 +138,9 @@ def test_importing_the_library_stays_light():
     assert _run(f"import whence; dir(whence); {HEAVY}").strip() == "[]"
 
 
-@pytest.mark.parametrize("args", [["--help"], ["explain", "--help"], ["compare", "--help"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], ["explain", "--help"], ["compare", "--help"], ["serve", "--help"]]
+)
 def test_help_stays_light(args):
     code = (
         f"import sys; sys.argv = ['whence', *{args!r}]\n"

@@ -8,6 +8,7 @@ from whence.cli.common import plainly
 from whence.cli.corpus import bias, corpus
 from whence.cli.evaluate import audit, evaluate
 from whence.cli.explain import compare, explain, methods, models
+from whence.cli.serve import serve
 
 app = typer.Typer(
     help="Where a Transformer's prediction comes from, in scores that add up.",
@@ -15,5 +16,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (explain, compare, evaluate, audit, bias, corpus, methods, models):
+for _command in (explain, compare, evaluate, audit, bias, corpus, serve, methods, models):
     app.command()(plainly(_command))

@@ -22,6 +22,7 @@ from whence.subject import Forward, Inputs, Layout, Subject
 
 Units = Literal["patches", "pixels"] | int
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # some others start programs
 _MOST_UNITS = 1 << 18
 
 
@@ -271,6 +272,25 @@ def is_image(given: Any) -> bool:
     if isinstance(given, (str, Path)):
         return Path(given).suffix.lower() in SUFFIXES
     return hasattr(given, "convert") and hasattr(given, "getbands")  # Pillow's, unimported
+
+
+def decoded(data: bytes, most: int) -> Any:
+    """The picture in the bytes of a file, of at most so many pixels."""
+    image = _pillow()
+    try:
+        from PIL.ImageOps import exif_transpose
+
+        with image.open(io.BytesIO(data), formats=_FORMATS) as file:
+            if file.width * file.height > most:  # before anything is unpacked
+                raise TooLong(
+                    f"an image of {file.width} × {file.height} is too large: at most "
+                    f"{most:,} pixels are read."
+                )
+            return exif_transpose(file.copy())
+    except TooLong:
+        raise
+    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+        raise InputError("these bytes are no image that can be read.") from error
 
 
 def opened(given: Any) -> tuple[Any, str | None]:

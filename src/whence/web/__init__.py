@@ -1,0 +1,1 @@
+"""One local page on which a person explores a prediction."""
