@@ -33,7 +33,7 @@ test: .venv/ready-dev check ## set up, then run all tests
 test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps screenshots
 	@command -v chromium chromedriver >/dev/null || \
 		echo "*** NO BROWSER TEST IS RUN: install chromium and chromium-driver ***" >&2
-	OMP_NUM_THREADS=1 WHENCE_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web -rs
+	OMP_NUM_THREADS=1 WHENCE_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web -m browser -rs
 
 test-all: .venv/ready-dev check ## also the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
