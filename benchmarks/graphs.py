@@ -20,7 +20,7 @@ import typer
 import whence
 from training.bace import random_split
 from training.bace import read as read_molecules
-from training.superpixels import read as read_images
+from training.mnist import read_images
 from whence.inputs.graph import Graph
 from whence.show.scene_figure import scene_plot
 
@@ -40,7 +40,7 @@ def superpixels(folder: Path, model: Path, count: int) -> tuple[Any, list[tuple[
     """A model of superpixels, and some test images as graphs with their digits."""
     images, digits = read_images(folder, "test")
     drawn = np.random.default_rng(0).choice(len(images), count, replace=False)
-    rows = [(Graph.superpixels(images[i]), int(digits[i])) for i in drawn.tolist()]
+    rows = [(Graph.superpixels(images[i].numpy()), int(digits[i])) for i in drawn.tolist()]
     return whence.load(model), rows
 
 

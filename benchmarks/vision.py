@@ -18,7 +18,8 @@ import torch
 import typer
 
 import whence
-from training.digits import normalised, pairs_of, read_images
+from training.digits import normalised, pairs_of
+from training.mnist import read_images
 from whence.show.scene_figure import scene_plot
 
 METRICS = (

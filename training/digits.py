@@ -10,11 +10,9 @@ both, so that an explanation can be held against where each of them is.
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 import typer
 from torch import Tensor
@@ -23,6 +21,7 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 from training.card import write_card
 from training.loop import Batches, Plan, fit
+from training.mnist import read_images
 
 PATCH = 4
 MEAN, SPREAD = 0.1307, 0.3081  # of the training images
@@ -55,16 +54,6 @@ whatever it sees.
 
 Data: LeCun, Cortes & Burges, The MNIST database of handwritten digits.
 """
-
-
-def read_images(data: Path, split: str) -> tuple[Tensor, Tensor]:
-    """The images (N, 28, 28) as bytes, and their digits, from the idx files."""
-    name = {"train": "train", "test": "t10k"}[split]
-    with gzip.open(data / f"{name}-images-idx3-ubyte.gz") as file:
-        pixels = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)
-    with gzip.open(data / f"{name}-labels-idx1-ubyte.gz") as file:
-        digits = np.frombuffer(file.read(), np.uint8, offset=8)
-    return torch.from_numpy(pixels.copy()), torch.from_numpy(digits.astype(np.int64))
 
 
 def normalised(images: Tensor) -> Tensor:

@@ -8,11 +8,9 @@ learns them.
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 import typer
 from safetensors.torch import load_file, save_file
@@ -22,11 +20,11 @@ from torch.nn.functional import cross_entropy
 from training.card import write_card
 from training.graphs import with_holes
 from training.loop import Batches, Plan, fit, progress
+from training.mnist import read_images
 from whence.inputs.graph import batch
 from whence.inputs.superpixel import superpixels
 from whence.models.graphormer import Graphormer, GraphormerConfig
 
-FILES = {"train": "train", "test": "t10k"}
 FIELDS = ("x", "degree", "distance", "mask")
 HELD = 5_000  # the last training images, for validation
 STORY = """---
@@ -57,21 +55,15 @@ Representation?, NeurIPS 2021. Regions: Achanta et al., SLIC Superpixels, PAMI 2
 """
 
 
-def read(data: Path, split: str) -> tuple[np.ndarray, Tensor]:
-    """The images, (count, 28, 28) bytes, and the digits of a split."""
-    images = gzip.decompress((data / f"{FILES[split]}-images-idx3-ubyte.gz").read_bytes())
-    labels = gzip.decompress((data / f"{FILES[split]}-labels-idx1-ubyte.gz").read_bytes())
-    digits = torch.from_numpy(np.frombuffer(labels, np.uint8, offset=8).astype(np.int64))
-    return np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28), digits
-
-
 def cut(data: Path, split: str, cache: Path) -> dict[str, Tensor]:
     """Stage 1: the padded graphs of a split, from the file if they were made before."""
     kept = cache / f"{split}.safetensors"
     if not kept.exists():
-        images, labels = read(data, split)
+        images, labels = read_images(data, split)
         with progress() as bar:
-            graphs = [superpixels(i) for i in bar.track(images, description=f"SLIC {split}")]
+            graphs = [
+                superpixels(i) for i in bar.track(images.numpy(), description=f"SLIC {split}")
+            ]
         cache.mkdir(parents=True, exist_ok=True)
         save_file({**batch(graphs), "labels": labels}, kept.with_suffix(".new"))
         kept.with_suffix(".new").replace(kept)

@@ -71,7 +71,8 @@ def test_the_command_line_explains_and_compares_images(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(MNIST is None, reason="MNIST is not here")
 def test_accuracy_on_the_test_images_is_what_the_card_says(digits):
-    from training.digits import answers, normalised, read_images
+    from training.digits import answers, normalised
+    from training.mnist import read_images
 
     images, truth = read_images(MNIST, "test")
     found = answers(digits.subject.model, normalised(images)).argmax(1)

@@ -15,7 +15,7 @@ from whence.corpus.corpus import NONE, Corpus, Ints, joined, word_sums
 from whence.corpus.parts import Part, Parts
 from whence.errors import FileError, InputError, TargetError
 from whence.explanation import Explanation, TargetInfo
-from whence.inputs.table import Rows
+from whence.inputs.table import Rows, as_rows
 from whence.inputs.text import Encoded, batch, like_lengths
 from whence.methods import Method
 from whence.methods import method as find_method
@@ -61,7 +61,7 @@ def explain_corpus(
     is short. With `out`, finished windows are kept in a folder there, and `resume` goes on from
     them to the very same result. Ctrl-C gives back what was done.
     """
-    rows = _as_rows(data)
+    rows = _texts(data)
     question = ask(explainer, target, against)
     chosen = find_method(method)
     labels = _labels(explainer, rows)
@@ -276,12 +276,8 @@ def _gathered(job: _Job, parts: Parts, labels: Ints, complete: bool) -> Corpus:
     )
 
 
-def _as_rows(data: Any) -> Rows:
-    if isinstance(data, Rows):
-        return data
-    if isinstance(data, str):
-        raise InputError("give a list of texts, or whence.read_table(path).")
-    given = list(data)
-    if not given or not all(isinstance(each, str) for each in given):
-        raise InputError("give a list of texts, or whence.read_table(path).")
-    return Rows(given, None)
+def _texts(data: Any) -> Rows:
+    rows = as_rows(data)
+    if not all(isinstance(each, str) for each in rows.texts):
+        raise InputError("this is no corpus: give a list of texts, or whence.read_table(path).")
+    return rows

@@ -21,7 +21,7 @@ from whence.evaluation.store import Store
 from whence.evaluation.studies import asked_for
 from whence.evaluation.study import Group, Study
 from whence.explanation import Explanation
-from whence.inputs.table import Rows
+from whence.inputs.table import Rows, as_rows
 from whence.methods import METHODS, Method
 from whence.methods import method as find_method
 
@@ -55,7 +55,7 @@ def evaluate(
     and `resume` goes on from them. Ctrl-C gives back what was done. `metrics` may also name
     studies of the model: `attention_erasure`, `layers`.
     """
-    rows = _as_rows(data)
+    rows = as_rows(data)
     chosen = [find_method(each) for each in methods or METHODS]
     names = [each.name for each in chosen]
     if len(set(names)) < len(names):
@@ -329,22 +329,6 @@ class _Job:
             },
             complete=complete,
         )
-
-
-def _as_rows(data: Any) -> Rows:
-    if isinstance(data, Rows):
-        return data
-    if isinstance(data, str):
-        raise InputError("give a list of texts, or whence.read_table(path).")
-    given = list(data)
-    if not given:
-        raise InputError("there are no texts to evaluate on.")
-    pairs = [isinstance(each, (tuple, list)) for each in given]
-    if not any(pairs):
-        return Rows(given, None)
-    if all(pairs) and all(len(each) == 2 for each in given):
-        return Rows([one for one, _ in given], [label for _, label in given])
-    raise InputError("give texts or images, or pairs of one and its label.")
 
 
 def _mark(given: Any) -> Any:

@@ -67,6 +67,23 @@ def read_table(
     return Rows(texts, labels if label else None, skipped)
 
 
+def as_rows(data: Any) -> Rows:
+    """A list of inputs, or of pairs of one and its label, as rows."""
+    if isinstance(data, Rows):
+        return data
+    if isinstance(data, str):
+        raise InputError("give a list of texts, or whence.read_table(path).")
+    given = list(data)
+    if not given:
+        raise InputError("the list is empty: give a list of texts, or whence.read_table(path).")
+    pairs = [isinstance(each, (tuple, list)) for each in given]
+    if not any(pairs):
+        return Rows(given, None)
+    if all(pairs) and all(len(each) == 2 for each in given):
+        return Rows([one for one, _ in given], [label for _, label in given])
+    raise InputError("give texts or images, or pairs of one and its label.")
+
+
 def _folder(folder: Path) -> Rows:
     """The images of a folder, or of its folders, by whose names they are labelled then."""
     within = sorted(each for each in folder.iterdir() if each.is_dir())
