@@ -75,7 +75,9 @@ def as_rows(data: Any) -> Rows:
         raise InputError("give a list of texts, or whence.read_table(path).")
     given = list(data)
     if not given:
-        raise InputError("the list is empty: give a list of texts, or whence.read_table(path).")
+        raise InputError(
+            "there are no texts in an empty list: give a list of texts, or whence.read_table(path)."
+        )
     pairs = [isinstance(each, (tuple, list)) for each in given]
     if not any(pairs):
         return Rows(given, None)
