@@ -17,7 +17,8 @@ from whence.errors import InputError, ModelError, TargetError, WhenceError
 from whence.explanation import Explanation, Ledger, Line, TargetInfo
 from whence.inputs.graph import Graph
 from whence.inputs.graph_reader import GraphReader
-from whence.inputs.image import ImageReader, Units, beside_texts, is_image
+from whence.inputs.image import ImageReader, Units, beside_texts
+from whence.inputs.pictures import is_image
 from whence.inputs.reader import Reader
 from whence.inputs.rows import RowsReader
 from whence.inputs.text import Encoded

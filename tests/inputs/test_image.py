@@ -16,7 +16,8 @@ from benchmarks.tiny import model as tiny
 from tests.modules import Plain
 from whence import Explainer
 from whence.errors import FileError, InputError
-from whence.inputs.image import ImageReader, is_image
+from whence.inputs.image import ImageReader
+from whence.inputs.pictures import is_image
 from whence.subject import Subject
 
 
@@ -269,7 +270,7 @@ def test_loading_says_nothing_to_the_user(model, processor, pixels, tmp_path):
 
 
 def test_a_photograph_is_turned_as_its_camera_says(tmp_path):
-    from whence.inputs.image import opened
+    from whence.inputs.pictures import opened
 
     picture = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) * 20)
     exif = picture.getexif()

@@ -13,7 +13,7 @@ from whence import METHODS, Explanation, evaluate
 from whence.errors import InputError
 from whence.evaluation.layers import TABLES, course
 from whence.evaluation.pool import Pool
-from whence.inputs.image import decoded
+from whence.inputs.pictures import decoded
 from whence.methods.attention import capture
 from whence.show.html import render
 from whence.web.jobs import Worker

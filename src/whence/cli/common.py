@@ -110,7 +110,7 @@ def listed(names: str | None) -> list[str] | None:
 
 def load(model: str | None, given: list[str] | None = None) -> Explainer:
     """The model that was named, else the embedded one for what is given."""
-    from whence.inputs.image import is_image
+    from whence.inputs.pictures import is_image
     from whence.loading import load as load_model
 
     pictures = bool(given) and all(is_image(one) for one in given or ())

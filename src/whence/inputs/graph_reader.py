@@ -14,7 +14,7 @@ from torch import Tensor
 from whence.errors import InputError, TooLong
 from whence.explanation import Unit
 from whence.inputs.graph import Graph, batch
-from whence.inputs.image import opened, png_of
+from whence.inputs.pictures import opened, png_of
 from whence.inputs.reader import Present, Reader
 from whence.subject import Inputs, Subject
 

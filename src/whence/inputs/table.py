@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whence.errors import FileError, InputError, MissingExtra, nearest
-from whence.inputs.image import SUFFIXES
+from whence.inputs.pictures import SUFFIXES
 
 _FILES = ("image", "file", "path")
 _TEXT = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles", *_FILES)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whence.errors import InputError, MethodError, TooLong, nearest
-from whence.inputs.image import decoded, is_image
+from whence.inputs.pictures import decoded, is_image
 from whence.methods import METHODS
 from whence.naming import Asked
 from whence.web.limits import Limits
