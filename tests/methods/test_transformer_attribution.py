@@ -253,3 +253,16 @@ def test_scores_may_be_scaled_in_place(rng):
     plain, other = Residual(torch.add), ScaledInPlace(torch.add)
     other.load_state_dict(plain.state_dict())
     same(scores(other, inputs, METHOD, 1), scores(plain, inputs, METHOD, 1))
+
+
+def test_a_contrast_is_the_difference_of_its_two_classes(bert, wordpiece):
+    from whence import Explainer
+
+    explainer = Explainer(bert, wordpiece)
+    text = "the film is good"
+    one, other, both = (
+        explainer(text, "transformer_attribution", target=target, against=against).scores
+        for target, against in ((1, None), (0, None), (1, 0))
+    )
+    assert abs(both).max() > 1e-3 * abs(one).max()
+    torch.testing.assert_close(torch.tensor(both), torch.tensor(one - other), rtol=1e-5, atol=1e-7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -19,7 +19,11 @@ from whence.target import Target
 
 @dataclass(frozen=True)
 class TransformerAttribution(Method):
-    """Relevance of each attention map times its gradient, rolled out over the blocks."""
+    """Relevance of each attention map times its gradient, rolled out over the blocks.
+
+    Of a contrast it is the difference of the two classes: relevance that starts as +1 and −1 has a
+    sum of zero, and these rules share out sums.
+    """
 
     name: ClassVar[str] = "transformer_attribution"
     paper: ClassVar[str] = "Chefer et al. 2021 (CVPR)"
@@ -28,6 +32,13 @@ class TransformerAttribution(Method):
     readout: Readout = "auto"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        own = self._of_class(subject, inputs, replace(target, against=None))
+        if target.against is None:
+            return own
+        other = self._of_class(subject, inputs, replace(target, index=target.against, against=None))
+        return Scores(own.values - other.values, own.logits)
+
+    def _of_class(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         plain = capture(subject, inputs, target, gradients=True)
         settled = target.settled(plain.logits)
         with opened(RELEVANCE, subject, inputs, settled, maps=(maps := Maps(len(inputs)))) as here:
