@@ -17,7 +17,7 @@ from whence.errors import InputError, ModelError, TargetError, WhenceError
 from whence.explanation import Explanation, Ledger, Line, TargetInfo
 from whence.inputs.graph import Graph
 from whence.inputs.graph_reader import GraphReader
-from whence.inputs.image import ImageReader, Units, beside_texts
+from whence.inputs.image import ImageReader, Picture, Units, beside_texts
 from whence.inputs.pictures import is_image
 from whence.inputs.reader import Reader
 from whence.inputs.rows import RowsReader
@@ -64,6 +64,7 @@ class Explainer:
         given = None if labels is None else tuple(labels)
         self.naming = Naming(self.subject, self.tokenizer, given)
         self._readers: dict[Any, Reader[Any, Any]] = {}
+        self._named: dict[tuple[str, ...], Explainer] = {}
 
     def __repr__(self) -> str:
         return f"Explainer({self.subject.name})"
@@ -175,16 +176,19 @@ class Explainer:
 
     def naming_texts(self, texts: Sequence[str]) -> Explainer:
         """The same model with these texts for classes, of those that hold images against texts."""
-        if not texts:
-            raise TargetError(
-                f"{self.subject.name} holds images against texts: say which, as in "
-                'target="a photo of a cat", or give Explainer(…, labels=[…]).'
+        names = tuple(dict.fromkeys(texts))
+        if not names:
+            raise self._no_texts()
+        if names not in self._named:  # its patches are found once
+            self._named[names] = Explainer(
+                self.subject.model, self.tokenizer, processor=self.processor, labels=names
             )
-        return Explainer(
-            self.subject.model,
-            self.tokenizer,
-            processor=self.processor,
-            labels=list(dict.fromkeys(texts)),
+        return self._named[names]
+
+    def _no_texts(self) -> TargetError:
+        return TargetError(
+            f"{self.subject.name} holds images against texts: say which, as in "
+            'target="a photo of a cat", or give Explainer(…, labels=[…]).'
         )
 
     @property
@@ -217,7 +221,8 @@ class Explainer:
         floats = isinstance(first, Tensor) and first.is_floating_point()
         sees = self.processor is not None or subject.takes("pixel_values")
         reads = self.tokenizer is not None or subject.takes("input_ids")
-        if sees and (not reads or is_image(first) or (floats and first.ndim > 2)):
+        pictured = isinstance(first, Picture) or is_image(first)
+        if sees and (not reads or pictured or (floats and first.ndim > 2)):
             return "image"
         if floats and first.ndim == 4 - isinstance(given, (list, tuple)) and not reads:
             return "image"
@@ -234,8 +239,10 @@ class Explainer:
         if kind == "text":
             return TextReader(subject, self.tokenizer, self.naming)
         name = "pixel_values" if kind == "image" else "x"
-        if self._holds_images_against_texts:
-            subject = Subject(subject.model, beside_texts(self.tokenizer, self.naming.labels))
+        if kind == "image" and self._holds_images_against_texts:
+            if self.naming.given is None:
+                raise self._no_texts()
+            subject = Subject(subject.model, beside_texts(self.tokenizer, self.naming.given))
         if subject.forward is None and not subject.takes(name):
             subject = Subject(subject.model, lambda model, tensors: model(tensors[name]))
         if kind == "rows":

@@ -61,7 +61,7 @@ class Ledger:
 
     @property
     def relative(self) -> float:
-        """The residual as a share of the largest of output and lines."""
+        """The residual as a share of the output."""
         return abs(self.residual) / max(abs(self.output), 1e-30)
 
     def of(self, *kinds: str) -> float:

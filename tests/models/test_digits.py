@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -78,4 +77,3 @@ def test_accuracy_on_the_test_images_is_what_the_card_says(digits):
     found = answers(digits.subject.model, normalised(images)).argmax(1)
     share = float((found == truth).float().mean())
     assert share == pytest.approx(embedded.embedded()["digits"].figures["test"], abs=1e-3)
-    assert isinstance(found, torch.Tensor)

@@ -48,7 +48,7 @@ class Explaining:
 
     def __call__(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Any],
         targets: Sequence[int] | None,
         order: Sequence[int],
         tell: Callable[[float, str], None],
@@ -90,7 +90,7 @@ class Explaining:
         self,
         method: Method,
         piece: Sequence[int],
-        texts: Sequence[str],
+        texts: Sequence[Any],
         targets: Sequence[int] | None,
         own: dict[int, Explanation],
         errors: dict[int, Failure],

@@ -80,7 +80,7 @@ class Job:
         if not kept:
             return
         found, failed = self.explaining(
-            [self.rows.texts[i] for i in kept],
+            bases,  # read once, not by every method again
             None if self.labels is None else [self.labels[i] for i in kept],
             sorted(range(len(kept)), key=lambda at: self.reader.size(bases[at])),
             partial(self.tell, len(part)),

@@ -35,6 +35,12 @@ def first(order: NDArray[np.int64], counts: list[int]) -> Masks:
     return masks
 
 
+def stepwise(order: NDArray[np.int64], every: bool) -> Masks:
+    """Masks that are true for ⌈share · N⌉ units of an order, for each of the shares."""
+    size = len(order)
+    return first(order, [math.ceil(round(f * size, 9)) for f in fractions(size, every)])
+
+
 @dataclass(frozen=True)
 class Sample:
     """What a metric may know of one explained input: `free` are the units that may be erased."""
@@ -77,12 +83,10 @@ class Activation(Metric):
 
     name = "activation"
     title = "AUAC"
-    better = "higher"
+    better: ClassVar[Literal["higher", "lower", ""]] = "higher"
 
     def masks(self, sample: Sample) -> Masks:
-        order = np.argsort(-sample.scores, kind="stable")
-        shares = fractions(len(order), sample.every)
-        return sample.spread(first(order, [math.ceil(round(f * len(order), 9)) for f in shares]))
+        return sample.spread(stepwise(np.argsort(-sample.scores, kind="stable"), sample.every))
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
         curve = softmax(logits, axis=1)[:, sample.target]
@@ -98,9 +102,7 @@ class Pruning(Metric):
 
     def masks(self, sample: Sample) -> Masks:
         order = np.argsort(np.abs(sample.scores), kind="stable")
-        shares = fractions(len(order), sample.every)
-        gone = first(order, [math.ceil(round(f * len(order), 9)) for f in shares])
-        return sample.spread(~gone)
+        return sample.spread(~stepwise(order, sample.every))
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
         curve = np.square(logits - logits[0]).sum(1)
@@ -114,7 +116,7 @@ class Insertion(Activation):
     title = "insertion"
 
 
-class Deletion(Metric):
+class Deletion(Activation):
     """Deletion: units go by descending score; the probability of the class explained."""
 
     name = "deletion"
@@ -123,13 +125,7 @@ class Deletion(Metric):
 
     def masks(self, sample: Sample) -> Masks:
         order = np.argsort(-sample.scores, kind="stable")
-        shares = fractions(len(order), sample.every)
-        gone = first(order, [math.ceil(round(f * len(order), 9)) for f in shares])
-        return sample.spread(~gone)
-
-    def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
-        curve = softmax(logits, axis=1)[:, sample.target]
-        return area(curve), curve
+        return sample.spread(~stepwise(order, sample.every))
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,8 @@ class ImageReader(Reader[Picture, Erased]):
         return [given], True
 
     def read(self, given: Any, truncate: bool = False) -> Picture:
+        if isinstance(given, Picture):
+            return given
         if isinstance(given, Tensor) and given.is_floating_point():
             pixels = given.unsqueeze(0) if given.ndim == 2 else given
             if pixels.ndim != 3 or 0 in pixels.shape:

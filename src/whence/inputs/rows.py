@@ -21,7 +21,9 @@ class RowsReader(Reader[Tensor, Tensor]):
 
     subject: Subject
 
-    def listed(self, given: Tensor) -> tuple[list[Any], bool]:
+    def listed(self, given: Any) -> tuple[list[Any], bool]:
+        if isinstance(given, (list, tuple)):
+            return list(given), False
         if given.ndim not in (2, 3):
             raise InputError(
                 f"a float tensor of shape {tuple(given.shape)} has no units: give (units, "
