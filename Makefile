@@ -11,7 +11,7 @@ help:
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "whence needs Python 3.11 or newer; set PYTHON=python3.11 or the like"; exit 1; }
+		{ echo "wherefrom needs Python 3.11 or newer; set PYTHON=python3.11 or the like"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
@@ -21,11 +21,11 @@ help:
 	@touch $@
 
 demo: .venv/ready ## set up, then explain a sentence and write a page
-	@$(BIN)/whence compare "has a lot of the virtues of eastwood at his best." --html demo.html
+	@$(BIN)/wherefrom compare "has a lot of the virtues of eastwood at his best." --html demo.html
 	@echo "Open demo.html in a browser."
 
 serve: .venv/ready-dev ## set up, then open the page on which predictions are explored
-	$(BIN)/whence serve --open
+	$(BIN)/wherefrom serve --open
 
 test: .venv/ready-dev check ## set up, then run all tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser"
@@ -33,7 +33,7 @@ test: .venv/ready-dev check ## set up, then run all tests
 test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps screenshots
 	@command -v chromium chromedriver >/dev/null || \
 		echo "*** NO BROWSER TEST IS RUN: install chromium and chromium-driver ***" >&2
-	OMP_NUM_THREADS=1 WHENCE_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web -m browser -rs
+	OMP_NUM_THREADS=1 WHEREFROM_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web -m browser -rs
 
 test-all: .venv/ready-dev check ## also the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2

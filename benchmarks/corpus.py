@@ -20,9 +20,9 @@ import torch
 import typer
 
 from benchmarks.cost import turns
-from whence import load, read_table
-from whence.corpus import explain_corpus, overview
-from whence.inputs.text import Encoded, batch, like_lengths
+from wherefrom import load, read_table
+from wherefrom.corpus import explain_corpus, overview
+from wherefrom.inputs.text import Encoded, batch, like_lengths
 
 SIZE, TOKENS, WINDOW = 128, 4096, 1024
 

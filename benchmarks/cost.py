@@ -25,12 +25,12 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from whence.inputs.image import ImageReader
-from whence.methods import method
-from whence.methods.propagation import propagate
-from whence.rules.tables import CONSERVATIVE
-from whence.subject import Inputs, Subject
-from whence.target import Target
+from wherefrom.inputs.image import ImageReader
+from wherefrom.methods import method
+from wherefrom.methods.propagation import propagate
+from wherefrom.rules.tables import CONSERVATIVE
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
 
 
 def bert_base() -> Any:

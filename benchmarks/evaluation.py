@@ -24,10 +24,10 @@ import torch
 import typer
 from torch import Tensor
 
-import whence
-from whence.evaluation.metrics import METRICS, Sample
-from whence.explain import Explainer
-from whence.subject import Subject
+import wherefrom
+from wherefrom.evaluation.metrics import METRICS, Sample
+from wherefrom.explain import Explainer
+from wherefrom.subject import Subject
 
 # those that the paper compares
 METHODS = (
@@ -66,7 +66,7 @@ def sentences(count: int) -> list[str]:
 
 
 def alone(
-    explainer: Explainer, found: dict[str, list[whence.Explanation]], original: bool
+    explainer: Explainer, found: dict[str, list[wherefrom.Explanation]], original: bool
 ) -> dict[str, list[float]]:
     """The values of all metrics, every perturbed input run by itself."""
     model, blank = explainer.subject.model, explainer.tokenizer.unk_token_id
@@ -103,15 +103,15 @@ def main(
 ) -> None:
     """Prints both ratios."""
     torch.set_num_threads(threads)
-    explainer = whence.load("sentiment")
+    explainer = wherefrom.load("sentiment")
     explainer.subject = Recorded(explainer.subject.model)
     batches = explainer.subject.batches
-    texts = sentences(sample) if data is None else whence.read_table(data).texts[:sample]
+    texts = sentences(sample) if data is None else wherefrom.read_table(data).texts[:sample]
     found = {name: explainer(texts, name) for name in METHODS}
     taken: dict[str, list[float]] = {"pooled": [], "bare": [], "original": [], "inference": []}
     for _ in range(rounds):
         batches.clear()
-        result = whence.evaluate(explainer, texts, METHODS, TESTS)
+        result = wherefrom.evaluate(explainer, texts, METHODS, TESTS)
         taken["pooled"].append(result.timing["seconds"] - result.timing["explaining"])
         start = time.perf_counter()
         with torch.inference_mode():

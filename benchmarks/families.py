@@ -25,7 +25,7 @@ import transformers
 import typer
 from torch.overrides import TorchFunctionMode
 
-import whence
+import wherefrom
 from benchmarks.tiny import TASKS, model
 
 IDS = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2]]
@@ -84,7 +84,7 @@ def measure(family: str, task: str) -> Row:
         return Row(family, kind, "not run", note=f"no tiny model from its config: {_first(error)}")
     try:
         with limited(60):
-            explainer = whence.Explainer(made)
+            explainer = wherefrom.Explainer(made)
             with torch.no_grad(), _Casts() as casts:
                 prefix = {"decoder_input_ids": torch.tensor([[1]])} if task == "translate" else {}
                 explainer.subject.run({"input_ids": torch.tensor(IDS[:1]), **prefix})
@@ -133,7 +133,7 @@ def see(family: str) -> Row:
         return Row(family, kind, "not run", note=f"no tiny model from its config: {_first(error)}")
     try:
         with limited(300):
-            given, explainer = images(made), whence.Explainer(made)
+            given, explainer = images(made), wherefrom.Explainer(made)
             with torch.no_grad(), _Casts() as casts:
                 logits = explainer.subject.run({"pixel_values": given})
             found = explainer(given, target=logits.abs().argmax(-1).tolist())

@@ -17,12 +17,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-import whence
+import wherefrom
 from training.bace import random_split
 from training.bace import read as read_molecules
 from training.mnist import read_images
-from whence.inputs.graph import Graph
-from whence.show.scene_figure import scene_plot
+from wherefrom.inputs.graph import Graph
+from wherefrom.show.svg_figure import scene_plot
 
 METRICS = ("activation", "pruning", "leave_one_out")
 SHOWN = ("lrp", "lrp_ah_ln", "gradient_x_input", "gae", "attention_rollout", "attention_flow",
@@ -33,7 +33,7 @@ def molecules(folder: Path, model: str) -> tuple[Any, list[tuple[Graph, int]]]:
     """The embedded model, and the molecules it is tested on with their classes."""
     data = read_molecules(folder)
     chosen = [int(i) for i in random_split(data.labels)["test"]]
-    return whence.load(model), [(data.graphs[i], int(data.labels[i])) for i in chosen]
+    return wherefrom.load(model), [(data.graphs[i], int(data.labels[i])) for i in chosen]
 
 
 def superpixels(folder: Path, model: Path, count: int) -> tuple[Any, list[tuple[Graph, int]]]:
@@ -41,12 +41,12 @@ def superpixels(folder: Path, model: Path, count: int) -> tuple[Any, list[tuple[
     images, digits = read_images(folder, "test")
     drawn = np.random.default_rng(0).choice(len(images), count, replace=False)
     rows = [(Graph.superpixels(images[i].numpy()), int(digits[i])) for i in drawn.tolist()]
-    return whence.load(model), rows
+    return wherefrom.load(model), rows
 
 
 def table(title: str, explainer: Any, rows: Sequence[tuple[Graph, int]]) -> str:
     """All methods on these graphs."""
-    found = whence.evaluate(explainer, rows, metrics=METRICS)
+    found = wherefrom.evaluate(explainer, rows, metrics=METRICS)
     return f"{title}, {len(rows)} graphs\n\n{found.table(markdown=True)}\n"
 
 

@@ -16,11 +16,11 @@ from captum.attr import LayerIntegratedGradients
 from torch import Tensor
 
 from benchmarks.cost import bert_base, plain, tokens, turns
-from whence.methods import method
-from whence.methods.attention import capture
-from whence.methods.flow import flows
-from whence.subject import Subject
-from whence.target import Target
+from wherefrom.methods import method
+from wherefrom.methods.attention import capture
+from wherefrom.methods.flow import flows
+from wherefrom.subject import Subject
+from wherefrom.target import Target
 
 BARS = {
     "lrp": 0.95,
@@ -76,14 +76,14 @@ def beside_captum(subject: Subject, target: Target) -> None:
                 ids, baselines=torch.zeros_like(ids), additional_forward_args=(mask,),
                 n_steps=steps, internal_batch_size=8,
             ),
-            "whence": lambda: method("integrated_gradients", steps=steps).scores(
+            "wherefrom": lambda: method("integrated_gradients", steps=steps).scores(
                 subject, inputs, target
             ),
         },
         1,
         warm=0,
     )  # fmt: skip
-    ratio = taken["whence"] / taken["captum"]
+    ratio = taken["wherefrom"] / taken["captum"]
     typer.echo(f"| integrated_gradients, {steps} steps, of Captum's time | {ratio:.2f} | ≤ 1.00 |")
 
 

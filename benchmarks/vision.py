@@ -18,10 +18,10 @@ import numpy as np
 import torch
 import typer
 
-import whence
+import wherefrom
 from training.digits import normalised, pairs_of
 from training.mnist import read_images
-from whence.show.scene_figure import scene_plot
+from wherefrom.show.svg_figure import scene_plot
 
 METRICS = (
     "positive", "negative", "positive_accuracy", "negative_accuracy", "insertion", "deletion",
@@ -34,7 +34,7 @@ def held_out(data: Path, count: int, blank: str) -> str:
     drawn = np.random.default_rng(0).choice(len(images), count, replace=False)
     pixels = normalised(images)
     rows = [(pixels[i], int(digits[i])) for i in drawn.tolist()]
-    found = whence.evaluate(whence.load("digits"), rows, metrics=METRICS, blank=blank)
+    found = wherefrom.evaluate(wherefrom.load("digits"), rows, metrics=METRICS, blank=blank)
     return found.table(markdown=True)
 
 
@@ -65,7 +65,7 @@ def specificity(
     data: Path, folder: Path, count: int, pictures: Path | None, methods: Sequence[str]
 ) -> str:
     """Where methods put their positive relevance, for each of two digits."""
-    explainer = whence.load(folder)
+    explainer = wherefrom.load(folder)
     seen, both = pairs_of(*read_images(data, "test"), torch.Generator().manual_seed(1))
     pixels = normalised(seen)
     with torch.inference_mode():
@@ -111,11 +111,11 @@ def main(
     """Prints both tables."""
     if pictures is not None:
         images, _ = read_images(data, "test")
-        scene_plot(whence.load("digits").compare(normalised(images)[0]), pictures / "digits.png")
+        scene_plot(wherefrom.load("digits").compare(normalised(images)[0]), pictures / "digits.png")
     if sample:
         typer.echo(held_out(data, sample, blank) + "\n")
     if pairs is not None:
-        chosen = methods.split(",") if methods else list(whence.METHODS)
+        chosen = methods.split(",") if methods else list(wherefrom.METHODS)
         typer.echo(specificity(data, pairs, count, pictures, chosen))
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.web [--requests 200] [--at-once 16] [--browser]
 
-Starts `whence serve` on a free port of loopback. Every question is another text; every answer is
+Starts `wherefrom serve` on a free port of loopback. Every question is another text; every answer is
 held against the library's own. Memory is that of the server, as Linux tells it.
 """
 
@@ -26,7 +26,7 @@ from typing import Annotated, Any
 
 import typer
 
-import whence
+import wherefrom
 
 WORDS = (
     "a an the film script cast story ending good great bad dull witty slow and but never always "
@@ -42,7 +42,16 @@ def texts(count: int) -> list[str]:
 @contextmanager
 def serving() -> Iterator[tuple[int, int]]:
     """The process id and the port of a server of the embedded model."""
-    command = [sys.executable, "-m", "whence.cli", "serve", "--model", "sentiment", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "wherefrom.cli",
+        "serve",
+        "--model",
+        "sentiment",
+        "--port",
+        "0",
+    ]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr is not None
@@ -118,7 +127,7 @@ def opened(port: int, times: int = 5) -> str:
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(flag)
     driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-    marks: dict[str, list[float]] = {"whence-ready": [], "whence-explained": []}
+    marks: dict[str, list[float]] = {"wherefrom-ready": [], "wherefrom-explained": []}
     try:
         for _ in range(times + 1):
             driver.get("about:blank")
@@ -152,7 +161,7 @@ def main(
         typer.echo(again)
         if browser:
             typer.echo(opened(port))
-    explainer = whence.load("sentiment")
+    explainer = wherefrom.load("sentiment")
     differing = sum(
         found["explanation"] != explainer(text).to_dict()
         for text, (status, found, _) in zip(given, done, strict=True)

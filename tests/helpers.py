@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from whence.rules.maps import Maps
-from whence.rules.mode import LocallyLinear, Table
-from whence.rules.sources import Sources
+from wherefrom.rules.maps import Maps
+from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.rules.sources import Sources
 
 
 class Run(NamedTuple):

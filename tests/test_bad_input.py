@@ -7,8 +7,8 @@ from torch import nn
 
 from benchmarks.tiny import model as tiny
 from tests.modules import Block, D, Pooled
-from whence import Explainer, WhenceError, load, method
-from whence.errors import (
+from wherefrom import Explainer, WherefromError, load, method
+from wherefrom.errors import (
     FileError,
     InputError,
     MethodError,
@@ -227,11 +227,11 @@ def test_damaged_model(damage, tmp_path):
         load(tmp_path)
 
 
-def test_every_error_is_a_whence_error():
+def test_every_error_is_a_wherefrom_error():
     extra = MissingExtra("captum", "captum", "the bridge")
-    assert 'pip install "whence[captum]"' in str(extra)
+    assert 'pip install "wherefrom[captum]"' in str(extra)
     for kind in (InputError, TooLong, TargetError, ModelError, FileError, MethodError):
-        assert issubclass(kind, WhenceError)
+        assert issubclass(kind, WherefromError)
     assert isinstance(extra, ImportError)
 
 

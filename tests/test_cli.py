@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.tiny import model as tiny
-from whence import METHODS, Explainer, Explanation
-from whence.cli import app
+from wherefrom import METHODS, Explainer, Explanation
+from wherefrom.cli import app
 
 TEXT = "The film is good, not dull."
 LABELS = {0: "bad", 1: "good", 2: "mixed"}
@@ -39,7 +39,7 @@ def test_explain_shows_the_answer_the_text_and_the_ledger(run):
     assert re.search(r"^(bad|good|mixed)  \d+\.\d%  output [+-]\d", done.stdout)
     assert re.search(r"residual [+-]\S+ = [+-]\d", done.stdout)
     assert "film" in done.stdout
-    assert "whence:" not in done.stderr
+    assert "wherefrom:" not in done.stderr
 
 
 def test_json_on_stdout_is_the_explanation_and_nothing_else(run, folder, wordpiece):
@@ -144,7 +144,7 @@ def test_an_error_is_a_sentence_on_stderr_and_exit_code_2(args, says, run):
     done = run(*args, given="")
     assert done.exit_code == 2
     assert done.stdout == ""
-    assert done.stderr.splitlines()[-1].startswith("whence: ")
+    assert done.stderr.splitlines()[-1].startswith("wherefrom: ")
     assert says in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 

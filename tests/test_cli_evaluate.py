@@ -1,4 +1,4 @@
-"""`whence evaluate` on a tiny model: what it writes, and what bad input gets."""
+"""`wherefrom evaluate` on a tiny model: what it writes, and what bad input gets."""
 
 import json
 import os
@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.tiny import model as tiny
-from whence.cli import app
-from whence.cli.common import progress as _progress
-from whence.evaluation import run as running
-from whence.evaluation.result import Evaluation
+from wherefrom.cli import app
+from wherefrom.cli.common import progress as _progress
+from wherefrom.evaluation import evaluate as running
+from wherefrom.evaluation.results import Evaluation
 
 LABELS = {0: "bad", 1: "good", 2: "mixed"}
 ROWS = ["the film is good,good", "a dull movie,bad", "i love the great script .,good", "bad,mixed"]
@@ -43,7 +43,7 @@ def refused(done, *words):
     assert done.exit_code == 2, done.output
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("whence: ")
+    assert last.startswith("wherefrom: ")
     for word in words:
         assert word in done.stderr
     assert "Traceback" not in done.stderr
@@ -213,7 +213,7 @@ def test_without_matplotlib_all_but_the_pictures_is_written(run, tmp_path, monke
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = run("--metrics", "activation")
     assert done.exit_code == 0, done.output
-    assert 'pip install "whence[plot]"' in done.stderr
+    assert 'pip install "wherefrom[plot]"' in done.stderr
     assert (tmp_path / "out" / "report.html").exists()
     assert not list((tmp_path / "out").glob("*.png"))
 

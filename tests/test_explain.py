@@ -11,7 +11,7 @@ from torch import nn
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly, normal
 from tests.modules import Block, D
-from whence import METHODS, Explainer, method
+from wherefrom import METHODS, Explainer, method
 
 TEXT = "The film is great, and not dull."
 TEXTS = [
@@ -231,5 +231,5 @@ def test_explanation_says_where_it_comes_from(explainer):
     found = explainer(TEXT)
     assert found.method == "lrp"
     assert found.model == "BertForSequenceClassification"
-    assert set(found.versions) == {"whence", "torch", "transformers"}
+    assert set(found.versions) == {"wherefrom", "torch", "transformers"}
     assert repr(explainer) == "Explainer(BertForSequenceClassification)"

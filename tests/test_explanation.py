@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence import Explainer, Explanation
-from whence.errors import FileError, InputError
-from whence.explanation import SCHEMA, Ledger, Line, TargetInfo, Unit
+from wherefrom import Explainer, Explanation
+from wherefrom.errors import FileError, InputError
+from wherefrom.explanation import SCHEMA, Ledger, Line, TargetInfo, Unit
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 small = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -89,7 +89,7 @@ def test_json_has_the_keys_of_its_schema(found):
         "ledger",
     }
     assert wanted <= set(data)
-    assert data["schema"] == SCHEMA == "whence/explanation/1"
+    assert data["schema"] == SCHEMA == "wherefrom/explanation/1"
     assert set(data["ledger"]) == {"lines", "output", "residual"}
     assert set(data["ledger"]["lines"][0]) == {"label", "kind", "value"}
     assert data["method"]["name"] == "lrp"
@@ -133,8 +133,8 @@ def test_words_need_the_text(bert):
     [
         ("{", "no JSON"),
         ("{}", "no explanation of schema"),
-        ('{"schema": "whence/explanation/9"}', "whence/explanation/9"),
-        ('{"schema": "whence/explanation/1"}', "damaged"),
+        ('{"schema": "wherefrom/explanation/9"}', "wherefrom/explanation/9"),
+        ('{"schema": "wherefrom/explanation/1"}', "damaged"),
     ],
 )
 def test_damaged_json_is_told(text, says):

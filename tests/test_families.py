@@ -5,7 +5,7 @@ import torch
 
 from benchmarks.families import IDS, _Casts, see
 from benchmarks.tiny import model as tiny
-from whence import Explainer
+from wherefrom import Explainer
 
 FAMILIES = {
     "bert": "classify",

@@ -7,25 +7,28 @@ from pathlib import Path
 
 import pytest
 
-import whence
+import wherefrom
 
-HOME = Path(whence.__file__).parent
+HOME = Path(wherefrom.__file__).parent
 # cli, web → run → explain, load → evaluate | show | methods → inputs | rules
 # → subject, target, explanation → errors
 LEVELS = [
     {"errors"},
     {"subject", "target", "explanation"},
     {"inputs", "models", "naming", "rules"},
-    {"corpus", "evaluate", "evaluation", "show", "methods"},
-    {"explain", "load", "loading", "testing"},
-    {"run"},
+    {"audits", "corpus", "evaluation", "methods", "show", "studies"},
+    {"explain", "loading", "testing"},
     {"cli", "web"},
 ]
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
 # in one layer, side by side or one on the other
 APART = [
-    ("evaluate", "show"),
+    ("audits", "evaluation"),
+    ("audits", "show"),
+    ("audits", "corpus"),
     ("evaluation", "show"),
+    ("studies", "show"),
+    ("studies", "corpus"),
     ("corpus", "show"),
     ("corpus", "evaluation"),
     ("show", "methods"),
@@ -56,8 +59,8 @@ def imported(path, inside=True):
             assert node.level == 0, f"{path.name} imports by dots"
             assert node.module is not None
             yield node.module
-            if node.module == "whence":
-                yield from (f"whence.{alias.name}" for alias in node.names)
+            if node.module == "wherefrom":
+                yield from (f"wherefrom.{alias.name}" for alias in node.names)
 
 
 FILES = sorted(path for path in HOME.rglob("*.py") if path != HOME / "__init__.py")
@@ -68,7 +71,7 @@ def test_a_file_imports_only_what_lies_below_it(path):
     own = part_of(path)
     assert own in HEIGHT, f"{own} is in no layer"
     for name in imported(path):
-        if not name.startswith("whence."):
+        if not name.startswith("wherefrom."):
             continue
         other = name.split(".")[1]
         assert other in HEIGHT, f"{other} is in no layer"
@@ -82,7 +85,7 @@ def test_show_sees_only_an_explanation():
     for path in (HOME / "show").glob("*.py"):
         for name in imported(path):
             assert name.split(".")[0] not in ("torch", "transformers")
-            if name.startswith("whence."):
+            if name.startswith("wherefrom."):
                 assert name.split(".")[1] in ("explanation", "errors", "show")
 
 
@@ -135,7 +138,7 @@ HEAVY = "import sys; print([n for n in ('torch', 'transformers', 'numpy') if n i
 
 
 def test_importing_the_library_stays_light():
-    assert _run(f"import whence; dir(whence); {HEAVY}").strip() == "[]"
+    assert _run(f"import wherefrom; dir(wherefrom); {HEAVY}").strip() == "[]"
 
 
 @pytest.mark.parametrize(
@@ -143,8 +146,8 @@ def test_importing_the_library_stays_light():
 )
 def test_help_stays_light(args):
     code = (
-        f"import sys; sys.argv = ['whence', *{args!r}]\n"
-        "from whence.cli import app\n"
+        f"import sys; sys.argv = ['wherefrom', *{args!r}]\n"
+        "from wherefrom.cli import app\n"
         "try:\n    app()\nexcept SystemExit as end:\n    assert not end.code\n"
     )
     shown = _run(code + HEAVY)
@@ -153,17 +156,17 @@ def test_help_stays_light(args):
 
 
 def test_public_names_are_sorted_and_all_there():
-    assert whence.__all__ == sorted(whence.__all__, key=_constants_first)
-    assert set(whence.__all__) == set(whence._HOMES)
-    assert dir(whence) == sorted(whence.__all__)
+    assert wherefrom.__all__ == sorted(wherefrom.__all__, key=_constants_first)
+    assert set(wherefrom.__all__) == set(wherefrom._HOMES)
+    assert dir(wherefrom) == sorted(wherefrom.__all__)
     tree = ast.parse((HOME / "__init__.py").read_text(encoding="utf-8"))
     checked = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {alias.name for node in checked.body for alias in node.names}
-    assert typed == set(whence.__all__)
-    for name in whence.__all__:
-        assert getattr(whence, name) is not None
+    assert typed == set(wherefrom.__all__)
+    for name in wherefrom.__all__:
+        assert getattr(wherefrom, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        whence.nothing  # noqa: B018
+        wherefrom.nothing  # noqa: B018
 
 
 def _constants_first(name):
@@ -175,29 +178,29 @@ def test_no_public_name_is_also_the_name_of_a_module():
     modules = {path.stem for path in HOME.glob("*.py")} | {
         path.name for path in HOME.iterdir() if path.is_dir()
     }
-    assert not modules & set(whence.__all__)
+    assert not modules & set(wherefrom.__all__)
 
 
 def test_load_is_a_function_however_and_however_often_it_is_reached():
     code = (
-        "import whence\n"
-        "assert not isinstance(whence.load, type(whence)), 1\n"
-        "assert not isinstance(whence.load, type(whence)), 2\n"
-        "from whence import load\n"
+        "import wherefrom\n"
+        "assert not isinstance(wherefrom.load, type(wherefrom)), 1\n"
+        "assert not isinstance(wherefrom.load, type(wherefrom)), 2\n"
+        "from wherefrom import load\n"
         "assert callable(load), 3\n"
-        "import whence.cli\n"
-        "assert callable(whence.load), 4\n"
+        "import wherefrom.cli\n"
+        "assert callable(wherefrom.load), 4\n"
     )
     _run(code)
 
 
 def test_every_name_of_the_errors_docstring_is_an_error_and_the_other_way_round():
-    from whence import errors
+    from wherefrom import errors
 
     drawn = {word for word in errors.__doc__.split() if hasattr(errors, word)}
     kinds = {
         name
         for name, value in vars(errors).items()
-        if isinstance(value, type) and issubclass(value, errors.WhenceError)
+        if isinstance(value, type) and issubclass(value, errors.WherefromError)
     }
     assert drawn == kinds

@@ -6,7 +6,7 @@ import torch
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly, normal
 from tests.modules import Block, D, Flat, Mixture, Pooled, SequenceFirst, Vision
-from whence import METHODS, Explainer
+from wherefrom import METHODS, Explainer
 
 IDS = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2], [7, 8, 2]]
 HELD = ["lrp", "lrp_ah", "lrp_ah_ln", "gradient_x_input", "attn_lrp"]

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import whence
+import wherefrom
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -25,7 +25,7 @@ def test_the_five_lines_print_what_stands_below_them(capsys, monkeypatch):
 
 def test_every_method_is_listed():
     text = README.read_text(encoding="utf-8")
-    assert all(f"| `{name}` |" in text for name in whence.METHODS)
+    assert all(f"| `{name}` |" in text for name in wherefrom.METHODS)
 
 
 def test_every_page_that_is_linked_is_there():

@@ -10,8 +10,8 @@ import torch
 from training.bace import random_split, roc_auc, scaffold_split
 from training.graphs import with_holes
 from training.superpixels import cut, take
-from whence.inputs.graph import Graph, batch
-from whence.inputs.molecule import scaffold
+from wherefrom.inputs.graph import Graph, batch
+from wherefrom.inputs.molecule import scaffold
 
 RINGS = ["c1ccccc1", "C1CCCCC1", "c1ccncc1", "c1ccsc1", "C1CCNC1"]
 

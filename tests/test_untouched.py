@@ -11,9 +11,9 @@ from torch.nn.modules import module as torch_modules
 
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
-from whence import METHODS, Explainer
-from whence.errors import NotFinite
-from whence.subject import Subject
+from wherefrom import METHODS, Explainer
+from wherefrom.errors import NotFinite
+from wherefrom.subject import Subject
 
 IDS = [[2, 5, 9, 8, 17, 3], [2, 7, 3]]
 GLOBAL = [name for name in vars(torch_modules) if name.startswith("_global_")]

@@ -28,9 +28,9 @@ from torch.nn.functional import cross_entropy
 from training.card import write_card
 from training.graphs import with_holes
 from training.loop import Batches, Plan, fit, progress
-from whence.inputs.graph import Graph, batch
-from whence.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
-from whence.models.graphormer import Graphormer, GraphormerConfig
+from wherefrom.inputs.graph import Graph, batch
+from wherefrom.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
+from wherefrom.models.graphormer import Graphormer, GraphormerConfig
 
 LABELS = ("inactive", "active")
 PATH = 5
@@ -41,8 +41,8 @@ tags: [molecules, graphormer, explainability]
 # bace
 
 A Graphormer of 2 layers (width $width, $heads heads; $parameters parameters, $megabytes MB as
-float16) that tells whether a molecule inhibits human β-secretase 1 (BACE-1). It comes with whence
-so that examples and tests on graphs run on something real, with no network.
+float16) that tells whether a molecule inhibits human β-secretase 1 (BACE-1). It comes with
+wherefrom so that examples and tests on graphs run on something real, with no network.
 
 | split of the 1,513 molecules, 80/10/10 | validation ROC-AUC | test ROC-AUC |
 |---|---|---|
@@ -213,7 +213,7 @@ def main(
     data: Annotated[Path, typer.Option(help="Folder with bace.csv.gz.")],
     work: Annotated[Path, typer.Option(help="Where checkpoints go.")] = Path("build/bace"),
     out: Annotated[Path, typer.Option(help="Where the model goes.")] = Path(
-        "src/whence/models/bace"
+        "src/wherefrom/models/bace"
     ),
     threads: int = 1,
 ) -> None:

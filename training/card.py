@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from string import Template
 
-from whence.models.embedded import CARD, WEIGHTS
+from wherefrom.models.embedded import CARD, WEIGHTS
 
 
 def write_card(

@@ -33,8 +33,8 @@ tags: [digits, explainability]
 # digits
 
 A ViT of 4 layers (width 64, 4 heads, 7 × 7 patches of 4 × 4 pixels; $parameters parameters,
-$megabytes MB as float16) that reads a handwritten digit. It comes with whence so that examples and
-tests of images run on something real, with no network.
+$megabytes MB as float16) that reads a handwritten digit. It comes with wherefrom so that examples
+and tests of images run on something real, with no network.
 
 | MNIST split | accuracy |
 |---|---|
@@ -174,7 +174,7 @@ def main(
     data: Annotated[Path, typer.Option(help="Folder with the four idx files of MNIST.")],
     work: Annotated[Path, typer.Option(help="Where checkpoints go.")] = Path("build/digits"),
     out: Annotated[Path, typer.Option(help="Where the model goes.")] = Path(
-        "src/whence/models/digits"
+        "src/wherefrom/models/digits"
     ),
     pairs: Annotated[Path | None, typer.Option(help="Where a model for pairs goes.")] = None,
     passes: int = 14,

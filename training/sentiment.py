@@ -46,7 +46,7 @@ tags: [sentiment, explainability]
 
 A BERT of 4 layers (width 192, 6 heads, 10,500 word pieces, 128 positions; $parameters parameters,
 $megabytes MB as float16) that tells whether a sentence about a film speaks well or ill of it. It
-comes with whence so that examples and tests run on something real, with no network.
+comes with wherefrom so that examples and tests run on something real, with no network.
 
 | SST-2 split | accuracy |
 |---|---|
@@ -341,7 +341,7 @@ def main(
     ),
     work: Annotated[Path, typer.Option(help="Where checkpoints go.")] = Path("build/sentiment"),
     out: Annotated[Path, typer.Option(help="Where the model goes.")] = Path(
-        "src/whence/models/sentiment"
+        "src/wherefrom/models/sentiment"
     ),
     extra: Annotated[Path | None, typer.Option(help="A .csv.gz of reviews, no labels.")] = None,
     sentences: Annotated[int, typer.Option(help="How many of their sentences.")] = 80_000,

@@ -21,9 +21,9 @@ from training.card import write_card
 from training.graphs import with_holes
 from training.loop import Batches, Plan, fit, progress
 from training.mnist import read_images
-from whence.inputs.graph import batch
-from whence.inputs.superpixel import superpixels
-from whence.models.graphormer import Graphormer, GraphormerConfig
+from wherefrom.inputs.graph import batch
+from wherefrom.inputs.superpixel import superpixels
+from wherefrom.models.graphormer import Graphormer, GraphormerConfig
 
 FIELDS = ("x", "degree", "distance", "mask")
 HELD = 5_000  # the last training images, for validation

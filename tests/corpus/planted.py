@@ -5,8 +5,8 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-from whence import Explainer
-from whence.corpus import Lexicon
+from wherefrom import Explainer
+from wherefrom.corpus import Lexicon
 
 FILLERS = "the a film movie was is good bad great dull and not of with in about plot cast".split()
 WOMEN = [f"ann{letter}" for letter in "abcdefghijklmnopqrst"]

@@ -10,10 +10,10 @@ from scipy.stats import mannwhitneyu
 
 from tests.corpus import planted
 from tests.oracles import corpus as oracle
-from whence.corpus import Lexicon, bias, explain_corpus
-from whence.corpus.groups import compare
-from whence.errors import InputError
-from whence.testing import untouched
+from wherefrom.corpus import Lexicon, bias, explain_corpus
+from wherefrom.corpus.statistics import compare
+from wherefrom.errors import InputError
+from wherefrom.testing import untouched
 
 SEEDS = range(20)
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.corpus import planted
-from whence.cli import app
+from wherefrom.cli import app
 
 
 @pytest.fixture(scope="module")

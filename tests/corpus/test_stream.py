@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from tests.corpus import planted
-from whence import Explainer
-from whence.corpus import explain_corpus
-from whence.corpus.corpus import NONE, word_sums
-from whence.errors import FileError, InputError, TargetError
-from whence.inputs.table import Rows, read_table
-from whence.inputs.text import encode, encode_each, like_lengths
+from wherefrom import Explainer
+from wherefrom.corpus import explain_corpus
+from wherefrom.corpus.corpus import NONE, word_sums
+from wherefrom.errors import FileError, InputError, TargetError
+from wherefrom.inputs.table import Rows, read_table
+from wherefrom.inputs.text import encode, encode_each, like_lengths
 
 TEXTS = planted.texts(0)[:50]
 FIELDS = ("rows", "labels", "predicted", "outputs", "bounds", "starts", "ends", "scores")

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from whence.corpus import overview
-from whence.corpus.corpus import Corpus
-from whence.explanation import TargetInfo
-from whence.inputs.table import read_table
+from wherefrom.corpus import overview
+from wherefrom.corpus.corpus import Corpus
+from wherefrom.explanation import TargetInfo
+from wherefrom.inputs.table import read_table
 
 TEXTS = ("good film", "bad film", "not Good", "good bad", "film <b>")
 SCORES = ((2, 0.5), (-3, -0.5), (1, -2), (1, -1.5), (0.25, 0.0))

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from benchmarks.tiny import model
-from whence import Explainer, evaluate
-from whence.errors import InputError, ModelError, NotFinite
-from whence.methods import Method
-from whence.methods.method import Scores
+from wherefrom import Explainer, evaluate
+from wherefrom.errors import InputError, ModelError, NotFinite
+from wherefrom.methods import Method
+from wherefrom.methods.method import Scores
 
 TEXTS = ["the film is good", "a dull movie", "i love the great script .", "bad", "not dull"]
 

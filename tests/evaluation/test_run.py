@@ -9,13 +9,13 @@ from torch import nn
 
 from tests.helpers import exactly
 from tests.oracles import protocols
-from whence import Explainer, evaluate
-from whence.errors import FileError, InputError, MethodError, TargetError
-from whence.evaluation.metrics import METRICS, correlations
-from whence.evaluation.pool import Pool
-from whence.evaluation.result import Evaluation
-from whence.methods import Method
-from whence.methods.method import Scores
+from wherefrom import Explainer, evaluate
+from wherefrom.errors import FileError, InputError, MethodError, TargetError
+from wherefrom.evaluation.forward_cache import Pool
+from wherefrom.evaluation.metrics import METRICS, correlations
+from wherefrom.evaluation.results import Evaluation
+from wherefrom.methods import Method
+from wherefrom.methods.method import Scores
 
 TEXTS = ["the film is good", "a dull movie", "i love the great script and it is not bad .", "bad"]
 ALL = ["activation", "pruning", "flip", "leave_one_out", "conservation", "conciseness", "entropy"]
@@ -265,8 +265,8 @@ def test_metrics_of_known_scores():
 
 
 def _sample(scores):
-    from whence.evaluation.metrics import Sample
-    from whence.explanation import Explanation, TargetInfo, Unit
+    from wherefrom.evaluation.metrics import Sample
+    from wherefrom.explanation import Explanation, TargetInfo, Unit
 
     units = tuple(Unit(str(i)) for i in range(len(scores)))
     explanation = Explanation(units, scores.astype(np.float32), TargetInfo(0, "a"), 1.0, None, "x")

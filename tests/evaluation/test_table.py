@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from whence import read_table
-from whence.errors import FileError, InputError
+from wherefrom import read_table
+from wherefrom.errors import FileError, InputError
 
 
 def test_every_format_gives_the_same_rows(tmp_path):

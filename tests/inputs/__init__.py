@@ -1,1 +1,1 @@
-"""Tests of whence.inputs."""
+"""Tests of wherefrom.inputs."""

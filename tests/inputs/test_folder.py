@@ -7,9 +7,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from examples.draw import DIGITS, drawn
-from whence.cli import app
-from whence.errors import FileError
-from whence.inputs.table import read_table
+from wherefrom.cli import app
+from wherefrom.errors import FileError
+from wherefrom.inputs.table import read_table
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.helpers import exactly
 from tests.oracles.graphormer import shortest_paths
-from whence.errors import InputError, MissingExtra
-from whence.inputs.graph import UNREACHABLE, Graph, batch
-from whence.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
-from whence.inputs.superpixel import of_regions
+from wherefrom.errors import InputError, MissingExtra
+from wherefrom.inputs.graph import UNREACHABLE, Graph, batch
+from wherefrom.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
+from wherefrom.inputs.superpixel import of_regions
 
 MOLECULES = {
     "aspirin": ("CC(=O)Oc1ccccc1C(=O)O", 13, 13),
@@ -103,7 +103,7 @@ def test_a_scaffold_is_the_rings_and_what_links_them():
 )
 def test_a_library_that_is_not_there_is_named_with_its_extra(module, make, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtra, match=r"whence\[graph\]"):
+    with pytest.raises(MissingExtra, match=r"wherefrom\[graph\]"):
         make()
 
 

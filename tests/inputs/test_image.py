@@ -14,11 +14,11 @@ from transformers import ViTImageProcessorPil
 
 from benchmarks.tiny import model as tiny
 from tests.modules import Plain
-from whence import Explainer
-from whence.errors import FileError, InputError
-from whence.inputs.image import ImageReader
-from whence.inputs.pictures import is_image
-from whence.subject import Subject
+from wherefrom import Explainer
+from wherefrom.errors import FileError, InputError
+from wherefrom.inputs.image import ImageReader
+from wherefrom.inputs.pictures import is_image
+from wherefrom.subject import Subject
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +255,7 @@ def test_loading_says_nothing_to_the_user(model, processor, pixels, tmp_path):
     processor.save_pretrained(tmp_path / "vit")
     Image.fromarray(pixels).save(tmp_path / "picture.png")
     script = (
-        "import sys, whence; found = whence.load(sys.argv[1])(sys.argv[2]); "
+        "import sys, wherefrom; found = wherefrom.load(sys.argv[1])(sys.argv[2]); "
         "print(len(found), found.ledger.relative < 1e-3)"
     )
     done = subprocess.run(
@@ -270,7 +270,7 @@ def test_loading_says_nothing_to_the_user(model, processor, pixels, tmp_path):
 
 
 def test_a_photograph_is_turned_as_its_camera_says(tmp_path):
-    from whence.inputs.pictures import opened
+    from wherefrom.inputs.pictures import opened
 
     picture = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) * 20)
     exif = picture.getexif()

@@ -7,9 +7,9 @@ from torch.nn import functional as F
 
 from benchmarks.tiny import model as tiny
 from tests.modules import Plain
-from whence.errors import InputError, ModelError
-from whence.inputs.patches import find_patches, layout_of
-from whence.subject import Subject
+from wherefrom.errors import InputError, ModelError
+from wherefrom.inputs.patches import find_patches, layout_of
+from wherefrom.subject import Subject
 
 D, SIZE = 8, (24, 40)
 

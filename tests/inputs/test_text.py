@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
-from whence import Explainer
-from whence.errors import TooLong
-from whence.inputs.text import encode
+from wherefrom import Explainer
+from wherefrom.errors import TooLong
+from wherefrom.inputs.text import encode
 
 ODD = [
     "The film is GREAT, and not dull.",

@@ -1,1 +1,1 @@
-"""Tests of whence.methods."""
+"""Tests of wherefrom.methods."""

@@ -6,11 +6,11 @@ from functools import cache
 import torch
 
 from benchmarks.tiny import model as tiny
-from whence.explanation import Unit
-from whence.inputs.text import batch, encode, from_ids
-from whence.methods import method
-from whence.subject import Inputs, Subject
-from whence.target import Target
+from wherefrom.explanation import Unit
+from wherefrom.inputs.text import batch, encode, from_ids
+from wherefrom.methods import method
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
 
 ROWS = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2], [7, 8, 2]]
 

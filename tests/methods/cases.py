@@ -1,4 +1,4 @@
-"""Inputs of which the oracle knows the maps, and the models that whence runs on them."""
+"""Inputs of which the oracle knows the maps, and the models that wherefrom runs on them."""
 
 from dataclasses import dataclass
 from functools import cache

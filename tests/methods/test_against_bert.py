@@ -6,7 +6,7 @@ import torch
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from tests.oracles.bert import Bert, frozen, kept
-from whence import Explainer
+from wherefrom import Explainer
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 TABLES = {
@@ -42,9 +42,9 @@ def test_method_is_autograd_on_the_detached_bert(method, target, bert):
 
 @pytest.mark.parametrize("method", list(TABLES))
 def test_scores_before_rounding_equal_the_oracle_to_ten_digits(method, bert):
-    from whence.methods import METHODS
-    from whence.subject import Inputs, Subject
-    from whence.target import Target
+    from wherefrom.methods import METHODS
+    from wherefrom.subject import Inputs, Subject
+    from wherefrom.target import Target
 
     inputs = Inputs(
         {"input_ids": torch.tensor([IDS])}, ("input_ids",), ((),), torch.ones(1, 7).bool(), (None,)

@@ -20,10 +20,10 @@ from tests.methods.cases import CASES, IDS, case, mean_pooled_block
 from tests.modules import Block, D
 from tests.oracles import attended
 from tests.oracles import maps as oracle
-from whence.errors import MethodError, ModelError
-from whence.methods.attention import capture
-from whence.subject import Subject
-from whence.target import Target
+from wherefrom.errors import MethodError, ModelError
+from wherefrom.methods.attention import capture
+from wherefrom.subject import Subject
+from wherefrom.target import Target
 
 HOW = ["sdpa", "eager"]
 READ = ["auto", "all"]

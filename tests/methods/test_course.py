@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.helpers import exactly
-from whence import Explainer
+from wherefrom import Explainer
 
 IG = "integrated_gradients"
 

@@ -7,7 +7,7 @@ from benchmarks.tiny import model as tiny
 from tests.methods.calling import family, of_ids, rows_run, same, scores
 from tests.oracles import attended
 from tests.oracles import maps as oracle
-from whence.errors import MethodError
+from wherefrom.errors import MethodError
 
 IDS = [2, 17, 9, 33, 3]
 LAYERS = 3

@@ -10,8 +10,8 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import normal
 from tests.methods.calling import ROWS, family, found, of_ids, of_tensor, scores
 from tests.modules import CLASSES, D, Plain
-from whence import METHODS, Explainer
-from whence.errors import NothingIntercepted
+from wherefrom import METHODS, Explainer
+from wherefrom.errors import NothingIntercepted
 
 FAMILIES = {
     "bert": ("bert", "classify"),

@@ -81,9 +81,9 @@ def test_more_flows_to_a_place_than_rollout_sends_there(small, name):
 def test_a_decoder_sends_nothing_to_what_comes_later():
     model = family("gpt2", "write", n_layer=3)
     inputs = of_ids(model, [SHORT])
-    from whence.methods import method
-    from whence.subject import Subject
-    from whence.target import Target
+    from wherefrom.methods import method
+    from wherefrom.subject import Subject
+    from wherefrom.target import Target
 
     asked = Target(torch.tensor([9]), position=torch.tensor([2]))
     found = method("attention_flow")(Subject(model), inputs, asked).values[0]

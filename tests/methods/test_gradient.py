@@ -20,8 +20,8 @@ from tests.methods.calling import (
 )
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import gradients as oracle
-from whence import Explainer
-from whence.errors import MethodError
+from wherefrom import Explainer
+from wherefrom.errors import MethodError
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 REDUCE = ["norm", "sum", "x_input"]

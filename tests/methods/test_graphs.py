@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import whence
+import wherefrom
 from tests.helpers import exactly
-from whence.errors import InputError, TooLong, WhenceError
-from whence.inputs.graph import Graph, batch
-from whence.models.graphormer import Graphormer, GraphormerConfig
-from whence.testing import untouched
+from wherefrom.errors import InputError, TooLong, WherefromError
+from wherefrom.inputs.graph import Graph, batch
+from wherefrom.models.graphormer import Graphormer, GraphormerConfig
+from wherefrom.testing import untouched
 
 FEATURES, KINDS = 5, 3
 BY_CHANCE = ("random", "smoothgrad")  # drawn by place: equal under permutation in the mean only
@@ -30,7 +30,7 @@ def explainer():
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.4)
-    return whence.Explainer(model)
+    return wherefrom.Explainer(model)
 
 
 def random_graph(seed, nodes=7):
@@ -46,7 +46,7 @@ def permuted(graph, order):
     return Graph(graph.x[order], place[graph.edges], graph.edge_features)
 
 
-@pytest.mark.parametrize("method", [name for name in whence.METHODS if name not in BY_CHANCE])
+@pytest.mark.parametrize("method", [name for name in wherefrom.METHODS if name not in BY_CHANCE])
 def test_permuted_nodes_have_permuted_scores(explainer, method):
     @settings(max_examples=4, deadline=None)
     @given(st.integers(0, 10_000), st.permutations(range(7)))
@@ -60,7 +60,7 @@ def test_permuted_nodes_have_permuted_scores(explainer, method):
     law()
 
 
-@pytest.mark.parametrize("method", list(whence.METHODS))
+@pytest.mark.parametrize("method", list(wherefrom.METHODS))
 def test_a_graph_is_the_same_alone_and_padded_among_larger_ones(explainer, method):
     graphs = [random_graph(1, 3), random_graph(2, 9), random_graph(3, 6)]
     for graph, together in zip(graphs, explainer(graphs, method), strict=True):
@@ -105,7 +105,7 @@ def test_removed_nodes_are_gone_and_the_empty_graph_can_be_asked(explainer):
 
 def test_curves_begin_at_the_empty_graph_and_end_at_the_model(explainer):
     graphs = [random_graph(n, 5) for n in range(4)]
-    found = whence.evaluate(explainer, [(g, 1) for g in graphs], ["lrp"], ["activation"])
+    found = wherefrom.evaluate(explainer, [(g, 1) for g in graphs], ["lrp"], ["activation"])
     for graph, curve in zip(graphs, found.series["lrp"]["activation"], strict=True):
         assert curve[-1] == pytest.approx(explainer(graph, target=1).probability, abs=1e-5)
     starts = [curve[0] for curve in found.series["lrp"]["activation"]]
@@ -157,7 +157,7 @@ class TestMolecules:
     @pytest.fixture(scope="class")
     @staticmethod
     def reader():
-        molecule = pytest.importorskip("whence.inputs.molecule")
+        molecule = pytest.importorskip("wherefrom.inputs.molecule")
         pytest.importorskip("rdkit")
         torch.manual_seed(1)
         config = GraphormerConfig(
@@ -165,7 +165,7 @@ class TestMolecules:
             labels=("inactive", "active"), width=16, heads=4, hidden=24, max_path=3,
             reads="molecule",
         )  # fmt: skip
-        return whence.Explainer(Graphormer(config).eval())
+        return wherefrom.Explainer(Graphormer(config).eval())
 
     def test_a_smiles_is_explained_atom_by_atom_and_drawn(self, reader, tmp_path):
         found = reader("CC(=O)Nc1ccc(O)cc1")
@@ -174,7 +174,7 @@ class TestMolecules:
         page = found.to_html(tmp_path / "page.html")
         assert page.count("<circle") >= 5
         assert "http" not in page.replace("http://www.w3.org", "")
-        again = whence.Explanation.from_json(found.to_json())
+        again = wherefrom.Explanation.from_json(found.to_json())
         assert again.to_html() == found.to_html()
         found.to_png(tmp_path / "molecule.png")
         assert (tmp_path / "molecule.png").read_bytes()[:4] == b"\x89PNG"
@@ -183,14 +183,14 @@ class TestMolecules:
         data = json.loads(reader("CCO").to_json())
         data["scene"]["svg"] = '"/><script>alert(1)</script>'
         data["scene"]["name"] = "<script>"
-        assert "<script" not in whence.Explanation.from_dict(data).to_html()
+        assert "<script" not in wherefrom.Explanation.from_dict(data).to_html()
 
     @pytest.mark.parametrize(
         ("smiles", "words"),
         [("", "empty"), ("C1CC", "is no SMILES"), ("not a molecule", "is no SMILES")],
     )
     def test_bad_smiles(self, reader, smiles, words):
-        with pytest.raises(WhenceError, match=words):
+        with pytest.raises(WherefromError, match=words):
             reader(smiles)
 
     def test_a_salt_has_two_parts_and_is_explained(self, reader):

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import CLIPConfig, CLIPModel
 
-import whence
+import wherefrom
 from tests.modules import Vision
-from whence.errors import TargetError
-from whence.inputs import image as images
+from wherefrom.errors import TargetError
+from wherefrom.inputs import image as images
 
 SIZES = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -47,7 +47,7 @@ def pixels():
 
 @pytest.mark.parametrize("method", ["lrp", "gae", "integrated_gradients", "attention_rollout"])
 def test_an_image_is_explained_for_one_text_against_another(clip, pixels, method):
-    explainer = whence.Explainer(clip, letters)
+    explainer = wherefrom.Explainer(clip, letters)
     found = explainer(pixels, method, target="a cat", against="a dog")
     with torch.no_grad():
         logits = clip(pixel_values=pixels, **letters(["a cat", "a dog"])).logits_per_image
@@ -60,8 +60,8 @@ def test_an_image_is_explained_for_one_text_against_another(clip, pixels, method
 
 
 def test_without_texts_it_says_what_is_wanted(clip, pixels):
-    explainer = whence.Explainer(clip, letters)
-    for ask in (explainer, lambda given: whence.evaluate(explainer, list(given), ["lrp"])):
+    explainer = wherefrom.Explainer(clip, letters)
+    for ask in (explainer, lambda given: wherefrom.evaluate(explainer, list(given), ["lrp"])):
         with pytest.raises(TargetError, match="holds images against texts"):
             ask(pixels)
 
@@ -70,16 +70,16 @@ def test_patches_are_found_once_for_the_same_texts(clip, pixels, monkeypatch):
     asked = []
     find = images.find_patches
     monkeypatch.setattr(images, "find_patches", lambda *args: asked.append(1) or find(*args))
-    explainer = whence.Explainer(clip, letters)
+    explainer = wherefrom.Explainer(clip, letters)
     for method in ("lrp", "gae", "gradient"):
         explainer(pixels, method, target="a cat", against="a dog")
     assert asked == [1]
 
 
 def test_rows_of_numbers_can_be_evaluated():
-    explainer = whence.Explainer(Vision(5))
+    explainer = wherefrom.Explainer(Vision(5))
     rows = list(torch.randn(3, 5, 6, dtype=torch.float64, generator=torch.manual_seed(0)))
-    found = whence.evaluate(explainer, rows, ["lrp", "random"], ["activation", "conservation"])
+    found = wherefrom.evaluate(explainer, rows, ["lrp", "random"], ["activation", "conservation"])
     assert max(found.values["lrp"]["conservation"]) < 1e-9
     ends = [curve[-1] for curve in found.series["lrp"]["activation"]]
     assert ends == pytest.approx([explainer(row).probability for row in rows], rel=1e-5)

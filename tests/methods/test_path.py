@@ -11,8 +11,8 @@ from tests.helpers import normal
 from tests.methods.calling import ROWS, family, found, of_ids, of_tensor, of_texts, same, scores
 from tests.modules import Block, D
 from tests.oracles import gradients as oracle
-from whence import Explainer
-from whence.errors import InputError, MethodError
+from wherefrom import Explainer
+from wherefrom.errors import InputError, MethodError
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 RULES = {"gauss": "gausslegendre", "right": "riemann_right", "middle": "riemann_middle"}

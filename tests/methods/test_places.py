@@ -10,10 +10,10 @@ from tests.methods.test_transformer_attribution import Seeing
 from tests.modules import CLASSES, D, Plain
 from tests.oracles import maps as oracle
 from tests.oracles.attended import Seen
-from whence.explanation import Unit
-from whence.methods import METHODS, method
-from whence.subject import Inputs, Subject
-from whence.target import Target
+from wherefrom.explanation import Unit
+from wherefrom.methods import METHODS, method
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
 
 READING = [
     "attention_last", "attention_rollout", "attention_flow", "gradient_x_attention",
@@ -89,7 +89,7 @@ class TwoStreams(nn.Module):
 
 @pytest.fixture(scope="module")
 def two():
-    """The module, its inputs for whence, and what the oracle sees."""
+    """The module, its inputs for wherefrom, and what the oracle sees."""
     model = TwoStreams()
     a, b = torch.tensor([[3, 7, 9, 11]]), torch.tensor([[4, 2, 15]])
     units = (tuple(Unit(str(i)) for i in range(7)),)

@@ -10,8 +10,8 @@ from tests.methods.calling import ROWS, asked, different, family, of_ids, of_ten
 from tests.methods.calling import subject_of as subject
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import chefer
-from whence.methods.passes import opened
-from whence.rules.relevance import RELEVANCE
+from wherefrom.methods.intercept import opened
+from wherefrom.rules.deep_taylor import RELEVANCE
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 METHOD = "transformer_attribution"
@@ -256,7 +256,7 @@ def test_scores_may_be_scaled_in_place(rng):
 
 
 def test_a_contrast_is_the_difference_of_its_two_classes(bert, wordpiece):
-    from whence import Explainer
+    from wherefrom import Explainer
 
     explainer = Explainer(bert, wordpiece)
     text = "the film is good"

@@ -9,13 +9,13 @@ from tests.modules import Plain
 from tests.oracles import chefer, maps, vit
 from tests.oracles.bert import frozen, kept
 from tests.oracles.vit import Vit, by_patch
-from whence import METHODS, Explainer
-from whence.errors import ModelError
-from whence.inputs.image import ImageReader
-from whence.methods import method
-from whence.subject import Subject
-from whence.target import Target
-from whence.testing import untouched
+from wherefrom import METHODS, Explainer
+from wherefrom.errors import ModelError
+from wherefrom.inputs.image import ImageReader
+from wherefrom.methods import method
+from wherefrom.subject import Subject
+from wherefrom.target import Target
+from wherefrom.testing import untouched
 
 TARGET = 1
 FEWER = {

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from whence.inputs.graph import Graph, batch
-from whence.models import embedded
-from whence.models.graphormer import Graphormer
+from wherefrom.inputs.graph import Graph, batch
+from wherefrom.models import embedded
+from wherefrom.models.graphormer import Graphormer
 
 KEPT = Path(__file__).with_name("bace_logits.json")
-PLACES = [os.environ.get("WHENCE_DATA", "data"), "../shared/data"]
+PLACES = [os.environ.get("WHEREFROM_DATA", "data"), "../shared/data"]
 BACE = next((Path(p, "bace") for p in PLACES if Path(p, "bace").is_dir()), None)
 
 
@@ -62,7 +62,7 @@ def test_it_takes_a_molecule_in_parts_an_ion_and_the_empty_graph(bace):
         assert torch.isfinite(bace(**given)).all()
 
 
-@pytest.mark.skipif(BACE is None, reason="BACE is not at hand; set WHENCE_DATA to its parent")
+@pytest.mark.skipif(BACE is None, reason="BACE is not at hand; set WHEREFROM_DATA to its parent")
 def test_roc_auc_on_the_held_out_molecules_is_what_the_card_says(card, bace):
     from training.bace import measure, random_split, read
 
@@ -76,7 +76,7 @@ def test_roc_auc_on_the_held_out_molecules_is_what_the_card_says(card, bace):
 def test_the_command_line_explains_a_molecule(tmp_path):
     from typer.testing import CliRunner
 
-    from whence.cli import app
+    from wherefrom.cli import app
 
     page = tmp_path / "page.html"
     done = CliRunner().invoke(

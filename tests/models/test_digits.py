@@ -8,19 +8,19 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-import whence
+import wherefrom
 from examples.draw import DIGITS, drawn
-from whence.cli import app
-from whence.models import embedded
+from wherefrom.cli import app
+from wherefrom.models import embedded
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-PLACES = [os.environ.get("WHENCE_DATA", "data"), "../shared/data"]
+PLACES = [os.environ.get("WHEREFROM_DATA", "data"), "../shared/data"]
 MNIST = next((Path(p, "mnist") for p in PLACES if Path(p, "mnist").is_dir()), None)
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return whence.load("digits")
+    return wherefrom.load("digits")
 
 
 def test_the_card_is_true_of_the_files(digits):

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-import whence
-from whence.errors import FileError, ModelError
-from whence.inputs.text import batch
-from whence.methods.passes import run
-from whence.models import embedded
+import wherefrom
+from wherefrom.errors import FileError, ModelError
+from wherefrom.inputs.text import batch
+from wherefrom.methods.intercept import run
+from wherefrom.models import embedded
 
 KEPT = Path(__file__).with_name("sentiment_logits.json")
-PLACES = [os.environ.get("WHENCE_DATA", "data"), "../shared/data"]
+PLACES = [os.environ.get("WHEREFROM_DATA", "data"), "../shared/data"]
 SST2 = next((Path(p, "sst2_glue") for p in PLACES if Path(p, "sst2_glue").is_dir()), None)
 
 
@@ -31,7 +31,7 @@ def logits_of(explainer, texts):
 
 @pytest.fixture(scope="module")
 def sentiment():
-    return whence.load("sentiment")
+    return wherefrom.load("sentiment")
 
 
 def test_the_model_is_an_ordinary_classifier_of_transformers(sentiment):
@@ -45,7 +45,7 @@ def test_the_card_is_true_of_the_files():
     card = embedded.embedded()["sentiment"]
     assert card.megabytes < 8
     assert card.figures["validation"] >= 0.82
-    model = whence.load("sentiment").subject.model
+    model = wherefrom.load("sentiment").subject.model
     assert card.parameters == sum(p.numel() for p in model.parameters())
     assert embedded.verified(card) == card.folder
 
@@ -70,9 +70,9 @@ def test_the_ledger_closes_and_the_telling_word_leads(sentiment):
     assert found.top(1)[0][0] == "best"
 
 
-@pytest.mark.skipif(SST2 is None, reason="SST-2 is not at hand; set WHENCE_DATA to its parent")
+@pytest.mark.skipif(SST2 is None, reason="SST-2 is not at hand; set WHEREFROM_DATA to its parent")
 def test_accuracy_on_the_validation_sentences_is_what_the_card_says(sentiment):
-    rows = whence.read_table(SST2 / "validation.csv.gz")
+    rows = wherefrom.read_table(SST2 / "validation.csv.gz")
     found = logits_of(sentiment, rows.texts).argmax(1)
     share = float((found == np.array(rows.labels)).mean())
     assert share == pytest.approx(embedded.embedded()["sentiment"].figures["validation"], abs=2e-3)
@@ -92,27 +92,27 @@ def test_damaged_weights_are_refused(copied):
     content[-1] ^= 1
     weights.write_bytes(content)
     with pytest.raises(FileError, match="damaged"):
-        whence.load("sentiment")
+        wherefrom.load("sentiment")
 
 
 def test_missing_weights_are_refused(copied):
     (copied / "model.safetensors").unlink()
     with pytest.raises(FileError, match="missing"):
-        whence.load("sentiment")
+        wherefrom.load("sentiment")
 
 
 def test_a_damaged_card_is_refused(copied):
     (copied / "card.json").write_text("{")
     with pytest.raises(FileError, match="card"):
-        whence.load("sentiment")
+        wherefrom.load("sentiment")
 
 
 def test_an_unknown_name_says_which_models_there_are():
     with pytest.raises(ModelError, match='did you mean "sentiment"'):
-        whence.load("sentimnet")
+        wherefrom.load("sentimnet")
 
 
-@pytest.mark.parametrize("method", [m for m in whence.METHODS if m != "random"])
+@pytest.mark.parametrize("method", [m for m in wherefrom.METHODS if m != "random"])
 def test_classes_differ_where_the_method_looks_at_the_class_and_only_there(sentiment, method):
     attention_alone = {"attention_last", "attention_rollout", "attention_flow"}
     text = "a charming but often dull journey"

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tests.helpers import captured, exactly, through
 from tests.oracles.graphormer import Graphormer as Oracle
-from whence.errors import FileError, InputError, TooLong
-from whence.inputs.graph import Graph, batch
-from whence.models.graphormer import Graphormer, GraphormerConfig
-from whence.rules.maps import Maps
-from whence.rules.tables import AH, CONSERVATIVE
+from wherefrom.errors import FileError, InputError, TooLong
+from wherefrom.inputs.graph import Graph, batch
+from wherefrom.models.graphormer import Graphormer, GraphormerConfig
+from wherefrom.rules.maps import Maps
+from wherefrom.rules.tables import AH, CONSERVATIVE
 
 PATH = 3
 

@@ -1,1 +1,1 @@
-"""Tests of whence.rules."""
+"""Tests of wherefrom.rules."""

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformers.activations import ACT2FN
 
 from tests.helpers import exactly, normal, through
-from whence.rules.tables import AH_LN, CONSERVATIVE, PLAIN
+from wherefrom.rules.tables import AH_LN, CONSERVATIVE, PLAIN
 
 HOLDS = {
     "gelu": F.gelu,

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from tests.helpers import captured, exactly, normal, through
 from tests.oracles.rules import ah_rule
-from whence.rules.maps import Maps
-from whence.rules.tables import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN
+from wherefrom.rules.maps import Maps
+from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN
 
 B, H, T, D = 2, 3, 5, 4
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from tests.helpers import captured, exactly, normal, through
 from tests.oracles.rules import ah_rule
-from whence.rules.maps import Maps
-from whence.rules.tables import AH, CONSERVATIVE, PLAIN
+from wherefrom.rules.maps import Maps
+from wherefrom.rules.tables import AH, CONSERVATIVE, PLAIN
 
 B, T, S, D, H = 2, 4, 5, 6, 2
 

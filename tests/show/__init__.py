@@ -1,1 +1,1 @@
-"""Tests of whence.show."""
+"""Tests of wherefrom.show."""

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.corpus import planted
-from whence.corpus import Lexicon, bias, explain_corpus, overview
-from whence.inputs.table import Rows
-from whence.show.corpus import render_bias, render_overview
-from whence.show.figure import histogram_plot
+from wherefrom.corpus import Lexicon, bias, explain_corpus, overview
+from wherefrom.inputs.table import Rows
+from wherefrom.show.corpus import render_bias, render_overview
+from wherefrom.show.figure import histogram_plot
 
 EVIL = "Anna </script><script>alert(1)</script> <!-- good Boba"
 

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from whence import Explainer, Explanation
-from whence.explanation import Ledger, Line, TargetInfo, Unit
-from whence.show import html, terminal
-from whence.show.marks import marks, signed, summary
+from wherefrom import Explainer, Explanation
+from wherefrom.explanation import Ledger, Line, TargetInfo, Unit
+from wherefrom.show import html, terminal
+from wherefrom.show.text_marks import marks, signed, summary
 
 ESCAPE = "\x1b["
 
@@ -163,7 +163,7 @@ def test_page_is_written_and_a_notebook_gets_a_part_of_it(made, tmp_path):
     path = tmp_path / "page.html"
     assert made.to_html(path) == path.read_text(encoding="utf-8")
     part = made._repr_html_()
-    assert part.startswith('<div class="whence">')
+    assert part.startswith('<div class="wherefrom">')
     assert "<html" not in part
     assert part in path.read_text(encoding="utf-8")
 

@@ -13,12 +13,12 @@ from PIL import Image
 from starlette.testclient import TestClient
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
-from whence import Explainer, load
-from whence.show import corpus
-from whence.web.app import make_app
-from whence.web.jobs import Worker
-from whence.web.limits import Limits
-from whence.web.shelf import Shelf
+from wherefrom import Explainer, load
+from wherefrom.show import corpus
+from wherefrom.web.app import make_app
+from wherefrom.web.limits import Limits
+from wherefrom.web.models import Shelf
+from wherefrom.web.worker import Worker
 
 HOME = "http://127.0.0.1:8765"
 

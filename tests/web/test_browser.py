@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from tests.web.conftest import packed
-from whence.web.shelf import MOLECULES
+from wherefrom.web.models import MOLECULES
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
         reason="*** NO BROWSER TEST WAS RUN: install chromium and chromium-driver ***",
     ),
 ]
-PICTURES = os.environ.get("WHENCE_PICTURES")  # a folder for screenshots
+PICTURES = os.environ.get("WHEREFROM_PICTURES")  # a folder for screenshots
 PATIENCE = 120
 
 
@@ -216,7 +216,7 @@ def test_layers_and_attention_on_demand(page):
 @pytest.mark.parametrize("kind", ["json", "html", "svg", "png"])
 def test_what_is_shown_is_downloaded(page, kept, sentiment, kind):
     page.open("#text=a+gorgeous+film.").settled()
-    path = kept / f"whence.{kind}"
+    path = kept / f"wherefrom.{kind}"
     page.browser.execute_script("arguments[0].click()", page.one(f"#save-{kind}"))
     page.until(lambda: path.exists() and path.stat().st_size > 100)
     time.sleep(0.2)

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from tests.web.conftest import HOME, packed
-from whence import METHODS, Explanation, evaluate
-from whence.errors import InputError
-from whence.evaluation.layers import TABLES, course
-from whence.evaluation.pool import Pool
-from whence.inputs.pictures import decoded
-from whence.methods.attention import capture
-from whence.show.html import render
-from whence.web.jobs import Worker
-from whence.web.limits import Limits
-from whence.web.security import HEADER, Gate
-from whence.web.serve import serve
-from whence.web.shelf import MOLECULES, Shelf, opened
+from wherefrom import METHODS, Explanation, evaluate
+from wherefrom.errors import InputError
+from wherefrom.evaluation.forward_cache import Pool
+from wherefrom.inputs.pictures import decoded
+from wherefrom.methods.attention import capture
+from wherefrom.show.html import render
+from wherefrom.studies.layer_profile import TABLES, course
+from wherefrom.web.limits import Limits
+from wherefrom.web.models import MOLECULES, Shelf, opened
+from wherefrom.web.security import HEADER, Gate
+from wherefrom.web.serve import serve
+from wherefrom.web.worker import Worker
 
 TEXT = "a gorgeous, witty but dull film."
 POSTS = ("predict", "explain", "compare", "erase", "curve", "layers", "attention", "page")
@@ -84,8 +84,8 @@ def test_all_methods_are_compared_by_default(client):
 
 
 def test_a_method_that_the_model_has_no_use_for_is_told_in_its_line(make, monkeypatch):
-    from whence.errors import ModelError
-    from whence.web.desk import Desk
+    from wherefrom.errors import ModelError
+    from wherefrom.web.answers import Desk
 
     explain = Desk.explain
 
@@ -200,7 +200,7 @@ def test_a_molecule_is_explained_and_its_atoms_taken_out(client, bace):
 def test_a_model_of_superpixels_takes_no_path(bace):
     from types import SimpleNamespace
 
-    from whence.web.asking import question
+    from wherefrom.web.request import question
 
     explainer = SimpleNamespace(
         reader=bace.reader,
@@ -212,9 +212,9 @@ def test_a_model_of_superpixels_takes_no_path(bace):
 
 
 def test_a_model_that_writes_is_asked_about_its_next_token(gpt2, bytepairs):
-    from whence import Explainer
-    from whence.web.asking import question
-    from whence.web.desk import Desk
+    from wherefrom import Explainer
+    from wherefrom.web.answers import Desk
+    from wherefrom.web.request import question
 
     explainer = Explainer(gpt2, bytepairs)
     shelf, limits = Shelf({"gpt2": explainer}), Limits()
@@ -339,7 +339,7 @@ def test_deeply_nested_json_is_no_crash(client):
 
 
 def test_what_goes_wrong_inside_is_json_without_details(make, monkeypatch, caplog):
-    from whence.web.desk import Desk
+    from wherefrom.web.answers import Desk
 
     def broken(self, question, data):
         raise RuntimeError("the secret detail")
@@ -367,8 +367,8 @@ def test_a_full_line_is_busy(make):
 
 
 def test_what_nobody_waits_for_any_more_is_not_begun(shelf, monkeypatch):
-    from whence.web.app import make_app
-    from whence.web.desk import Desk
+    from wherefrom.web.answers import Desk
+    from wherefrom.web.app import make_app
 
     begun, gate, worker = [], threading.Event(), Worker(60, 4)
     monkeypatch.setattr(Desk, "predict", lambda *given: begun.append(1))
@@ -406,8 +406,8 @@ def test_work_that_takes_too_long_is_stopped(make):
 
 
 def test_what_is_remembered_is_bounded(sentiment, shelf):
-    from whence.web.asking import question
-    from whence.web.desk import Desk
+    from wherefrom.web.answers import Desk
+    from wherefrom.web.request import question
 
     limits = Limits(kept=3)
     desk = Desk(limits)
@@ -494,7 +494,7 @@ def test_a_token_is_asked_of_everything(make):
     assert told(client.post("/api/predict?token=abcdefgh12345678", json=asked()), 401) == "token"
     assert client.get("/api/about", headers={HEADER: "abcdefgh12345678"}).status_code == 200
     told(client.get("/api/about", headers={HEADER: "äbcdefgh12345678".encode("latin-1")}), 401)
-    told(client.get("/api/about", headers={"cookie": "whence_token=no; ="}), 401)
+    told(client.get("/api/about", headers={"cookie": "wherefrom_token=no; ="}), 401)
 
 
 def test_a_token_in_the_address_becomes_a_cookie(make):
@@ -550,20 +550,20 @@ def test_reports_are_those_of_the_folder_and_run_nothing(make, tmp_path):
 def test_the_command_line_hands_on_what_it_is_given(monkeypatch, tmp_path):
     from typer.testing import CliRunner
 
-    import whence.web.serve as module
-    from whence.cli import app
+    import wherefrom.web.serve as module
+    from wherefrom.cli import app
 
     seen = []
     monkeypatch.setattr(module, "serve", lambda *given, say: seen.append(given))
     options = ["-m", "a", "-m", "b", "--host", "::1", "--port", "5", "--reports", str(tmp_path)]
-    done = CliRunner().invoke(app, ["serve", *options, "--open"], env={"WHENCE_TOKEN": "t" * 16})
+    done = CliRunner().invoke(app, ["serve", *options, "--open"], env={"WHEREFROM_TOKEN": "t" * 16})
     assert done.exit_code == 0, done.output
     assert seen == [(["a", "b"], "::1", 5, "t" * 16, tmp_path, True)]
 
 
 def test_a_model_that_writes_begins_with_openings(gpt2, bytepairs):
-    from whence import Explainer
-    from whence.web.shelf import OPENINGS, Shown
+    from wherefrom import Explainer
+    from wherefrom.web.models import OPENINGS, Shown
 
     assert Shown("gpt2", Explainer(gpt2, bytepairs)).examples == OPENINGS
 
@@ -576,8 +576,8 @@ def test_models_go_by_short_names_that_differ(sentiment):
 def test_embedded_models_are_shown_the_sentence_first_and_the_broken_left_out(
     monkeypatch, sentiment
 ):
-    import whence.web.serve as module
-    from whence.errors import ModelError
+    import wherefrom.web.serve as module
+    from wherefrom.errors import ModelError
 
     def load(name):
         if name == "digits":
@@ -589,7 +589,7 @@ def test_embedded_models_are_shown_the_sentence_first_and_the_broken_left_out(
     names = list(module._embedded(said.append).models)
     assert names[0] == "sentiment"
     assert "digits" not in names
-    assert said == ["whence: digits is left out: no Pillow here"]
+    assert said == ["wherefrom: digits is left out: no Pillow here"]
 
 
 def test_no_model_is_an_error():
@@ -600,7 +600,7 @@ def test_no_model_is_an_error():
 def test_what_cannot_be_served_is_told(tmp_path):
     import socket
 
-    from whence.errors import FileError
+    from wherefrom.errors import FileError
 
     with pytest.raises(FileError, match="no folder"):
         serve(reports=tmp_path / "none")
@@ -611,11 +611,11 @@ def test_what_cannot_be_served_is_told(tmp_path):
 
 
 def test_without_the_extra_the_install_line_is_told(monkeypatch):
-    import whence.web.serve as module
-    from whence.errors import MissingExtra
+    import wherefrom.web.serve as module
+    from wherefrom.errors import MissingExtra
 
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"whence\[web\]"):
+    with pytest.raises(MissingExtra, match=r"wherefrom\[web\]"):
         serve()
 
 
@@ -623,7 +623,7 @@ def test_without_the_extra_the_install_line_is_told(monkeypatch):
 def test_a_host_that_others_reach_gets_a_token(monkeypatch, sentiment, host, asks):
     import uvicorn
 
-    import whence.web.serve as module
+    import wherefrom.web.serve as module
 
     started = []
     monkeypatch.setattr(module, "load", lambda source: sentiment)

@@ -1,5 +1,0 @@
-"""`python -m whence.cli`."""
-
-from whence.cli import app
-
-app()

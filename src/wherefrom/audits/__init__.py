@@ -1,0 +1,1 @@
+"""The audit: which axioms each method keeps on a model."""

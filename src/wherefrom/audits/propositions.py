@@ -1,0 +1,166 @@
+"""Conservation measured: the two propositions of Ali et al. 2022, and where relevance collapses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from wherefrom.methods.intercept import opened
+from wherefrom.rules.attention import attention_scores, dot_product_arguments, masked_softmax
+from wherefrom.rules.calls import Call, calls, kind_of, live, mark
+from wherefrom.rules.mode import LocallyLinear, Rule, Table
+from wherefrom.rules.norm import layer_norm_arguments
+from wherefrom.rules.tables import AH_LN, PLAIN
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+
+@dataclass
+class Probe:
+    """Inputs and outputs of norms and attention heads, kept until their gradients are known."""
+
+    norms: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)  # x, y, ε
+    heads: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
+    scores: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # not yet with values
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """Σ relevance before and after one LayerNorm, and what proposition 2 says of the two."""
+
+    layer: int
+    before: float
+    after: float
+    factor: float  # 1 − Var / (ε + Var), the mean over places
+
+    @property
+    def share(self) -> float:
+        """What of the relevance is left."""
+        return self.before / self.after if self.after else float("nan")
+
+
+@dataclass(frozen=True)
+class Conserved:
+    """The propositions on one batch: the largest error of each, and the collapse at each norm.
+
+    An error is NaN where the model made no call that its proposition speaks of, or none that
+    could be split into its parts.
+    """
+
+    collapse: list[Collapse]
+    norm_error: float
+    attention_error: float
+    attention_excess: list[float]  # 2 Σ q·∂f/∂q of each head layer: what is created or lost
+    conserved_by_rules: float  # the norms' gap under the AH and LN rules
+
+    @property
+    def heads(self) -> int:
+        """The number of attention calls that were probed."""
+        return len(self.attention_excess)
+
+
+def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
+    """Checks both propositions on the model at hand, by autograd, call by call.
+
+    1. Attention: R(q) + R(k) + R(v) = R(y) + 2 Σ R(scores), R being gradient × input: what is
+       bilinear in queries and keys counts twice. Written for the projected queries, keys and
+       values, so that it holds for projections with biases too (the general form).
+    2. LayerNorm without its affine part: Σ R(x) = (1 − Var/(ε + Var)) Σ R(y), place by place.
+    """
+    probe = Probe()
+    with opened(_probed(PLAIN, probe), subject, inputs, target) as here:
+        flat = [t for x, y, _ in probe.norms for t in (x, y)]
+        flat += [t for head in probe.heads for t in head]
+        gradients = here.gradients(flat) if flat else []
+    relevance = [(g * t.detach()) for g, t in zip(gradients, flat, strict=True)]
+    collapse, norm_errors = [], []
+    for layer, (x, _, eps) in enumerate(probe.norms):
+        before, after = relevance[2 * layer], relevance[2 * layer + 1]
+        variance = x.detach().var(-1, correction=0)
+        factor = 1 - variance / (eps + variance)
+        gap = (before.sum(-1) - factor * after.sum(-1)).abs().max()
+        scale = after.sum(-1).abs().max().clamp_min(1e-30)
+        norm_errors.append(float(gap / scale))
+        collapse.append(
+            Collapse(layer, float(before.sum()), float(after.sum()), float(factor.mean()))
+        )
+    rest = relevance[2 * len(probe.norms) :]
+    errors, excess = [], []
+    for at in range(0, len(rest), 5):
+        q, k, v, scores, out = (float(part.double().sum()) for part in rest[at : at + 5])
+        excess.append(2 * scores)
+        errors.append(abs(q + k + v - out - 2 * scores) / max(abs(out), 1e-30))
+    return Conserved(
+        collapse,
+        max(norm_errors, default=math.nan),
+        max(errors, default=math.nan),
+        excess,
+        _under_rules(subject, inputs, target),
+    )
+
+
+def _under_rules(subject: Subject, inputs: Inputs, target: Target) -> float:
+    """The largest relative gap over all norms when their scale is a constant."""
+    probe = Probe()
+    with opened(_probed(AH_LN, probe), subject, inputs, target) as here:
+        pairs = [(x, y) for x, y, _ in probe.norms]
+        if not pairs:  # no LayerNorm: proposition 2 is not about this model
+            return math.nan
+        gradients = here.gradients([t for pair in pairs for t in pair])
+    worst = 0.0
+    for i, (x, y) in enumerate(pairs):
+        before = float((gradients[2 * i] * x.detach()).double().sum())
+        after = float((gradients[2 * i + 1] * y.detach()).double().sum())
+        worst = max(worst, abs(before - after) / max(abs(after), 1e-30))
+    return worst
+
+
+def _probed(table: Table, probe: Probe) -> Table:
+    """The table with norms and attention split at the tensors that the propositions speak of."""
+
+    def norm(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        x, shape, weight, bias, eps = layer_norm_arguments(*args, **kwargs)
+        if not live(x):
+            return func(*args, **kwargs)
+        x = x.view_as(x)  # what goes around the norm is not its input's
+        y = table[func](view, func, (x, shape, None, None, eps), {})
+        probe.norms.append((x, y, eps))
+        out = y if weight is None else y * weight
+        return out if bias is None else out + bias
+
+    def attention(
+        view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        query, key, value, settings = dot_product_arguments(args, kwargs)
+        if not (live(query) and live(key) and live(value)) or table is not PLAIN:
+            return table[func](view, func, args, kwargs)
+        parts = (query.view_as(query), key.view_as(key), value.view_as(value))
+        scores, spread = attention_scores(*parts, **settings)
+        out = masked_softmax(scores, **settings) @ spread
+        probe.heads.append((*parts, scores, out))
+        return out
+
+    def product(
+        view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        a, b = (*args, *kwargs.values())[:2]
+        if not (live(a) and live(b)):
+            return table[func](view, func, args, kwargs)
+        parts = (mark(a.view_as(a), kind_of(a)), b.view_as(b))
+        out = table[func](view, func, parts, {})
+        if kind_of(a) != "softmax":
+            probe.scores.append((*parts, out))
+        elif probe.scores:  # the weights were made of the scores before them
+            query, key, scores = probe.scores.pop()
+            probe.heads.append((query, key, parts[1], scores, out))
+        return out
+
+    rules: dict[Call, Rule] = dict(table)
+    if table is PLAIN:
+        rules.update(dict.fromkeys(calls("matmul", "bmm"), product))
+    rules.update(dict.fromkeys(calls("layer_norm"), norm))
+    rules.update(dict.fromkeys(calls("scaled_dot_product_attention"), attention))
+    return rules

@@ -1,0 +1,5 @@
+"""`python -m wherefrom.cli`."""
+
+from wherefrom.cli import app
+
+app()

@@ -1,0 +1,105 @@
+"""Commands that test explanations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wherefrom.cli.common import (
+    FromFile,
+    Html,
+    Json,
+    Model,
+    Truncate,
+    listed,
+    load,
+    progress,
+    read_texts,
+    write,
+)  # fmt: skip
+from wherefrom.errors import MissingExtra
+
+
+def evaluate(
+    data: Annotated[
+        Path, typer.Argument(help="CSV, TSV, JSONL, Parquet; .gz too; or a folder of images.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the report.")],
+    model: Model = None,
+    methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
+    metrics: Annotated[
+        str, typer.Option(help="By commas; also studies: attention_erasure, layers.")
+    ] = "activation,pruning,conservation,layers",
+    text_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
+    sample: Annotated[int | None, typer.Option(help="Only so many, drawn at random.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the drawing.")] = 0,
+    blank: Annotated[str | None, typer.Option(help="What erased units become.")] = None,
+    keep_special: Annotated[bool, typer.Option(help="Never erase special tokens.")] = False,
+    every: Annotated[bool, typer.Option(help="A step for every token, not ten.")] = False,
+    truncate: Truncate = False,
+    resume: Annotated[bool, typer.Option(help="Go on where a run into OUT stopped.")] = False,
+) -> None:
+    """Test which methods can be trusted on this model and data."""
+    from wherefrom.evaluation.evaluate import evaluate as run_evaluation
+    from wherefrom.inputs.table import read_table
+    from wherefrom.show.report import render_evaluation
+
+    rows = read_table(data, text_column, label_column)
+    explainer = load(model, rows.texts)
+    with progress("evaluating") as advance:
+        result = run_evaluation(
+            explainer,
+            rows,
+            listed(methods),
+            listed(metrics) or (),
+            sample=sample,
+            seed=seed,
+            blank=blank,
+            keep_special=keep_special,
+            every=every,
+            truncate=truncate,
+            out=out,
+            resume=resume,
+            progress=advance,
+        )
+    result.to_csvs(out)
+    result.to_json(out / "evaluation.json")
+    try:
+        pictures = result.plot(out)
+    except MissingExtra as error:
+        typer.echo(f"wherefrom: the report has no pictures: {error}", err=True)
+        pictures = []
+    write(out / "report.html", render_evaluation(result, pictures))
+    typer.echo(str(result))
+    typer.echo(f"wrote {out / 'report.html'}", err=True)
+    if not result.complete:
+        typer.echo("interrupted: go on with --resume", err=True)
+        raise typer.Exit(130)
+
+
+def audit(
+    texts: Annotated[list[str] | None, typer.Argument(help="Default: a few of our own.")] = None,
+    model: Model = None,
+    methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
+    file: FromFile = None,
+    json: Json = None,
+    html: Html = None,
+    truncate: Truncate = False,
+) -> None:
+    """Say in words which axioms each method keeps on this model."""
+    from wherefrom.audits.audit import TEXTS
+    from wherefrom.audits.audit import audit as run_audit
+
+    given = read_texts(texts, file) if texts or file is not None else TEXTS
+    explainer = load(model)
+    with progress("auditing") as advance:
+        found = run_audit(explainer, given, listed(methods), truncate=truncate, progress=advance)
+    if html is not None:
+        found.to_html(html)
+        typer.echo(f"wrote {html}", err=True)
+    if json is not None and str(json) != "-":
+        found.to_json(json)
+    typer.echo(found.to_json() if str(json) == "-" else str(found))

@@ -1,0 +1,9 @@
+"""From one sentence to a corpus: which words push a model, and which groups of names."""
+
+from wherefrom.corpus.bias_study import bias
+from wherefrom.corpus.corpus import Corpus
+from wherefrom.corpus.lexicon import Lexicon, read_lexicon
+from wherefrom.corpus.stream import explain_corpus
+from wherefrom.corpus.views import overview
+
+__all__ = ["Corpus", "Lexicon", "bias", "explain_corpus", "overview", "read_lexicon"]

@@ -1,0 +1,78 @@
+"""What can go wrong, as one tree.
+
+WherefromError
+├── InputError          the text, ids or tensor given cannot be explained
+│   ├── TooLong         more units than the model takes
+│   └── TargetError     no such class, label, token or position
+├── ModelError          the model could not be loaded, run or understood
+│   ├── NothingIntercepted   a rule asked for calls that the model never made
+│   └── NotFinite       the model's output is NaN or infinite
+├── FileError           a file is missing, damaged or of another kind
+├── MethodError         no such method, or a setting it does not have
+└── MissingExtra        an optional library is not installed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class WherefromError(Exception):
+    """Every error that this library raises on purpose."""
+
+
+class InputError(WherefromError, ValueError):
+    """The text, ids or tensor given cannot be explained."""
+
+
+class TooLong(InputError):
+    """More units than the model takes."""
+
+
+class TargetError(InputError):
+    """No such class, label, token or position."""
+
+
+class ModelError(WherefromError):
+    """The model could not be loaded, run or understood."""
+
+
+class NothingIntercepted(ModelError):
+    """A rule asked for calls that the model never made."""
+
+
+class NotFinite(ModelError):
+    """The model's output is NaN or infinite."""
+
+
+class FileError(WherefromError, OSError):
+    """A file is missing, damaged or of another kind."""
+
+
+class MethodError(WherefromError, ValueError):
+    """No such method, or a setting it does not have."""
+
+
+class MissingExtra(WherefromError, ImportError):
+    """An optional library is not installed."""
+
+    def __init__(self, library: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs {library}, which is not installed. "
+            f'Install it with: pip install "wherefrom[{extra}]"'
+        )
+
+
+def nearest(wanted: str, known: Iterable[str]) -> str:
+    """The known names for an error message, those like the wanted one first.
+
+    >>> nearest("positiv", ["NEGATIVE", "POSITIVE"])
+    'did you mean "POSITIVE"? There are: POSITIVE, NEGATIVE'
+    """
+    names = [str(name) for name in known]
+    folded = {name.lower(): name for name in names}
+    close = [folded[hit] for hit in get_close_matches(wanted.lower(), folded, n=3, cutoff=0.6)]
+    listed = close + [name for name in names if name not in close]
+    shown = ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
+    return (f'did you mean "{close[0]}"? ' if close else "") + f"There are: {shown}"

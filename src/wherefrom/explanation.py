@@ -1,0 +1,289 @@
+"""The result: units and their scores, and the ledger that says how they add up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wherefrom.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SCHEMA = "wherefrom/explanation/1"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A token, word, patch or node.
+
+    `start` and `end` are its place in the text; `box` its left, top, right and bottom in an image.
+    """
+
+    text: str
+    start: int | None = None
+    end: int | None = None
+    special: bool = False
+    word: int | None = None
+    field: str = ""
+    box: tuple[int, int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the ledger: what something contributed to the output."""
+
+    label: str
+    kind: str  # word (patch, node), position, type, padding: of units; token, bias: of the model
+    value: float
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """output = Σ lines + residual. Under a conservative method the residual is rounding."""
+
+    lines: tuple[Line, ...]
+    output: float
+
+    @property
+    def total(self) -> float:
+        """The sum of the lines."""
+        return sum(line.value for line in self.lines)
+
+    @property
+    def residual(self) -> float:
+        """What the lines do not account for."""
+        return self.output - self.total
+
+    @property
+    def relative(self) -> float:
+        """The residual as a share of the output."""
+        return abs(self.residual) / max(abs(self.output), 1e-30)
+
+    def of(self, *kinds: str) -> float:
+        """The sum of the lines of these kinds."""
+        return sum(line.value for line in self.lines if line.kind in kinds)
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """What was asked: the class or token, in contrast to another where one was given."""
+
+    index: int
+    label: str
+    against: int | None = None
+    against_label: str | None = None
+    position: int | None = None
+
+    def __str__(self) -> str:
+        return self.label if self.against_label is None else f"{self.label} − {self.against_label}"
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Where one prediction comes from.
+
+    `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
+    position and its type contributed. `scene` is what units that are no text are drawn on.
+    """
+
+    units: tuple[Unit, ...]
+    scores: NDArray[np.float32]
+    target: TargetInfo
+    output: float
+    probability: float | None
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Ledger | None = None
+    parts: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    text: str | None = None
+    scene: Mapping[str, Any] | None = None
+    model: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def top(self, n: int = 5) -> list[tuple[str, float]]:
+        """The n units of the largest absolute score, special tokens aside."""
+        plain = [i for i, unit in enumerate(self.units) if not unit.special]
+        plain.sort(key=lambda i: -abs(float(self.scores[i])))
+        return [(self.units[i].text, float(self.scores[i])) for i in plain[:n]]
+
+    def words(self) -> Explanation:
+        """The same explanation with the tokens of a word joined, their scores added."""
+        import numpy as np
+
+        if self.text is None or all(unit.word is None for unit in self.units):
+            raise InputError(
+                "the tokens of this explanation carry no word numbers, so they cannot be joined "
+                "to words. That needs a fast tokenizer and a text as the input."
+            )
+        groups: list[list[int]] = []
+        for i, unit in enumerate(self.units):
+            before = self.units[groups[-1][0]] if groups else None
+            same = before is not None and (unit.word, unit.field) == (before.word, before.field)
+            if groups and unit.word is not None and same:
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+
+        def joined(group: list[int]) -> Unit:
+            first = self.units[group[0]]
+            # a blank before a word may be a token of its own, without a span
+            starts = [self.units[i].start for i in group if self.units[i].start is not None]
+            ends = [self.units[i].end for i in group if self.units[i].end is not None]
+            if len(group) == 1 or self.text is None or not starts or not ends:
+                return first
+            start, end = starts[0], ends[-1]
+            return replace(first, text=self.text[start:end], start=start, end=end)
+
+        def summed(values: NDArray[np.float32]) -> NDArray[np.float32]:
+            return np.array([values[group].sum() for group in groups], dtype=np.float32)
+
+        return replace(
+            self,
+            units=tuple(joined(group) for group in groups),
+            scores=summed(self.scores),
+            parts={name: summed(values) for name, values in self.parts.items()},
+        )
+
+    # In and out.
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        ledger = self.ledger
+        return {
+            "schema": SCHEMA,
+            "method": {"name": self.method, "settings": dict(self.settings)},
+            "model": self.model,
+            "text": self.text,
+            "scene": None if self.scene is None else dict(self.scene),
+            "units": [asdict(unit) for unit in self.units],
+            "scores": [float(score) for score in self.scores],
+            "parts": {name: [float(v) for v in values] for name, values in self.parts.items()},
+            "target": asdict(self.target),
+            "output": self.output,
+            "probability": self.probability,
+            "ledger": None
+            if ledger is None
+            else {
+                "lines": [asdict(line) for line in ledger.lines],
+                "output": ledger.output,
+                "residual": ledger.residual,
+            },
+            "versions": dict(self.versions),
+        }
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The explanation as JSON, also written to `path` when one is given."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
+        if path is not None:
+            _write(path, text)
+        return text
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Explanation:
+        """Back from `to_dict`."""
+        import numpy as np
+
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+            raise FileError(f"this is no explanation of schema {SCHEMA} (found: {found!r})")
+        try:
+            ledger = data["ledger"]
+            units = tuple(_unit(unit) for unit in data["units"])
+            scores = np.array(data["scores"], dtype=np.float32)
+            if scores.shape != (len(units),):
+                raise ValueError(f"{len(units)} units but {scores.size} scores")
+            parts = {k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()}
+            if any(part.shape != scores.shape for part in parts.values()):
+                raise ValueError(f"{len(units)} units but parts of another length")
+            return cls(
+                units=units,
+                scores=scores,
+                target=TargetInfo(**data["target"]),
+                output=float(data["output"]),
+                probability=data["probability"],
+                method=data["method"]["name"],
+                settings=dict(data["method"]["settings"]),
+                ledger=None
+                if ledger is None
+                else Ledger(tuple(Line(**line) for line in ledger["lines"]), ledger["output"]),
+                parts=parts,
+                text=data["text"],
+                scene=data.get("scene"),
+                model=data["model"],
+                versions=data["versions"],
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FileError(f"the explanation is damaged: {error!r}") from error
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> Explanation:
+        """Back from JSON: a path, or the JSON text itself."""
+        text = str(source)
+        if isinstance(source, Path) or not text.lstrip().startswith("{"):
+            try:
+                text = Path(source).read_text(encoding="utf-8")
+            except (OSError, ValueError) as error:  # ValueError: no UTF-8, no path
+                raise FileError(f"cannot read {source}: {error}") from error
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise FileError(f"this is no JSON: {error}") from error
+
+    # Shown. The renderers see only an Explanation; they are reached by name to keep imports down.
+
+    def __str__(self) -> str:
+        return str(_renderer("terminal")(self))
+
+    def _repr_html_(self) -> str:
+        return str(_renderer("html")([self], whole_page=False))
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A self-contained page, also written to `path` when one is given."""
+        page = str(_renderer("html")([self]))
+        if path is not None:
+            _write(path, page)
+        return page
+
+    def to_png(self, path: str | Path) -> None:
+        """The image or molecule with its heatmap beside it, as a picture."""
+        from importlib import import_module
+
+        if self.scene is None or "png" not in self.scene:
+            raise InputError("a PNG is drawn of images and molecules; write a text with to_html.")
+        import_module("wherefrom.show.svg_figure").scene_plot([self], Path(path))
+
+
+def plural(noun: str) -> str:
+    """More than one of it.
+
+    >>> [plural(noun) for noun in ("word", "patch", "bias")]
+    ['words', 'patches', 'biases']
+    """
+    return noun + ("es" if noun.endswith(("s", "ch")) else "s")
+
+
+def _unit(data: dict[str, Any]) -> Unit:
+    box = data.get("box")
+    return Unit(**{**data, "box": None if box is None else tuple(box)})
+
+
+def _write(path: str | Path, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _renderer(kind: str) -> Callable[..., str]:
+    from importlib import import_module
+
+    render: Callable[..., str] = import_module(f"wherefrom.show.{kind}").render
+    return render

@@ -1,0 +1,241 @@
+"""Graphs as inputs: nodes with features are the units, edges say how far apart they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
+from torch import Tensor
+
+from wherefrom.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+UNREACHABLE = 255  # a distance: no path, or one of so many steps
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes with features, joined by undirected edges that may have features too.
+
+    An edge may be given in both directions, as long as its features are the same in both.
+
+    >>> chain = Graph([[1.0], [2.0], [3.0]], [(0, 1), (1, 2)])
+    >>> chain.degree.tolist(), chain.distance[0].tolist()
+    ([1, 2, 1], [0, 1, 2])
+    """
+
+    x: NDArray[np.float32]  # (nodes, features)
+    edges: NDArray[np.int64]  # (edges, 2), the smaller node first
+    edge_features: NDArray[np.float32] = None  # type: ignore[assignment]  # (edges, features)
+    names: tuple[str, ...] = ()
+    positions: NDArray[np.float32] | None = None  # (nodes, 2): across, down
+    source: str | NDArray[Any] | None = None  # a SMILES, or an image
+    regions: NDArray[np.int64] | None = None  # the node that each pixel of the image belongs to
+
+    def __post_init__(self) -> None:
+        x = np.asarray(self.x, dtype=np.float32)
+        if x.ndim != 2 or not x.shape[0]:
+            raise InputError(
+                f"the node features have the shape {x.shape}: (nodes, features) is wanted, "
+                "with at least one node."
+            )
+        if not np.isfinite(x).all():
+            raise InputError("the node features hold NaN or infinite numbers.")
+        edges, features = _undirected(self.edges, self.edge_features, len(x))
+        names = self.names or tuple(str(i) for i in range(len(x)))
+        if len(names) != len(x):
+            raise InputError(f"there are {len(names)} names for {len(x)} nodes.")
+        fixed = {"x": x, "edges": edges, "edge_features": features, "names": tuple(names)}
+        for name, value in fixed.items():
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @classmethod
+    def from_smiles(cls, smiles: str) -> Graph:
+        """The heavy atoms and bonds of a molecule, read by RDKit."""
+        from wherefrom.inputs.molecule import molecule
+
+        return molecule(smiles)
+
+    @classmethod
+    def superpixels(cls, image: ArrayLike, n: int = 75, nearest: int | None = None) -> Graph:
+        """About `n` superpixels of an image, joined where they touch or to the nearest ones."""
+        from wherefrom.inputs.superpixel import superpixels
+
+        return superpixels(image, n, nearest)
+
+    @classmethod
+    def from_networkx(
+        cls, graph: Any, features: str = "x", edge_features: str | None = None
+    ) -> Graph:
+        """A networkx graph whose nodes hold their features in one attribute, its edges too."""
+        place: dict[Hashable, int] = {node: i for i, node in enumerate(graph.nodes)}
+        pairs = [(place[a], place[b]) for a, b in graph.edges()]
+        return cls(
+            np.array([_attribute(data, features, n) for n, data in graph.nodes(data=True)]),
+            np.array(pairs).reshape(-1, 2),
+            np.array([_attribute(d, edge_features, (a, b)) for a, b, d in graph.edges(data=True)])
+            if edge_features and pairs
+            else None,  # type: ignore[arg-type]
+            names=tuple(map(str, graph.nodes)),
+        )
+
+    @classmethod
+    def from_pyg(cls, data: Any) -> Graph:
+        """A `Data` of PyTorch Geometric: `x`, `edge_index`, `edge_attr` and `pos` if there."""
+        x, attributes, places = (
+            None if value is None else torch.as_tensor(value).detach().cpu().numpy()
+            for value in (getattr(data, name, None) for name in ("x", "edge_attr", "pos"))
+        )
+        if x is None:
+            raise InputError("the data has no node features (x is None).")
+        edges = torch.as_tensor(data.edge_index).cpu().numpy().T
+        return cls(x, edges, attributes, positions=places)  # type: ignore[arg-type]
+
+    @cached_property
+    def degree(self) -> NDArray[np.int64]:
+        """The number of edges at each node."""
+        return np.bincount(self.edges.ravel(), minlength=len(self))
+
+    @cached_property
+    def distance(self) -> NDArray[np.uint8]:
+        """The edges of a shortest path between any two nodes, (nodes, nodes)."""
+        a, b = self.edges.T
+        joined = coo_array((np.ones(len(a)), (a, b)), shape=(len(self), len(self))).tocsr()
+        steps = shortest_path(joined, directed=False, unweighted=True)
+        found: NDArray[np.uint8] = np.minimum(steps, UNREACHABLE).astype(np.uint8)
+        return found
+
+    @cached_property
+    def kinds(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The distinct edge features, (kinds, features), and the kind of each edge."""
+        found, kind = np.unique(self.edge_features, axis=0, return_inverse=True)
+        return found, kind.reshape(-1)
+
+    def paths(self, length: int) -> NDArray[np.int16]:
+        """The kinds of the first `length` edges of each shortest path, −1 beyond its end.
+
+        Of several shortest paths it is the one whose features come first in order, so that the
+        result, (nodes, nodes, length), does not depend on how the nodes are numbered.
+        """
+        if length not in self._paths:
+            self._paths[length] = self._find_paths(length)
+        return self._paths[length]
+
+    @cached_property
+    def _paths(self) -> dict[int, NDArray[np.int16]]:
+        return {}
+
+    def _find_paths(self, length: int) -> NDArray[np.int16]:
+        n, (found, kind) = len(self), self.kinds
+        away, home = np.concatenate([self.edges, self.edges[:, ::-1]]).T
+        kind = np.concatenate([kind, kind])
+        paths = np.full((n, n, length), -1, dtype=np.int16)
+        rank = np.zeros((n, n), dtype=np.int64)  # the order of the paths from a node so far
+        hops = self.distance.astype(np.int64)
+        hops[hops == UNREACHABLE] = -2
+        for step in range(1, hops.max() + 1):
+            start, edge = np.nonzero((hops[:, away] == step - 1) & (hops[:, home] == step))
+            key = rank[start, away[edge]] * len(found) + kind[edge]
+            order = np.lexsort((key, home[edge], start))
+            start, edge, key = start[order], edge[order], key[order]
+            same = (np.diff(start) == 0) & (np.diff(home[edge]) == 0)
+            first = np.concatenate([[True], ~same])
+            start, edge, key = start[first], edge[first], key[first]
+            paths[start, home[edge]] = paths[start, away[edge]]
+            if step <= length:
+                paths[start, home[edge], step - 1] = kind[edge]
+            rank[start, home[edge]] = np.unique(key, return_inverse=True)[1].reshape(-1)
+        return paths
+
+
+def batch(graphs: Sequence[Graph], path_length: int = 0) -> dict[str, Tensor]:
+    """Graphs padded to one number of nodes, as the arguments of a Graphormer.
+
+    `path_length` is how many edges of a shortest path the model looks at; with none, the edges
+    have no part in the batch but through degrees and distances.
+    """
+    if not graphs:
+        raise InputError("there is no graph to explain.")
+    widths = {graph.x.shape[1] for graph in graphs}
+    if len(widths) > 1:
+        raise InputError(f"the graphs have different numbers of node features: {sorted(widths)}.")
+    size = max(len(graph) for graph in graphs)
+    shape = (len(graphs), size)
+    out = {
+        "x": torch.zeros(*shape, widths.pop()),
+        "degree": torch.zeros(shape, dtype=torch.long),
+        "distance": torch.full((*shape, size), UNREACHABLE, dtype=torch.uint8),
+        "mask": torch.zeros(shape, dtype=torch.bool),
+    }
+    for i, graph in enumerate(graphs):
+        n = len(graph)
+        out["x"][i, :n] = torch.from_numpy(graph.x)
+        out["degree"][i, :n] = torch.from_numpy(graph.degree)
+        out["distance"][i, :n, :n] = torch.from_numpy(graph.distance)
+        out["mask"][i, :n] = True
+    return out | (_edges(graphs, size, path_length) if path_length else {})
+
+
+def _edges(graphs: Sequence[Graph], size: int, length: int) -> dict[str, Tensor]:
+    features = {graph.edge_features.shape[1] for graph in graphs if len(graph.edges)}
+    features = features or {graph.edge_features.shape[1] for graph in graphs}
+    if len(features) > 1:
+        raise InputError(f"the graphs have different numbers of edge features: {sorted(features)}.")
+    most = max(len(graph.kinds[0]) for graph in graphs)
+    edges = torch.zeros(len(graphs), most, features.pop())
+    paths = torch.full((len(graphs), size, size, length), -1, dtype=torch.int16)
+    for i, graph in enumerate(graphs):
+        n, found = len(graph), graph.kinds[0]
+        edges[i, : len(found), : found.shape[1]] = torch.from_numpy(found)
+        paths[i, :n, :n] = torch.from_numpy(graph.paths(length))
+    return {"edges": edges, "paths": paths}
+
+
+def _undirected(
+    edges: ArrayLike, features: ArrayLike | None, nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Each edge once, in order, with its features."""
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    values = np.zeros((len(pairs), 0)) if features is None else np.asarray(features)
+    values = values.astype(np.float32) if values.ndim == 2 else _column(values)
+    if len(values) != len(pairs):
+        raise InputError(f"there are features of {len(values)} edges for {len(pairs)} edges.")
+    beyond = pairs[(pairs < 0) | (pairs >= nodes)]
+    if beyond.size:
+        raise InputError(f"an edge names the node {beyond[0]}, but there are {nodes} from 0.")
+    loops = pairs[pairs[:, 0] == pairs[:, 1]]
+    if loops.size:
+        raise InputError(f"an edge joins the node {loops[0, 0]} with itself: leave it out.")
+    once, where, back = np.unique(
+        np.sort(pairs, axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    if not np.array_equal(values[where][back.reshape(-1)], values):
+        raise InputError("an edge is given twice with different features: edges have no direction.")
+    return once, values[where]
+
+
+def _column(values: NDArray[Any]) -> NDArray[np.float32]:
+    """One number for each edge as features; more than two axes are none."""
+    if values.ndim != 1:
+        raise InputError(f"the edge features have the shape {values.shape}, not (edges, features).")
+    return values.astype(np.float32)[:, None]
+
+
+def _attribute(data: dict[str, Any], name: str, owner: object) -> Any:
+    if name not in data:
+        raise InputError(
+            f'{owner!r} has no attribute "{name}" (it has: {", ".join(map(str, data)) or "none"}).'
+        )
+    return np.atleast_1d(np.asarray(data[name], dtype=np.float32))

@@ -1,0 +1,154 @@
+"""Reads graphs: as they are, from a SMILES, or from an image cut into superpixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wherefrom.errors import InputError, TooLong
+from wherefrom.explanation import Unit
+from wherefrom.inputs.graph import Graph, batch
+from wherefrom.inputs.pictures import opened, png_of
+from wherefrom.inputs.reader import Present, Reader
+from wherefrom.subject import Inputs, Subject
+
+_NOUNS = {"molecule": "atom", "superpixels": "superpixel"}
+
+
+@dataclass(frozen=True)
+class Erased:
+    """A graph of which some nodes are not there."""
+
+    graph: Graph
+    present: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class GraphReader(Reader[Graph, Erased]):
+    """Reads what the model's config says that its graphs are made of: molecules, superpixels."""
+
+    subject: Subject
+
+    @property
+    def _config(self) -> Any:
+        return getattr(self.subject.model, "config", None)
+
+    @property
+    def _reads(self) -> str:
+        return str(getattr(self._config, "reads", ""))
+
+    def listed(self, given: Any) -> tuple[list[Any], bool]:
+        if isinstance(given, (list, tuple)):
+            if not given:
+                raise InputError("the list of graphs is empty: there is nothing to explain.")
+            return list(given), False
+        return [given], True
+
+    def read(self, given: Any, truncate: bool = False) -> Graph:
+        graph = self._graph(given)
+        limit = getattr(self._config, "max_nodes", None)
+        if limit is not None and len(graph) > limit:
+            raise TooLong(f"the graph has {len(graph)} nodes, but the model takes {limit}.")
+        return graph
+
+    def _graph(self, given: Any) -> Graph:
+        if isinstance(given, Graph):
+            return given
+        if hasattr(given, "edge_index"):
+            return Graph.from_pyg(given)
+        if hasattr(given, "nodes") and hasattr(given, "edges"):
+            return Graph.from_networkx(given)
+        if self._reads == "molecule" and isinstance(given, str):
+            return Graph.from_smiles(given)
+        if self._reads == "superpixels":
+            picture, _ = opened(given)
+            return Graph.superpixels(np.asarray(picture.convert("L")))
+        wanted = {"molecule": "a SMILES or ", "superpixels": "an image or "}.get(self._reads, "")
+        raise InputError(
+            f"a {type(given).__name__} is no graph: give {wanted}a Graph, a networkx graph, or a "
+            "Data of PyTorch Geometric."
+        )
+
+    def size(self, item: Graph) -> int:
+        return len(item)
+
+    def chunks(self, items: Sequence[Graph], size: int) -> list[list[int]]:
+        """Graphs of like size together: what pads them is not there."""
+        order = sorted(range(len(items)), key=lambda i: len(items[i]))
+        return [order[at : at + size] for at in range(0, len(order), size)]
+
+    def units_of(self, item: Graph) -> tuple[Unit, ...]:
+        return tuple(Unit(name) for name in item.names)
+
+    def batch(self, items: Sequence[Graph]) -> Inputs:
+        tensors = self._tensors(items)
+        return Inputs(
+            tensors=tensors,
+            fields=("x",),
+            units=tuple(self.units_of(item) for item in items),
+            mask=tensors["mask"].cpu(),
+            texts=(None,) * len(items),
+            noun=_NOUNS.get(self._reads, "node"),
+            scenes=tuple(_scene(item) for item in items),
+        )
+
+    def _tensors(self, graphs: Sequence[Graph]) -> dict[str, Tensor]:
+        first = next(self.subject.model.parameters())
+        found = batch(graphs, getattr(self._config, "max_path", 0))
+        return {
+            name: t.to(first.device, first.dtype if t.is_floating_point() else t.dtype)
+            for name, t in found.items()
+        }
+
+    def erased(self, item: Graph, present: Present, blank: str | int | None) -> list[Erased]:
+        if blank is not None:
+            raise InputError("nodes of a graph are taken away, not filled: blank= is for others.")
+        return [Erased(item, row) for row in present]
+
+    def key(self, form: Erased) -> bytes:
+        return id(form.graph).to_bytes(8) + np.packbits(form.present).tobytes()
+
+    def length(self, form: Erased) -> int:
+        return len(form.graph)
+
+    def collate(self, forms: Sequence[Erased]) -> dict[str, Tensor]:
+        tensors = self._tensors([form.graph for form in forms])
+        mask = tensors["mask"]
+        for row, form in enumerate(forms):
+            mask[row, : len(form.graph)] &= torch.from_numpy(form.present).to(mask.device)
+        return tensors
+
+
+def _scene(graph: Graph) -> dict[str, Any]:
+    """What the nodes are drawn on: the structure of a molecule, an image, or points and lines."""
+    if isinstance(graph.source, str):
+        from wherefrom.inputs.molecule import drawing
+
+        return {"kind": "molecule", "name": graph.source, **drawing(graph.source)}
+    if graph.regions is not None and graph.source is not None:
+        height, width = graph.regions.shape
+        return {
+            "kind": "superpixels",
+            "png": png_of(np.asarray(graph.source)),
+            "width": width,
+            "height": height,
+            "paths": [_outline(graph.regions == node) for node in range(len(graph))],
+        }
+    return {"kind": "graph", "edges": graph.edges.tolist()}
+
+
+def _outline(held: NDArray[np.bool_]) -> str:
+    """The pixels of a region as runs of an SVG path."""
+    runs = []
+    for row in np.nonzero(held.any(1))[0].tolist():
+        edges = np.diff(held[row].astype(np.int8), prepend=0, append=0)
+        starts, ends = np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            runs.append(f"M{start} {row}h{end - start}v1h{start - end}z")
+    return "".join(runs)

@@ -1,0 +1,172 @@
+"""Finds the patches of an image by what the model does with it, not by what it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from wherefrom.errors import InputError, ModelError
+from wherefrom.subject import Layout, Subject
+
+EXTRA_TOKENS = 16  # class tokens, registers: a map has at most so many places beside the patches
+_PRODUCTS = frozenset(("linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "einsum"))
+
+
+class _Watch(TorchFunctionMode):
+    """Notes what is made of the image until attention first looks at it.
+
+    `grids` are the sizes of what convolutions gave, `rows` the first matrix after them that is
+    multiplied with weights: its rows are the patches, in the order in which the model has them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grids: list[tuple[int, int]] = []
+        self.rows: Tensor | None = None
+        self.queries: int | None = None
+
+    def __enter__(self) -> _Watch:
+        super().__enter__()
+        return self
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        given = next((t for t in _tensors(args) if hasattr(t, "wherefrom_seen")), None)
+        if self.queries is not None or given is None:
+            return out
+        _marked(args[0] if out is None else out)  # x[i] = y gives nothing back
+        if name == "batch_norm":  # its backward pass errs on gradients that lie channels last
+            out.grad_fn.register_prehook(lambda found: (found[0].contiguous(), *found[1:]))
+        elif name == "conv2d" and out.ndim == 4:
+            self.grids.append((out.shape[2], out.shape[3]))
+            self.rows = None
+        elif name in _PRODUCTS and self.rows is None and given.ndim >= 2:
+            self.rows = given
+        elif name == "multi_head_attention_forward":  # places first
+            self.rows = given.transpose(0, 1) if self.rows is None else self.rows
+            self.queries = given.shape[0]
+        elif name == "scaled_dot_product_attention" or (name == "softmax" and given.ndim >= 3):
+            self.queries = given.shape[-2]
+        return out
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _tensors(value)
+
+
+def _marked(made: Any) -> Any:
+    """Made of the image; a parameter requires a gradient as well."""
+    for tensor in _tensors(made):
+        tensor.wherefrom_seen = True  # type: ignore[attr-defined]
+    return made
+
+
+def try_image(subject: Subject, name: str, pixels: Tensor) -> None:
+    """Runs the model on an image (1, C, H, W), to say in words that it does not take such."""
+    try:
+        subject.run({name: pixels})
+    except (RuntimeError, ValueError, TypeError) as error:
+        said = str(error).partition("\n")[0]
+        raise InputError(
+            f"{subject.name} does not take an image of shape {tuple(pixels.shape[1:])}: {said}"
+        ) from error
+
+
+def find_patches(subject: Subject, name: str, image: Tensor) -> Tensor:
+    """The number of the patch that each pixel of an image (C, H, W) belongs to, (H, W)."""
+    with subject.steady():
+        pixels = image.detach().clone().unsqueeze(0).requires_grad_()
+        with _Watch() as watch:
+            try_image(subject, name, _marked(pixels.clone()))
+        owners = None if watch.rows is None else _owners(watch.rows, pixels)
+    if watch.grids:
+        grid = _chosen(watch.grids, watch.queries)
+        # the rows may be those of another grid or of windows, or patches that overlap
+        one = watch.rows is not None and len(watch.rows) == 1
+        if owners is None or not one or int(owners.max()) + 1 != grid[0] * grid[1]:
+            return cells(image.shape[1], image.shape[2], *grid)
+        return owners
+    if owners is None:
+        raise ModelError(
+            f"it was not seen where {subject.name} cuts an image into patches (no convolution of "
+            "it, no product with rows of it). Say how large they are: units=16, or "
+            'units="pixels".'
+        )
+    return owners
+
+
+def _chosen(grids: Sequence[tuple[int, int]], queries: int | None) -> tuple[int, int]:
+    """The last grid that attention sees place by place; else the first there was."""
+    fitting = [
+        (rows, columns)
+        for rows, columns in grids
+        if queries is not None and 0 <= queries - rows * columns <= EXTRA_TOKENS
+    ]
+    return fitting[-1] if fitting else grids[0]
+
+
+def cells(height: int, width: int, rows: int, columns: int) -> Tensor:
+    """An image of so many pixels cut into so many cells, numbered row by row."""
+    down = torch.arange(height) * rows // height
+    right = torch.arange(width) * columns // width
+    return down[:, None] * columns + right[None, :]
+
+
+def _owners(rows: Tensor, pixels: Tensor) -> Tensor | None:
+    """Which row each pixel went into, by the gradient of the numbered rows; None if into many.
+
+    Rows of no pixel in front, such as a class token, do not count.
+    """
+    flat = rows.reshape(-1, rows.shape[-1])
+    if len(flat) < 2:
+        return None
+    chance = torch.Generator().manual_seed(0)  # a plain sum would vanish behind a norm
+    weights = torch.randn(rows.shape[-1], generator=chance, dtype=torch.float64).to(flat)
+    numbers = torch.arange(1, len(flat) + 1).to(flat)
+    each = flat @ weights
+    plain, numbered = (
+        torch.autograd.grad(total, pixels, retain_graph=True)[0][0]  # (C, H, W)
+        for total in (each.sum(), (each * numbers).sum())
+    )
+    sizes = plain.abs().sum(0)
+    read = sizes > 1e-6 * sizes.max()
+    found = (numbered.abs().sum(0) / sizes.where(read, torch.ones_like(sizes))).round()
+    gap = (numbered - plain * found).abs().sum(0)
+    if not bool(read.any()) or bool((gap > 0.1 * sizes)[read].any()):
+        return None
+    # pixels beyond the last patch, which the model does not read, are counted to it
+    down, right = (
+        torch.arange(len(there)).clamp_max(int(there.nonzero().max()))
+        for there in (read.any(1).cpu(), read.any(0).cpu())
+    )
+    own = found.long().cpu()[down[:, None], right[None, :]]
+    own = own - own.min()
+    whole = bool(read.cpu()[down[:, None], right[None, :]].all())
+    return own if whole and len(own.unique()) == int(own.max()) + 1 else None
+
+
+def layout_of(owners: Tensor, channels: int, cut: bool = True) -> Layout:
+    """The layout of an image whose pixels belong to these units: all channels of all pixels."""
+    height, width = owners.shape
+    flat = owners.flatten()
+    count = int(flat.max()) + 1
+    sizes = torch.bincount(flat, minlength=count)
+    most = int(sizes.max())
+    order = flat.argsort(stable=True)
+    starts = sizes.cumsum(0) - sizes
+    rank = torch.empty_like(flat)  # the number of a pixel within its unit
+    rank[order] = torch.arange(len(flat)) - starts[flat[order]]
+    pixel = flat * most * channels + rank
+    places = (torch.arange(channels)[:, None] * most + pixel[None, :]).flatten()
+    return Layout((channels, height, width), count, most * channels, places, cut)

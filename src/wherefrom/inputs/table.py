@@ -1,0 +1,189 @@
+"""Texts and labels from a file: CSV, TSV, JSON lines or Parquet, gzip or not."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wherefrom.errors import FileError, InputError, MissingExtra, nearest
+from wherefrom.inputs.pictures import SUFFIXES
+
+_FILES = ("image", "file", "path")
+_TEXT = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles", *_FILES)
+_LABEL = ("label", "class", "target", "y", "sentiment")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Texts with their labels, if any; `skipped` counts unusable rows by reason."""
+
+    texts: list[Any]
+    labels: list[str | int] | None
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def read_table(
+    path: str | Path, text_column: str | None = None, label_column: str | None = None
+) -> Rows:
+    """The texts and labels of a file; the columns are found by their usual names.
+
+    A column of image files names them from where the table lies. Of a folder all images are
+    taken, with the folders they lie in for labels.
+    """
+    source = Path(path)
+    if source.is_dir():
+        return _folder(source)
+    rows = list(records(source))
+    if not rows:
+        raise FileError(f"{source} has no rows.")
+    columns = list(rows[0])
+    text = column(columns, text_column, _TEXT, "text")
+    label = column(columns, label_column, _LABEL, "label", needed=label_column is not None)
+    texts: list[str] = []
+    labels: list[str | int] = []
+    skipped: dict[str, int] = {}
+    for record in rows:
+        value = record.get(text)
+        given = record.get(label) if label else None
+        if not isinstance(value, str) or not value.strip():
+            skipped["empty text"] = skipped.get("empty text", 0) + 1
+        elif label and given in (None, ""):
+            skipped["no label"] = skipped.get("no label", 0) + 1
+        else:
+            texts.append(str(source.parent / value) if text in _FILES else value)
+            if label:
+                labels.append(_as_label(given))
+    if not texts:
+        raise InputError(f"{source} has {len(rows)} rows, but none with a text.")
+    return Rows(texts, labels if label else None, skipped)
+
+
+def as_rows(data: Any) -> Rows:
+    """A list of inputs, or of pairs of one and its label, as rows."""
+    if isinstance(data, Rows):
+        return data
+    if isinstance(data, str):
+        raise InputError("give a list of texts, or wherefrom.read_table(path).")
+    given = list(data)
+    if not given:
+        raise InputError(
+            "the list of texts is empty: give a list of texts, or wherefrom.read_table(path)."
+        )
+    pairs = [isinstance(each, (tuple, list)) for each in given]
+    if not any(pairs):
+        return Rows(given, None)
+    if all(pairs) and all(len(each) == 2 for each in given):
+        return Rows([one for one, _ in given], [label for _, label in given])
+    raise InputError("give texts or images, or pairs of one and its label.")
+
+
+def _folder(folder: Path) -> Rows:
+    """The images of a folder, or of its folders, by whose names they are labelled then."""
+    within = sorted(each for each in folder.iterdir() if each.is_dir())
+    found = [
+        (str(file), home.name)
+        for home in within or [folder]
+        for file in sorted(home.iterdir())
+        if file.suffix.lower() in SUFFIXES
+    ]
+    if not found:
+        raise FileError(f"{folder} has no images ({', '.join(sorted(SUFFIXES))}).")
+    labels = [_as_label(name) for _, name in found] if within else None
+    return Rows([file for file, _ in found], labels)
+
+
+def column(
+    columns: list[str], wanted: str | None, usual: tuple[str, ...], what: str, needed: bool = True
+) -> str:
+    """The column that was asked for, or the one that has a usual name."""
+    if wanted is not None:
+        if wanted not in columns:
+            raise InputError(f'there is no column "{wanted}"; {nearest(wanted, columns)}')
+        return wanted
+    found = {name.lower(): name for name in columns}
+    for name in usual:
+        if name in found:
+            return found[name]
+    if needed:
+        raise InputError(
+            f"no column looks like the {what} ({', '.join(columns)}); name it with --{what}-column."
+        )
+    return ""
+
+
+def _as_label(value: Any) -> str | int:
+    if isinstance(value, (bool, int)):
+        return int(value)
+    text = str(value).strip()
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file, each as its columns."""
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith((".parquet", ".pq")):
+        yield from _parquet(path)
+        return
+    try:
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if path.name.lower().endswith(".gz") else raw).decode("utf-8")
+    except FileNotFoundError as error:
+        raise FileError(f"there is no file {path}") from error
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise FileError(f"cannot read {path}: {error}") from error
+    if name.endswith((".jsonl", ".ndjson", ".json")):
+        yield from _json_lines(path, text)
+    elif name.endswith((".csv", ".tsv")):
+        # a line break in quotes is part of the text
+        rows = csv.DictReader(
+            io.StringIO(text, newline=""), delimiter="\t" if name.endswith(".tsv") else ","
+        )
+        for row in rows:
+            yield {key: value for key, value in row.items() if key is not None}
+    else:
+        raise FileError(
+            f"{path.name} is of no kind that is read: .csv, .tsv, .jsonl, .parquet (.gz)"
+        )
+
+
+def _json_lines(path: Path, text: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise FileError(f"{path}, line {number} is no JSON: {error.msg}") from error
+        if not isinstance(record, dict):
+            raise FileError(f"{path}, line {number} is no object with columns.")
+        yield record
+
+
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "data", "reading Parquet") from error
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot read {path}: {error}") from error
+    yield from table.to_pylist()
+
+
+def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
+    """Writes columns of one length to a Parquet file."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "data", "writing Parquet") from error
+    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)

@@ -1,0 +1,238 @@
+"""Texts and token ids as inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import torch
+
+from wherefrom.errors import InputError, TooLong
+from wherefrom.explanation import Unit
+from wherefrom.subject import Inputs, Subject
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One text as ids with named units, before it is padded into a batch."""
+
+    ids: list[int]
+    units: tuple[Unit, ...]
+    text: str | None
+    types: list[int] | None = None
+
+
+def encode(tokenizer: Any, text: str) -> Encoded:
+    """The tokens of a text, each with its exact span and the number of its word."""
+    found = encode_each(tokenizer, [text])[0]
+    if isinstance(found, InputError):
+        raise found
+    return found
+
+
+def encode_each(tokenizer: Any, texts: Sequence[str]) -> list[Encoded | InputError]:
+    """`encode` of many texts in one call of the tokenizer; an error in the place of a bad one."""
+    usable = [isinstance(text, str) and bool(text.strip()) for text in texts]
+    given = [text for text, fine in zip(texts, usable, strict=True) if fine]
+    made = iter(_encoded(tokenizer, given) if given and tokenizer is not None else ())
+    return [next(made, InputError(_UNREAD)) if fine else InputError(_EMPTY) for fine in usable]
+
+
+_EMPTY = "the text is empty: there is nothing to explain. Give it a word."
+_UNREAD = (
+    "this explainer has no tokenizer, so it cannot read a text. "
+    "Give it one: Explainer(model, tokenizer), or give token ids."
+)
+
+
+def _encoded(tokenizer: Any, texts: list[str]) -> Iterator[Encoded | InputError]:
+    fast = bool(getattr(tokenizer, "is_fast", False))
+    settings: dict[str, Any] = {"return_offsets_mapping": True} if fast else {}
+    # the length is our business, with an error of our own: silence the tokenizer's hint
+    found = tokenizer(texts, return_special_tokens_mask=True, verbose=False, **settings)
+    marks = _special_ids(tokenizer)
+
+    def name(number: int) -> str:
+        return str(tokenizer.convert_ids_to_tokens([number])[0])
+
+    for at, text in enumerate(texts):
+        ids: list[int] = list(found["input_ids"][at])
+        if not ids:
+            yield InputError(f"the tokenizer makes no token of {text!r}.")
+            continue
+        special = found["special_tokens_mask"][at]
+        spans = found["offset_mapping"][at] if fast else [(0, 0)] * len(ids)
+        words = found.word_ids(at) if fast else [None] * len(ids)
+        units = tuple(
+            Unit(text[start:end], start, end, False, word)
+            if end > start and not (mark or number in marks)
+            else Unit(name(number), special=bool(mark) or number in marks, word=word)
+            for (start, end), word, mark, number in zip(spans, words, special, ids, strict=True)
+        )
+        types = found.get("token_type_ids")
+        yield Encoded(ids, units, text, None if types is None else types[at])
+
+
+def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) -> Encoded:
+    """Token ids as they are; their names come from the tokenizer when there is one."""
+    wrong = [i for i in ids if isinstance(i, bool) or not isinstance(i, Integral)]
+    if wrong:
+        raise InputError(f"{wrong[0]!r} is none: token ids are whole numbers.")
+    numbers = [int(i) for i in ids]
+    beyond = [i for i in numbers if i < 0 or (vocabulary is not None and i >= vocabulary)]
+    if beyond:
+        raise InputError(
+            f"there is no token {beyond[0]}: the model has {vocabulary or 'some'} tokens from 0."
+        )
+    if not numbers:
+        raise InputError("the list of token ids is empty: there is nothing to explain.")
+    if tokenizer is None:
+        return Encoded(numbers, tuple(Unit(f"#{i}") for i in numbers), None)
+    names = tokenizer.convert_ids_to_tokens(numbers)
+    special = _special_ids(tokenizer)
+    units = tuple(
+        Unit(str(name), special=i in special) for i, name in zip(numbers, names, strict=True)
+    )
+    return Encoded(numbers, units, None)
+
+
+def _special_ids(tokenizer: Any) -> set[int]:
+    """The ids of tokens that are no part of any text; an unknown word is one."""
+    return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
+
+
+def longest(subject: Subject, tokenizer: Any) -> int | None:
+    """The number of tokens the model takes, or None where nothing says."""
+    config = getattr(subject.model, "config", None)
+    limits = [
+        getattr(tokenizer, "model_max_length", None),
+        getattr(config, "max_position_embeddings", None),
+        getattr(config, "n_positions", None),
+    ]
+    known = [n for n in limits if isinstance(n, int) and 0 < n < 10**9]
+    return min(known) if known else None
+
+
+def vocabulary(subject: Subject) -> int | None:
+    """The number of tokens that the model can look up, or None where it does not say."""
+    find = getattr(subject.model, "get_input_embeddings", None)
+    try:
+        table = find() if callable(find) else None
+    except NotImplementedError:
+        table = None
+    return getattr(table, "num_embeddings", None)
+
+
+def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
+    """The text if the model takes its length; else refused, or cut when asked."""
+    length = len(encoded.ids)
+    if limit is None or length <= limit:
+        return encoded
+    if not truncate:
+        raise TooLong(
+            f"the text has {length} tokens, but the model takes {limit}. "
+            "Shorten it, or pass truncate=True to explain its beginning."
+        )
+    closing = 0
+    while closing < 2 and encoded.units[-1 - closing].special:
+        closing += 1
+    kept = [*range(limit - closing), *range(length - closing, length)]
+    warnings.warn(
+        f"the text was cut from {length} to {limit} tokens: "
+        f"{length - limit} are not part of the explanation",
+        stacklevel=4,
+    )
+    return Encoded(
+        [encoded.ids[i] for i in kept],
+        tuple(encoded.units[i] for i in kept),
+        encoded.text,
+        [encoded.types[i] for i in kept] if encoded.types else None,
+    )
+
+
+def batch(
+    subject: Subject, tokenizer: Any, rows: Sequence[Encoded], prefix: Encoded | None
+) -> Inputs:
+    """Encoded texts padded on the right to one length, with what else the model asks for."""
+    width = max(len(row.ids) for row in rows)
+    ids = torch.full((len(rows), width), _padding_id(subject, tokenizer))
+    mask = torch.zeros((len(rows), width), dtype=torch.bool)
+    types = torch.zeros((len(rows), width), dtype=torch.long)
+    for i, row in enumerate(rows):
+        ids[i, : len(row.ids)] = torch.tensor(row.ids)
+        mask[i, : len(row.ids)] = True
+        if row.types:
+            types[i, : len(row.ids)] = torch.tensor(row.types)
+    tensors = {"input_ids": ids}
+    if subject.forward is not None or subject.takes("attention_mask"):
+        tensors["attention_mask"] = mask.long()
+    if subject.forward is None and subject.takes("token_type_ids") and all(r.types for r in rows):
+        tensors["token_type_ids"] = types
+    fields: tuple[str, ...] = ("input_ids",)
+    units = [row.units for row in rows]
+    if prefix is not None:
+        tensors["decoder_input_ids"] = torch.tensor([prefix.ids] * len(rows))
+        fields += ("decoder_input_ids",)
+        mask = torch.cat([mask, torch.ones(len(rows), len(prefix.ids), dtype=torch.bool)], 1)
+        units = [row + prefix.units for row in units]
+    device = subject.device
+    return Inputs(
+        tensors={name: tensor.to(device) for name, tensor in tensors.items()},
+        fields=fields,
+        units=tuple(units),
+        mask=mask,
+        texts=tuple(row.text for row in rows),
+        blanks=_blanks(tokenizer),
+    )
+
+
+def like_lengths(
+    lengths: Sequence[int], size: int, tokens: int | None = None, same: bool = False
+) -> list[list[int]]:
+    """Samples of like length together: at most `size`, and `tokens` with their padding.
+
+    With `same`, only those of one length. A batch never has as many samples as places: the two
+    could not be told apart in it, and its samples would be run one by one.
+    """
+    chunks: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        chunk = chunks[-1] if chunks else []
+        fits = len(chunk) < size and (tokens is None or (len(chunk) + 1) * lengths[i] <= tokens)
+        if chunk and fits and not (same and lengths[chunk[0]] != lengths[i]):
+            chunk.append(i)
+        else:
+            chunks.append([i])
+    found: list[list[int]] = []
+    for chunk in chunks:
+        square = len(chunk) > 1 and len(chunk) == lengths[chunk[-1]]
+        found += [chunk[:-1], chunk[-1:]] if square else [chunk]
+    return found
+
+
+def _blanks(tokenizer: Any) -> dict[str, int]:
+    found = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("pad", "unk", "mask")}
+    return {name: number for name, number in found.items() if isinstance(number, int)}
+
+
+def can_pad(subject: Subject) -> bool:
+    """Whether texts of several lengths can share a batch."""
+    takes_mask = subject.forward is not None or subject.takes("attention_mask")
+    return takes_mask and has_padding(subject)
+
+
+def has_padding(subject: Subject) -> bool:
+    """Whether the model has a padding id: a classifier may need it for any batch but of one."""
+    config = getattr(subject.model, "config", None)
+    return config is None or getattr(config, "pad_token_id", None) is not None
+
+
+def _padding_id(subject: Subject, tokenizer: Any) -> int:
+    config = getattr(subject.model, "config", None)
+    for owner in (config, tokenizer):
+        found = getattr(owner, "pad_token_id", None)
+        if isinstance(found, int) and found >= 0:
+            return found
+    return 0

@@ -1,0 +1,104 @@
+"""Loads a model with its tokenizer: an embedded one by name, a folder, or a hub id."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from wherefrom.errors import FileError, ModelError, nearest
+from wherefrom.explain import Explainer
+from wherefrom.models.embedded import embedded, verified
+from wherefrom.models.graphormer import Graphormer, is_graphormer
+
+_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
+
+
+def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any) -> Explainer:
+    """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
+
+    The class is the one that the model's config names; weights are read from safetensors, and all
+    of them must be there. Further options go to `from_pretrained` (`dtype=`, …).
+    """
+    box = embedded()
+    if str(source) in box:
+        source = verified(box[str(source)])
+        options.setdefault("dtype", "float32")
+    path = Path(source).expanduser()
+    local = path.is_dir()
+    if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
+        raise FileError(f"{source} is no folder with a model (config.json, *.safetensors).")
+    try:
+        with _quietly():
+            model, tokenizer, processor, absent = _read(
+                path if local else source, trust_remote_code, options
+            )
+    except Exception as error:
+        hint = "" if local else f" It is no embedded model either; {nearest(str(source), box)}."
+        raise ModelError(
+            f"cannot load {'the model in ' if local else ''}{source}: {_first_line(error)}{hint}"
+        ) from error
+    if absent:
+        raise ModelError(
+            f"{source} has no weights for {', '.join(sorted(absent)[:4])}: these would be random, "
+            "and so would be the explanation. Is it a base model that was never trained for a task?"
+        )
+    return Explainer(model.eval(), tokenizer, processor=processor)
+
+
+def _read(
+    source: str | Path, trust_remote_code: bool, options: dict[str, Any]
+) -> tuple[Any, Any, Any, list[str]]:
+    """The model, its tokenizer, its image processor, and the names of weights not found."""
+    import transformers
+
+    folder = Path(source)
+    if is_graphormer(folder):
+        return Graphormer.load(folder), None, None, []
+    config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+    names = list(getattr(config, "architectures", None) or ())
+    kind = getattr(transformers, names[0], None) if names else None
+    kind = kind or transformers.AutoModelForSequenceClassification
+    model, report = kind.from_pretrained(
+        source,
+        use_safetensors=True,
+        trust_remote_code=trust_remote_code,
+        output_loading_info=True,
+        **options,
+    )
+    takes = inspect.signature(model.forward).parameters
+    tokenizer = processor = None  # a model without one takes token ids, or a tensor
+    with suppress(OSError, ValueError, KeyError):
+        # without a file of its own transformers makes one up, of special tokens alone
+        if not folder.is_dir() or any(f for name in _TOKENIZERS for f in folder.glob(name)):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                source, trust_remote_code=trust_remote_code
+            )
+    with suppress(OSError, ValueError, KeyError):
+        if "pixel_values" in takes:
+            processor = transformers.AutoImageProcessor.from_pretrained(
+                source, trust_remote_code=trust_remote_code
+            )
+    return model, tokenizer, processor, list(report["missing_keys"])
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the loader's own bars and reports: what matters of them is an error here."""
+    from transformers.utils import logging
+
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), repr(error))

@@ -1,0 +1,94 @@
+"""Any attributor of Captum as a method: `captum:ShapleyValueSampling` and the like."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from wherefrom.errors import MethodError, MissingExtra, nearest
+from wherefrom.methods.embedded_inputs import Mover, over_sources
+from wherefrom.methods.intercept import opened
+from wherefrom.methods.method import Method, Scores
+from wherefrom.rules.tables import PLAIN
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+PREFIX = "captum:"
+
+
+@dataclass(frozen=True)
+class Captum(Method):
+    """A Captum attributor on the embedded input, each unit one feature."""
+
+    name: ClassVar[str] = "captum"
+    paper: ClassVar[str] = "Kokhlikyan et al. 2020"
+    attributor: str = "ShapleyValueSampling"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        kind = _attributor(self.attributor)
+        mover, logits = Mover.capture(subject, inputs)
+        settled = target.settled(logits)
+        if len(mover.values) != 1:
+            raise MethodError(
+                f"the input enters {subject.name} at {len(mover.values)} places; Captum's "
+                "attributors take one tensor."
+            )
+        rows = [
+            self._one(
+                kind, subject, inputs.take([i]), settled.take([i]), mover.values[0][i : i + 1]
+            )
+            for i in range(len(inputs))
+        ]
+        return Scores(over_sources(mover, [torch.cat(rows)]) * inputs.mask, logits)
+
+    def _one(
+        self, kind: Any, subject: Subject, inputs: Inputs, target: Target, value: Tensor
+    ) -> Tensor:
+        def forward(x: Tensor) -> Tensor:
+            copies = [0] * len(x)
+            many = inputs.take(copies)
+            with opened(PLAIN, subject, many, target.take(copies), change=lambda _: x) as here:
+                return here.output
+
+        first, *more = inspect.signature(kind).parameters.values()
+        if first.name != "forward_func" or any(p.default is p.empty for p in more):
+            raise MethodError(
+                f"Captum's {self.attributor} needs the module or one of its layers, not just a "
+                "function of the input; take one that does not."
+            )
+        attribute = kind(forward).attribute
+        known = inspect.signature(attribute).parameters
+        options: dict[str, Any] = dict(self.options)
+        for name in options:
+            if name not in known:
+                raise MethodError(f'{self.attributor} has no option "{name}".')
+        if "feature_mask" in known:
+            options.setdefault(
+                "feature_mask",
+                torch.arange(value.shape[1])[None, :, None].expand_as(value).contiguous(),
+            )
+        if "sliding_window_shapes" in known:
+            options.setdefault("sliding_window_shapes", (1, value.shape[2]))
+        if "baselines" in known:
+            options.setdefault("baselines", torch.zeros_like(value))
+        found: Tensor = attribute(value.clone().requires_grad_(), **options).detach()
+        # one that perturbs whole units writes a unit's score on each of its numbers
+        whole_units = "feature_mask" in known or "sliding_window_shapes" in known
+        return found.mean(-1) if whole_units else found.sum(-1)
+
+
+def _attributor(name: str) -> Any:
+    try:
+        import captum.attr
+    except ImportError as error:
+        raise MissingExtra("Captum", "captum", f"the method {PREFIX}{name}") from error
+    found = getattr(captum.attr, name, None)
+    if found is None or not hasattr(found, "attribute"):
+        known = [n for n in dir(captum.attr) if hasattr(getattr(captum.attr, n), "attribute")]
+        raise MethodError(f'Captum has no attributor "{name}"; {nearest(name, known)}')
+    return found

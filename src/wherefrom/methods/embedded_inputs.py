@@ -1,0 +1,214 @@
+"""Methods that run the model on many changed copies of its embedded input."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from wherefrom.errors import MethodError
+from wherefrom.methods.intercept import Pass, opened
+from wherefrom.rules.mode import Table
+from wherefrom.rules.tables import PLAIN
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+Pair = tuple[int, int]  # a sample and the number of its copy
+Point = Callable[[int, int, int], Tensor]  # source, sample, copy -> embedded input (T, D)
+_TOKENS_A_PASS = 2048
+
+
+@dataclass(frozen=True)
+class Mover:
+    """The embedded input of a batch, and how to run the model on other embedded inputs."""
+
+    inputs: Inputs
+    values: list[Tensor]  # one (B, T, D) for each place where the input enters
+    places: list[tuple[int, int, int]]  # first unit, shift, units of each
+
+    @staticmethod
+    def of(here: Pass, inputs: Inputs) -> Mover:
+        """From a pass that has been run."""
+        sources, batch = here.view.sources, len(inputs)
+        return Mover(
+            inputs,
+            [s.by_sample(s.leaf.detach(), batch).cpu() for s in sources.found],
+            [(s.start, s.shift, sources.width(s)) for s in sources.found],
+        )
+
+    @staticmethod
+    def capture(subject: Subject, inputs: Inputs) -> tuple[Mover, Tensor]:
+        """Runs the model once to see where and as what the input enters; and its logits."""
+        with opened(PLAIN, subject, inputs, Target(), gradients=False) as here:
+            return Mover.of(here, inputs), here.logits
+
+    def held(self, k: int) -> Tensor:
+        """Which places of the k-th source hold a unit, (B, T)."""
+        first, shift, width = self.places[k]
+        held = torch.zeros(self.values[k].shape[:2], dtype=torch.bool)
+        own = self.inputs.mask[:, first : first + width]
+        held[:, shift : shift + width] = own[:, : held.shape[1] - shift]
+        return held
+
+    def gradients(
+        self,
+        subject: Subject,
+        target: Target,
+        pairs: Sequence[Pair],
+        point: Point,
+        table: Table = PLAIN,
+        memory: float | None = None,
+    ) -> Iterator[tuple[list[Pair], list[Tensor]]]:
+        """∂ target / ∂ embedded input at each point, chunk by chunk."""
+        for rows, here in self._passes(subject, target, pairs, point, table, memory):
+            yield rows, [gradient.cpu() for gradient in here.at_sources()]
+
+    def outputs(
+        self,
+        subject: Subject,
+        target: Target,
+        pairs: Sequence[Pair],
+        point: Point,
+        memory: float | None = None,
+        table: Table = PLAIN,
+    ) -> Iterator[tuple[list[Pair], Tensor]]:
+        """The target at each point, chunk by chunk."""
+        passes = self._passes(subject, target, pairs, point, table, memory, gradients=False)
+        for rows, here in passes:
+            yield rows, here.output.double().cpu()
+
+    def _passes(
+        self,
+        subject: Subject,
+        target: Target,
+        pairs: Sequence[Pair],
+        point: Point,
+        table: Table,
+        memory: float | None,
+        gradients: bool = True,
+    ) -> Iterator[tuple[list[Pair], Pass]]:
+        budget = Budget(memory, self.inputs.mask.shape[1], len(self.inputs), gradients)
+        at = 0
+        while at < len(pairs):
+            rows = list(pairs[at : at + budget.rows])
+            at += len(rows)
+            samples = [i for i, _ in rows]
+            with (
+                budget.measured(len(rows)),
+                opened(
+                    table,
+                    subject,
+                    self.inputs.take(samples),
+                    target.take(samples),
+                    change=partial(_placed, iter(range(len(self.values))), rows, point),
+                    gradients=gradients,
+                ) as here,
+            ):
+                yield rows, here
+
+
+def _placed(entered: Iterator[int], rows: list[Pair], point: Point, value: Tensor) -> Tensor:
+    """What enters at the next place, for each row its own point."""
+    k = next(entered)
+    return torch.stack([point(k, i, copy) for i, copy in rows]).to(value)
+
+
+def over_sources(mover: Mover, amounts: Sequence[Tensor]) -> Tensor:
+    """Numbers where the input enters, (B, T) each, as numbers of the units, (B, units)."""
+    total = torch.zeros(mover.inputs.mask.shape, dtype=torch.float64)
+    for found, (start, shift, width) in zip(amounts, mover.places, strict=True):
+        own = found[:, shift : shift + width].double().cpu()
+        total[:, start : start + own.shape[1]] += own
+    return total
+
+
+class Budget:
+    """How many rows a pass may have: measured on the first pass, by what autograd keeps."""
+
+    def __init__(
+        self, memory: float | None, length: int, batch: int, gradients: bool = True
+    ) -> None:
+        if memory is not None and memory <= 0:
+            raise MethodError(f"memory={memory} GiB leaves no room for a pass.")
+        self.bytes = memory * 2**30 if memory is not None else 0.4 * _free_memory()
+        self.most = max(1, batch, _TOKENS_A_PASS // max(1, length))
+        # without gradients nothing is kept, and the first pass need not be a small one
+        self._known = not gradients
+        self.rows = self.most if self._known else min(self.most, batch)
+
+    def measured(self, rows: int) -> torch.autograd.graph.saved_tensors_hooks | _Nothing:
+        """A context that, in the first pass, counts what is kept for the backward pass."""
+        if self._known:
+            return _Nothing()
+        self._known = True
+        kept: set[int] = set()
+        total = 0
+
+        def keep(tensor: Tensor) -> Tensor:
+            nonlocal total
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in kept:
+                kept.add(storage.data_ptr())
+                total += storage.nbytes()
+                each = 2 * total / rows  # gradients come on top
+                self.rows = int(min(self.most, max(1, self.bytes // each)))
+            return tensor
+
+        return torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+def _free_memory() -> float:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 4 * 2**30
+
+
+def baseline_values(
+    subject: Subject, inputs: Inputs, mover: Mover, baseline: str | int | Tensor
+) -> list[Tensor]:
+    """What the embedded input is when it says nothing.
+
+    "zero": zero vectors. "pad", "unk", "mask", or a token id: that token in place of every unit
+    that is no special token. A tensor: the embedded baseline itself, or one that spreads to it.
+    """
+    if isinstance(baseline, Tensor):
+        blank = [baseline.detach().cpu().to(v.dtype).expand_as(v) for v in mover.values]
+    elif baseline == "zero":
+        blank = [torch.zeros_like(value) for value in mover.values]
+    else:
+        blank = Mover.capture(subject, replaced_units(inputs, baseline))[0].values
+    # padding, and places of no unit, stay as they are
+    return [
+        torch.where(mover.held(k).unsqueeze(-1), b, v)
+        for k, (b, v) in enumerate(zip(blank, mover.values, strict=True))
+    ]
+
+
+def replaced_units(inputs: Inputs, token: str | int) -> Inputs:
+    """The inputs with every unit that is no special token replaced by one token."""
+    if inputs.tensors[inputs.fields[0]].is_floating_point():
+        raise MethodError(
+            f'a baseline of "{token}" is for texts: give "zero", or the baseline as a tensor.'
+        )
+    number = inputs.token_id(token)
+    special = torch.zeros_like(inputs.mask)
+    for row, units in enumerate(inputs.units):
+        for at, unit in zip(inputs.mask[row].nonzero().flatten().tolist(), units, strict=True):
+            special[row, at] = unit.special
+    ids = inputs.tensors[inputs.fields[0]].clone()
+    width = ids.shape[1]
+    ids[(inputs.mask & ~special)[:, :width].to(ids.device)] = number
+    return inputs.with_tensors({inputs.fields[0]: ids})

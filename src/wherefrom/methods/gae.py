@@ -1,0 +1,63 @@
+"""Generic attention explainability, also between an encoder and a decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from wherefrom.methods.attention import Readout, capture, weighted
+from wherefrom.methods.method import Method, Scores
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+
+@dataclass(frozen=True)
+class Gae(Method):
+    """Positive gradient-weighted attention gathered block by block: R ← R + Ā R."""
+
+    name: ClassVar[str] = "gae"
+    paper: ClassVar[str] = "Chefer et al. 2021 (ICCV)"
+    skip: bool = False
+    readout: Readout = "auto"
+
+    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        seen = capture(subject, inputs, target, gradients=True)
+        start = seen.start(self.readout)
+        relevance = {
+            (a, b): torch.eye(start[a].shape[1]).to(start[a]).repeat(len(inputs), 1, 1)
+            if a == b
+            else start[a].new_zeros(len(inputs), start[a].shape[1], start[b].shape[1])
+            for a in start
+            for b in start
+        }
+        for (query, key), step in zip(seen.ways, weighted(seen, positive=True), strict=True):
+            if query == key:
+                for other in start:
+                    old = relevance[query, other]
+                    relevance[query, other] = old + step @ old
+            else:
+                # R_qk ← R_qk + R̄_qqᵀ Ā R̄_kk
+                mixed = _normalised(relevance[query, query]).mT @ step
+                across = relevance[query, key] + mixed @ _normalised(relevance[key, key])
+                # R_qq ← R_qq + Ā R_kq
+                relevance[query, query] = relevance[query, query] + step @ relevance[key, query]
+                relevance[query, key] = across
+        last = seen.ways[-1][0]
+        state = {
+            other: torch.einsum("bq,bqk->bk", start[last], relevance[last, other])
+            for other in start
+        }
+        if not self.skip:
+            state[last] = state[last] - start[last]
+        return Scores(seen.to_units(state) * inputs.mask, seen.logits)
+
+
+def _normalised(relevance: Tensor) -> Tensor:
+    """R̄ = I + the rows of R − I made to sum to one; a zero row stays zero."""
+    identity = torch.eye(relevance.shape[-1]).to(relevance)
+    rest = relevance - identity
+    sums = rest.sum(-1, keepdim=True)
+    return torch.where(sums == 0, torch.zeros_like(rest), rest / sums) + identity

@@ -1,0 +1,80 @@
+"""What a method is: a frozen dataclass that gives each unit a score."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from wherefrom.methods.intercept import MixedRows
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a batch, and what the method learned on the way.
+
+    `logits` are those at the input itself, if the method has run the model there. `lines` are
+    the ledger's: (label, kind) to a value for each sample.
+    """
+
+    values: Tensor  # (B, units)
+    logits: Tensor | None = None
+    parts: dict[str, Tensor] = field(default_factory=dict)  # each (B, units)
+    lines: dict[tuple[str, str], Tensor] | None = None  # each (B,)
+
+    @staticmethod
+    def joined(pieces: Sequence[Scores]) -> Scores:
+        """The scores of several batches of the same width as those of one."""
+        first = pieces[0]
+        keys = dict.fromkeys(key for piece in pieces for key in piece.lines or ())
+        absent = [torch.zeros(len(piece.values), dtype=torch.float64) for piece in pieces]
+        return Scores(
+            values=torch.cat([piece.values for piece in pieces]),
+            logits=None
+            if first.logits is None
+            else torch.cat([piece.logits for piece in pieces if piece.logits is not None]),
+            parts={name: torch.cat([p.parts[name] for p in pieces]) for name in first.parts},
+            lines=None
+            if first.lines is None
+            else {
+                key: torch.cat(
+                    [(p.lines or {}).get(key, zero) for p, zero in zip(pieces, absent, strict=True)]
+                )
+                for key in keys
+            },
+        )
+
+
+class Method(ABC):
+    """Gives every unit of every sample a score. Subclasses are frozen dataclasses.
+
+    Their fields are their settings; the first line of their docstring is what `wherefrom methods`
+    shows.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str] = ""
+
+    def __call__(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        """The scores of a batch; one by one where the model mixes the rows of its samples."""
+        try:
+            return self.scores(subject, inputs, target)
+        except MixedRows:
+            every = range(len(inputs))
+            return Scores.joined(
+                [self.scores(subject, inputs.take([i]), target.take([i])) for i in every]
+            )
+
+    @abstractmethod
+    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        """The scores of a batch; zero on padding."""
+
+    def settings(self) -> dict[str, Any]:
+        """The fields, as they travel in an explanation."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]

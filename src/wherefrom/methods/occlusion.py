@@ -1,0 +1,44 @@
+"""What the output loses when a unit is taken away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from wherefrom.methods.embedded_inputs import Mover, baseline_values
+from wherefrom.methods.method import Method, Scores
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+
+@dataclass(frozen=True)
+class Occlusion(Method):
+    """Leave one out: the output with the unit less the output without it."""
+
+    name: ClassVar[str] = "occlusion"
+    paper: ClassVar[str] = "Zeiler & Fergus 2014"
+    baseline: str | int | Tensor = "zero"
+    memory: float | None = None
+
+    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        mover, logits = Mover.capture(subject, inputs)
+        settled = target.settled(logits)
+        whole = settled(logits).double().cpu()
+        blank = baseline_values(subject, inputs, mover, self.baseline)
+
+        def without(k: int, i: int, unit: int) -> Tensor:
+            start, shift, width = mover.places[k]
+            value = mover.values[k][i].clone()
+            if 0 <= unit - start < width and unit - start + shift < len(value):
+                value[unit - start + shift] = blank[k][i, unit - start + shift]
+            return value
+
+        pairs = [(i, u) for i, u in inputs.mask.nonzero().tolist()]
+        values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
+        for rows, found in mover.outputs(subject, settled, pairs, without, self.memory):
+            for (i, unit), output in zip(rows, found, strict=True):
+                values[i, unit] = whole[i] - output
+        return Scores(values, logits)

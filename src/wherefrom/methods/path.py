@@ -1,0 +1,204 @@
+"""Gradients along a path from a baseline to the input."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.errors import MethodError
+from wherefrom.explanation import plural
+from wherefrom.methods.embedded_inputs import Mover, baseline_values, over_sources
+from wherefrom.methods.method import Method, Scores
+from wherefrom.rules.tables import plain_table
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+Baseline = str | int | Tensor
+Curve = Callable[[Tensor, Tensor, float], Tensor]  # baseline, input, a in [0, 1] -> point
+
+
+def straight(start: Tensor, end: Tensor, a: float) -> Tensor:
+    """The straight line from the baseline to the input."""
+    return start + a * (end - start)
+
+
+def nodes(steps: int, rule: str) -> tuple[list[float], list[float]]:
+    """Where on [0, 1] the integrand is read, and with which weight."""
+    if steps < 1:
+        raise MethodError(f"steps={steps}: a path needs at least one step.")
+    if rule == "gauss":
+        points, weights = np.polynomial.legendre.leggauss(steps)
+        return list(0.5 * (points + 1)), list(0.5 * weights)
+    if rule == "right":
+        return [(k + 1) / steps for k in range(steps)], [1 / steps] * steps
+    if rule == "middle":
+        return [(k + 0.5) / steps for k in range(steps)], [1 / steps] * steps
+    raise MethodError(f'there is no rule "{rule}"; there are: gauss, right, middle.')
+
+
+class _AlongPath(Method):
+    """What integrated gradients and its kin share."""
+
+    baseline: Baseline
+    steps: int
+    softplus: float | None
+    memory: float | None
+
+    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        mover, logits = Mover.capture(subject, inputs)
+        settled = target.settled(logits)
+        start = baseline_values(subject, inputs, mover, self.baseline)
+        low = torch.zeros(len(inputs), dtype=torch.float64)
+        every = [(i, 0) for i in range(len(inputs))]
+        for rows, found in mover.outputs(
+            subject, settled, every, lambda k, i, _: start[k][i], self.memory
+        ):
+            low[[i for i, _ in rows]] = found
+        high = settled(logits).double().cpu()
+        rise = high - low if self.softplus is None else self._rise(subject, settled, mover, start)
+        values = self._until_close(subject, settled, mover, start, rise)
+        values = values * inputs.mask
+        noun = inputs.noun
+        lines = {(plural(noun), noun): values.sum(1), ("baseline", "baseline"): low}
+        return Scores(values, logits, {noun: values}, lines)
+
+    def _rise(self, subject: Subject, target: Target, mover: Mover, start: list[Tensor]) -> Tensor:
+        """f(x) − f(x′) of the network whose ReLUs are read as softplus."""
+        ends = (start, mover.values)
+        found = torch.zeros(2, len(mover.inputs), dtype=torch.float64)
+        pairs = [(i, end) for end in (0, 1) for i in range(len(mover.inputs))]
+        for rows, outputs in mover.outputs(
+            subject,
+            target,
+            pairs,
+            lambda k, i, end: ends[end][k][i],
+            self.memory,
+            plain_table(self.softplus),
+        ):
+            for (i, end), output in zip(rows, outputs, strict=True):
+                found[end, i] = output
+        return found[1] - found[0]
+
+    def _until_close(
+        self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], rise: Tensor
+    ) -> Tensor:
+        """The integral, with twice the steps again and again until its gap is as asked."""
+        steps = self.steps
+        while True:
+            values = self._integral(subject, target, mover, start, steps)
+            gap = (values.sum(1) - rise).abs().max()
+            tolerance = self._tolerance()
+            if tolerance is None or float(gap) <= tolerance:
+                return values
+            if steps >= 4096:
+                raise MethodError(
+                    f"the completeness gap is still {float(gap):.2g} after {steps} steps, over "
+                    f"the tolerance {tolerance:g}. Ask for a larger one."
+                )
+            steps *= 2
+
+    def _tolerance(self) -> float | None:
+        return None
+
+    @abstractmethod
+    def _integral(
+        self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], steps: int
+    ) -> Tensor:
+        """Gradient times way, added up along the path, as numbers of units."""
+
+    def _weighted(
+        self,
+        subject: Subject,
+        target: Target,
+        mover: Mover,
+        count: int,
+        point: Callable[[int, int, int], Tensor],
+        step: Callable[[int, int, int], Tensor],
+    ) -> Tensor:
+        """Σ over the copies of gradient · step, as numbers of units."""
+        totals = [torch.zeros(v.shape[:2], dtype=torch.float64) for v in mover.values]
+        pairs = [(i, copy) for copy in range(count) for i in range(len(mover.inputs))]
+        table = plain_table(self.softplus)
+        for rows, gradients in mover.gradients(subject, target, pairs, point, table, self.memory):
+            for k, found in enumerate(gradients):
+                for row, (i, copy) in enumerate(rows):
+                    totals[k][i] += (found[row] * step(k, i, copy)).sum(-1).double()
+        return over_sources(mover, totals)
+
+
+@dataclass(frozen=True)
+class IntegratedGradients(_AlongPath):
+    """The gradient's mean on the line from a baseline x′, times the way; sums to f(x) − f(x′)."""
+
+    name: ClassVar[str] = "integrated_gradients"
+    paper: ClassVar[str] = "Sundararajan et al. 2017"
+    steps: int = 32
+    baseline: Baseline = "zero"
+    rule: Literal["gauss", "right", "middle"] = "gauss"
+    tolerance: float | None = None
+    softplus: float | None = None
+    memory: float | None = None
+
+    def _tolerance(self) -> float | None:
+        return self.tolerance
+
+    def _integral(
+        self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], steps: int
+    ) -> Tensor:
+        places, weights = nodes(steps, self.rule)
+        return self._weighted(
+            subject,
+            target,
+            mover,
+            steps,
+            lambda k, i, copy: straight(start[k][i], mover.values[k][i], places[copy]),
+            lambda k, i, copy: weights[copy] * (mover.values[k][i] - start[k][i]),
+        )
+
+
+@dataclass(frozen=True)
+class PathGradients(_AlongPath):
+    """The gradient along any path from a baseline to the input (a straight one by default)."""
+
+    name: ClassVar[str] = "path_gradients"
+    paper: ClassVar[str] = "Friedman 2004; Sundararajan et al. 2017"
+    path: Curve = field(default=straight)
+    steps: int = 64
+    baseline: Baseline = "zero"
+    softplus: float | None = None
+    memory: float | None = None
+
+    def _integral(
+        self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], steps: int
+    ) -> Tensor:
+        def at(k: int, i: int, a: float) -> Tensor:
+            return self.path(start[k][i], mover.values[k][i], a)
+
+        self._check_ends(start, mover.values)
+        middle, _ = nodes(steps, "middle")
+        return self._weighted(
+            subject,
+            target,
+            mover,
+            steps,
+            lambda k, i, copy: at(k, i, middle[copy]),
+            lambda k, i, copy: at(k, i, (copy + 1) / steps) - at(k, i, copy / steps),
+        )
+
+    def _check_ends(self, start: list[Tensor], end: list[Tensor]) -> None:
+        for a, b in zip(start, end, strict=True):
+            for place, wanted in ((0.0, a[0]), (1.0, b[0])):
+                if not torch.allclose(self.path(a[0], b[0], place), wanted, atol=1e-5):
+                    raise MethodError(
+                        f"the path does not lead from the baseline to the input: at {place:g} it "
+                        "is elsewhere. It must be path(baseline, input, a) with a from 0 to 1."
+                    )
+
+    def settings(self) -> dict[str, object]:
+        return {**super().settings(), "path": getattr(self.path, "__name__", repr(self.path))}

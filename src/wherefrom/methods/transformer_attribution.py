@@ -1,0 +1,59 @@
+"""Deep Taylor relevance of attention maps, combined with their gradients, rolled out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from wherefrom.errors import ModelError
+from wherefrom.methods.attention import Readout, capture, own_dropped, roll_out
+from wherefrom.methods.intercept import opened
+from wherefrom.methods.method import Method, Scores
+from wherefrom.rules.deep_taylor import RELEVANCE
+from wherefrom.rules.maps import Maps
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+
+@dataclass(frozen=True)
+class TransformerAttribution(Method):
+    """Relevance of each attention map times its gradient, rolled out over the blocks.
+
+    Of a contrast it is the difference of the two classes: relevance that starts as +1 and −1 has a
+    sum of zero, and these rules share out sums.
+    """
+
+    name: ClassVar[str] = "transformer_attribution"
+    paper: ClassVar[str] = "Chefer et al. 2021 (CVPR)"
+    normalise: bool = False
+    start_layer: int = 0
+    readout: Readout = "auto"
+
+    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        own = self._of_class(subject, inputs, replace(target, against=None))
+        if target.against is None:
+            return own
+        other = self._of_class(subject, inputs, replace(target, index=target.against, against=None))
+        return Scores(own.values - other.values, own.logits)
+
+    def _of_class(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        plain = capture(subject, inputs, target, gradients=True)
+        settled = target.settled(plain.logits)
+        with opened(RELEVANCE, subject, inputs, settled, maps=(maps := Maps(len(inputs)))) as here:
+            here.need("attention")
+            if not torch.allclose(here.logits, plain.logits, rtol=1e-3, atol=1e-4):
+                raise ModelError(
+                    f"{subject.name} writes into its tensors in a way that relevance cannot be "
+                    'followed through; try method="lrp".'
+                )
+            relevance = here.gradients([each.weights for each in maps.found])
+        steps = [
+            (g * r).clamp_min(0).mean(1)  # (B, query, key)
+            for g, r in zip(plain.gradients, relevance, strict=True)
+        ]
+        first = range(len(steps))[self.start_layer :]
+        kept = [steps[i] if i in first else None for i in range(len(steps))]
+        rolled = roll_out(plain, kept, self.readout, normalise=self.normalise)
+        return Scores(own_dropped(plain, rolled, self.readout) * inputs.mask, plain.logits)

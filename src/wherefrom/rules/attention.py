@@ -1,0 +1,176 @@
+"""The AH rule: attention weights are constants, values carry the relevance."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wherefrom.errors import ModelError
+from wherefrom.rules.calls import Call, calls, mark, set_stream, stream_of
+from wherefrom.rules.mode import LocallyLinear, Table
+
+
+def softmax(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Marked, and followed to its use: only a product with values makes it attention."""
+    return mark(func(*args, **kwargs), "softmax")
+
+
+def explicit_attention(
+    query: Tensor, key: Tensor, value: Tensor, **settings: Any
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention by its parts: the weights (…, query, key) and the values."""
+    scores, value = attention_scores(query, key, value, **settings)
+    return masked_softmax(scores, **settings), value
+
+
+def attention_scores(
+    query: Tensor, key: Tensor, value: Tensor, **settings: Any
+) -> tuple[Tensor, Tensor]:
+    """Scaled products of queries and keys, and the values, one for each head of the queries."""
+    heads = query.shape[-3] if query.ndim > 3 else 1
+    if settings.get("enable_gqa") and key.shape[-3] != heads:
+        key = key.repeat_interleave(heads // key.shape[-3], -3)
+        stream = stream_of(value)
+        value = value.repeat_interleave(heads // value.shape[-3], -3)
+        value = value if stream is None else set_stream(value, stream)
+    factor = settings.get("scale")
+    factor = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
+    return query @ key.transpose(-2, -1) * factor, value
+
+
+def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
+    """The attention weights of scores, under the mask of the call's settings."""
+    mask = settings.get("attn_mask")
+    if settings.get("is_causal"):
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    weights = torch.softmax(scores, -1)
+    if mask is not None:  # a query that sees no key has weights of zero, as in the fused call
+        weights = weights.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
+    return weights
+
+
+def dot_product_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
+    """Query, key, value and the settings of a call, dropout off."""
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    given["dropout_p"] = 0.0
+    return given.pop("query"), given.pop("key"), given.pop("value"), given
+
+
+def spelled_out(
+    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`multi_head_attention_forward` by its parts, seen by the mode one by one."""
+    with view.resumed():
+        return _multi_head(*args, **kwargs)
+
+
+def _multi_head(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    single = query.ndim == 2
+    if single:
+        query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    batch = query.shape[1]  # (T, B, D): this call is always sequence first
+    if use_separate_proj_weight:
+        weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    else:
+        assert in_proj_weight is not None
+        weights = in_proj_weight.chunk(3)  # type: ignore[assignment]
+    biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
+    # batch first from here on, so that the books can tell samples apart
+    q, k, v = (
+        F.linear(x.transpose(0, 1), w, b)  # type: ignore[arg-type]
+        for x, w, b in zip((query, key, value), weights, biases, strict=True)
+    )
+    if bias_k is not None and bias_v is not None:
+        k = torch.cat([k, bias_k.transpose(0, 1).expand(batch, -1, -1)], 1)
+        v = torch.cat([v, bias_v.transpose(0, 1).expand(batch, -1, -1)], 1)
+    if static_k is not None or static_v is not None:
+        raise ModelError(
+            "multi_head_attention_forward was called with static keys or values, which no rule "
+            "spells out: relevance cannot be followed through it."
+        )
+    extra = int(bias_k is not None) + int(add_zero_attn)
+    if add_zero_attn:
+        k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+    q, k, v = (x.unflatten(-1, (num_heads, -1)).transpose(1, 2) for x in (q, k, v))
+    # torch takes the hint for the mask itself, then also closed to the keys that it appends
+    hinted = is_causal and key_padding_mask is None and not need_weights
+    mask = _as_scores(None if hinted else attn_mask, query)
+    if mask is not None and mask.ndim == 3:
+        mask = mask.reshape(batch, num_heads, *mask.shape[1:])
+    padding = _as_scores(key_padding_mask, query)
+    if padding is not None:
+        padding = padding[:, None, None, :]
+        mask = padding if mask is None else mask + padding
+    if mask is not None and extra:
+        mask = F.pad(mask, (0, extra))
+    shown: Tensor | None = None
+    if need_weights:
+        held, v = explicit_attention(q, k, v, attn_mask=mask)
+        heads = held @ v  # (B, H, T, d)
+        shown = held.mean(1) if average_attn_weights else held
+    else:
+        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=hinted)
+    joined = heads.transpose(1, 2).flatten(2)
+    out = F.linear(joined, out_proj_weight, out_proj_bias).transpose(0, 1)
+    if single:
+        return out.squeeze(1), None if shown is None else shown.squeeze(0)
+    return out, shown
+
+
+def _as_scores(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """A mask as numbers to add to attention scores: True means closed."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill(
+        mask, -math.inf
+    )
+
+
+def exponential(
+    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Marked, since divided by its sum it is a softmax."""
+    return mark(func(*args, **kwargs), "exp")
+
+
+SOFTMAX: Table = {
+    **dict.fromkeys(calls("softmax"), softmax),
+    **dict.fromkeys(calls("exp"), exponential),
+    **dict.fromkeys(calls("multi_head_attention_forward"), spelled_out),
+}

@@ -1,0 +1,131 @@
+"""Explanations as coloured text: red speaks for the target, blue against it."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from wherefrom.explanation import Explanation
+from wherefrom.show.svg import cells, kind_of
+from wherefrom.show.text_marks import heading, marks, signed, summary
+
+_FOR, _AGAINST = (214, 39, 40), (31, 119, 220)
+
+
+def render(explanation: Explanation, color: bool | None = None, width: int | None = None) -> str:
+    """Prediction, heatmap and ledger of one explanation."""
+    shown = _wants_color() if color is None else color
+    console = _console(shown, width)
+    console.print(Text(heading(explanation), style="bold"), Text(_source(explanation), style="dim"))
+    console.print(heatmap(explanation, shown))
+    if explanation.ledger is not None:
+        console.print(Text(ledger_line(explanation), style="dim"))
+    return _text(console)
+
+
+def render_rows(
+    explanations: Sequence[Explanation], color: bool | None = None, width: int | None = None
+) -> str:
+    """One input by many methods, a row each, every row scaled by its own strongest unit."""
+    shown = _wants_color() if color is None else color
+    console = _console(shown, width)
+    first = explanations[0]
+    console.print(Text(heading(first), style="bold"), Text(first.model, style="dim"))
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
+    table.add_column("method", no_wrap=True)
+    table.add_column("where it comes from", overflow="fold")
+    table.add_column("adds up to", justify="right", no_wrap=True)
+    for each in explanations:
+        sums = signed(each.ledger.total) if each.ledger else "–"
+        table.add_row(each.method, heatmap(each, shown), sums)
+    console.print(table)
+    console.print(Text(f"the model's output is {signed(first.output)}", style="dim"))
+    return _text(console)
+
+
+def heatmap(explanation: Explanation, color: bool) -> Text:
+    """The text with its units coloured; without colour each carries its score.
+
+    Negative units are underlined, so that the two signs differ in black and white too.
+    """
+    if kind_of(explanation) == "image":
+        return _grid(explanation, color)
+    line = Text()
+    for mark in marks(explanation):
+        line.append(mark.gap)
+        shown = mark.text.replace("\n", "⏎") or "·"
+        if not color:
+            line.append(shown)
+            if abs(mark.strength) >= 0.1:
+                line.append(f"[{mark.score:+.2g}]")
+            continue
+        line.append(shown, style=_style(mark.strength, mark.special))
+    return line
+
+
+def _grid(explanation: Explanation, color: bool) -> Text:
+    """The cells of an image row by row, two letters wide; without colour + and − of their size."""
+    found = cells(explanation, most=1024)
+    rows = Text()
+    for top in sorted({cell.top for cell in found}):
+        row = sorted((cell for cell in found if cell.top == top), key=lambda cell: cell.left)
+        rows.append("\n" if rows else "")
+        for cell in row:
+            sign = "+" if cell.strength > 0 else "-"
+            size = abs(cell.strength)
+            letters = sign * 2 if size >= 0.5 else sign + " " if size >= 0.1 else ". "
+            rows.append(
+                "  " if color else letters, style=_style(cell.strength, False) if color else ""
+            )
+    return rows
+
+
+def ledger_line(explanation: Explanation) -> str:
+    """The ledger as a sum."""
+    assert explanation.ledger is not None
+    parts = [f"{line.label} {signed(line.value)}" for line in summary(explanation.ledger)]
+    rest = explanation.ledger.residual
+    return f"{' · '.join(parts)} · residual {signed(rest)} = {signed(explanation.output)}"
+
+
+def _source(explanation: Explanation) -> str:
+    named = ", ".join(f"{key}={value}" for key, value in explanation.settings.items())
+    return f"{explanation.method}({named})  {explanation.model}"
+
+
+def _style(strength: float, special: bool) -> str:
+    size = abs(strength)
+    if size < 0.05:
+        return "dim" if special else ""
+    tint = _FOR if strength > 0 else _AGAINST
+    r, g, b = (round(255 + (c - 255) * size**0.8) for c in tint)
+    ink = "#ffffff" if size > 0.55 else "#000000"
+    return f"{ink} on #{r:02x}{g:02x}{b:02x}" + (" underline" if strength < 0 else "")
+
+
+def _wants_color() -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+
+
+def _console(color: bool, width: int | None) -> Console:
+    return Console(
+        file=io.StringIO(),
+        force_terminal=color,
+        color_system="truecolor" if color else None,
+        width=width or (None if sys.stdout.isatty() else 100),
+        highlight=False,
+        no_color=not color,
+    )
+
+
+def _text(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().rstrip("\n")

@@ -1,0 +1,87 @@
+"""The form between an explanation and its output: what to show, not yet how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wherefrom.explanation import Explanation, Ledger, Line, plural
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A piece of text with its strength from −1 (against) to 1 (for)."""
+
+    gap: str  # what stands between the piece before and this one
+    text: str
+    score: float
+    strength: float
+    special: bool
+    parts: tuple[tuple[str, float], ...] = ()
+
+
+def marks(explanation: Explanation) -> list[Mark]:
+    """The units in the order of the text, with the blanks between them.
+
+    The strongest unit that is no special token has strength ±1.
+    """
+    text, units = explanation.text or "", explanation.units
+    plain = [abs(float(s)) for u, s in zip(units, explanation.scores, strict=True) if not u.special]
+    scale = (
+        max(plain, default=0.0) or max(map(abs, explanation.scores.tolist()), default=0.0) or 1.0
+    )
+    found: list[Mark] = []
+    at: int | None = None
+    for i, unit in enumerate(units):
+        if unit.start is None or at is None or unit.start < at:
+            gap = " " if found else ""
+        else:
+            gap = text[at : unit.start]
+        score = float(explanation.scores[i])
+        found.append(
+            Mark(
+                gap=gap,
+                text=unit.text,
+                score=score,
+                strength=max(-1.0, min(1.0, score / scale)),
+                special=unit.special,
+                parts=tuple((name, float(v[i])) for name, v in explanation.parts.items()),
+            )
+        )
+        at = unit.end if unit.end is not None else None
+    return found
+
+
+def heading(explanation: Explanation) -> str:
+    """The answer in a line: what was predicted, how surely.
+
+    A contrast has a difference of two outputs, and so no probability of its own.
+    """
+    target = explanation.target
+    label = repr(target.label) if target.position is not None else str(target)
+    if target.against_label is not None and target.position is not None:
+        label = f"{target.label!r} − {target.against_label!r}"
+    if explanation.probability is None or target.against is not None:
+        return f"{label}  output {explanation.output:+.3f}"
+    return f"{label}  {explanation.probability:.1%}  output {explanation.output:+.3f}"
+
+
+def signed(value: float) -> str:
+    """A number as the ledger shows it.
+
+    >>> signed(0.41234), signed(-0.0000001), signed(1234.5)
+    ('+0.412', '-1e-07', '+1234.5')
+    """
+    size = abs(value)
+    if size >= 1000:
+        return f"{value:+.1f}"
+    return f"{value:+.3f}" if size >= 0.0005 or size == 0 else f"{value:+.0e}"
+
+
+def summary(ledger: Ledger) -> list[Line]:
+    """The ledger in few lines: each kind of unit part, and all biases as one."""
+    kinds: dict[str, float] = {}
+    names = {"word": "tokens", "token": "extra tokens", "padding": "other places"}
+    for line in ledger.lines:
+        name = names.get(line.kind, plural(line.kind))
+        kinds[name] = kinds.get(name, 0.0) + line.value
+    return [Line(name, name, value) for name, value in kinds.items()]

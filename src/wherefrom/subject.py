@@ -1,0 +1,201 @@
+"""The model under explanation: how it is run, and where its inputs enter."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wherefrom.errors import InputError, MethodError, ModelError, NotFinite, TooLong
+from wherefrom.explanation import Unit
+
+_LOCK = threading.Lock()
+_RUNS: weakref.WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = (
+    weakref.WeakKeyDictionary()
+)
+Forward = Callable[[nn.Module, Mapping[str, Tensor]], Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows of units make up the tensor that a model takes: an image from its patches."""
+
+    shape: tuple[int, ...]  # of one sample's tensor
+    units: int
+    features: int
+    places: Tensor  # (numbers of a sample,): where each of them lies among those of all rows
+    cut: bool = True  # whether the model itself cuts the tensor into these units
+
+    def split(self, whole: Tensor) -> Tensor:
+        """The rows (B, units, features) of a tensor (B, *shape), zero where nothing is."""
+        rows = whole.new_zeros(len(whole), self.units * self.features)
+        rows[:, self.places.to(whole.device)] = whole.flatten(1)
+        return rows.reshape(len(whole), self.units, self.features)
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """The tensor (B, *shape) that these rows make up."""
+        numbers = rows.flatten(1).index_select(1, self.places.to(rows.device))
+        return numbers.reshape(len(rows), *self.shape)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A batch of tensors with its named units.
+
+    `fields` names the tensors that hold the units, in order; `mask` tells units from padding.
+    With a `layout` the first field holds rows of units that make up what the model takes.
+    `noun` is what a unit is called, `scenes` what each sample's units are drawn on.
+    """
+
+    tensors: Mapping[str, Tensor]
+    fields: tuple[str, ...]
+    units: tuple[tuple[Unit, ...], ...]
+    mask: Tensor  # (B, units) bool
+    texts: tuple[str | None, ...]
+    blanks: Mapping[str, int] = field(default_factory=dict)  # ids of pad, unk, mask
+    layout: Layout | None = None
+    noun: str = "word"
+    scenes: tuple[Mapping[str, Any] | None, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def whole(self, name: str, tensor: Tensor) -> Tensor:
+        """One of the tensors as the model takes it."""
+        if self.layout is None or name != self.fields[0]:
+            return tensor
+        return self.layout.whole(tensor)
+
+    def given(self) -> dict[str, Tensor]:
+        """All tensors as the model takes them."""
+        return {name: self.whole(name, tensor) for name, tensor in self.tensors.items()}
+
+    def token_id(self, token: str | int) -> int:
+        """The id of a token that stands for nothing, by its role or as it is."""
+        if isinstance(token, int):
+            return token
+        if token not in ("pad", "unk", "mask"):
+            raise MethodError(f'there is no baseline "{token}"; there are: zero, pad, unk, mask.')
+        if token not in self.blanks:
+            known = ", ".join(("zero", *self.blanks))
+            raise InputError(
+                f'this model has no "{token}" token to put in the place of a unit; there are: '
+                f"{known}."
+            )
+        return self.blanks[token]
+
+    def with_tensors(self, changed: Mapping[str, Tensor]) -> Inputs:
+        """The same units with some of the tensors replaced."""
+        return replace(self, tensors={**self.tensors, **changed})
+
+    def take(self, rows: Sequence[int]) -> Inputs:
+        """Some of the samples, as they are padded now."""
+        index = torch.as_tensor(rows)
+        return replace(
+            self,
+            tensors={name: tensor[index] for name, tensor in self.tensors.items()},
+            units=tuple(self.units[i] for i in rows),
+            mask=self.mask[index],
+            texts=tuple(self.texts[i] for i in rows),
+            scenes=tuple(self.scenes[i] for i in rows) if self.scenes else (),
+        )
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and how to run it: as it is, in evaluation mode, never changed."""
+
+    model: nn.Module
+    forward: Forward | None = None
+
+    @property
+    def name(self) -> str:
+        """What the model is called in results and messages."""
+        config = getattr(self.model, "config", None)
+        path = str(
+            getattr(config, "_name_or_path", "") or getattr(self.model, "name_or_path", "") or ""
+        )
+        return path.rstrip("/").rpartition("/")[2] or type(self.model).__name__
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's first parameter lies."""
+        first = next(self.model.parameters(), None)
+        return torch.device("cpu") if first is None else first.device
+
+    def takes(self, *arguments: str) -> bool:
+        """Whether the model's forward has arguments of these names."""
+        return inspect.signature(self.model.forward).parameters.keys() >= set(arguments)
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Evaluation mode and gradients on; afterwards every module's flag is as it was."""
+        model = self.model
+        with _LOCK:  # another thread may be running the same model: the first in sets the flags
+            count, training = _RUNS.get(model, (0, [m for m in model.modules() if m.training]))
+            _RUNS[model] = (count + 1, training)
+            for module in training:
+                module.training = False
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                yield
+        finally:
+            with _LOCK:  # and the last out sets them back
+                count, training = _RUNS.pop(model)
+                if count > 1:
+                    _RUNS[model] = (count - 1, training)
+                else:
+                    for module in training:
+                        module.training = True
+
+    def _out(self, tensors: Mapping[str, Tensor]) -> Any:
+        if self.forward is not None:
+            return self.forward(self.model, tensors)
+        given: dict[str, Any] = dict(tensors)
+        if self.takes("use_cache"):
+            given["use_cache"] = False
+        return self.model(**given)
+
+    def run(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The logits: (batch, classes), or (batch, places, vocabulary)."""
+        try:
+            logits = _logits(self._out(tensors))
+        except (IndexError, RuntimeError) as error:
+            if "index" in str(error) and "out of" in str(error):
+                raise TooLong(
+                    f"{self.name} looks up what its tables do not have ({error}): the input is "
+                    "most likely longer than it takes."
+                ) from error
+            raise
+        if logits.ndim == 1:
+            logits = logits.unsqueeze(-1)
+        if not bool(torch.isfinite(logits.detach()).all()):
+            raise NotFinite(
+                f"{self.name} gave an output that is not finite "
+                f"(NaN or infinite in {int((~torch.isfinite(logits)).sum())} of {logits.numel()} "
+                "places). Check its weights, or its number type: float16 overflows easily."
+            )
+        return logits
+
+
+def _logits(out: Any) -> Tensor:
+    if isinstance(out, Tensor):
+        return out
+    for name in ("logits", "logits_per_image"):
+        found = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
+        if isinstance(found, Tensor):
+            return found
+    if isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
+        return out[0]
+    names = ", ".join(out) if isinstance(out, Mapping) else type(out).__name__
+    raise ModelError(
+        f"the model's output has no logits (it has: {names}). "
+        "Give forward=lambda model, inputs: … that returns the scores to explain."
+    )

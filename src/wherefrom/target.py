@@ -1,0 +1,57 @@
+"""The scalar asked about: a class, a contrast of two, a next token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from wherefrom.errors import TargetError
+
+
+@dataclass(frozen=True)
+class Target:
+    """One number for each sample: a logit, or the difference of two.
+
+    `index` None means the most likely class of each sample; `position` names the row of logits
+    that have one for each place.
+    """
+
+    index: Tensor | None = None  # (B,)
+    against: Tensor | None = None  # (B,)
+    position: Tensor | None = None  # (B,)
+
+    def row(self, logits: Tensor) -> Tensor:
+        """The logits that are asked about, (B, classes)."""
+        if logits.ndim == 2:
+            return logits
+        samples = torch.arange(logits.shape[0])
+        places = -1 if self.position is None else self.position
+        return logits[samples, places]
+
+    def settled(self, logits: Tensor) -> Target:
+        """The same target with the most likely class filled in."""
+        if self.index is not None:
+            return self
+        return replace(self, index=self.row(logits.detach()).argmax(-1))
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        row = self.row(logits)  # (B, C)
+        for asked in (self.index, self.against):
+            bad = None if asked is None else asked[(asked < 0) | (asked >= row.shape[1])]
+            if bad is not None and len(bad):
+                raise TargetError(
+                    f"there is no class {int(bad[0])}: the model has 0 to {row.shape[1] - 1}."
+                )
+        index = self.index if self.index is not None else row.detach().argmax(-1)
+        out = row.gather(1, index.unsqueeze(1)).squeeze(1)
+        if self.against is not None:
+            out = out - row.gather(1, self.against.unsqueeze(1)).squeeze(1)
+        return out  # (B,)
+
+    def take(self, rows: list[int]) -> Target:
+        """The target of some of the samples."""
+        at = torch.tensor(rows)
+        parts = (self.index, self.against, self.position)
+        return Target(*(None if part is None else part[at] for part in parts))

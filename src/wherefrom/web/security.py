@@ -1,0 +1,154 @@
+"""Who may ask, and what a browser may do with the answer."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+COOKIE = "wherefrom_token"
+HEADER = "x-wherefrom-token"
+PAGE = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'"
+)
+# a page that was written before has styles of its own, and is no part of this site
+REPORT = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; sandbox"
+)
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Lets in requests that name this server and, where one is set, hold its token.
+
+    A page of another site that has its name point here (DNS rebinding) still sends that name.
+    """
+
+    app: App
+    host: str = "127.0.0.1"
+    token: str | None = None
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Passes a request on, or refuses it; either way the answer carries the headers."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        answer = _with_headers(send)
+        if not self.named(headers.get("host", "")):
+            await _refuse(answer, 421, "host", "this server goes by another name.")
+        elif not _same_site(headers):
+            await _refuse(answer, 403, "origin", "this was asked by a page of another site.")
+        elif self.token is None or self._held(headers):
+            await self.app(scope, receive, answer)
+        elif (given := _asked(scope)) is not None and self._is(given):
+            await _let_in(answer, given)
+        else:
+            await _refuse(answer, 401, "token", "open the address that `wherefrom serve` printed.")
+
+    def named(self, host: str) -> bool:
+        """Whether a Host header names this server."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        if is_loopback(self.host):
+            return is_loopback(name)
+        if self.host not in ("0.0.0.0", "::"):
+            return name == self.host.lower()
+        try:
+            return bool(ipaddress.ip_address(name))
+        except ValueError:
+            return name in ("localhost", socket.gethostname().lower())
+
+    def _held(self, headers: dict[str, str]) -> bool:
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            cookie = None
+        return self._is(headers.get(HEADER, "")) or (cookie is not None and self._is(cookie.value))
+
+    def _is(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), (self.token or "").encode())
+
+
+def _same_site(headers: dict[str, str]) -> bool:
+    origin = headers.get("origin")
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return headers.get("sec-fetch-mode") == "navigate" and origin is None  # a link to here
+    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+
+
+def _asked(scope: Message) -> str | None:
+    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+    return query.get("token", [None])[0] if scope["method"] == "GET" else None
+
+
+def _with_headers(send: Send) -> Send:
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = {name.lower() for name, _ in message.get("headers", ())}
+            added = {**_HEADERS, "content-security-policy": PAGE}
+            message["headers"] = [
+                *message.get("headers", ()),
+                *((k.encode(), v.encode()) for k, v in added.items() if k.encode() not in given),
+            ]
+        await send(message)
+
+    return answer
+
+
+async def _refuse(send: Send, status: int, kind: str, message: str) -> None:
+    body = json.dumps({"error": {"kind": kind, "message": message}}).encode()
+    await _respond(send, status, [(b"content-type", b"application/json")], body)
+
+
+async def _let_in(send: Send, token: str) -> None:
+    """The token goes into a cookie and out of the address."""
+    jar = SimpleCookie()
+    jar[COOKIE] = token
+    cookie = f"{jar[COOKIE].OutputString()}; Path=/; HttpOnly; SameSite=Strict".encode("latin-1")
+    await _respond(send, 303, [(b"location", b"/"), (b"set-cookie", cookie)], b"")
+
+
+async def _respond(
+    send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,115 @@
+"""An explained image on a page, in a file, and back: without the model, and all text escaped."""
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from wherefrom.errors import InputError
+from wherefrom.explanation import Explanation, Ledger, Line, TargetInfo, Unit
+from wherefrom.show.html import render, render_beside
+from wherefrom.show.svg import cells, heatmap
+
+BAD = '<script>alert("x")</script>'
+
+
+def explained(side=4, size=8, method="lrp", name=BAD, label=BAD, seed=0):
+    """An explanation of a random image with side × side patches."""
+    chance = np.random.default_rng(seed)
+    whole = side * size
+    png = io.BytesIO()
+    Image.fromarray(chance.integers(0, 256, (whole, whole, 3), dtype=np.uint8)).save(png, "PNG")
+    units = tuple(
+        Unit(f"{x},{y}", box=(x, y, x + size, y + size))
+        for y in range(0, whole, size)
+        for x in range(0, whole, size)
+    )
+    scores = chance.normal(size=side**2).astype(np.float32)
+    total = float(scores.sum())
+    return Explanation(
+        units=units,
+        scores=scores,
+        target=TargetInfo(1, label),
+        output=total,
+        probability=0.75,
+        method=method,
+        ledger=Ledger((Line("patches", "patch", total),), total),
+        parts={"patch": scores},
+        scene={
+            "kind": "image",
+            "png": base64.b64encode(png.getvalue()).decode(),
+            "width": whole,
+            "height": whole,
+            "name": name,
+        },
+        model=BAD,
+    )
+
+
+def test_json_and_back_with_scene_and_boxes(tmp_path):
+    first = explained()
+    first.to_json(tmp_path / "one.json")
+    back = Explanation.from_json(tmp_path / "one.json")
+    assert back.units == first.units
+    assert back.units[5].box == (8, 8, 16, 16)
+    assert back.scene == first.scene
+    np.testing.assert_array_equal(back.scores, first.scores)
+    np.testing.assert_array_equal(back.parts["patch"], first.parts["patch"])
+    assert back.to_html() == first.to_html()
+    assert str(back) == str(first)
+
+
+@pytest.mark.parametrize("page", ["one", "many", "beside"])
+def test_pages_are_self_contained_and_escaped(page):
+    other = [explained(method="gae", seed=1), explained(method="gradient", seed=2)]
+    made = {
+        "one": lambda: explained().to_html(),
+        "many": lambda: render(other),
+        "beside": lambda: render_beside([other, other[::-1]]),
+    }[page]()
+    assert "<script" not in made.lower().replace("&lt;script", "")
+    assert "&lt;script&gt;" in made
+    found = re.findall(r'(?:src|href)="([^"]{0,40})', made)
+    assert found
+    assert all(each.startswith("data:image/png;base64,") for each in found)
+    assert "http" not in made.replace("http://www.w3.org", "")
+
+
+def test_every_patch_is_drawn_where_it_is():
+    one = explained()
+    found = cells(one)
+    assert len(found) == 16
+    assert [(c.left, c.top, c.width, c.height) for c in found[:5]] == [
+        (0, 0, 8, 8), (8, 0, 8, 8), (16, 0, 8, 8), (24, 0, 8, 8), (0, 8, 8, 8),
+    ]  # fmt: skip
+    np.testing.assert_allclose([c.score for c in found], one.scores, rtol=1e-6)
+    strengths = [abs(c.strength) for c in found]
+    assert max(strengths) == 1
+    rects = re.findall(r'<rect x="(\d+)" y="(\d+)"', heatmap(one))
+    visible = [(str(c.left), str(c.top)) for c in found if abs(c.strength) >= 0.02]
+    assert rects == visible
+
+
+@pytest.mark.parametrize("side", [20, 21, 33])
+def test_many_units_are_added_up_in_a_coarser_grid(side):
+    one = explained(side, size=1)
+    found = cells(one, most=100)
+    assert 1 < len(found) <= 121
+    np.testing.assert_allclose(sum(c.score for c in found), one.scores.sum(), rtol=1e-4)
+    grid = one.scores.reshape(side, side)
+    for c in found:
+        own = grid[c.top : c.top + c.height, c.left : c.left + c.width].sum()
+        np.testing.assert_allclose(c.score, own, rtol=1e-4, atol=1e-5)
+
+
+def test_png_has_a_map_for_each(tmp_path):
+    pytest.importorskip("matplotlib")
+    explained(label="cat").to_png(tmp_path / "map.png")
+    with Image.open(tmp_path / "map.png") as drawn:
+        assert drawn.width > drawn.height > 100
+    text = Explanation((Unit("a"),), np.ones(1, np.float32), TargetInfo(0, "x"), 1.0, None, "lrp")
+    with pytest.raises(InputError, match="a PNG is drawn of images"):
+        text.to_png(tmp_path / "no.png")
