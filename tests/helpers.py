@@ -21,7 +21,7 @@ class Run(NamedTuple):
     @property
     def booked(self) -> float:
         """The sum of all constants."""
-        return sum(float(entry.total.sum()) for entry in self.view.books.entries.values())
+        return sum(float(entry.total.sum()) for entry in self.view.ledger.entries.values())
 
 
 def through(

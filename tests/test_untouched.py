@@ -184,7 +184,7 @@ def test_a_thread_that_only_runs_the_model_is_not_disturbed(model):
 
 def test_evaluation_mode_holds_until_the_last_of_two_overlapping_runs_ends(model):
     model.train()
-    one, two = Subject(model).steady(), Subject(model).steady()
+    one, two = Subject(model).evaluating(), Subject(model).evaluating()
     one.__enter__()
     two.__enter__()
     one.__exit__(None, None, None)

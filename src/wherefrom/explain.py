@@ -106,7 +106,7 @@ class Explainer:
             asked = [name for name in (*_flat(target), *_flat(against)) if isinstance(name, str)]
             options: dict[str, Any] = {"target": target, "against": against, "units": units}
             options["batch_size"] = batch_size
-            named: Any = self.naming_texts(asked)
+            named: Any = self.with_text_classes(asked)
             answer: Explanation | list[Explanation] = named(inputs, chosen, **options)
             return answer
         # tensors made under the caller's inference mode could carry no gradient
@@ -160,7 +160,7 @@ class Explainer:
         reader = self.reader(given)
         inputs = reader.batch([reader.read(given, truncate)])
         target = Target(position=reader.positions(inputs, None))
-        return inputs, target.settled(run(reader.subject, inputs))
+        return inputs, target.resolved(run(reader.subject, inputs))
 
     def labels(self) -> list[str]:
         """The names of the classes, where the model has any."""
@@ -174,7 +174,7 @@ class Explainer:
         """The number of a class, by its label or number."""
         return self.naming.index(label)
 
-    def naming_texts(self, texts: Sequence[str]) -> Explainer:
+    def with_text_classes(self, texts: Sequence[str]) -> Explainer:
         """The same model with these texts for classes, of those that hold images against texts."""
         names = tuple(dict.fromkeys(texts))
         if not names:
@@ -273,7 +273,7 @@ class Explainer:
         logits = scores.logits
         if logits is None:
             logits = run(subject, inputs)
-        settled = target.settled(logits)
+        settled = target.resolved(logits)
         row = settled.row(logits.detach()).cpu()
         outputs = settled(logits.detach()).cpu().double()
         chances = row.double().softmax(-1) if row.shape[1] > 1 else None

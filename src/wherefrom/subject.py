@@ -73,7 +73,7 @@ class Inputs:
             return tensor
         return self.layout.whole(tensor)
 
-    def given(self) -> dict[str, Tensor]:
+    def model_tensors(self) -> dict[str, Tensor]:
         """All tensors as the model takes them."""
         return {name: self.whole(name, tensor) for name, tensor in self.tensors.items()}
 
@@ -135,7 +135,7 @@ class Subject:
         return inspect.signature(self.model.forward).parameters.keys() >= set(arguments)
 
     @contextmanager
-    def steady(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
         """Evaluation mode and gradients on; afterwards every module's flag is as it was."""
         model = self.model
         with _LOCK:  # another thread may be running the same model: the first in sets the flags

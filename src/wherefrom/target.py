@@ -30,7 +30,7 @@ class Target:
         places = -1 if self.position is None else self.position
         return logits[samples, places]
 
-    def settled(self, logits: Tensor) -> Target:
+    def resolved(self, logits: Tensor) -> Target:
         """The same target with the most likely class filled in."""
         if self.index is not None:
             return self

@@ -232,7 +232,7 @@ def test_unusable_texts_are_counted_not_run(explainer):
 @pytest.mark.parametrize(
     ("data", "options", "error", "words"),
     [
-        ([], {}, InputError, "no texts"),
+        ([], {}, InputError, "list of texts is empty"),
         ("a text", {}, InputError, "list of texts"),
         ([""], {}, InputError, "no sample could be evaluated"),
         ([("a film", "goood")], {}, TargetError, 'did you mean "good"'),

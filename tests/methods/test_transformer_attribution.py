@@ -10,8 +10,8 @@ from tests.methods.calling import ROWS, asked, different, family, of_ids, of_ten
 from tests.methods.calling import subject_of as subject
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import chefer
-from wherefrom.methods.intercept import opened
-from wherefrom.rules.deep_taylor import RELEVANCE
+from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.rules.deep_taylor import DEEP_TAYLOR
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 METHOD = "transformer_attribution"
@@ -119,8 +119,10 @@ def relevance_at(model, inputs, target, layers):
         for layer in layers
     ]
     try:
-        with opened(RELEVANCE, subject(model, inputs), inputs, asked(inputs, target)) as here:
-            found = here.gradients(entered)
+        with intercepted_forward(
+            DEEP_TAYLOR, subject(model, inputs), inputs, asked(inputs, target)
+        ) as forward:
+            found = forward.gradients(entered)
     finally:
         for hook in hooks:
             hook.remove()

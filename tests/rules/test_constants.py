@@ -90,7 +90,7 @@ def test_an_affine_call_is_its_linear_part_and_a_booked_constant(f, table, rng):
     exactly(found.relevance[0], x * gradient)  # affine: the gradient is the linear part
 
 
-class Places(nn.Module):
+class UnitProfile(nn.Module):
     """A class token, a learned table of positions and a bias; channels last or over time."""
 
     def __init__(self, channels):
@@ -104,8 +104,8 @@ class Places(nn.Module):
 
 
 def test_a_constant_with_a_row_for_each_place_is_a_position(rng):
-    module, x = Places(5), normal(rng, B, T, D)
-    entries = through(CONSERVATIVE, module, x, model=module).view.books.entries
+    module, x = UnitProfile(5), normal(rng, B, T, D)
+    entries = through(CONSERVATIVE, module, x, model=module).view.ledger.entries
     assert {kind for _, kind in entries} == {"position", "bias"}
     weight = module.over.weight.detach()
     effect = F.conv_transpose1d(torch.ones(B, 5, T, dtype=torch.float64), weight, padding=1).mT
@@ -114,8 +114,8 @@ def test_a_constant_with_a_row_for_each_place_is_a_position(rng):
 
 
 def test_the_bias_of_as_many_channels_as_there_are_places_is_still_a_bias(rng):
-    module, x = Places(T), normal(rng, B, T, D)
-    entries = through(CONSERVATIVE, module, x, model=module).view.books.entries
+    module, x = UnitProfile(T), normal(rng, B, T, D)
+    entries = through(CONSERVATIVE, module, x, model=module).view.ledger.entries
     exactly(entries["over", "bias"].total, [float(module.over.bias.detach().sum()) * T])
     assert ("over", "position") not in entries
 
@@ -138,6 +138,6 @@ def test_closed_books_stay_empty_and_change_no_relevance(rng):
         return F.gelu(F.linear(x, _c(5, D), _c(5))).cos()
 
     with_books, without = (through(CONSERVATIVE, f, x, ledger=on) for on in (True, False))
-    assert with_books.view.books.entries
-    assert not without.view.books.entries
+    assert with_books.view.ledger.entries
+    assert not without.view.ledger.entries
     exactly(with_books.relevance[0], without.relevance[0])

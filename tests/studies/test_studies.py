@@ -61,7 +61,7 @@ def test_a_flip_is_seen_where_there_is_one(bert, wordpiece):
 
 def test_attention_rankings_are_the_maps_and_their_slopes(bert, wordpiece):
     """The gradient by a weight is a finite difference of the output as that weight is moved."""
-    from wherefrom.methods.intercept import opened
+    from wherefrom.methods.intercept import intercepted_forward
     from wherefrom.rules.maps import Maps
     from wherefrom.studies.erasing import attention_rankings
 
@@ -74,8 +74,8 @@ def test_attention_rankings_are_the_maps_and_their_slopes(bert, wordpiece):
             return weights * scale if index == 1 else weights
 
         maps = Maps(1, replace)
-        with opened(PLAIN, subject, inputs, target, maps=maps) as here:
-            return float(here.output.detach())
+        with intercepted_forward(PLAIN, subject, inputs, target, maps=maps) as forward:
+            return float(forward.output.detach())
 
     for place in range(5):
         step = torch.ones(5, dtype=torch.float64)

@@ -70,7 +70,7 @@ class Page:
         waiting = WebDriverWait(self.browser, PATIENCE, 0.1)
         return waiting.until(lambda _: _tried(condition))
 
-    def settled(self):
+    def resolved(self):
         """Waits until the explanation is there."""
         self.until(
             lambda: "took" in self.one("#message").text and self.all("#heat .u, #heat .cell")
@@ -117,7 +117,7 @@ def page(browser, address):
 
 
 def test_the_first_screen_explains_an_example(page):
-    page.open().settled()
+    page.open().resolved()
     page.until(lambda: page.share("POSITIVE").endswith("%"))
     assert page.one(".class.chosen .label").text == "POSITIVE"
     assert "".join(each.text for each in page.all("#heat .u")).startswith("[CLS]hasalot")
@@ -126,7 +126,7 @@ def test_the_first_screen_explains_an_example(page):
 
 
 def test_typing_changes_the_answer(page):
-    page.open().settled()
+    page.open().resolved()
     box = page.one("#text")
     box.clear()
     box.send_keys("a dull, lifeless and boring film.")
@@ -136,7 +136,7 @@ def test_typing_changes_the_answer(page):
 
 
 def test_a_token_taken_out_moves_the_prediction_and_comes_back(page):
-    page.open("#text=a+gorgeous%2C+dull+film.").settled()
+    page.open("#text=a+gorgeous%2C+dull+film.").resolved()
     before = page.share("POSITIVE")
     token = next(each for each in page.all("#heat [role=button]") if each.text == "gorgeous")
     token.click()
@@ -151,7 +151,7 @@ def test_a_token_taken_out_moves_the_prediction_and_comes_back(page):
 
 
 def test_the_keyboard_alone_takes_a_token_out(page):
-    page.open("#text=a+gorgeous+film.").settled()
+    page.open("#text=a+gorgeous+film.").resolved()
     page.browser.execute_script("document.querySelector('#heat [role=button]').focus()")
     for _ in range(2):
         page.browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
@@ -161,7 +161,7 @@ def test_the_keyboard_alone_takes_a_token_out(page):
 
 
 def test_the_ledger_opens_into_its_parts(page):
-    page.open("#text=a+gorgeous+film.").settled()
+    page.open("#text=a+gorgeous+film.").resolved()
     page.one("[data-line=words]").click()
     page.until(lambda: len(page.all(".ledger .part")) == 6)
     page.one("[data-line=biases]").click()
@@ -170,7 +170,7 @@ def test_the_ledger_opens_into_its_parts(page):
 
 
 def test_methods_are_compared_and_one_is_chosen(page):
-    page.open("#text=a+gorgeous+film.").settled()
+    page.open("#text=a+gorgeous+film.").resolved()
     page.one("#tab-compare").click()
     page.until(lambda: len(page.all("#panel tbody tr")) >= 1)
     page.until(lambda: len(page.all("#panel tbody tr")) == 19)
@@ -181,14 +181,14 @@ def test_methods_are_compared_and_one_is_chosen(page):
 
 
 def test_a_contrast_is_chosen(page):
-    page.open("#text=a+gorgeous+film.").settled()
+    page.open("#text=a+gorgeous+film.").resolved()
     Select(page.one("#against")).select_by_visible_text("NEGATIVE")
     page.until(lambda: "against=0" in page.browser.current_url)
     page.until(lambda: "took" in page.one("#message").text)
 
 
 def test_the_curve_is_dragged_through(page):
-    page.open("#text=a+gorgeous+film.&look=curve").settled()
+    page.open("#text=a+gorgeous+film.&look=curve").resolved()
     page.until(lambda: page.all("#step"))
     first = page.one(".reading").text
     page.one("#step").send_keys(Keys.HOME)
@@ -203,7 +203,7 @@ def test_the_curve_is_dragged_through(page):
 
 
 def test_layers_and_attention_on_demand(page):
-    page.open("#text=a+gorgeous+film.&look=layers").settled()
+    page.open("#text=a+gorgeous+film.&look=layers").resolved()
     page.until(lambda: len(page.all("#panel tbody tr")) == 5)
     page.shot("layers")
     page.one("#tab-attention").click()
@@ -215,7 +215,7 @@ def test_layers_and_attention_on_demand(page):
 
 @pytest.mark.parametrize("kind", ["json", "html", "svg", "png"])
 def test_what_is_shown_is_downloaded(page, kept, sentiment, kind):
-    page.open("#text=a+gorgeous+film.").settled()
+    page.open("#text=a+gorgeous+film.").resolved()
     path = kept / f"wherefrom.{kind}"
     page.browser.execute_script("arguments[0].click()", page.one(f"#save-{kind}"))
     page.until(lambda: path.exists() and path.stat().st_size > 100)
@@ -242,12 +242,12 @@ def test_what_is_shown_is_downloaded(page, kept, sentiment, kind):
     ids=["script", "hebrew", "emoji", "lines"],
 )
 def test_any_text_is_only_text(page, text):
-    page.open().settled()
+    page.open().resolved()
     page.type(text)
     page.until(
         lambda: page.browser.current_url.count("text=") and "eastwood" not in page.one("#heat").text
     )
-    page.settled()
+    page.resolved()
     assert (
         page.browser.execute_script("return document.querySelectorAll('img, main script').length")
         == 0
@@ -257,22 +257,22 @@ def test_any_text_is_only_text(page, text):
     way = page.one("#heat .heat").get_attribute("dir")
     assert way == ("rtl" if text.startswith("סרט") else "ltr")
     page.browser.refresh()
-    page.settled()
+    page.resolved()
     assert page.one("#text").get_attribute("value") == text
 
 
 def test_a_text_that_is_too_long_is_told_and_cut_on_request(page):
-    page.open().settled()
+    page.open().resolved()
     page.type("word " * 3000)
     page.until(lambda: "tokens" in page.one("#message").text)
     page.one("#message button").click()
-    page.settled()
+    page.resolved()
     page.type("word " * 5000)
     page.until(lambda: "characters" in page.one("#message").text)
 
 
 def test_a_link_brings_the_state_back(page):
-    page.open("#text=not+a+bad+film.&method=attn_lrp&target=0&without=2.3&look=layers").settled()
+    page.open("#text=not+a+bad+film.&method=attn_lrp&target=0&without=2.3&look=layers").resolved()
     page.until(lambda: "really moved" in page.one("#check").text)
     assert page.one("#text").get_attribute("value") == "not a bad film."
     assert Select(page.one("#method")).first_selected_option.text == "attn_lrp"
@@ -283,7 +283,7 @@ def test_a_link_brings_the_state_back(page):
 def test_an_image_is_looked_at_and_a_patch_taken_out(page):
     from urllib.parse import quote
 
-    page.open(f"#model=digits&image={quote(packed(), safe='')}").settled()
+    page.open(f"#model=digits&image={quote(packed(), safe='')}").resolved()
     assert len(page.all("#heat .cell")) == 49
     page.browser.execute_script(
         "arguments[0].dispatchEvent(new MouseEvent('click'))", page.all("#heat .cell")[24]
@@ -299,7 +299,7 @@ def test_a_file_is_explained(page, tmp_path, size):
     page.open("#model=digits")
     page.until(lambda: page.one("#file").is_displayed())
     page.one("#file").send_keys(str(path))
-    page.settled()
+    page.resolved()
     assert len(page.all("#heat .cell")) == 49
     page.one("#tab-layers").click()
     page.until(lambda: len(page.all("#panel tbody tr")) == 3)
@@ -307,7 +307,7 @@ def test_a_file_is_explained(page, tmp_path, size):
 
 
 def test_a_molecule_is_looked_at_and_an_atom_taken_out(page, bace):
-    page.open("#model=bace").settled()
+    page.open("#model=bace").resolved()
     assert len(page.all("#heat circle.cell")) == len(bace(MOLECULES[0]))
     page.browser.execute_script("document.querySelector('#heat .cell').focus()")
     page.browser.switch_to.active_element.send_keys(Keys.ENTER)
@@ -322,12 +322,12 @@ def test_a_drawing_is_explained(page):
     pad = page.until(lambda: page.one("#pad") if page.one("#pad").is_displayed() else None)
     stroke = ActionChains(page.browser).move_to_element_with_offset(pad, 0, -50).click_and_hold()
     stroke.move_by_offset(0, 100).release().perform()
-    page.settled()
+    page.resolved()
     assert len(page.all("#heat .cell")) == 49
 
 
 def test_a_report_opens_and_runs_nothing(page):
-    page.open().settled()
+    page.open().resolved()
     links = {each.text: each.get_attribute("href") for each in page.all("#reports a")}
     page.browser.get(links["one.html"])
     assert page.one("#here").text == "a report"
@@ -345,7 +345,7 @@ def test_the_script_that_the_library_writes_into_reports_is_run(page):
 
 def test_dark_narrow_and_grey_are_looked_at(page):
     fragment = "#text=it's+not+a+bad+film%2C+but+it+never+surprises+you."
-    page.open(fragment).settled()
+    page.open(fragment).resolved()
     page.one("#theme").click()
     page.one("#theme").click()
     assert page.browser.execute_script("return document.documentElement.dataset.theme") == "dark"
@@ -354,7 +354,7 @@ def test_dark_narrow_and_grey_are_looked_at(page):
     page.browser.execute_script("document.documentElement.style.filter = 'grayscale(1)'")
     page.shot("grey")
     page.browser.set_window_size(400, 1100)
-    page.open(fragment).settled()
+    page.open(fragment).resolved()
     page.shot("narrow")
     wide = page.browser.execute_script("return document.documentElement.scrollWidth - innerWidth")
     page.browser.set_window_size(1000, 1250)

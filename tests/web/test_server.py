@@ -46,7 +46,7 @@ def test_a_prediction_has_every_class_with_its_probability(client, sentiment):
     found = client.post("/api/predict", json=asked()).json()
     inputs, target = sentiment.prepare(TEXT)
     with torch.no_grad():
-        logits = sentiment.subject.run(inputs.given())[0]
+        logits = sentiment.subject.run(inputs.model_tensors())[0]
     assert [each["output"] for each in found["outputs"]] == logits.tolist()
     assert [each["probability"] for each in found["outputs"]] == logits.double().softmax(0).tolist()
     assert [each["label"] for each in found["outputs"]] == ["NEGATIVE", "POSITIVE"]

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method, Scores
-from wherefrom.methods.embedded_inputs import Mover
+from wherefrom.methods.embedded_inputs import EmbeddedInputs
 from wherefrom.rules.calls import Call, calls, set_stream, stream_of
 from wherefrom.rules.mode import LocallyLinear
 from wherefrom.subject import Inputs, Subject
@@ -116,15 +116,15 @@ def _run_changed(subject: Subject, inputs: Inputs, tensors: Any, change: Entered
 
 def unseeing(case: Case, unit: int) -> Subject:
     """The model with one unit replaced by what it is now before the model sees it."""
-    mover, _ = Mover.capture(case.subject, case.inputs)
+    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
 
     def change(number: int, value: Tensor) -> Tensor:
-        start, shift, width = mover.places[number]
+        start, shift, width = embedded.places[number]
         place = unit - start + shift
         if not 0 <= unit - start < width or place >= value.shape[1]:
             return value
         here = torch.arange(value.shape[1], device=value.device) == place
-        now = mover.values[number].to(value)
+        now = embedded.values[number].to(value)
         return torch.where(here[None, :, None], now, value)
 
     return Subject(
@@ -168,11 +168,11 @@ def at_one_place(case: Case, i: int, j: int) -> Subject:
 
 def treats_alike(case: Case, i: int, j: int) -> bool:
     """Whether the same push at the one or the other of two equal units moves the output alike."""
-    mover, _ = Mover.capture(case.subject, case.inputs)
-    if len(mover.values) != 1:
+    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
+    if len(embedded.values) != 1:
         return False
-    start, shift, _ = mover.places[0]
-    value = mover.values[0][0]
+    start, shift, _ = embedded.places[0]
+    value = embedded.values[0][0]
     chance = torch.Generator().manual_seed(0)
     push = torch.randn(value.shape[-1:], generator=chance, dtype=torch.float64).to(value)
 
@@ -185,18 +185,20 @@ def treats_alike(case: Case, i: int, j: int) -> bool:
         return point
 
     found = torch.zeros(3, dtype=torch.float64)
-    for rows, outputs in mover.outputs(case.subject, case.target, [(0, 0), (0, 1), (0, 2)], pushed):
+    for rows, outputs in embedded.outputs(
+        case.subject, case.target, [(0, 0), (0, 1), (0, 2)], pushed
+    ):
         found[[number for _, number in rows]] = outputs
     return bool((found[1] - found[2]).abs() <= 1e-6 * (found[1:] - found[0]).abs().max())
 
 
 def symmetrised(case: Case, i: int, j: int) -> Subject:
     """The sum of the model's outputs at the input and at the input with two units exchanged."""
-    mover, _ = Mover.capture(case.subject, case.inputs)
-    if len(mover.values) != 1:
+    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
+    if len(embedded.values) != 1:
         raise ModelError("units enter this model at several places, so no two can be exchanged")
-    start, shift, _ = mover.places[0]
-    order = list(range(mover.values[0].shape[1]))
+    start, shift, _ = embedded.places[0]
+    order = list(range(embedded.values[0].shape[1]))
     a, b = i - start + shift, j - start + shift
     order[a], order[b] = order[b], order[a]
 

@@ -17,7 +17,7 @@ from wherefrom.audits.altered_models import (
 )
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method, Scores
-from wherefrom.methods.embedded_inputs import Mover, baseline_values
+from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
 from wherefrom.methods.occlusion import Occlusion
 
 MATTERS = 0.01
@@ -54,7 +54,7 @@ def completeness(method: Method, case: Case) -> Sum:
     found = case.scores(method)
     logits = found.logits
     if logits is None:
-        with case.subject.steady(), torch.no_grad():
+        with case.subject.evaluating(), torch.no_grad():
             logits = case.subject.run(case.inputs.tensors)
     output = float(case.target(logits.detach()).double())
     lines = found.lines or {}
@@ -86,7 +86,7 @@ def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Leas
         values = case.scores(method).values[0].abs()
         least = min(order, key=lambda i: float(values[i]))
         return Least(_share(values[least], values), least, float(lost[least]))
-    mover, _ = Mover.capture(case.subject, case.inputs)
+    mover, _ = EmbeddedInputs.capture(case.subject, case.inputs)
     if len(mover.values) != 1:
         raise ModelError("units enter this model at several places, so no one differs alone")
     found = []
@@ -147,6 +147,6 @@ def _told(method: Method, case: Case) -> Method:
     given = getattr(method, "baseline", "zero")
     if isinstance(given, Tensor) or given == "zero":
         return method
-    mover, _ = Mover.capture(case.subject, case.inputs)
+    mover, _ = EmbeddedInputs.capture(case.subject, case.inputs)
     values = baseline_values(case.subject, case.inputs, mover, given)
     return replace(method, baseline=values[0])  # type: ignore[type-var]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from wherefrom.rules.attention import dot_product_arguments, spelled_out
+from wherefrom.rules.attention import decomposed, dot_product_arguments
 from wherefrom.rules.calls import Call, calls, tensors
 from wherefrom.rules.norm import layer_norm_arguments
 
@@ -110,7 +110,7 @@ class Trace(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func in _WHOLE:
-            return spelled_out(self, func, args, kwargs)  # type: ignore[arg-type]
+            return decomposed(self, func, args, kwargs)  # type: ignore[arg-type]
         out = func(*args, **kwargs)
         if func in _LAYOUT:
             _slice_weights(func, args, out)
@@ -288,7 +288,7 @@ class Trace(TorchFunctionMode):
             self.bent.update(spread[0].unique().tolist())
         _follow(out, spread[0])
 
-    # Books.
+    # LedgerRecorder.
 
     def _tie(self, a: int, b: int) -> None:
         if min(a, b) < 0:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from wherefrom.methods.intercept import opened
+from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.attention import attention_scores, dot_product_arguments, masked_softmax
 from wherefrom.rules.calls import Call, calls, kind_of, live, mark
 from wherefrom.rules.mode import LocallyLinear, Rule, Table
@@ -71,10 +71,10 @@ def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
     2. LayerNorm without its affine part: Σ R(x) = (1 − Var/(ε + Var)) Σ R(y), place by place.
     """
     probe = Probe()
-    with opened(_probed(PLAIN, probe), subject, inputs, target) as here:
+    with intercepted_forward(_probed(PLAIN, probe), subject, inputs, target) as forward:
         flat = [t for x, y, _ in probe.norms for t in (x, y)]
         flat += [t for head in probe.heads for t in head]
-        gradients = here.gradients(flat) if flat else []
+        gradients = forward.gradients(flat) if flat else []
     relevance = [(g * t.detach()) for g, t in zip(gradients, flat, strict=True)]
     collapse, norm_errors = [], []
     for layer, (x, _, eps) in enumerate(probe.norms):
@@ -105,11 +105,11 @@ def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
 def _under_rules(subject: Subject, inputs: Inputs, target: Target) -> float:
     """The largest relative gap over all norms when their scale is a constant."""
     probe = Probe()
-    with opened(_probed(AH_LN, probe), subject, inputs, target) as here:
+    with intercepted_forward(_probed(AH_LN, probe), subject, inputs, target) as forward:
         pairs = [(x, y) for x, y, _ in probe.norms]
         if not pairs:  # no LayerNorm: proposition 2 is not about this model
             return math.nan
-        gradients = here.gradients([t for pair in pairs for t in pair])
+        gradients = forward.gradients([t for pair in pairs for t in pair])
     worst = 0.0
     for i, (x, y) in enumerate(pairs):
         before = float((gradients[2 * i] * x.detach()).double().sum())

@@ -51,7 +51,7 @@ def rewrites(subject: Subject, texts: Sequence[Inputs], seed: int = 0) -> list[R
     Meant for a copy of the user's model in float64: weights are changed and put back.
     """
     trace = Trace()
-    with subject.steady(), trace:
+    with subject.evaluating(), trace:
         subject.run(texts[0].take([0]).tensors)
     before = [run(subject, each) for each in texts]
 

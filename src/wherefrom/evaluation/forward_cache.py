@@ -80,7 +80,7 @@ class Pool:
         subject = self.reader.subject
         start = time.perf_counter()
         try:
-            with subject.steady(), torch.inference_mode():
+            with subject.evaluating(), torch.inference_mode():
                 logits = subject.run(tensors)
         except NotFinite:
             if len(forms) == 1:

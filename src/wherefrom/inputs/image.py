@@ -121,7 +121,7 @@ class ImageReader(Reader[Picture, Erased]):
         height, width = pixels.shape[1:]
         if self.units == "patches":
             return find_patches(self.subject, self.argument, pixels)
-        with self.subject.steady(), torch.no_grad():
+        with self.subject.evaluating(), torch.no_grad():
             try_image(self.subject, self.argument, pixels.unsqueeze(0))
         size = 1 if self.units == "pixels" else self.units
         assert isinstance(size, int)

@@ -85,7 +85,7 @@ def try_image(subject: Subject, name: str, pixels: Tensor) -> None:
 
 def find_patches(subject: Subject, name: str, image: Tensor) -> Tensor:
     """The number of the patch that each pixel of an image (C, H, W) belongs to, (H, W)."""
-    with subject.steady():
+    with subject.evaluating():
         pixels = image.detach().clone().unsqueeze(0).requires_grad_()
         with _Watch() as watch:
             try_image(subject, name, _marked(pixels.clone()))

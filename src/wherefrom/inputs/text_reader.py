@@ -180,8 +180,8 @@ class TextReader(Reader[Encoded, Ids]):
         return bool(torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(one.abs().max())))
 
     def _logits(self, inputs: Inputs) -> Tensor:
-        with self.subject.steady(), torch.no_grad():
-            return self.subject.run(inputs.given())
+        with self.subject.evaluating(), torch.no_grad():
+            return self.subject.run(inputs.model_tensors())
 
     def positions(self, inputs: Inputs, position: int | None) -> Tensor:
         """By default that of the one [MASK] in a model that fills such holes, else the last."""

@@ -13,7 +13,7 @@ from wherefrom.errors import MethodError, ModelError
 from wherefrom.explanation import plural
 from wherefrom.inputs.patches import EXTRA_TOKENS
 from wherefrom.methods.flow import flows
-from wherefrom.methods.intercept import opened
+from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.method import Method, Scores
 from wherefrom.rules.maps import Map, Maps, Replace
 from wherefrom.rules.tables import PLAIN
@@ -78,8 +78,8 @@ def capture(
             f'{plural(inputs.noun)} within one apart. Leave units= out, or try method="lrp".'
         )
     maps = Maps(len(inputs), replace)
-    with opened(PLAIN, subject, inputs, target, maps=maps) as here:
-        here.need("attention")
+    with intercepted_forward(PLAIN, subject, inputs, target, maps=maps) as forward:
+        forward.need("attention")
         found = maps.found
         if maps.last is None:
             raise ModelError(
@@ -88,11 +88,11 @@ def capture(
             )
         chosen = list(range(len(found))) if of is None else [range(len(found))[i] for i in of]
         wanted = [found[i].weights for i in chosen] if gradients else []
-        *of_maps, of_last = here.gradients([*wanted, maps.last])
+        *of_maps, of_last = forward.gradients([*wanted, maps.last])
     read = (maps.last.detach() * of_last).sum(-1).abs()
     read = read if not maps.turned else read.T  # (B, query)
     whole = read.sum(1, keepdim=True)
-    sources = here.view.sources
+    sources = forward.view.sources
     streams = {
         (n := sources.stream(s)): (s.start, s.shift + sources.ahead.get(n, 0), sources.width(s))
         for s in sources.found
@@ -111,7 +111,7 @@ def capture(
         readout=torch.where(whole > 0, read / whole.clamp_min(1e-30), even),
         streams=streams,
         held=held,
-        logits=here.logits.detach(),
+        logits=forward.logits.detach(),
         units=sources.units,
     )
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError, MissingExtra, nearest
-from wherefrom.methods.embedded_inputs import Mover, over_sources
-from wherefrom.methods.intercept import opened
+from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
+from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.method import Method, Scores
 from wherefrom.rules.tables import PLAIN
 from wherefrom.subject import Inputs, Subject
@@ -29,22 +29,31 @@ class Captum(Method):
     attributor: str = "ShapleyValueSampling"
     options: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # two attributors are two methods: results are told apart by the name
+        object.__setattr__(self, "name", f"{PREFIX}{self.attributor}")
+
+    @property
+    def label(self) -> str:
+        options = ", ".join(f"{key}={value}" for key, value in self.settings()["options"].items())
+        return f"{self.name}({options})" if options else self.name
+
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         kind = _attributor(self.attributor)
-        mover, logits = Mover.capture(subject, inputs)
-        settled = target.settled(logits)
-        if len(mover.values) != 1:
+        embedded, logits = EmbeddedInputs.capture(subject, inputs)
+        settled = target.resolved(logits)
+        if len(embedded.values) != 1:
             raise MethodError(
-                f"the input enters {subject.name} at {len(mover.values)} places; Captum's "
+                f"the input enters {subject.name} at {len(embedded.values)} places; Captum's "
                 "attributors take one tensor."
             )
         rows = [
             self._one(
-                kind, subject, inputs.take([i]), settled.take([i]), mover.values[0][i : i + 1]
+                kind, subject, inputs.take([i]), settled.take([i]), embedded.values[0][i : i + 1]
             )
             for i in range(len(inputs))
         ]
-        return Scores(over_sources(mover, [torch.cat(rows)]) * inputs.mask, logits)
+        return Scores(over_sources(embedded, [torch.cat(rows)]) * inputs.mask, logits)
 
     def _one(
         self, kind: Any, subject: Subject, inputs: Inputs, target: Target, value: Tensor
@@ -52,8 +61,10 @@ class Captum(Method):
         def forward(x: Tensor) -> Tensor:
             copies = [0] * len(x)
             many = inputs.take(copies)
-            with opened(PLAIN, subject, many, target.take(copies), change=lambda _: x) as here:
-                return here.output
+            with intercepted_forward(
+                PLAIN, subject, many, target.take(copies), change=lambda _: x
+            ) as forward:
+                return forward.output
 
         first, *more = inspect.signature(kind).parameters.values()
         if first.name != "forward_func" or any(p.default is p.empty for p in more):

@@ -50,7 +50,7 @@ class Dix(Method):
             if not -count <= layer < count:
                 raise MethodError(f"there is no layer {layer}: {count} maps were seen.")
         chosen = tuple(dict.fromkeys(range(count)[layer] for layer in layers))
-        settled = target.settled(whole.logits)
+        settled = target.resolved(whole.logits)
         every = torch.arange(len(inputs))
         if self.variant == "definition":
             total = self._rollout(whole, every, len(inputs))

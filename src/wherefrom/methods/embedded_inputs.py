@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError
-from wherefrom.methods.intercept import Pass, opened
+from wherefrom.methods.intercept import Pass, intercepted_forward
 from wherefrom.rules.mode import Table
 from wherefrom.rules.tables import PLAIN
 from wherefrom.subject import Inputs, Subject
@@ -23,7 +23,7 @@ _TOKENS_A_PASS = 2048
 
 
 @dataclass(frozen=True)
-class Mover:
+class EmbeddedInputs:
     """The embedded input of a batch, and how to run the model on other embedded inputs."""
 
     inputs: Inputs
@@ -31,22 +31,22 @@ class Mover:
     places: list[tuple[int, int, int]]  # first unit, shift, units of each
 
     @staticmethod
-    def of(here: Pass, inputs: Inputs) -> Mover:
+    def of(forward: Pass, inputs: Inputs) -> EmbeddedInputs:
         """From a pass that has been run."""
-        sources, batch = here.view.sources, len(inputs)
-        return Mover(
+        sources, batch = forward.view.sources, len(inputs)
+        return EmbeddedInputs(
             inputs,
             [s.by_sample(s.leaf.detach(), batch).cpu() for s in sources.found],
             [(s.start, s.shift, sources.width(s)) for s in sources.found],
         )
 
     @staticmethod
-    def capture(subject: Subject, inputs: Inputs) -> tuple[Mover, Tensor]:
+    def capture(subject: Subject, inputs: Inputs) -> tuple[EmbeddedInputs, Tensor]:
         """Runs the model once to see where and as what the input enters; and its logits."""
-        with opened(PLAIN, subject, inputs, Target(), gradients=False) as here:
-            return Mover.of(here, inputs), here.logits
+        with intercepted_forward(PLAIN, subject, inputs, Target(), gradients=False) as forward:
+            return EmbeddedInputs.of(forward, inputs), forward.logits
 
-    def held(self, k: int) -> Tensor:
+    def valid_mask(self, k: int) -> Tensor:
         """Which places of the k-th source hold a unit, (B, T)."""
         first, shift, width = self.places[k]
         held = torch.zeros(self.values[k].shape[:2], dtype=torch.bool)
@@ -64,8 +64,8 @@ class Mover:
         memory: float | None = None,
     ) -> Iterator[tuple[list[Pair], list[Tensor]]]:
         """∂ target / ∂ embedded input at each point, chunk by chunk."""
-        for rows, here in self._passes(subject, target, pairs, point, table, memory):
-            yield rows, [gradient.cpu() for gradient in here.at_sources()]
+        for rows, forward in self._passes(subject, target, pairs, point, table, memory):
+            yield rows, [gradient.cpu() for gradient in forward.at_sources()]
 
     def outputs(
         self,
@@ -78,8 +78,8 @@ class Mover:
     ) -> Iterator[tuple[list[Pair], Tensor]]:
         """The target at each point, chunk by chunk."""
         passes = self._passes(subject, target, pairs, point, table, memory, gradients=False)
-        for rows, here in passes:
-            yield rows, here.output.double().cpu()
+        for rows, forward in passes:
+            yield rows, forward.output.double().cpu()
 
     def _passes(
         self,
@@ -99,16 +99,16 @@ class Mover:
             samples = [i for i, _ in rows]
             with (
                 budget.measured(len(rows)),
-                opened(
+                intercepted_forward(
                     table,
                     subject,
                     self.inputs.take(samples),
                     target.take(samples),
                     change=partial(_placed, iter(range(len(self.values))), rows, point),
                     gradients=gradients,
-                ) as here,
+                ) as forward,
             ):
-                yield rows, here
+                yield rows, forward
 
 
 def _placed(entered: Iterator[int], rows: list[Pair], point: Point, value: Tensor) -> Tensor:
@@ -117,10 +117,10 @@ def _placed(entered: Iterator[int], rows: list[Pair], point: Point, value: Tenso
     return torch.stack([point(k, i, copy) for i, copy in rows]).to(value)
 
 
-def over_sources(mover: Mover, amounts: Sequence[Tensor]) -> Tensor:
+def over_sources(embedded: EmbeddedInputs, amounts: Sequence[Tensor]) -> Tensor:
     """Numbers where the input enters, (B, T) each, as numbers of the units, (B, units)."""
-    total = torch.zeros(mover.inputs.mask.shape, dtype=torch.float64)
-    for found, (start, shift, width) in zip(amounts, mover.places, strict=True):
+    total = torch.zeros(embedded.inputs.mask.shape, dtype=torch.float64)
+    for found, (start, shift, width) in zip(amounts, embedded.places, strict=True):
         own = found[:, shift : shift + width].double().cpu()
         total[:, start : start + own.shape[1]] += own
     return total
@@ -177,7 +177,7 @@ def _free_memory() -> float:
 
 
 def baseline_values(
-    subject: Subject, inputs: Inputs, mover: Mover, baseline: str | int | Tensor
+    subject: Subject, inputs: Inputs, embedded: EmbeddedInputs, baseline: str | int | Tensor
 ) -> list[Tensor]:
     """What the embedded input is when it says nothing.
 
@@ -185,15 +185,15 @@ def baseline_values(
     that is no special token. A tensor: the embedded baseline itself, or one that spreads to it.
     """
     if isinstance(baseline, Tensor):
-        blank = [baseline.detach().cpu().to(v.dtype).expand_as(v) for v in mover.values]
+        blank = [baseline.detach().cpu().to(v.dtype).expand_as(v) for v in embedded.values]
     elif baseline == "zero":
-        blank = [torch.zeros_like(value) for value in mover.values]
+        blank = [torch.zeros_like(value) for value in embedded.values]
     else:
-        blank = Mover.capture(subject, replaced_units(inputs, baseline))[0].values
+        blank = EmbeddedInputs.capture(subject, replaced_units(inputs, baseline))[0].values
     # padding, and places of no unit, stay as they are
     return [
-        torch.where(mover.held(k).unsqueeze(-1), b, v)
-        for k, (b, v) in enumerate(zip(blank, mover.values, strict=True))
+        torch.where(embedded.valid_mask(k).unsqueeze(-1), b, v)
+        for k, (b, v) in enumerate(zip(blank, embedded.values, strict=True))
     ]
 
 

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from wherefrom.methods.embedded_inputs import Mover, over_sources
-from wherefrom.methods.intercept import opened
+from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
+from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.method import Method, Scores
 from wherefrom.rules.tables import plain_table
 from wherefrom.subject import Inputs, Subject
@@ -19,14 +19,16 @@ from wherefrom.target import Target
 Reduce = Literal["norm", "sum", "x_input"]
 
 
-def reduced(gradients: list[Tensor], values: list[Tensor], mover: Mover, how: Reduce) -> Tensor:
+def reduced(
+    gradients: list[Tensor], values: list[Tensor], embedded: EmbeddedInputs, how: Reduce
+) -> Tensor:
     """A number for each unit: the gradient's length, its sum, or its product with the input."""
     if how == "norm":
-        return over_sources(mover, [g.square().sum(-1) for g in gradients]).sqrt()
+        return over_sources(embedded, [g.square().sum(-1) for g in gradients]).sqrt()
     if how == "sum":
-        return over_sources(mover, [g.sum(-1) for g in gradients])
+        return over_sources(embedded, [g.sum(-1) for g in gradients])
     products = [(g * v).sum(-1) for g, v in zip(gradients, values, strict=True)]
-    return over_sources(mover, products)
+    return over_sources(embedded, products)
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class Gradient(Method):
     softplus: float | None = None
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        with opened(plain_table(self.softplus), subject, inputs, target) as here:
-            gradients = here.at_sources()
-        mover = Mover.of(here, inputs)
-        values = reduced([g.double().cpu() for g in gradients], mover.values, mover, self.reduce)
-        return Scores(values * inputs.mask, here.logits.detach())
+        with intercepted_forward(plain_table(self.softplus), subject, inputs, target) as forward:
+            gradients = forward.at_sources()
+        embedded = EmbeddedInputs.of(forward, inputs)
+        values = reduced(
+            [g.double().cpu() for g in gradients], embedded.values, embedded, self.reduce
+        )
+        return Scores(values * inputs.mask, forward.logits.detach())
 
 
 @dataclass(frozen=True)
@@ -60,32 +64,32 @@ class SmoothGrad(Method):
     memory: float | None = None
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        mover, logits = Mover.capture(subject, inputs)
-        settled = target.settled(logits)
-        noise = [self._noise(mover, k) for k in range(len(mover.values))]
+        embedded, logits = EmbeddedInputs.capture(subject, inputs)
+        settled = target.resolved(logits)
+        noise = [self._noise(embedded, k) for k in range(len(embedded.values))]
         pairs = [(i, s) for i in range(len(inputs)) for s in range(self.samples)]
-        total = [torch.zeros_like(value) for value in mover.values]
-        for rows, gradients in mover.gradients(
+        total = [torch.zeros_like(value) for value in embedded.values]
+        for rows, gradients in embedded.gradients(
             subject,
             settled,
             pairs,
-            lambda k, i, s: mover.values[k][i] + noise[k][i, s],
+            lambda k, i, s: embedded.values[k][i] + noise[k][i, s],
             plain_table(self.softplus),
             self.memory,
         ):
             for k, found in enumerate(gradients):
                 total[k].index_add_(0, torch.tensor([i for i, _ in rows]), found)
         mean = [t / self.samples for t in total]
-        return Scores(reduced(mean, mover.values, mover, self.reduce) * inputs.mask, logits)
+        return Scores(reduced(mean, embedded.values, embedded, self.reduce) * inputs.mask, logits)
 
-    def _noise(self, mover: Mover, k: int) -> Tensor:
+    def _noise(self, embedded: EmbeddedInputs, k: int) -> Tensor:
         """Noise of each sample as a share of its own range: the same alone as in a batch."""
-        value, held = mover.values[k], mover.held(k)
+        value, held = embedded.values[k], embedded.valid_mask(k)
         drawn = torch.zeros(value.shape[0], self.samples, *value.shape[1:], dtype=value.dtype)
-        for i, units in enumerate(mover.inputs.units):
+        for i, units in enumerate(embedded.inputs.units):
             content = zlib.crc32("\x1f".join(unit.text for unit in units).encode())
             chance = torch.Generator().manual_seed(content + self.seed + k)
-            own = mover.values[0][i, mover.held(0)[i]]
+            own = embedded.values[0][i, embedded.valid_mask(0)[i]]
             sigma = self.noise * (own.max() - own.min())
             for place in held[i].nonzero().flatten().tolist():
                 drawn[i, :, place] = sigma * torch.randn(

@@ -57,7 +57,7 @@ class Pass:
 
 
 @contextmanager
-def opened(
+def intercepted_forward(
     table: Table,
     subject: Subject,
     inputs: Inputs,
@@ -74,7 +74,7 @@ def opened(
         tensors = {name: tensor.detach().clone() for name, tensor in inputs.tensors.items()}
     sources = Sources([tensors[name] for name in inputs.fields], change)
     start = 0
-    with subject.steady():  # a leaf of the caller's inference mode would carry no gradient
+    with subject.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         for name in inputs.fields:
             width = tensors[name].shape[1]
             if tensors[name].is_floating_point():
@@ -82,7 +82,7 @@ def opened(
                 tensors[name] = set_stream(inputs.whole(name, entered), stream_of(entered) or 0)
             start += width
     with (
-        subject.steady(),
+        subject.evaluating(),
         torch.set_grad_enabled(gradients),
         LocallyLinear(table, sources, model=subject.model, ledger=ledger, maps=maps) as view,
     ):
@@ -100,5 +100,5 @@ def opened(
 
 def run(subject: Subject, inputs: Inputs) -> Tensor:
     """The model's logits, with nothing looked at."""
-    with subject.steady(), torch.no_grad():
-        return subject.run(inputs.given())
+    with subject.evaluating(), torch.no_grad():
+        return subject.run(inputs.model_tensors())

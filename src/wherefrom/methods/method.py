@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar
 
 import torch
@@ -76,5 +77,39 @@ class Method(ABC):
         """The scores of a batch; zero on padding."""
 
     def settings(self) -> dict[str, Any]:
-        """The fields, as they travel in an explanation."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        """The fields as JSON can hold them, as they travel in an explanation."""
+        return {f.name: _as_json(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+
+    @property
+    def label(self) -> str:
+        """The name and the settings that are not the default: `integrated_gradients(steps=64)`.
+
+        Two methods with the same label compute the same thing, so results are keyed by it.
+        """
+        settings = self.settings()
+        changed = [
+            f"{f.name}={settings[f.name]}"
+            for f in fields(self)  # type: ignore[arg-type]
+            if settings[f.name] != _as_json(_default(f))
+        ]
+        return f"{self.name}({', '.join(changed)})" if changed else self.name
+
+
+def _default(setting: Field[Any]) -> Any:
+    if setting.default_factory is not MISSING:
+        return setting.default_factory()
+    return setting.default
+
+
+def _as_json(value: Any) -> Any:
+    """A setting as JSON can hold it: a tensor by shape and checksum, a function by name."""
+    if isinstance(value, Tensor):
+        content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        return f"tensor{tuple(value.shape)} {zlib.crc32(content.numpy().tobytes()):08x}"
+    if isinstance(value, dict):
+        return {str(key): _as_json(held) for key, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(held) for held in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return getattr(value, "__name__", None) or repr(value)

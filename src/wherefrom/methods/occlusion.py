@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.methods.embedded_inputs import Mover, baseline_values
+from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
 from wherefrom.methods.method import Method, Scores
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -24,8 +24,8 @@ class Occlusion(Method):
     memory: float | None = None
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        mover, logits = Mover.capture(subject, inputs)
-        settled = target.settled(logits)
+        mover, logits = EmbeddedInputs.capture(subject, inputs)
+        settled = target.resolved(logits)
         whole = settled(logits).double().cpu()
         blank = baseline_values(subject, inputs, mover, self.baseline)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wherefrom.errors import MethodError
 from wherefrom.explanation import plural
-from wherefrom.methods.embedded_inputs import Mover, baseline_values, over_sources
+from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values, over_sources
 from wherefrom.methods.method import Method, Scores
 from wherefrom.rules.tables import plain_table
 from wherefrom.subject import Inputs, Subject
@@ -51,29 +51,33 @@ class _AlongPath(Method):
     memory: float | None
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        mover, logits = Mover.capture(subject, inputs)
-        settled = target.settled(logits)
-        start = baseline_values(subject, inputs, mover, self.baseline)
+        embedded, logits = EmbeddedInputs.capture(subject, inputs)
+        settled = target.resolved(logits)
+        start = baseline_values(subject, inputs, embedded, self.baseline)
         low = torch.zeros(len(inputs), dtype=torch.float64)
         every = [(i, 0) for i in range(len(inputs))]
-        for rows, found in mover.outputs(
+        for rows, found in embedded.outputs(
             subject, settled, every, lambda k, i, _: start[k][i], self.memory
         ):
             low[[i for i, _ in rows]] = found
         high = settled(logits).double().cpu()
-        rise = high - low if self.softplus is None else self._rise(subject, settled, mover, start)
-        values = self._until_close(subject, settled, mover, start, rise)
+        rise = (
+            high - low if self.softplus is None else self._rise(subject, settled, embedded, start)
+        )
+        values = self._until_close(subject, settled, embedded, start, rise)
         values = values * inputs.mask
         noun = inputs.noun
         lines = {(plural(noun), noun): values.sum(1), ("baseline", "baseline"): low}
         return Scores(values, logits, {noun: values}, lines)
 
-    def _rise(self, subject: Subject, target: Target, mover: Mover, start: list[Tensor]) -> Tensor:
+    def _rise(
+        self, subject: Subject, target: Target, embedded: EmbeddedInputs, start: list[Tensor]
+    ) -> Tensor:
         """f(x) − f(x′) of the network whose ReLUs are read as softplus."""
-        ends = (start, mover.values)
-        found = torch.zeros(2, len(mover.inputs), dtype=torch.float64)
-        pairs = [(i, end) for end in (0, 1) for i in range(len(mover.inputs))]
-        for rows, outputs in mover.outputs(
+        ends = (start, embedded.values)
+        found = torch.zeros(2, len(embedded.inputs), dtype=torch.float64)
+        pairs = [(i, end) for end in (0, 1) for i in range(len(embedded.inputs))]
+        for rows, outputs in embedded.outputs(
             subject,
             target,
             pairs,
@@ -86,12 +90,17 @@ class _AlongPath(Method):
         return found[1] - found[0]
 
     def _until_close(
-        self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], rise: Tensor
+        self,
+        subject: Subject,
+        target: Target,
+        embedded: EmbeddedInputs,
+        start: list[Tensor],
+        rise: Tensor,
     ) -> Tensor:
         """The integral, with twice the steps again and again until its gap is as asked."""
         steps = self.steps
         while True:
-            values = self._integral(subject, target, mover, start, steps)
+            values = self._integral(subject, target, embedded, start, steps)
             gap = (values.sum(1) - rise).abs().max()
             tolerance = self._tolerance()
             if tolerance is None or float(gap) <= tolerance:
@@ -108,7 +117,12 @@ class _AlongPath(Method):
 
     @abstractmethod
     def _integral(
-        self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], steps: int
+        self,
+        subject: Subject,
+        target: Target,
+        embedded: EmbeddedInputs,
+        start: list[Tensor],
+        steps: int,
     ) -> Tensor:
         """Gradient times way, added up along the path, as numbers of units."""
 
@@ -116,20 +130,22 @@ class _AlongPath(Method):
         self,
         subject: Subject,
         target: Target,
-        mover: Mover,
+        embedded: EmbeddedInputs,
         count: int,
         point: Callable[[int, int, int], Tensor],
         step: Callable[[int, int, int], Tensor],
     ) -> Tensor:
         """Σ over the copies of gradient · step, as numbers of units."""
-        totals = [torch.zeros(v.shape[:2], dtype=torch.float64) for v in mover.values]
-        pairs = [(i, copy) for copy in range(count) for i in range(len(mover.inputs))]
+        totals = [torch.zeros(v.shape[:2], dtype=torch.float64) for v in embedded.values]
+        pairs = [(i, copy) for copy in range(count) for i in range(len(embedded.inputs))]
         table = plain_table(self.softplus)
-        for rows, gradients in mover.gradients(subject, target, pairs, point, table, self.memory):
+        for rows, gradients in embedded.gradients(
+            subject, target, pairs, point, table, self.memory
+        ):
             for k, found in enumerate(gradients):
                 for row, (i, copy) in enumerate(rows):
                     totals[k][i] += (found[row] * step(k, i, copy)).sum(-1).double()
-        return over_sources(mover, totals)
+        return over_sources(embedded, totals)
 
 
 @dataclass(frozen=True)
@@ -149,16 +165,21 @@ class IntegratedGradients(_AlongPath):
         return self.tolerance
 
     def _integral(
-        self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], steps: int
+        self,
+        subject: Subject,
+        target: Target,
+        embedded: EmbeddedInputs,
+        start: list[Tensor],
+        steps: int,
     ) -> Tensor:
         places, weights = nodes(steps, self.rule)
         return self._weighted(
             subject,
             target,
-            mover,
+            embedded,
             steps,
-            lambda k, i, copy: straight(start[k][i], mover.values[k][i], places[copy]),
-            lambda k, i, copy: weights[copy] * (mover.values[k][i] - start[k][i]),
+            lambda k, i, copy: straight(start[k][i], embedded.values[k][i], places[copy]),
+            lambda k, i, copy: weights[copy] * (embedded.values[k][i] - start[k][i]),
         )
 
 
@@ -175,17 +196,22 @@ class PathGradients(_AlongPath):
     memory: float | None = None
 
     def _integral(
-        self, subject: Subject, target: Target, mover: Mover, start: list[Tensor], steps: int
+        self,
+        subject: Subject,
+        target: Target,
+        embedded: EmbeddedInputs,
+        start: list[Tensor],
+        steps: int,
     ) -> Tensor:
         def at(k: int, i: int, a: float) -> Tensor:
-            return self.path(start[k][i], mover.values[k][i], a)
+            return self.path(start[k][i], embedded.values[k][i], a)
 
-        self._check_ends(start, mover.values)
+        self._check_ends(start, embedded.values)
         middle, _ = nodes(steps, "middle")
         return self._weighted(
             subject,
             target,
-            mover,
+            embedded,
             steps,
             lambda k, i, copy: at(k, i, middle[copy]),
             lambda k, i, copy: at(k, i, (copy + 1) / steps) - at(k, i, copy / steps),
@@ -199,6 +225,3 @@ class PathGradients(_AlongPath):
                         f"the path does not lead from the baseline to the input: at {place:g} it "
                         "is elsewhere. It must be path(baseline, input, a) with a from 0 to 1."
                     )
-
-    def settings(self) -> dict[str, object]:
-        return {**super().settings(), "path": getattr(self.path, "__name__", repr(self.path))}

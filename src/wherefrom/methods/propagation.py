@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from wherefrom.explanation import plural
-from wherefrom.methods.intercept import MixedRows, opened
+from wherefrom.methods.intercept import MixedRows, intercepted_forward
 from wherefrom.methods.method import Method, Scores
-from wherefrom.rules.ledger import Books
+from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tables import TABLES
@@ -30,14 +30,14 @@ def propagate(
     closes: bool = False,
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines."""
-    with opened(table, subject, inputs, target, ledger=ledger) as run:
+    with intercepted_forward(table, subject, inputs, target, ledger=ledger) as run:
         if needs:
             run.need(needs)
         gradients = run.at_sources()
-    mixed = run.view.books.mixed or (ledger and run.view.sources.mixed)
+    mixed = run.view.ledger.mixed or (ledger and run.view.sources.mixed)
     if mixed and len(inputs) > 1:
         raise MixedRows
-    scores = _collect(run.view.books, run.view.sources, gradients, run.logits.detach(), inputs)
+    scores = _collect(run.view.ledger, run.view.sources, gradients, run.logits.detach(), inputs)
     if closes and len(inputs) > 1 and not _adds_up(scores, run.output.detach()):
         raise MixedRows  # of a matrix whose rows are not sample by sample
     return scores
@@ -52,7 +52,7 @@ def _adds_up(scores: Scores, output: Tensor) -> bool:
 
 
 def _collect(
-    books: Books, sources: Sources, gradients: list[Tensor], logits: Tensor, inputs: Inputs
+    books: LedgerRecorder, sources: Sources, gradients: list[Tensor], logits: Tensor, inputs: Inputs
 ) -> Scores:
     words, padding = sources.relevance(gradients)
     parts = {inputs.noun: words}

@@ -9,9 +9,9 @@ import torch
 
 from wherefrom.errors import ModelError
 from wherefrom.methods.attention import Readout, capture, own_dropped, roll_out
-from wherefrom.methods.intercept import opened
+from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.method import Method, Scores
-from wherefrom.rules.deep_taylor import RELEVANCE
+from wherefrom.rules.deep_taylor import DEEP_TAYLOR
 from wherefrom.rules.maps import Maps
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -40,15 +40,17 @@ class TransformerAttribution(Method):
 
     def _of_class(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         plain = capture(subject, inputs, target, gradients=True)
-        settled = target.settled(plain.logits)
-        with opened(RELEVANCE, subject, inputs, settled, maps=(maps := Maps(len(inputs)))) as here:
-            here.need("attention")
-            if not torch.allclose(here.logits, plain.logits, rtol=1e-3, atol=1e-4):
+        settled = target.resolved(plain.logits)
+        with intercepted_forward(
+            DEEP_TAYLOR, subject, inputs, settled, maps=(maps := Maps(len(inputs)))
+        ) as forward:
+            forward.need("attention")
+            if not torch.allclose(forward.logits, plain.logits, rtol=1e-3, atol=1e-4):
                 raise ModelError(
                     f"{subject.name} writes into its tensors in a way that relevance cannot be "
                     'followed through; try method="lrp".'
                 )
-            relevance = here.gradients([each.weights for each in maps.found])
+            relevance = forward.gradients([each.weights for each in maps.found])
         steps = [
             (g * r).clamp_min(0).mean(1)  # (B, query, key)
             for g, r in zip(plain.gradients, relevance, strict=True)

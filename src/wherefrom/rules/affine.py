@@ -14,7 +14,7 @@ from wherefrom.rules.mode import LocallyLinear, Table
 def affine(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The constant part of an affine call is what it gives when all that is live is zero."""
     given = [t for t in tensors(*args, *kwargs.values()) if t.is_floating_point()]
-    if not view.books.open or not any(map(live, given)):
+    if not view.ledger.open or not any(map(live, given)):
         return func(*args, **kwargs)
     if all(map(live, given)) and not _has_number(func, args, kwargs):
         return func(*args, **kwargs)

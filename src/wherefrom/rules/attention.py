@@ -65,7 +65,7 @@ def dot_product_arguments(
     return given.pop("query"), given.pop("key"), given.pop("value"), given
 
 
-def spelled_out(
+def decomposed(
     view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """`multi_head_attention_forward` by its parts, seen by the mode one by one."""
@@ -172,5 +172,5 @@ def exponential(
 SOFTMAX: Table = {
     **dict.fromkeys(calls("softmax"), softmax),
     **dict.fromkeys(calls("exp"), exponential),
-    **dict.fromkeys(calls("multi_head_attention_forward"), spelled_out),
+    **dict.fromkeys(calls("multi_head_attention_forward"), decomposed),
 }

@@ -307,7 +307,7 @@ def reduction(
     return _Ratio.apply(lambda x: func(x, *rest, **kwargs), args[0], _value(func, args, kwargs))
 
 
-RELEVANCE: Table = {
+DEEP_TAYLOR: Table = {
     **SOFTMAX,
     activation_module: same_module,
     **dict.fromkeys(calls("embedding"), lookup),

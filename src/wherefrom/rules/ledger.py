@@ -19,7 +19,7 @@ class Entry:
 
 
 @dataclass
-class Books:
+class LedgerRecorder:
     """Collects the entries in the backward pass; `mixed` if samples could not be told apart."""
 
     sources: Sources

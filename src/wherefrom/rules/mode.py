@@ -30,7 +30,7 @@ from wherefrom.rules.calls import (
     tensors,
     turned_of,
 )
-from wherefrom.rules.ledger import Books
+from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.sources import Sources
 
@@ -85,7 +85,7 @@ class LocallyLinear(TorchFunctionMode):
         super().__init__()
         self.table = table
         self.sources = sources
-        self.books = Books(sources, open=ledger)
+        self.ledger = LedgerRecorder(sources, open=ledger)
         self.maps = maps
         self.seen: Counter[str] = Counter()
         self.touched: Counter[str] = Counter()
@@ -104,7 +104,7 @@ class LocallyLinear(TorchFunctionMode):
     def constant(self, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
         """Enters into the ledger that `part` was added to get `out`."""
         if isinstance(out, Tensor) and out.requires_grad:
-            self.books.post(out, part, self.where, kind)
+            self.ledger.post(out, part, self.where, kind)
         return out
 
     def __torch_function__(

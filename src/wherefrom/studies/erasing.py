@@ -14,7 +14,7 @@ from torch import Tensor
 from wherefrom.errors import ModelError
 from wherefrom.inputs.text import has_padding
 from wherefrom.methods.attention import Captured, capture
-from wherefrom.methods.intercept import opened
+from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.tables import PLAIN
 from wherefrom.subject import Inputs, Subject
@@ -92,15 +92,15 @@ def _without(
         return torch.where(total > 0, left / total.clamp_min(1e-30), left)
 
     maps = Maps(len(inputs), replace)
-    with opened(PLAIN, subject, inputs, Target(), maps=maps) as here:
-        row = Target().row(here.logits)
+    with intercepted_forward(PLAIN, subject, inputs, Target(), maps=maps) as forward:
+        row = Target().row(forward.logits)
     return row.detach().double().softmax(-1).cpu().numpy()
 
 
 def _count_maps(subject: Subject, one: Inputs) -> int:
     maps = Maps(1)
-    with opened(PLAIN, subject, one, Target(), maps=maps) as here:
-        here.need("attention")
+    with intercepted_forward(PLAIN, subject, one, Target(), maps=maps) as forward:
+        forward.need("attention")
     if not maps.found:
         raise ModelError("attention was seen, but no map of it.")
     return len(maps.found)

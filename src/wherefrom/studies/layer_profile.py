@@ -16,7 +16,7 @@ from torch.nn.modules.module import (
 )
 
 from wherefrom.errors import ModelError
-from wherefrom.methods.intercept import opened
+from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.propagation import layer_of
 from wherefrom.rules.calls import live
 from wherefrom.rules.mode import Table
@@ -97,11 +97,11 @@ class Course:
 def course(subject: Subject, inputs: Inputs, target: Target, table: Table) -> Course:
     """Follows the relevance of one sample under a table."""
     watch = Watch({id(part): name for name, part in subject.model.named_modules()})
-    with watch.open(), opened(table, subject, inputs, target) as here:
-        sources = [source.leaf for source in here.view.sources.found]
+    with watch.open(), intercepted_forward(table, subject, inputs, target) as forward:
+        sources = [source.leaf for source in forward.view.sources.found]
         through = [t for _, x, y, _ in watch.norms for t in (x, y)]
         wanted = [*sources, *watch.blocks.values(), *through]
-        gradients = here.gradients(wanted)
+        gradients = forward.gradients(wanted)
     sums = [_sum(g, t) for g, t in zip(gradients, wanted, strict=True)]
     first = len(sources)
     blocks = {"input": sum(sums[:first])}
@@ -112,7 +112,7 @@ def course(subject: Subject, inputs: Inputs, target: Target, table: Table) -> Co
         added = 0.0 if bias is None else _sum(gradients[at + 1], bias.expand_as(gradients[at + 1]))
         norms.append((name, sums[at], sums[at + 1] - added))
         at += 2
-    return Course(float(here.output.detach().sum()), blocks, norms)
+    return Course(float(forward.output.detach().sum()), blocks, norms)
 
 
 def _sum(gradient: Tensor, value: Tensor) -> float:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.errors import ModelError
-from wherefrom.methods.intercept import opened
+from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.calls import stream_of
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Sources
@@ -20,7 +20,7 @@ from wherefrom.target import Target
 
 
 @dataclass(frozen=True)
-class Places:
+class UnitProfile:
     """Σ gradient × activation of one sample, for each unit after each block.
 
     `others` is what lies on places of no unit, such as a class token that the model puts in front.
@@ -31,12 +31,14 @@ class Places:
     others: dict[str, float]
 
 
-def places(subject: Subject, inputs: Inputs, target: Target, table: Table = CONSERVATIVE) -> Places:
+def unit_profile(
+    subject: Subject, inputs: Inputs, target: Target, table: Table = CONSERVATIVE
+) -> UnitProfile:
     """Follows the relevance of one sample place by place."""
     watch = Watch({id(part): name for name, part in subject.model.named_modules()})
-    with watch.open(), opened(table, subject, inputs, target) as here:
-        gradients = here.gradients(list(watch.blocks.values()))
-    sources = here.view.sources
+    with watch.open(), intercepted_forward(table, subject, inputs, target) as forward:
+        gradients = forward.gradients(list(watch.blocks.values()))
+    sources = forward.view.sources
     units: dict[str, NDArray[np.float64]] = {}
     others: dict[str, float] = {}
     for (name, value), gradient in zip(watch.blocks.items(), gradients, strict=True):
@@ -51,7 +53,7 @@ def places(subject: Subject, inputs: Inputs, target: Target, table: Table = CONS
         others[name] = float(rows.sum() - row.sum())
     if not units:
         raise ModelError(f"{subject.name} has no numbered blocks with a row for each place.")
-    return Places(float(here.output.detach().sum()), units, others)
+    return UnitProfile(float(forward.output.detach().sum()), units, others)
 
 
 def _extent(sources: Sources, value: Tensor) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from wherefrom.methods.attention import Captured, capture
 from wherefrom.methods.intercept import run
 from wherefrom.show.html import render
 from wherefrom.show.text_marks import heading, marks
-from wherefrom.studies.unit_profile import places
+from wherefrom.studies.unit_profile import unit_profile
 from wherefrom.subject import Inputs
 from wherefrom.target import Target
 from wherefrom.web.limits import Limits
@@ -155,7 +155,7 @@ class Desk:
     def layers(self, asked: Question, data: Mapping[str, Any]) -> Data:
         """The relevance of each unit after each block, by `lrp`; first what entered."""
         reading = self._read(asked)
-        found = places(reading.reader.subject, reading.inputs, self._target(asked, reading))
+        found = unit_profile(reading.reader.subject, reading.inputs, self._target(asked, reading))
         first = self.made(asked, "lrp").explanation
         rows = [("input", first.scores.astype(float).tolist(), 0.0)]
         rows += [(name, row.tolist(), found.others[name]) for name, row in found.units.items()]
@@ -242,7 +242,7 @@ class Desk:
         rows = []
         for at in range(0, len(forms), step):
             tensors = reader.collate(forms[at : at + step])
-            with reader.subject.steady(), torch.inference_mode():
+            with reader.subject.evaluating(), torch.inference_mode():
                 logits = reader.subject.run(tensors)
             position = reading.target.position
             asked = None if position is None else position.expand(len(logits))
@@ -259,7 +259,7 @@ def _read(asked: Question) -> Reading:
         target = Target(position=reader.positions(inputs, None))
         logits = run(reader.subject, inputs)
         row = target.row(logits)[0].float().cpu()
-        return Reading(reader, item, inputs, row, target.settled(logits))
+        return Reading(reader, item, inputs, row, target.resolved(logits))
 
 
 def _explain(asked: Question, method: str) -> Made:

@@ -1,0 +1,35 @@
+"""What names a method: its label, and its settings as JSON can hold them."""
+
+import json
+
+import torch
+
+from wherefrom.methods import method
+
+
+def test_a_label_names_the_settings_that_are_not_the_default():
+    assert method("integrated_gradients").label == "integrated_gradients"
+    assert method("integrated_gradients", steps=32).label == "integrated_gradients"
+    assert method("integrated_gradients", steps=64).label == "integrated_gradients(steps=64)"
+    assert method("dix", layers=(0,), steps=3).label == "dix(layers=[0], steps=3)"
+
+
+def test_captum_attributors_have_names_of_their_own():
+    first, second = method("captum:FeatureAblation"), method("captum:ShapleyValues")
+    assert (first.name, second.label) == ("captum:FeatureAblation", "captum:ShapleyValues")
+    assert method("captum:ShapleyValueSampling", n_samples=5).label == (
+        "captum:ShapleyValueSampling(n_samples=5)"
+    )
+
+
+def test_a_tensor_setting_is_told_by_shape_and_content():
+    ones, same, zeros = torch.ones(1, 4), torch.ones(1, 4), torch.zeros(1, 4)
+    labels = [method("integrated_gradients", baseline=b).label for b in (ones, same, zeros)]
+    assert labels[0] == labels[1] != labels[2]
+    assert "tensor(1, 4)" in labels[0]
+    half = method("integrated_gradients", baseline=ones.bfloat16())
+    assert json.loads(json.dumps(half.settings()))["baseline"].startswith("tensor(1, 4) ")
+
+
+def test_a_function_setting_is_told_by_its_name():
+    assert json.loads(json.dumps(method("path_gradients").settings()))["path"] == "straight"
