@@ -37,8 +37,8 @@ def through(
     sources = Sources([inputs[0]])
     view = LocallyLinear(table, sources, ledger=ledger, maps=maps, model=model)
     with view:
-        out = f(*(sources.enter(x.clone(), 0) for x in inputs))
-        leaves = [source.leaf for source in sources.found]
+        out = f(*(sources.enter(x.clone(), sources.span_of(0)) for x in inputs))
+        leaves = [source.leaf for source in sources.entered]
         gradients = torch.autograd.grad(
             out, leaves, torch.ones_like(out) if seed is None else seed, allow_unused=True
         )
@@ -66,4 +66,4 @@ def exactly(actual: Any, expected: Any, tol: float = 1e-10) -> None:
 
 def captured(maps: Maps) -> list[Tensor]:
     """The attention maps of a pass, each (batch, heads, query, key)."""
-    return [found.weights for found in maps.found]
+    return [one_map.weights for one_map in maps.seen]

@@ -15,7 +15,8 @@ HOME = Path(wherefrom.__file__).parent
 LEVELS = [
     {"errors"},
     {"subject", "target", "explanation"},
-    {"inputs", "models", "naming", "rules"},
+    {"models", "naming", "rules"},
+    {"inputs"},
     {"audits", "corpus", "evaluation", "methods", "show", "studies"},
     {"explain", "loading", "testing"},
     {"cli", "web"},
@@ -32,8 +33,7 @@ APART = [
     ("corpus", "show"),
     ("corpus", "evaluation"),
     ("show", "methods"),
-    ("inputs", "rules"),
-    ("inputs", "models"),
+    ("models", "rules"),
 ]
 
 

@@ -10,6 +10,8 @@ WherefromError
 ├── FileError           a file is missing, damaged or of another kind
 ├── MethodError         no such method, or a setting it does not have
 └── MissingExtra        an optional library is not installed
+
+SamplesRunAlone is a warning: a batch is run one by one, and why.
 """
 
 from __future__ import annotations
@@ -52,6 +54,10 @@ class FileError(WherefromError, OSError):
 
 class MethodError(WherefromError, ValueError):
     """No such method, or a setting it does not have."""
+
+
+class SamplesRunAlone(UserWarning):
+    """A batch is run one by one, since its rows cannot be told apart by sample."""
 
 
 class MissingExtra(WherefromError, ImportError):

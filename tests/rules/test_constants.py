@@ -90,7 +90,7 @@ def test_an_affine_call_is_its_linear_part_and_a_booked_constant(f, table, rng):
     exactly(found.relevance[0], x * gradient)  # affine: the gradient is the linear part
 
 
-class UnitProfile(nn.Module):
+class Positions(nn.Module):
     """A class token, a learned table of positions and a bias; channels last or over time."""
 
     def __init__(self, channels):
@@ -104,7 +104,7 @@ class UnitProfile(nn.Module):
 
 
 def test_a_constant_with_a_row_for_each_place_is_a_position(rng):
-    module, x = UnitProfile(5), normal(rng, B, T, D)
+    module, x = Positions(5), normal(rng, B, T, D)
     entries = through(CONSERVATIVE, module, x, model=module).view.ledger.entries
     assert {kind for _, kind in entries} == {"position", "bias"}
     weight = module.over.weight.detach()
@@ -114,7 +114,7 @@ def test_a_constant_with_a_row_for_each_place_is_a_position(rng):
 
 
 def test_the_bias_of_as_many_channels_as_there_are_places_is_still_a_bias(rng):
-    module, x = UnitProfile(T), normal(rng, B, T, D)
+    module, x = Positions(T), normal(rng, B, T, D)
     entries = through(CONSERVATIVE, module, x, model=module).view.ledger.entries
     exactly(entries["over", "bias"].total, [float(module.over.bias.detach().sum()) * T])
     assert ("over", "position") not in entries

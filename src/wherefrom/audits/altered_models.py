@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import _get_current_function_mode_stack
 
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
-from wherefrom.rules.calls import Call, calls, set_stream, stream_of
-from wherefrom.rules.mode import LocallyLinear
+from wherefrom.rules.catalogue import Kind, TorchCall
+from wherefrom.rules.mode import CallMode, LocallyLinear
+from wherefrom.rules.tags import like, tag_of
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
-_LOOKUPS = frozenset(calls("embedding"))
 Entered = Callable[[int, Tensor], Tensor]  # number of the place, embedded input -> what to use
 
 
@@ -74,7 +74,7 @@ def made_equal(case: Case, i: int, j: int) -> Case:
     return replace(case, inputs=case.inputs.with_tensors({name: tensor}))
 
 
-class _Entering(TorchFunctionMode):
+class _Entering(CallMode):
     """Changes the embedded input on its way from the lookup into the model."""
 
     def __init__(self, change: Entered) -> None:
@@ -82,16 +82,10 @@ class _Entering(TorchFunctionMode):
         self.change = change
         self.count = 0
 
-    def __torch_function__(
-        self,
-        func: Call,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
+    def on_call(self, call: TorchCall) -> Any:
+        out = call.run()
         # within a method's pass, what was looked up by the input's ids carries their stream
-        if func not in _LOOKUPS or stream_of(out) is None:
+        if call.kind is not Kind.LOOKUP or tag_of(out).stream is None:
             return out
         self.count += 1
         return _through(self.change, self.count - 1, out)
@@ -102,8 +96,7 @@ def _through(change: Entered, number: int, value: Tensor) -> Tensor:
         raise ModelError("this model embeds its input in another shape than (batch, places, …)")
     with torch._C.DisableTorchFunction():  # no call of the model
         changed = change(number, value)
-    stream = stream_of(value)
-    return changed if stream is None else set_stream(changed, stream)
+    return like(changed, value)
 
 
 def _run_changed(subject: Subject, inputs: Inputs, tensors: Any, change: Entered) -> Tensor:
@@ -119,11 +112,10 @@ def unseeing(case: Case, unit: int) -> Subject:
     embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
 
     def change(number: int, value: Tensor) -> Tensor:
-        start, shift, width = embedded.places[number]
-        place = unit - start + shift
-        if not 0 <= unit - start < width or place >= value.shape[1]:
+        row = embedded.spans[number].row_of(unit)
+        if row is None or row >= value.shape[1]:
             return value
-        here = torch.arange(value.shape[1], device=value.device) == place
+        here = torch.arange(value.shape[1], device=value.device) == row
         now = embedded.values[number].to(value)
         return torch.where(here[None, :, None], now, value)
 
@@ -133,22 +125,16 @@ def unseeing(case: Case, unit: int) -> Subject:
     )
 
 
-class _Sharing(TorchFunctionMode):
+class _Sharing(CallMode):
     """Gives one place the position of another: the same row of every table but the words'."""
 
     def __init__(self, order: list[int]) -> None:
         super().__init__()
         self.order = order
 
-    def __torch_function__(
-        self,
-        func: Call,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        other = func in _LOOKUPS and stream_of(out) is None
+    def on_call(self, call: TorchCall) -> Any:
+        out = call.run()
+        other = call.kind is Kind.LOOKUP and tag_of(out).stream is None
         if not other or out.ndim < 2 or out.shape[-2] != len(self.order):
             return out
         return out[..., self.order, :]
@@ -171,15 +157,14 @@ def treats_alike(case: Case, i: int, j: int) -> bool:
     embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
     if len(embedded.values) != 1:
         return False
-    start, shift, _ = embedded.places[0]
-    value = embedded.values[0][0]
+    span, value = embedded.spans[0], embedded.values[0][0]
     chance = torch.Generator().manual_seed(0)
     push = torch.randn(value.shape[-1:], generator=chance, dtype=torch.float64).to(value)
 
     def pushed(k: int, sample: int, number: int) -> Tensor:
         point = value.clone()
         if number:
-            point[(i if number == 1 else j) - start + shift] += (
+            point[span.row_of(i if number == 1 else j)] += (
                 push * value.square().mean().sqrt().clamp_min(1e-3)
             )
         return point
@@ -197,9 +182,10 @@ def symmetrised(case: Case, i: int, j: int) -> Subject:
     embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
     if len(embedded.values) != 1:
         raise ModelError("units enter this model at several places, so no two can be exchanged")
-    start, shift, _ = embedded.places[0]
     order = list(range(embedded.values[0].shape[1]))
-    a, b = i - start + shift, j - start + shift
+    a, b = embedded.spans[0].row_of(i), embedded.spans[0].row_of(j)
+    assert a is not None
+    assert b is not None
     order[a], order[b] = order[b], order[a]
 
     def forward(model: Any, tensors: Any) -> Tensor:

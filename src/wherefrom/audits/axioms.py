@@ -91,9 +91,8 @@ def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Leas
         raise ModelError("units enter this model at several places, so no one differs alone")
     found = []
     for unit in order[:most]:
-        start, shift, _ = mover.places[0]
         base = mover.values[0].clone()
-        base[0, unit - start + shift] = 0
+        base[0, mover.spans[0].row_of(unit)] = 0
         values = case.scores(replace(method, baseline=base)).values[0].abs()  # type: ignore[type-var]
         found.append(Least(_share(values[unit], values), unit, float(lost[unit])))
     return min(found, key=lambda each: each.share)

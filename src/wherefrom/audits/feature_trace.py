@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from wherefrom.rules.attention import decomposed, dot_product_arguments
-from wherefrom.rules.calls import Call, calls, tensors
-from wherefrom.rules.norm import layer_norm_arguments
-
-_LINEAR = frozenset(calls("linear"))
-_ADDMM = frozenset(calls("addmm"))
-_MATMUL = frozenset(calls("matmul", "bmm", "mm"))
-_FUSED = frozenset(calls("scaled_dot_product_attention"))
-_WHOLE = frozenset(calls("multi_head_attention_forward"))
-_LAYER_NORM = frozenset(calls("layer_norm"))
-_NORM = _LAYER_NORM | frozenset(calls("rms_norm"))
-_SAME = frozenset(
-    calls("to", "float", "double", "type", "type_as", "contiguous", "clone", "detach", "dropout")
+from wherefrom.rules.catalogue import (
+    ELEMENTWISE,
+    LAYOUT,
+    Kind,
+    TorchCall,
+    attribute_name,
+    tensors_in,
 )
-_LAYOUT = frozenset(
-    calls(
-        "view", "reshape", "transpose", "permute", "chunk", "split", "unbind", "getitem", "t",
-        "unsqueeze", "squeeze", "expand", "flatten", "unflatten", "narrow", "select", "swapaxes",
-        "movedim", "repeat_interleave", "repeat", "cat", "concat", "stack", "index_select",
-    )
-)  # fmt: skip
-_SCALING = frozenset(calls("mul", "multiply", "div", "divide", "true_divide", "truediv"))
-_SUMS = frozenset(calls("add", "sub", "neg"))
-_BENDING = frozenset(
-    calls(
-        "relu", "relu6", "gelu", "silu", "tanh", "sigmoid", "elu", "selu", "celu", "leaky_relu",
-        "softplus", "mish", "hardswish", "hardtanh", "hardsigmoid", "pow", "exp", "erf", "square",
-        "abs", "clamp", "sqrt", "logsigmoid",
-    )
-)  # fmt: skip
+from wherefrom.rules.mode import CallMode
+
 _VIEWS = ("T", "mT", "H", "data")
+_BY_ENTRY = ELEMENTWISE | {Kind.PRODUCT, Kind.QUOTIENT, Kind.SUM, Kind.NEGATION}
 
 
 @dataclass(frozen=True)
@@ -63,8 +43,20 @@ class Heads:
     value: Tensor
 
 
+@dataclass(frozen=True)
+class FeatureTag:
+    """What runs beside a tensor: the feature that each entry is, and where scores came from."""
+
+    features: Tensor | None = None  # of the tensor's shape; −1 where an entry is no feature
+    scores: tuple[Tensor | None, Tensor | None] | None = None  # queries and keys that met
+    slice: tuple[nn.Parameter, int] | None = None  # the rows of a parameter, from the first
+
+
+_NO_TAG = FeatureTag()
+
+
 @dataclass(eq=False)
-class Trace(TorchFunctionMode):
+class Trace(CallMode):
     """Follows every output feature of a weight to where it is used, for a batch of one.
 
     Beside each tensor runs a tensor of its shape with the number of the feature that each entry
@@ -92,79 +84,66 @@ class Trace(TorchFunctionMode):
             feature = above
         return feature
 
-    @contextmanager
-    def resumed(self) -> Iterator[None]:
-        """Lets the parts of a call that is spelled out be seen too."""
-        super().__enter__()
-        try:
-            yield
-        finally:
-            super().__exit__(None, None, None)
-
-    def __torch_function__(
-        self,
-        func: Call,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in _WHOLE:
-            return decomposed(self, func, args, kwargs)  # type: ignore[arg-type]
-        out = func(*args, **kwargs)
-        if func in _LAYOUT:
-            _slice_weights(func, args, out)
+    def on_call(self, call: TorchCall) -> Any:
+        if call.kind is Kind.MULTI_HEAD:
+            return decomposed(self, call)
+        out = call.run()
         with torch.no_grad():
-            self._seen(func, out, args, kwargs)
+            self._seen(call, out)
         return out
 
-    def _seen(self, func: Call, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if getattr(func, "__name__", "") == "__get__":
-            if getattr(func.__self__, "__name__", "") in _VIEWS:  # type: ignore[attr-defined]
-                self._laid_out(func, out, args, kwargs)
+    def _seen(self, call: TorchCall, out: Any) -> None:
+        attribute, kind = attribute_name(call.function), call.kind
+        if attribute is not None:
+            if attribute in _VIEWS:
+                self._laid_out(call, out)
             return
-        if next(tensors(out), None) is None:  # a size, a truth value
+        if next(tensors_in(out), None) is None:  # a size, a truth value
             return
-        if func in _LINEAR or func in _ADDMM or (func in _MATMUL and _weight(args[-1])):
-            self._linear(func, out, args, kwargs)
-        elif func in _FUSED:
-            self._fused(out, args, kwargs)
-        elif func in _MATMUL:
-            self._product(out, args[0], args[1])
-        elif func in _NORM:
-            self._norm(func, out, args, kwargs)
-        elif func in _SAME:
-            _follow(out, _rows(args[0] if args else kwargs["input"]))
-            _carry(out, args)
-        elif func in _LAYOUT:
-            self._laid_out(func, out, args, kwargs)
-        elif func in _SCALING or func in _SUMS or func in _BENDING:
-            self._by_entry(func, out, (*args, *kwargs.values()))
+        if kind is Kind.SPLIT:
+            _slice_weights(call, out)
+        plain = kind is Kind.CONTRACTION and call.name in ("matmul", "bmm", "mm")
+        if (
+            kind is Kind.LINEAR
+            or (kind is Kind.ADDED_CONTRACTION and call.name == "addmm")
+            or (plain and _weight(call["right"]))
+        ):
+            self._linear(call, out)
+        elif kind is Kind.ATTENTION:
+            self._fused(call, out)
+        elif plain:
+            self._product(out, call["left"], call["right"])
+        elif kind is Kind.LAYER_NORM or kind is Kind.RMS_NORM:
+            self._norm(call, out)
+        elif kind is Kind.CAST:
+            _follow(out, _features(call["input"]))
+            _carry(out, call)
+        elif kind in LAYOUT:
+            self._laid_out(call, out)
+        elif kind in _BY_ENTRY:
+            self._by_entry(call, out)
         else:
-            self._spoil(*tensors(*args, *kwargs.values()))
-            _carry(out, args)
+            self._spoil(*call.tensors())
+            _carry(out, call)
 
     # What each kind of call does to features.
 
-    def _linear(self, func: Call, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if func in _ADDMM:
-            bias, x, weight, axis = args[0], args[1], args[2], 1
-        elif func in _MATMUL:
-            bias, x, weight, axis = None, args[0], args[1], 1
+    def _linear(self, call: TorchCall, out: Any) -> None:
+        if call.kind is Kind.LINEAR:
+            bias, x, weight, axis = call.get("bias"), call["input"], call["weight"], 0
         else:
-            given = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
-            bias, x, weight, axis = given.get("bias"), given["input"], given["weight"], 0
+            bias, x, weight, axis = call.get("input"), call["left"], call["right"], 1
         owner, biased = _weight(weight), _weight(bias)
         if owner is None or (bias is not None and biased is None) or weight.ndim != 2:
             self._spoil(x)
             return
-        found = Weight(owner[0], biased[0] if biased else None, axis, owner[1])
-        self._read(x, found)
-        self._make(out, found, "linear", weight.shape[axis])
+        rows = Weight(owner[0], biased[0] if biased else None, axis, owner[1])
+        self._read(x, rows)
+        self._make(out, rows, "linear", weight.shape[axis])
 
     def _read(self, x: Tensor, by: Weight) -> None:
         """The columns of a weight meet the features of what it is applied to."""
-        rows = _rows(x)
+        rows = _features(x)
         if rows is None:
             return
         flat = rows.reshape(-1, rows.shape[-1])
@@ -184,37 +163,33 @@ class Trace(TorchFunctionMode):
                 self.owners[self._first[key] + row] = (by, kind, by.start + row)
         _follow(out, (self._first[key] + torch.arange(count)).expand(out.shape))
 
-    def _norm(self, func: Call, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if func in _LAYER_NORM:
-            x, _, weight, bias, _ = layer_norm_arguments(*args, **kwargs)
-        else:
-            given = dict(zip(("input", "normalized_shape", "weight"), args, strict=False)) | kwargs
-            x, weight, bias = given["input"], given.get("weight"), None
-        self._spoil(x)
+    def _norm(self, call: TorchCall, out: Tensor) -> None:
+        weight, bias = call.get("weight"), call.get("bias")
+        self._spoil(call["input"])
         if not isinstance(weight, nn.Parameter) or weight.ndim != 1:
             return
         if bias is None or isinstance(bias, nn.Parameter):
             self._make(out, Weight(weight, bias, 0), "scale", len(weight))
 
-    def _fused(self, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        query, key, value, _ = dot_product_arguments(args, kwargs)
-        q, k, v = (_by_head(_rows(t), t) for t in (query, key, value))
+    def _fused(self, call: TorchCall, out: Tensor) -> None:
+        query, key, value, _ = dot_product_arguments(call)
+        q, k, v = (_by_head(_features(t), t) for t in (query, key, value))
         if q is not None and k is not None and len(k) != len(q):
             k = k.repeat_interleave(len(q) // len(k), 0)
         if v is not None and len(v) != query.shape[-3]:
             v = v.repeat_interleave(query.shape[-3] // len(v), 0)
-        for given, ids in ((query, q), (key, k), (value, v)):
-            if ids is None:
-                self._spoil(given)
+        for tensor, features in ((query, q), (key, k), (value, v)):
+            if features is None:
+                self._spoil(tensor)
         self._attend(out, self._meet(q, k, query, key), v)
 
     def _product(self, out: Tensor, a: Tensor, b: Tensor) -> None:
         """Queries with keys, or any weights with values; anything else is not understood."""
-        scores = getattr(a, "wherefrom_scores", (None, None))
-        first, second = _rows(a), _rows(b)
+        scores = _tag(a).scores or (None, None)
+        first, second = _features(a), _features(b)
         if first is not None and second is not None:
             q, k = _by_head(first, a), _by_head(second.mT, b.mT)
-            out.wherefrom_scores = self._meet(q, k, a, b)  # type: ignore[attr-defined]
+            _set(out, scores=self._meet(q, k, a, b))
         elif first is None and (v := _by_head(second, b)) is not None:
             self._attend(out, scores, v)
         else:
@@ -243,52 +218,51 @@ class Trace(TorchFunctionMode):
         shape = (*out.shape[:-3], len(v), 1, v.shape[-1]) if out.ndim > 2 else (1, v.shape[-1])
         _follow(out, v.reshape(shape).expand(out.shape))
 
-    def _laid_out(
-        self, func: Call, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _laid_out(self, call: TorchCall, out: Any) -> None:
         """The numbers of the features are laid out anew as the features are."""
-        if not any(_rows(t) is not None for t in tensors(*args)):
-            _carry(out, args)
+        if not any(_features(t) is not None for t in tensors_in(call.args)):
+            _carry(out, call)
             return
 
-        def numbers(value: Any) -> Any:
-            if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
-                return type(value)(numbers(v) for v in value)
-            if not isinstance(value, Tensor) or not value.is_floating_point():
-                return value
-            rows = _rows(value)
-            return torch.full(value.shape, -1) if rows is None else rows.contiguous()
+        def numbers(tensor: Tensor) -> Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            features = _features(tensor)
+            return torch.full(tensor.shape, -1) if features is None else features.contiguous()
 
         try:
-            moved = func(*(numbers(value) for value in args), **kwargs)
+            moved = call.mapped(numbers).run()
         except (RuntimeError, TypeError):  # whole numbers do not go through every call
-            self._spoil(*tensors(*args))
+            self._spoil(*tensors_in(call.args))
             return
-        for one, rows in zip(tensors(out), tensors(moved), strict=True):
-            _follow(one, rows)
+        for piece, features in zip(tensors_in(out), tensors_in(moved), strict=True):
+            _follow(piece, features)
 
-    def _by_entry(self, func: Call, out: Tensor, args: tuple[Any, ...]) -> None:
-        given = list(tensors(*args))
-        known = [t for t in given if _rows(t) is not None]
+    def _by_entry(self, call: TorchCall, out: Tensor) -> None:
+        arguments = list(call.tensors())
+        known = [t for t in arguments if _features(t) is not None]
+        kind = call.kind
         if not known:
-            scaled = [t for t in given if isinstance(t, nn.Parameter) and t.ndim == 1]
-            if func in calls("mul") and len(scaled) == 1 and out.shape[-1] == len(scaled[0]):
+            scaled = [t for t in arguments if isinstance(t, nn.Parameter) and t.ndim == 1]
+            if kind is Kind.PRODUCT and len(scaled) == 1 and out.shape[-1] == len(scaled[0]):
                 self._make(out, Weight(scaled[0], None, 0), "scale", len(scaled[0]))
-            _carry(out, args)
+            _carry(out, call)
             return
-        if any(t.ndim and t.shape[-1] > 1 for t in given if _rows(t) is None):
+        if any(t.ndim and t.shape[-1] > 1 for t in arguments if _features(t) is None):
             self._spoil(*known)
             return
-        spread = [_rows(t).expand(out.shape) for t in known]  # type: ignore[union-attr]
+        spread = [_features(t).expand(out.shape) for t in known]  # type: ignore[union-attr]
         for other in spread[1:]:
             self._tie_rows(spread[0], other)
-        if func in _BENDING or (func in _SCALING and len(known) > 1):
+        scaling = kind is Kind.PRODUCT or kind is Kind.QUOTIENT
+        if kind in ELEMENTWISE or (scaling and len(known) > 1):
             self.bent.update(feature for t in spread for feature in t.unique().tolist())
-        if func in _SUMS and len(known) < len(args):  # a constant is added: no scale passes
+        terms = len(call.args) + len(call.kwargs)
+        if kind is Kind.SUM and len(known) < terms:  # a constant is added: no scale passes
             self.bent.update(spread[0].unique().tolist())
         _follow(out, spread[0])
 
-    # LedgerRecorder.
+    # Which features belong together, and which cannot be changed.
 
     def _tie(self, a: int, b: int) -> None:
         if min(a, b) < 0:
@@ -300,9 +274,9 @@ class Trace(TorchFunctionMode):
         for one, other in torch.stack([a.flatten(), b.flatten()]).unique(dim=1).T.tolist():
             self._tie(one, other)
 
-    def _spoil(self, *given: Tensor) -> None:
-        for tensor in given:
-            rows = _rows(tensor)
+    def _spoil(self, *tensors: Tensor) -> None:
+        for tensor in tensors:
+            rows = _features(tensor)
             if rows is not None:
                 self._spoil_rows(rows)
 
@@ -310,37 +284,45 @@ class Trace(TorchFunctionMode):
         self.spoiled.update(rows.unique().tolist())
 
 
-def _rows(value: Any) -> Tensor | None:
+def _tag(value: Any) -> FeatureTag:
+    tag: FeatureTag = getattr(value, "wherefrom_features", _NO_TAG)
+    return tag
+
+
+def _set(tensor: Tensor, **changes: Any) -> None:
+    tensor.wherefrom_features = replace(_tag(tensor), **changes)  # type: ignore[attr-defined]
+
+
+def _features(value: Any) -> Tensor | None:
     """The numbers of the features that run beside a tensor."""
-    return getattr(value, "wherefrom_rows", None)
+    return _tag(value).features
 
 
-def _follow(out: Any, rows: Tensor | None) -> None:
-    if isinstance(out, Tensor) and rows is not None:
-        out.wherefrom_rows = rows  # type: ignore[attr-defined]
+def _follow(out: Any, features: Tensor | None) -> None:
+    if isinstance(out, Tensor) and features is not None:
+        _set(out, features=features)
 
 
-def _carry(out: Any, args: Sequence[Any]) -> None:
+def _carry(out: Any, call: TorchCall) -> None:
     """Scaled, masked and normalised scores are scores still."""
-    scores = next((s for t in tensors(*args) if (s := getattr(t, "wherefrom_scores", None))), None)
+    scores = next((s for t in tensors_in(call.args) if (s := _tag(t).scores)), None)
     if isinstance(out, Tensor) and scores is not None:
-        out.wherefrom_scores = scores  # type: ignore[attr-defined]
+        _set(out, scores=scores)
 
 
 def _weight(value: Any) -> tuple[nn.Parameter, int] | None:
     """The parameter that a tensor is, or is some rows of, and the first of these."""
-    if isinstance(value, nn.Parameter):
-        return value, 0
-    return getattr(value, "wherefrom_slice", None)
+    return (value, 0) if isinstance(value, nn.Parameter) else _tag(value).slice
 
 
-def _slice_weights(func: Callable[..., Any], args: tuple[Any, ...], out: Any) -> None:
+def _slice_weights(call: TorchCall, pieces: Iterable[Tensor]) -> None:
     """Pieces of a parameter along its first axis remember where they come from."""
-    if func in calls("chunk", "split") and isinstance(args[0], nn.Parameter):
+    whole = call["input"]
+    if isinstance(whole, nn.Parameter):
         start = 0
-        for piece in out:
-            if piece.shape[1:] == args[0].shape[1:]:
-                piece.wherefrom_slice = (args[0], start)
+        for piece in pieces:
+            if piece.shape[1:] == whole.shape[1:]:
+                _set(piece, slice=(whole, start))
             start += piece.shape[0]
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.attention import attention_scores, dot_product_arguments, masked_softmax
-from wherefrom.rules.calls import Call, calls, kind_of, live, mark
+from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Rule, Table
-from wherefrom.rules.norm import layer_norm_arguments
 from wherefrom.rules.tables import AH_LN, PLAIN
+from wherefrom.rules.tags import like, meaning_of
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -121,46 +121,42 @@ def _under_rules(subject: Subject, inputs: Inputs, target: Target) -> float:
 def _probed(table: Table, probe: Probe) -> Table:
     """The table with norms and attention split at the tensors that the propositions speak of."""
 
-    def norm(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        x, shape, weight, bias, eps = layer_norm_arguments(*args, **kwargs)
+    def norm(view: LocallyLinear, call: TorchCall) -> Any:
+        x, weight, bias, eps = (
+            call["input"], call.get("weight"), call.get("bias"), call.get("eps", 1e-5),
+        )  # fmt: skip
         if not live(x):
-            return func(*args, **kwargs)
+            return call.run()
         x = x.view_as(x)  # what goes around the norm is not its input's
-        y = table[func](view, func, (x, shape, None, None, eps), {})
+        y = table[Kind.LAYER_NORM](view, call.with_(input=x, weight=None, bias=None, eps=eps))
         probe.norms.append((x, y, eps))
         out = y if weight is None else y * weight
         return out if bias is None else out + bias
 
-    def attention(
-        view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        query, key, value, settings = dot_product_arguments(args, kwargs)
+    def attention(view: LocallyLinear, call: TorchCall) -> Any:
+        query, key, value, settings = dot_product_arguments(call)
         if not (live(query) and live(key) and live(value)) or table is not PLAIN:
-            return table[func](view, func, args, kwargs)
+            return table[Kind.ATTENTION](view, call)
         parts = (query.view_as(query), key.view_as(key), value.view_as(value))
         scores, spread = attention_scores(*parts, **settings)
         out = masked_softmax(scores, **settings) @ spread
         probe.heads.append((*parts, scores, out))
         return out
 
-    def product(
-        view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        a, b = (*args, *kwargs.values())[:2]
-        if not (live(a) and live(b)):
-            return table[func](view, func, args, kwargs)
-        parts = (mark(a.view_as(a), kind_of(a)), b.view_as(b))
-        out = table[func](view, func, parts, {})
-        if kind_of(a) != "softmax":
-            probe.scores.append((*parts, out))
+    def product(view: LocallyLinear, call: TorchCall) -> Any:
+        a, b = call["left"], call["right"]
+        if not (live(a) and live(b)) or call.name not in ("matmul", "bmm"):
+            return table[Kind.CONTRACTION](view, call)
+        left, right = like(a.view_as(a), a), like(b.view_as(b), b)
+        out = table[Kind.CONTRACTION](view, call.with_(left=left, right=right))
+        if meaning_of(a) != "softmax":
+            probe.scores.append((left, right, out))
         elif probe.scores:  # the weights were made of the scores before them
             query, key, scores = probe.scores.pop()
-            probe.heads.append((query, key, parts[1], scores, out))
+            probe.heads.append((query, key, right, scores, out))
         return out
 
-    rules: dict[Call, Rule] = dict(table)
+    rules: dict[Kind, Rule] = {**table, Kind.LAYER_NORM: norm, Kind.ATTENTION: attention}
     if table is PLAIN:
-        rules.update(dict.fromkeys(calls("matmul", "bmm"), product))
-    rules.update(dict.fromkeys(calls("layer_norm"), norm))
-    rules.update(dict.fromkeys(calls("scaled_dot_product_attention"), attention))
+        rules[Kind.CONTRACTION] = product
     return rules

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from wherefrom.errors import InputError, ModelError
+from wherefrom.rules.catalogue import Kind, TorchCall
+from wherefrom.rules.mode import CallMode
+from wherefrom.rules.tags import Tag, set_tag, tag_of
 from wherefrom.subject import Layout, Subject
 
 EXTRA_TOKENS = 16  # class tokens, registers: a map has at most so many places beside the patches
-_PRODUCTS = frozenset(("linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "einsum"))
+_OF_THE_IMAGE = Tag(stream=0)
+_PRODUCTS = (Kind.LINEAR, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM)
 
 
-class _Watch(TorchFunctionMode):
+class _Watch(CallMode):
     """Notes what is made of the image until attention first looks at it.
 
     `grids` are the sizes of what convolutions gave, `rows` the first matrix after them that is
@@ -33,43 +36,26 @@ class _Watch(TorchFunctionMode):
         super().__enter__()
         return self
 
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        name = getattr(func, "__name__", "")
-        given = next((t for t in _tensors(args) if hasattr(t, "wherefrom_seen")), None)
-        if self.queries is not None or given is None:
+    def on_call(self, call: TorchCall) -> Any:
+        out, kind = call.run(), call.kind
+        made = next((t for t in call.tensors() if tag_of(t) is _OF_THE_IMAGE), None)
+        if self.queries is not None or made is None:
             return out
-        _marked(args[0] if out is None else out)  # x[i] = y gives nothing back
-        if name == "batch_norm":  # its backward pass errs on gradients that lie channels last
-            out.grad_fn.register_prehook(lambda found: (found[0].contiguous(), *found[1:]))
-        elif name == "conv2d" and out.ndim == 4:
+        # made of the image too; x[i] = y gives nothing back
+        set_tag(call.args[0] if out is None else out, _OF_THE_IMAGE)
+        if kind is Kind.BATCH_NORM:  # its backward pass errs on gradients that lie channels last
+            out.grad_fn.register_prehook(lambda grads: (grads[0].contiguous(), *grads[1:]))
+        elif kind is Kind.CONVOLUTION and call.name == "conv2d" and out.ndim == 4:
             self.grids.append((out.shape[2], out.shape[3]))
             self.rows = None
-        elif name in _PRODUCTS and self.rows is None and given.ndim >= 2:
-            self.rows = given
-        elif name == "multi_head_attention_forward":  # places first
-            self.rows = given.transpose(0, 1) if self.rows is None else self.rows
-            self.queries = given.shape[0]
-        elif name == "scaled_dot_product_attention" or (name == "softmax" and given.ndim >= 3):
-            self.queries = given.shape[-2]
+        elif kind in _PRODUCTS and self.rows is None and made.ndim >= 2:
+            self.rows = made
+        elif kind is Kind.MULTI_HEAD:  # places first
+            self.rows = made.transpose(0, 1) if self.rows is None else self.rows
+            self.queries = made.shape[0]
+        elif kind is Kind.ATTENTION or (kind is Kind.SOFTMAX and made.ndim >= 3):
+            self.queries = made.shape[-2]
         return out
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            yield from _tensors(value)
-
-
-def _marked(made: Any) -> Any:
-    """Made of the image; a parameter requires a gradient as well."""
-    for tensor in _tensors(made):
-        tensor.wherefrom_seen = True  # type: ignore[attr-defined]
-    return made
 
 
 def try_image(subject: Subject, name: str, pixels: Tensor) -> None:
@@ -77,9 +63,9 @@ def try_image(subject: Subject, name: str, pixels: Tensor) -> None:
     try:
         subject.run({name: pixels})
     except (RuntimeError, ValueError, TypeError) as error:
-        said = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise InputError(
-            f"{subject.name} does not take an image of shape {tuple(pixels.shape[1:])}: {said}"
+            f"{subject.name} does not take an image of shape {tuple(pixels.shape[1:])}: {reason}"
         ) from error
 
 
@@ -88,7 +74,7 @@ def find_patches(subject: Subject, name: str, image: Tensor) -> Tensor:
     with subject.evaluating():
         pixels = image.detach().clone().unsqueeze(0).requires_grad_()
         with _Watch() as watch:
-            try_image(subject, name, _marked(pixels.clone()))
+            try_image(subject, name, set_tag(pixels.clone(), _OF_THE_IMAGE))
         owners = None if watch.rows is None else _owners(watch.rows, pixels)
     if watch.grids:
         grid = _chosen(watch.grids, watch.queries)

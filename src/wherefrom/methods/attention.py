@@ -16,6 +16,7 @@ from wherefrom.methods.flow import flows
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.method import Method, Scores
 from wherefrom.rules.maps import Map, Maps, Replace
+from wherefrom.rules.sources import Span
 from wherefrom.rules.tables import PLAIN
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -28,24 +29,23 @@ State = dict[int, Tensor]  # what each field's places hold, (B, T)
 class Captured:
     """The attention of one pass: maps, their gradients, and which rows the head reads.
 
-    `streams` are the fields of the input that maps run between: field number to its units
-    (first unit, shift, number).
+    `spans` says for each stream that maps run between which units its places hold.
     """
 
     maps: list[Tensor]  # each (B, heads, query, key)
     ways: list[tuple[int, int]]  # the fields of each map's queries and keys
     gradients: list[Tensor]
     readout: Tensor  # (B, query) of the last map, each row adding to 1
-    streams: dict[int, tuple[int, int, int]]
-    held: Tensor  # (B, query): 1 where the row is no padding
+    spans: dict[int, Span]  # by stream
+    valid: Tensor  # (B, query): 1 where the row is no padding
     logits: Tensor
     units: int
 
     def start(self, readout: Readout) -> State:
         """The rows that are read, as the state that travels back through the maps."""
         last = self.ways[-1][0]
-        rows = self.held if readout == "all" else self.readout
-        state = {number: torch.zeros_like(rows[:, :0]) for number in self.streams}
+        rows = self.valid if readout == "all" else self.readout
+        state = {number: torch.zeros_like(rows[:, :0]) for number in self.spans}
         for (query, key), each in zip(self.ways, self.maps, strict=True):
             for number, size in ((query, each.shape[2]), (key, each.shape[3])):
                 state[number] = rows.new_zeros(len(rows), size)
@@ -55,10 +55,9 @@ class Captured:
     def to_units(self, state: State) -> Tensor:
         """What the fields' places hold, as numbers of the units, (B, units)."""
         total = torch.zeros(len(self.readout), self.units, dtype=torch.float64)
-        for number, (first, shift, width) in self.streams.items():
+        for number, span in self.spans.items():
             if number in state:
-                own = state[number][:, shift : shift + width].double().cpu()
-                total[:, first : first + own.shape[1]] += own
+                span.add_to(total, state[number])
         return total
 
 
@@ -80,37 +79,38 @@ def capture(
     maps = Maps(len(inputs), replace)
     with intercepted_forward(PLAIN, subject, inputs, target, maps=maps) as forward:
         forward.need("attention")
-        found = maps.found
+        attention = maps.seen
         if maps.last is None:
             raise ModelError(
                 f"{subject.name} has attention, but no state with a row for each place follows "
                 "it, so it cannot be told which rows its head reads."
             )
-        chosen = list(range(len(found))) if of is None else [range(len(found))[i] for i in of]
-        wanted = [found[i].weights for i in chosen] if gradients else []
+        count = len(attention)
+        chosen = range(count) if of is None else [range(count)[i] for i in of]
+        wanted = [attention[i].weights for i in chosen] if gradients else []
         *of_maps, of_last = forward.gradients([*wanted, maps.last])
     read = (maps.last.detach() * of_last).sum(-1).abs()
-    read = read if not maps.turned else read.T  # (B, query)
+    read = read.T if maps.places_first else read  # (B, query)
     whole = read.sum(1, keepdim=True)
     sources = forward.view.sources
-    streams = {
-        (n := sources.stream(s)): (s.start, s.shift + sources.ahead.get(n, 0), sources.width(s))
-        for s in sources.found
+    spans = {
+        stream: span
+        for stream in {source.span.stream for source in sources.entered}
+        if (span := sources.span_in(stream)) is not None
     }
     if inputs.layout is not None:
-        _check_places(subject, found, sources.units + sources.ahead.get(0, 0))
-    held = torch.ones_like(read)
-    start, shift, width = streams.get(found[-1].query, (0, 0, 0))
-    own = inputs.mask[:, start : start + width].to(held)
-    held[:, shift : shift + width] = own[:, : held.shape[1] - shift]
-    even = held / held.sum(1, keepdim=True)
+        _check_places(subject, attention, sources.units + sources.rows_ahead.get(0, 0))
+    valid = torch.ones_like(read)
+    if (span := spans.get(attention[-1].query)) is not None:
+        span.rows_of(inputs.mask.to(valid), valid)
+    even = valid / valid.sum(1, keepdim=True)
     return Captured(
-        maps=[each.weights.detach() for each in found],
-        ways=[(each.query, each.key) for each in found],
+        maps=[one_map.weights.detach() for one_map in attention],
+        ways=[(one_map.query, one_map.key) for one_map in attention],
         gradients=of_maps,
         readout=torch.where(whole > 0, read / whole.clamp_min(1e-30), even),
-        streams=streams,
-        held=held,
+        spans=spans,
+        valid=valid,
         logits=forward.logits.detach(),
         units=sources.units,
     )

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError
-from wherefrom.methods.intercept import Pass, intercepted_forward
+from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.rules.mode import Table
+from wherefrom.rules.sources import Span
 from wherefrom.rules.tables import PLAIN
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -28,16 +29,16 @@ class EmbeddedInputs:
 
     inputs: Inputs
     values: list[Tensor]  # one (B, T, D) for each place where the input enters
-    places: list[tuple[int, int, int]]  # first unit, shift, units of each
+    spans: list[Span]  # which units each of them holds
 
     @staticmethod
-    def of(forward: Pass, inputs: Inputs) -> EmbeddedInputs:
+    def of(forward: ForwardPass, inputs: Inputs) -> EmbeddedInputs:
         """From a pass that has been run."""
         sources, batch = forward.view.sources, len(inputs)
         return EmbeddedInputs(
             inputs,
-            [s.by_sample(s.leaf.detach(), batch).cpu() for s in sources.found],
-            [(s.start, s.shift, sources.width(s)) for s in sources.found],
+            [s.by_sample(s.leaf.detach(), batch).cpu() for s in sources.entered],
+            [s.span for s in sources.entered],
         )
 
     @staticmethod
@@ -48,11 +49,8 @@ class EmbeddedInputs:
 
     def valid_mask(self, k: int) -> Tensor:
         """Which places of the k-th source hold a unit, (B, T)."""
-        first, shift, width = self.places[k]
-        held = torch.zeros(self.values[k].shape[:2], dtype=torch.bool)
-        own = self.inputs.mask[:, first : first + width]
-        held[:, shift : shift + width] = own[:, : held.shape[1] - shift]
-        return held
+        valid = torch.zeros(self.values[k].shape[:2], dtype=torch.bool)
+        return self.spans[k].rows_of(self.inputs.mask, valid)
 
     def gradients(
         self,
@@ -90,7 +88,7 @@ class EmbeddedInputs:
         table: Table,
         memory: float | None,
         gradients: bool = True,
-    ) -> Iterator[tuple[list[Pair], Pass]]:
+    ) -> Iterator[tuple[list[Pair], ForwardPass]]:
         budget = Budget(memory, self.inputs.mask.shape[1], len(self.inputs), gradients)
         at = 0
         while at < len(pairs):
@@ -120,9 +118,8 @@ def _placed(entered: Iterator[int], rows: list[Pair], point: Point, value: Tenso
 def over_sources(embedded: EmbeddedInputs, amounts: Sequence[Tensor]) -> Tensor:
     """Numbers where the input enters, (B, T) each, as numbers of the units, (B, units)."""
     total = torch.zeros(embedded.inputs.mask.shape, dtype=torch.float64)
-    for found, (start, shift, width) in zip(amounts, embedded.places, strict=True):
-        own = found[:, shift : shift + width].double().cpu()
-        total[:, start : start + own.shape[1]] += own
+    for amount, span in zip(amounts, embedded.spans, strict=True):
+        span.add_to(total, amount)
     return total
 
 

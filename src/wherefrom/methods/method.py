@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.methods.intercept import MixedRows
+from wherefrom.errors import SamplesRunAlone
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -52,6 +53,10 @@ class Scores:
         )
 
 
+class RowsUnclear(Exception):
+    """The rows of a batch cannot be told apart by sample: its samples have to be run alone."""
+
+
 class Method(ABC):
     """Gives every unit of every sample a score. Subclasses are frozen dataclasses.
 
@@ -63,14 +68,20 @@ class Method(ABC):
     paper: ClassVar[str] = ""
 
     def __call__(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        """The scores of a batch; one by one where the model mixes the rows of its samples."""
+        """The scores of a batch; one by one, with a warning, where its rows are not clear."""
         try:
             return self.scores(subject, inputs, target)
-        except MixedRows:
-            every = range(len(inputs))
-            return Scores.joined(
-                [self.scores(subject, inputs.take([i]), target.take([i])) for i in every]
+        except RowsUnclear as reason:
+            warnings.warn(
+                f"{subject.name}: {reason}; the {len(inputs)} inputs of this batch are run one by "
+                "one, which takes as many passes. The scores are the same.",
+                SamplesRunAlone,
+                stacklevel=2,
             )
+        singles = [
+            self.scores(subject, inputs.take([i]), target.take([i])) for i in range(len(inputs))
+        ]
+        return Scores.joined(singles)
 
     @abstractmethod
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:

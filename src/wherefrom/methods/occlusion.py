@@ -24,21 +24,21 @@ class Occlusion(Method):
     memory: float | None = None
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        mover, logits = EmbeddedInputs.capture(subject, inputs)
-        settled = target.resolved(logits)
-        whole = settled(logits).double().cpu()
-        blank = baseline_values(subject, inputs, mover, self.baseline)
+        embedded, logits = EmbeddedInputs.capture(subject, inputs)
+        target = target.resolved(logits)
+        whole = target(logits).double().cpu()
+        blank = baseline_values(subject, inputs, embedded, self.baseline)
 
         def without(k: int, i: int, unit: int) -> Tensor:
-            start, shift, width = mover.places[k]
-            value = mover.values[k][i].clone()
-            if 0 <= unit - start < width and unit - start + shift < len(value):
-                value[unit - start + shift] = blank[k][i, unit - start + shift]
+            row = embedded.spans[k].row_of(unit)
+            value = embedded.values[k][i].clone()
+            if row is not None and row < len(value):
+                value[row] = blank[k][i, row]
             return value
 
         pairs = [(i, u) for i, u in inputs.mask.nonzero().tolist()]
         values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
-        for rows, found in mover.outputs(subject, settled, pairs, without, self.memory):
-            for (i, unit), output in zip(rows, found, strict=True):
+        for rows, outputs in embedded.outputs(subject, target, pairs, without, self.memory):
+            for (i, unit), output in zip(rows, outputs, strict=True):
                 values[i, unit] = whole[i] - output
         return Scores(values, logits)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from wherefrom.explanation import plural
-from wherefrom.methods.intercept import MixedRows, intercepted_forward
-from wherefrom.methods.method import Method, Scores
+from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.methods.method import Method, RowsUnclear, Scores
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Sources
@@ -30,29 +30,38 @@ def propagate(
     closes: bool = False,
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines."""
-    with intercepted_forward(table, subject, inputs, target, ledger=ledger) as run:
+    with intercepted_forward(table, subject, inputs, target, ledger=ledger) as forward:
         if needs:
-            run.need(needs)
-        gradients = run.at_sources()
-    mixed = run.view.ledger.mixed or (ledger and run.view.sources.mixed)
-    if mixed and len(inputs) > 1:
-        raise MixedRows
-    scores = _collect(run.view.ledger, run.view.sources, gradients, run.logits.detach(), inputs)
-    if closes and len(inputs) > 1 and not _adds_up(scores, run.output.detach()):
-        raise MixedRows  # of a matrix whose rows are not sample by sample
+            forward.need(needs)
+        gradients = forward.at_sources()
+    recorder, output = forward.view.ledger, forward.output.detach()
+    if recorder.unclear is not None and len(inputs) > 1:
+        raise RowsUnclear(recorder.unclear)
+    scores = _collect(recorder, forward.view.sources, gradients, forward.logits.detach(), inputs)
+    if closes and len(inputs) > 1:
+        gap = _largest_gap(scores, output)
+        if gap > _TOLERANCE.get(output.dtype, 0.2):
+            raise RowsUnclear(f"the ledger of a batch misses the output by {gap:.1%}")
     return scores
 
 
-def _adds_up(scores: Scores, output: Tensor) -> bool:
-    """Whether the ledger closes for each sample, well within what rounding explains."""
+# what rounding may leave open: far above what was ever seen, far below rows in the wrong sample
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+
+
+def _largest_gap(scores: Scores, output: Tensor) -> float:
+    """How far the ledger is from the output, as a share of what it adds up; of all samples."""
     lines = torch.stack(list((scores.lines or {}).values()))
     gap = (lines.sum(0) - output.double().cpu()).abs()
-    size = lines.abs().sum(0)
-    return bool((gap <= size * (1e-6 if output.dtype == torch.float64 else 1e-3)).all())
+    return float((gap / lines.abs().sum(0).clamp_min(1e-300)).max())
 
 
 def _collect(
-    books: LedgerRecorder, sources: Sources, gradients: list[Tensor], logits: Tensor, inputs: Inputs
+    recorder: LedgerRecorder,
+    sources: Sources,
+    gradients: list[Tensor],
+    logits: Tensor,
+    inputs: Inputs,
 ) -> Scores:
     words, padding = sources.relevance(gradients)
     parts = {inputs.noun: words}
@@ -60,7 +69,7 @@ def _collect(
     lines: dict[tuple[str, str], Tensor] = {}
     width = sources.length
     # the backward pass met the last module first
-    for (where, kind), entry in reversed(books.entries.items()):
+    for (where, kind), entry in reversed(recorder.entries.items()):
         rest = entry.total.cpu()
         if entry.places is not None:
             part = parts.setdefault(kind, torch.zeros_like(words))
@@ -81,7 +90,7 @@ def _collect(
         values=torch.stack(list(parts.values())).sum(0),
         logits=logits,
         parts=parts,
-        lines={**totals, **lines} if books.open else None,
+        lines={**totals, **lines} if recorder.enabled else None,
     )
 
 

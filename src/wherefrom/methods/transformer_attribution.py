@@ -10,7 +10,7 @@ import torch
 from wherefrom.errors import ModelError
 from wherefrom.methods.attention import Readout, capture, own_dropped, roll_out
 from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.methods.method import Method, Scores
+from wherefrom.methods.method import Method, RowsUnclear, Scores
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
 from wherefrom.rules.maps import Maps
 from wherefrom.subject import Inputs, Subject
@@ -40,9 +40,9 @@ class TransformerAttribution(Method):
 
     def _of_class(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         plain = capture(subject, inputs, target, gradients=True)
-        settled = target.resolved(plain.logits)
+        resolved = target.resolved(plain.logits)
         with intercepted_forward(
-            DEEP_TAYLOR, subject, inputs, settled, maps=(maps := Maps(len(inputs)))
+            DEEP_TAYLOR, subject, inputs, resolved, maps=(maps := Maps(len(inputs)))
         ) as forward:
             forward.need("attention")
             if not torch.allclose(forward.logits, plain.logits, rtol=1e-3, atol=1e-4):
@@ -50,7 +50,10 @@ class TransformerAttribution(Method):
                     f"{subject.name} writes into its tensors in a way that relevance cannot be "
                     'followed through; try method="lrp".'
                 )
-            relevance = forward.gradients([each.weights for each in maps.found])
+            relevance = forward.gradients([one_map.weights for one_map in maps.seen])
+        unclear = forward.view.ledger.unclear
+        if unclear is not None and len(inputs) > 1:
+            raise RowsUnclear(unclear)
         steps = [
             (g * r).clamp_min(0).mean(1)  # (B, query, key)
             for g, r in zip(plain.gradients, relevance, strict=True)

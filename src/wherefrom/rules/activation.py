@@ -2,91 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 from torch.nn import functional as F
 
-from wherefrom.rules.calls import Call, calls, in_place, live, mark
-from wherefrom.rules.mode import LocallyLinear, Table, activation_module
-from wherefrom.rules.moves import secant
+from wherefrom.rules.catalogue import Kind, TorchCall, live
+from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.norm import scale
+from wherefrom.rules.tags import mark
 
 
-def elementwise(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+class _Secant(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, at_zero: Tensor, slope_at_zero: float) -> Tensor:
+        slope = (y - at_zero).div_(x) if bool(at_zero.any()) else y / x
+        # 0/0 where x is 0; a NaN of the model's own stays visible in its output
+        slope.nan_to_num_(nan=slope_at_zero, posinf=float("inf"), neginf=float("-inf"))
+        ctx.save_for_backward(slope)
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        (slope,) = ctx.saved_tensors
+        return gradients[0] * slope, None, None, None
+
+
+def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """Reads y = f(x) as f(0) + x · [(f(x) − f(0)) / x] with the bracket a constant.
+
+    Returns that y and f(0). At x = 0 the bracket is f'(0).
+    """
+    with torch.enable_grad():
+        zero = torch.zeros((1,) * max(1, x.ndim), dtype=x.dtype, device=x.device).requires_grad_()
+        at_zero = f(zero.clone())  # f may write into what it gets
+        slopes = torch.autograd.grad(at_zero.sum(), zero, allow_unused=True)[0]
+    slope = 0.0 if slopes is None else float(slopes)
+    at_zero = at_zero.detach()
+    linear: Tensor = _Secant.apply(x, y, at_zero, slope)
+    return linear, at_zero
+
+
+def elementwise(view: LocallyLinear, call: TorchCall, parameter: str = "input") -> Any:
     """Y = f(0) + x · [(f(x) − f(0)) / x], the bracket a constant and f(0) a line of the ledger."""
-    if not args or not live(args[0]):
-        return func(*args, **kwargs)
-    x, rest = args[0], args[1:]
-    writes = in_place(func) or bool(kwargs.get("inplace"))
-    kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
-    plain = func.__name__.rstrip("_")
-    safe = (getattr(torch, plain, None) or getattr(F, plain)) if in_place(func) else func
+    x = call[parameter]
+    if not live(x):
+        return call.run()
+    plain = call
+    if call.get("inplace"):
+        plain = call.with_(inplace=False)
+    elif call.in_place:
+        plain = TorchCall(
+            getattr(torch, call.name, None) or getattr(F, call.name), call.args, call.kwargs
+        )
 
     def f(value: Tensor) -> Tensor:
-        out: Tensor = safe(value, *rest, **kwargs)
+        out: Tensor = plain.run(**{parameter: value})
         return out
 
-    linear = module(view, f, (x, f(x.detach())), {})
-    return mark(x.copy_(linear), "gate") if writes else linear
+    with torch.no_grad():
+        y = f(x.detach())
+    linear = _linear(view, call, x, y, f)
+    return mark(x.copy_(linear), "gate") if call.in_place else linear
 
 
-def module(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The secant of a function whose value at x is known: (x, y = func(x))."""
+def module(view: LocallyLinear, call: TorchCall) -> Any:
+    """The secant of a whole module; the arguments are x and its value there, y."""
+    x, y = call.args
+    return _linear(view, call, x, y, call.function)
+
+
+def _linear(
+    view: LocallyLinear, call: TorchCall, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]
+) -> Any:
     view.touched["activation"] += 1
-    x, y = args
-    linear, at_zero = secant(x, y, func)
+    linear, at_zero = secant(x, y, f)
     if bool(at_zero.any()):
-        linear = view.constant(linear, at_zero)
+        linear = view.constant(call, linear, at_zero)
     return mark(linear, "gate")
 
 
-def homogeneous(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def homogeneous(view: LocallyLinear, call: TorchCall) -> Any:
     """ReLU and its like are their own secant; they are only marked as an activated factor."""
-    return mark(func(*args, **kwargs), "gate")
+    return mark(call.run(), "gate")
 
 
-def exponential(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def exponential(view: LocallyLinear, call: TorchCall) -> Any:
     """As any activation, but divided by its sum it is a softmax."""
-    return mark(elementwise(view, func, args, kwargs), "exp")
+    return mark(elementwise(view, call), "exp")
 
 
-def power(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Roots and inverses are scales; other powers are activations."""
-    exponent = kwargs.get("exponent", args[1] if len(args) > 1 else None)
+def power(view: LocallyLinear, call: TorchCall) -> Any:
+    """Roots and inverses are scales; other powers are activations, also c to the power of x."""
+    exponent = call["exponent"]
+    if live(exponent):
+        return call.run() if live(call["input"]) else elementwise(view, call, "exponent")
     if not isinstance(exponent, (int, float)) or exponent == 1:
-        return func(*args, **kwargs)
+        return call.run()
     if exponent < 0 or exponent == 0.5:
-        return scale(view, func, args, kwargs)
-    return elementwise(view, func, args, kwargs)
+        return scale(view, call)
+    return elementwise(view, call)
 
 
-def frozen(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def logarithm(view: LocallyLinear, call: TorchCall) -> Any:
     """Has no value at 0 to draw a secant from: a constant."""
-    out = func(*args, **kwargs)
+    out = call.run()
     return mark(out.detach(), "gate") if live(out) else out
 
 
 SECANT: Table = {
-    activation_module: module,
-    **dict.fromkeys(
-        calls(
-            "gelu", "silu", "elu", "selu", "celu", "tanh", "sigmoid", "expit", "softplus",
-            "softsign", "hardtanh", "hardswish", "hardsigmoid", "mish", "logsigmoid", "relu6",
-            "tanhshrink", "softshrink", "hardshrink", "erf", "sin", "cos", "log1p", "square",
-            "clamp", "clip", "clamp_min", "clamp_max", "expm1", "atan", "threshold", "sinc",
-        ),
-        elementwise,
-    ),
-    **dict.fromkeys(calls("relu", "leaky_relu", "prelu", "rrelu", "abs"), homogeneous),
-    **dict.fromkeys(calls("exp"), exponential),
-    **dict.fromkeys(calls("pow", "float_power"), power),
-    **dict.fromkeys(calls("log", "log2", "log10", "reciprocal"), frozen),
-}  # fmt: skip
+    Kind.ACTIVATION_MODULE: module,
+    Kind.ACTIVATION: elementwise,
+    Kind.HOMOGENEOUS: homogeneous,
+    Kind.EXPONENTIAL: exponential,
+    Kind.POWER: power,
+    Kind.LOGARITHM: logarithm,
+}

@@ -1,4 +1,4 @@
-"""Calls that are affine in what is live: left as they are, their constant part booked."""
+"""Calls that are affine in what is live: left as they are, their constant part recorded."""
 
 from __future__ import annotations
 
@@ -7,78 +7,67 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.rules.calls import Call, calls, in_place, kind_of, live, replaced, tensors
+from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.rules.tags import meaning_of
 
 
-def affine(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def affine(view: LocallyLinear, call: TorchCall) -> Any:
     """The constant part of an affine call is what it gives when all that is live is zero."""
-    given = [t for t in tensors(*args, *kwargs.values()) if t.is_floating_point()]
-    if not view.ledger.open or not any(map(live, given)):
-        return func(*args, **kwargs)
-    if all(map(live, given)) and not _has_number(func, args, kwargs):
-        return func(*args, **kwargs)
+    arguments = [t for t in call.tensors() if t.is_floating_point()]
+    if not view.ledger.enabled or not any(map(live, arguments)):
+        return call.run()
+    if all(map(live, arguments)) and not _fills(call):
+        return call.run()
     with torch.no_grad():
-        still = [replaced(value, _zero) for value in args]
-        if in_place(func) and not live(args[0]):
-            still[0] = args[0].clone()
-        part = func(*still, **{key: replaced(value, _zero) for key, value in kwargs.items()})
-        part = still[0] if part is None else part  # x[i] = y gives nothing back
-    out = func(*args, **kwargs)
-    changed = args[0] if out is None else out
+        at_zero = call.mapped(_zero)
+        if call.in_place and not live(call.args[0]):
+            at_zero.args = (call.args[0].clone(), *at_zero.args[1:])
+        part = at_zero.run()
+        part = at_zero.args[0] if part is None else part  # x[i] = y gives nothing back
+    out = call.run()
+    changed = call.args[0] if out is None else out
     if isinstance(part, Tensor) and part.is_floating_point() and bool((part != 0).any()):
-        view.constant(changed, part, "token" if func in _JOINING else "bias")
+        view.constant(call, changed, part, "token" if call.kind is Kind.JOIN else "bias")
     return out
 
 
-def sum_of_two(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Sums a + b: what is constant of the two is booked, without making it as large as the sum."""
-    a, b = (*args, *kwargs.values())[:2]
-    if live(a) == live(b):
-        return func(*args, **kwargs)
-    name, alpha = func.__name__.strip("_"), kwargs.get("alpha", 1)
-    part = b if live(a) else a
-    kind = kind_of(part) or "bias"
-    if name == "rsub":  # b − a · alpha
-        sign = 1 if live(a) else -alpha
-    elif live(a):
-        sign = -alpha if name in ("sub", "isub", "subtract") else alpha
-    else:
-        sign = 1
+def sum_of_two(view: LocallyLinear, call: TorchCall) -> Any:
+    """A sum l ± α·r: what is constant of the two is recorded, not made as large as the sum."""
+    left, right = call["left"], call["right"]
+    if live(left) == live(right):
+        return call.run()
+    part = right if live(left) else left
+    factor = 1.0
+    if part is right:
+        factor = call.get("alpha", 1) * (1 if call.name == "add" else -1)
+    kind = meaning_of(part) or "bias"
     # worked out before the call, which may write into the constant
-    amount = part * sign if isinstance(part, Tensor) else float(part) * sign
-    out = func(*args, **kwargs)
-    return view.constant(out, amount, kind) if isinstance(part, Tensor) or part else out
+    amount = part * factor if isinstance(part, Tensor) else float(part) * factor
+    out = call.run()
+    return view.constant(call, out, amount, kind) if isinstance(part, Tensor) or part else out
 
 
-def linear(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The bias of a linear layer is the last argument, one number for each output."""
-    out = func(*args, **kwargs)
-    bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
-    return view.constant(out, bias) if bias is not None else out
+def linear(view: LocallyLinear, call: TorchCall) -> Any:
+    """The bias of a linear layer has one number for each output."""
+    out, bias = call.run(), call.get("bias")
+    return out if bias is None else view.constant(call, out, bias)
 
 
-def convolution(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """The bias of a convolution is one number for each channel, the axis after the batch."""
-    out = func(*args, **kwargs)
-    bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
+def convolution(view: LocallyLinear, call: TorchCall) -> Any:
+    """The bias of a convolution has one number for each channel, the axis after the batch."""
+    out, bias = call.run(), call.get("bias")
     if bias is None:
         return out
-    return view.constant(out, bias.reshape(-1, *(1,) * (out.ndim - 2)))
+    return view.constant(call, out, bias.reshape(-1, *(1,) * (out.ndim - 2)))
 
 
-def batch_norm(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def batch_norm(view: LocallyLinear, call: TorchCall) -> Any:
     """In evaluation an affine call, whose backward pass must be given its gradient in order.
 
-    Of a single image whose gradient lies channels last, torch 2.13 takes places for others.
+    Of a single image whose gradient lies channels last, torch 2.13 reads the wrong entries.
     """
-    out = affine(view, func, args, kwargs)
+    out = affine(view, call)
     if live(out):
         out.grad_fn.register_prehook(_in_order)
     return out
@@ -88,42 +77,29 @@ def _in_order(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]
     return tuple(None if g is None else g.contiguous() for g in gradients)
 
 
-def lookup(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def lookup(view: LocallyLinear, call: TorchCall) -> Any:
     """Every lookup is a source: on the input's ids one of units, else one of places."""
-    out = func(*args, **kwargs)
-    ids, weight = (*args, *kwargs.values())[:2]
-    return view.sources.lookup(ids, weight, out)
+    return view.sources.lookup(call["ids"], call["weight"], call.run())
 
 
 def _zero(tensor: Tensor) -> Tensor:
     return torch.zeros_like(tensor) if tensor.requires_grad else tensor
 
 
-def _has_number(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a filling call may fill with something that is not zero."""
-    return func in _FILLING and any(
-        isinstance(value, (int, float)) and value for value in (*args, *kwargs.values())
+def _fills(call: TorchCall) -> bool:
+    """Whether a call may write a number that is not zero among what it is given."""
+    return call.kind is Kind.WRITE and any(
+        isinstance(value, (int, float)) and value for value in (*call.args, *call.kwargs.values())
     )
 
 
-_JOINING = frozenset(calls("cat", "concat", "concatenate"))
-_FILLING = frozenset(calls("masked_fill", "pad", "where", "fill", "setitem", "index_fill"))
-
 AFFINE: Table = {
-    **dict.fromkeys(calls("add", "sub", "subtract", "rsub"), sum_of_two),
-    **dict.fromkeys(calls("linear"), linear),
-    **dict.fromkeys(
-        calls(*(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))), convolution
-    ),
-    **dict.fromkeys(calls("embedding"), lookup),
-    **dict.fromkeys(
-        calls(
-            "addbmm", "cat", "concat", "concatenate", "stack",
-            "hstack", "vstack", "where", "masked_fill", "pad", "setitem", "index_put", "index_add",
-            "index_copy", "scatter", "scatter_add", "masked_scatter", "copy",
-            "index_fill", "slice_scatter", "lerp", "select_scatter",
-        ),
-        affine,
-    ),
-    **dict.fromkeys(calls("batch_norm"), batch_norm),
-}  # fmt: skip
+    Kind.SUM: sum_of_two,
+    Kind.LINEAR: linear,
+    Kind.CONVOLUTION: convolution,
+    Kind.BATCH_NORM: batch_norm,
+    Kind.LOOKUP: lookup,
+    Kind.JOIN: affine,
+    Kind.STACK: affine,
+    Kind.WRITE: affine,
+}

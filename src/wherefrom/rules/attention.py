@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wherefrom.errors import ModelError
-from wherefrom.rules.calls import Call, calls, mark, set_stream, stream_of
-from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.rules.catalogue import Kind, TorchCall
+from wherefrom.rules.mode import CallMode, LocallyLinear, Table
+from wherefrom.rules.tags import like, mark
 
 
-def softmax(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def softmax(view: LocallyLinear, call: TorchCall) -> Any:
     """Marked, and followed to its use: only a product with values makes it attention."""
-    return mark(func(*args, **kwargs), "softmax")
+    return mark(call.run(), "softmax")
 
 
 def explicit_attention(
@@ -34,9 +35,7 @@ def attention_scores(
     heads = query.shape[-3] if query.ndim > 3 else 1
     if settings.get("enable_gqa") and key.shape[-3] != heads:
         key = key.repeat_interleave(heads // key.shape[-3], -3)
-        stream = stream_of(value)
-        value = value.repeat_interleave(heads // value.shape[-3], -3)
-        value = value if stream is None else set_stream(value, stream)
+        value = like(value.repeat_interleave(heads // value.shape[-3], -3), value)
     factor = settings.get("scale")
     factor = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
     return query @ key.transpose(-2, -1) * factor, value
@@ -55,22 +54,17 @@ def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
     return weights
 
 
-def dot_product_arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
-    """Query, key, value and the settings of a call, dropout off."""
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    given = dict(zip(names, args, strict=False)) | kwargs
-    given["dropout_p"] = 0.0
-    return given.pop("query"), given.pop("key"), given.pop("value"), given
+def dot_product_arguments(call: TorchCall) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
+    """Query, key, value and the settings of a fused attention call, dropout off."""
+    names = ("attn_mask", "is_causal", "scale", "enable_gqa")
+    settings = {name: call[name] for name in names if call.get(name) is not None}
+    return call["query"], call["key"], call["value"], settings
 
 
-def decomposed(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def decomposed(view: CallMode, call: TorchCall) -> Any:
     """`multi_head_attention_forward` by its parts, seen by the mode one by one."""
     with view.resumed():
-        return _multi_head(*args, **kwargs)
+        return _multi_head(*call.args, **call.kwargs)
 
 
 def _multi_head(
@@ -111,7 +105,7 @@ def _multi_head(
         assert in_proj_weight is not None
         weights = in_proj_weight.chunk(3)  # type: ignore[assignment]
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
-    # batch first from here on, so that the books can tell samples apart
+    # batch first from here on, as the fused call takes it
     q, k, v = (
         F.linear(x.transpose(0, 1), w, b)  # type: ignore[arg-type]
         for x, w, b in zip((query, key, value), weights, biases, strict=True)
@@ -162,15 +156,13 @@ def _as_scores(mask: Tensor | None, like: Tensor) -> Tensor | None:
     )
 
 
-def exponential(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def exponential(view: LocallyLinear, call: TorchCall) -> Any:
     """Marked, since divided by its sum it is a softmax."""
-    return mark(func(*args, **kwargs), "exp")
+    return mark(call.run(), "exp")
 
 
 SOFTMAX: Table = {
-    **dict.fromkeys(calls("softmax"), softmax),
-    **dict.fromkeys(calls("exp"), exponential),
-    **dict.fromkeys(calls("multi_head_attention_forward"), decomposed),
+    Kind.SOFTMAX: softmax,
+    Kind.EXPONENTIAL: exponential,
+    Kind.MULTI_HEAD: decomposed,
 }

@@ -14,21 +14,12 @@ from torch.autograd import Function
 
 from wherefrom.rules.affine import lookup
 from wherefrom.rules.attention import SOFTMAX, dot_product_arguments, explicit_attention
-from wherefrom.rules.calls import (
-    Call,
-    calls,
-    in_place,
-    kind_of,
-    live,
-    mark,
-    set_stream,
-    stream_of,
-    turned_of,
-)
-from wherefrom.rules.mode import LocallyLinear, Table, activation_module
-from wherefrom.rules.moves import freeze
+from wherefrom.rules.catalogue import Function as TorchFunction
+from wherefrom.rules.catalogue import Kind, TorchCall, live
+from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.norm import scale
-from wherefrom.rules.product import take_from_einsum
+from wherefrom.rules.product import freeze, take_from_einsum
+from wherefrom.rules.tags import Samples, mark, meaning_of, tag_of
 
 
 def _over(relevance: Tensor, z: Tensor) -> Tensor:
@@ -76,32 +67,31 @@ class _Sum(Function):
     """Each operand its share x·S, rescaled to |Σa| / (|Σa| + |Σb|) of the sample's relevance."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, out: Tensor, batch: int, axis: int) -> Tensor:
+    def forward(
+        ctx: Any, a: Tensor, b: Tensor, out: Tensor, batch: int, samples: Samples | None
+    ) -> Tensor:
         ctx.save_for_backward(a, b, out)
-        ctx.batch, ctx.axis = batch, axis
+        ctx.batch, ctx.samples = batch, samples
         return out.detach()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         a, b, out = ctx.saved_tensors
         s = _over(gradients[0], out)
-        shares = [a * s, b * s]
-
-        axis = ctx.axis
-        samples = ctx.batch if out.shape[axis] % ctx.batch == 0 else 1
+        samples: Samples | None = ctx.samples
 
         def total(value: Tensor) -> Tensor:
-            return value.movedim(axis, 0).reshape(samples, -1).sum(1)
+            return value.sum() if samples is None else samples.totals(value, ctx.batch)
 
         whole = total(gradients[0])
+        shares = [(a * s).expand_as(out), (b * s).expand_as(out)]
         sums = [total(share) for share in shares]
         size = sums[0].abs() + sums[1].abs()
         scaled = []
         for operand, share, own in zip((a, b), shares, sums, strict=True):
             factor = _over(own.abs(), size) * _over(whole, own)
-            turned = share.movedim(axis, 0)
-            turned = (turned.reshape(samples, -1) * factor.unsqueeze(1)).reshape(turned.shape)
-            scaled.append(turned.movedim(0, axis).sum_to_size(operand.shape))
+            spread = factor if samples is None else samples.spread(factor, out.shape)
+            scaled.append((share * spread).sum_to_size(operand.shape))
         return scaled[0], scaled[1], None, None, None
 
 
@@ -109,7 +99,7 @@ class _Product(Function):
     """Both operands their share; the formula of the sum halves them."""
 
     @staticmethod
-    def forward(ctx: Any, func: Call, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    def forward(ctx: Any, func: TorchFunction, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
         ctx.func = func
         ctx.save_for_backward(a, b, out)
         return out.detach()
@@ -153,7 +143,7 @@ class _Ratio(Function):
     """R_in = x · (∂out/∂x)ᵀ S: the share each part has in a sum or a mean."""
 
     @staticmethod
-    def forward(ctx: Any, func: Call, x: Tensor, out: Tensor) -> Tensor:
+    def forward(ctx: Any, func: TorchFunction, x: Tensor, out: Tensor) -> Tensor:
         ctx.func = func
         ctx.save_for_backward(x, out)
         return out.detach()
@@ -167,86 +157,98 @@ class _Ratio(Function):
         return None, x * back, None
 
 
-def _value(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _value(call: TorchCall) -> Any:
     with torch.no_grad():
-        return func(*args, **kwargs)
+        return call.run()
 
 
-def linear(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def linear(view: LocallyLinear, call: TorchCall) -> Any:
     """A linear layer: x Wᵀ + b."""
-    x, weight = (*args, *kwargs.values())[:2]
-    if not live(x):
-        return func(*args, **kwargs)
-    out = _value(func, args, kwargs)
-    bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
-    return _Linear.apply(x, weight, out if bias is None else out - bias, out)
+    if not live(call["input"]):
+        return call.run()
+    out, bias = _value(call), call.get("bias")
+    return _Linear.apply(call["input"], call["weight"], out if bias is None else out - bias, out)
 
 
-def addmm(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def added_contraction(view: LocallyLinear, call: TorchCall) -> Any:
     """A linear layer with its weight the other way round: b + x W."""
-    bias, x, weight = args
-    if not live(x) or live(weight):
-        return func(*args, **kwargs)
-    out = _value(func, args, kwargs)
-    return _Linear.apply(x, weight.T, out - bias, out)
+    x, weight = call["left"], call["right"]
+    if call.name != "addmm" or not live(x) or live(weight) or live(call["input"]):
+        return call.run()
+    out = _value(call)
+    plain = out - call["input"] * call.get("beta", 1)
+    return _Linear.apply(x, weight.T * call.get("alpha", 1), plain, out)
 
 
-def same(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def same(view: LocallyLinear, call: TorchCall) -> Any:
     """Activation, norm, scaling: the identity, from the one live argument."""
-    x = next((value for value in args if live(value)), None)
+    x = next((value for value in call.tensors() if live(value)), None)
     if x is None:
-        return func(*args, **kwargs)
-    # a call that writes in place writes into a copy: rules may have kept the tensor
-    frozen = tuple(freeze(value) for value in args)
-    if in_place(func):
-        frozen = (frozen[0].clone(), *frozen[1:])
-    kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
-    return _Same.apply(x, _value(func, frozen, kwargs))
+        return call.run()
+    frozen = call.mapped(freeze)
+    if call.get("inplace"):
+        frozen = frozen.with_(inplace=False)
+    elif call.in_place:  # into a copy: rules may have kept the tensor
+        frozen.args = (frozen.args[0].clone(), *frozen.args[1:])
+    return _Same.apply(x, _value(frozen))
 
 
-def same_module(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def same_module(view: LocallyLinear, call: TorchCall) -> Any:
     """An activation module, whatever it is written in."""
-    return _Same.apply(*args)
+    return _Same.apply(*call.args)
 
 
-def softmax(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def softmax(view: LocallyLinear, call: TorchCall) -> Any:
     """The identity, marked so that it is known as attention where it meets values."""
-    return mark(same(view, func, args, kwargs), "softmax")
+    return mark(same(view, call), "softmax")
 
 
-def total(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sum(view: LocallyLinear, a: Tensor, b: Tensor, out: Tensor, samples: Samples | None) -> Any:
+    batch = view.sources.batch
+    if batch > 1 and samples is None:
+        view.ledger.lose_track(view.where)
+    return _Sum.apply(a, b, out, batch, samples)
+
+
+def sum_of_two(view: LocallyLinear, call: TorchCall) -> Any:
     """Sums a + b; what is constant takes nothing."""
-    a, b = (*args, *kwargs.values())[:2]
-    if live(a) and live(b):
-        # the formula is the same for b and −b: a difference needs no sign
-        a = a.clone() if in_place(func) else a
-        out = _value(func, args, kwargs)
-        alpha = kwargs.get("alpha", 1)
-        b = b if alpha == 1 else _Same.apply(b, b.detach() * alpha)
-        return _Sum.apply(a, b, out, view.sources.batch, int(turned_of(args[0])))
-    return same(view, func, args, kwargs)
+    a, b = call["left"], call["right"]
+    if not (live(a) and live(b)):
+        return same(view, call)
+    # the formula is the same for b and −b: a difference needs no sign
+    samples = _samples_of(a, b)
+    a = a.clone() if call.in_place else a
+    out = _value(call)
+    alpha = call.get("alpha", 1)
+    b = b if alpha == 1 else _Same.apply(b, b.detach() * alpha)
+    return _sum(view, a, b, out, samples)
 
 
-def product(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _samples_of(a: Tensor, b: Tensor) -> Samples | None:
+    """The samples of a sum: those of the operand that is as large as the sum."""
+    first, second = (a, b) if a.numel() >= b.numel() else (b, a)
+    return tag_of(first).samples or (tag_of(second).samples if a.shape == b.shape else None)
+
+
+def product(view: LocallyLinear, call: TorchCall) -> Any:
     """Products a · b, element by element."""
-    if len(args) == 2 and live(args[0]) and live(args[1]):
-        return _Product.apply(torch.mul, *args, _value(func, args, kwargs))
-    return same(view, func, args, kwargs)
+    a, b = call["left"], call["right"]
+    if live(a) and live(b):
+        return _Product.apply(torch.mul, a, b, _value(call))
+    return same(view, call)
 
 
-def quotient(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def quotient(view: LocallyLinear, call: TorchCall) -> Any:
     """A divisor only scales."""
-    return same(view, func, (args[0], freeze(args[1]), *args[2:]), kwargs)
+    return same(view, call.with_(right=freeze(call["right"])))
 
 
-def contraction(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def contraction(view: LocallyLinear, call: TorchCall) -> Any:
     """Matrix products: of two live ones both have a share; with a constant it is linear."""
-    a, b = (*args, *kwargs.values())[:2]
-    if live(a) and kind_of(a) == "softmax":
+    a, b = call["left"], call["right"]
+    if call.name not in ("matmul", "bmm", "mm"):
+        return call.run()
+    if live(a) and meaning_of(a) == "softmax":
         view.touched["attention"] += 1
         if view.maps is not None:
             a = view.maps.take(a, b)
@@ -256,29 +258,27 @@ def contraction(
         out = a.detach() @ b
         return _Linear.apply(a, b.T, out, out)
     if live(a) or live(b):
-        return _Positive.apply(a, b, _value(func, (a, b), {}))
-    return func(a, b)
+        return _Positive.apply(a, b, _value(call.with_(left=a)))
+    return call.run()
 
 
-def index_add(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Adds rows to rows: a sum."""
-    a, dim, index, b = (*args, *kwargs.values())[:4]
-    if not (live(a) and live(b)):
-        return func(*args, **kwargs)
-    kept = a.clone()
-    full = torch.zeros_like(a).index_add(dim, index, b)
-    out = _Sum.apply(kept, full, (kept + full).detach(), view.sources.batch, 0)
-    return a.copy_(out) if in_place(func) else out
+def write(view: LocallyLinear, call: TorchCall) -> Any:
+    """Rows added to rows are a sum; any other write hands relevance back to what it wrote."""
+    if call.name != "index_add" or not (live(call["input"]) and live(call["source"])):
+        return call.run()
+    a = call["input"]
+    before = a.clone()
+    added = torch.zeros_like(a).index_add(call["dim"], call["index"], call["source"])
+    out = _sum(view, before, added, (before + added).detach(), tag_of(a).samples)
+    return a.copy_(out) if call.in_place else out
 
 
-def einsum(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def einsum(view: LocallyLinear, call: TorchCall) -> Any:
     """As `contraction`, the axes read from the equation."""
-    equation, operands = args[0], args[1:]
+    equation, *operands = call.args
     if len(operands) != 2 or not all(map(live, operands)):
-        return func(*args, **kwargs)
-    a, b = take_from_einsum(view, equation, *operands)
+        return call.run()
+    a, b = take_from_einsum(view, call)
 
     def contract(x: Tensor, y: Tensor) -> Tensor:
         return torch.einsum(equation, x, y)
@@ -286,49 +286,43 @@ def einsum(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[
     return _Product.apply(contract, a, b, contract(a.detach(), b.detach()))
 
 
-def dot_product(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def dot_product(view: LocallyLinear, call: TorchCall) -> Any:
     """The fused call by its parts."""
-    query, key, value, settings = dot_product_arguments(args, kwargs)
-    stream = stream_of(query)
+    query, key, value, settings = dot_product_arguments(call)
     with view.resumed():
         weights, value = explicit_attention(query, key, value, **settings)
-        return set_stream(weights, stream or 0) @ value
+        return weights @ value
 
 
-def reduction(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def reduction(view: LocallyLinear, call: TorchCall) -> Any:
     """A sum or a mean: each part by its share."""
-    if not args or not live(args[0]):
-        return func(*args, **kwargs)
-    rest = args[1:]
-    return _Ratio.apply(lambda x: func(x, *rest, **kwargs), args[0], _value(func, args, kwargs))
+    x = call["input"]
+    if not live(x):
+        return call.run()
+    return _Ratio.apply(lambda value: call.run(input=value), x, _value(call))
 
 
 DEEP_TAYLOR: Table = {
     **SOFTMAX,
-    activation_module: same_module,
-    **dict.fromkeys(calls("embedding"), lookup),
-    **dict.fromkeys(calls("linear"), linear),
-    **dict.fromkeys(calls("addmm"), addmm),
-    **dict.fromkeys(calls("softmax"), softmax),
-    **dict.fromkeys(calls("add", "sub", "subtract", "rsub"), total),
-    **dict.fromkeys(calls("mul", "multiply"), product),
-    **dict.fromkeys(calls("div", "divide", "true_divide", "truediv"), quotient),
-    **dict.fromkeys(calls("matmul", "bmm", "mm"), contraction),
-    **dict.fromkeys(calls("einsum"), einsum),
-    **dict.fromkeys(calls("scaled_dot_product_attention"), dot_product),
-    **dict.fromkeys(calls("mean", "sum"), reduction),
+    Kind.ACTIVATION_MODULE: same_module,
+    Kind.LOOKUP: lookup,
+    Kind.LINEAR: linear,
+    Kind.ADDED_CONTRACTION: added_contraction,
+    Kind.SOFTMAX: softmax,
+    Kind.SUM: sum_of_two,
+    Kind.PRODUCT: product,
+    Kind.QUOTIENT: quotient,
+    Kind.CONTRACTION: contraction,
+    Kind.EINSUM: einsum,
+    Kind.ATTENTION: dot_product,
+    Kind.REDUCTION: reduction,
+    Kind.WRITE: write,
+    Kind.ROOT: scale,
     **dict.fromkeys(
-        calls(
-            "layer_norm", "rms_norm", "group_norm", "batch_norm", "gelu", "silu", "relu", "tanh",
-            "sigmoid", "softplus", "elu", "mish", "hardswish", "leaky_relu", "neg", "pow", "square",
-            "exp", "clamp", "erf", "normalize",
+        (
+            Kind.LAYER_NORM, Kind.RMS_NORM, Kind.GROUP_NORM, Kind.BATCH_NORM, Kind.NORMALIZE,
+            Kind.ACTIVATION, Kind.HOMOGENEOUS, Kind.EXPONENTIAL, Kind.POWER, Kind.NEGATION,
         ),
         same,
     ),
-    **dict.fromkeys(calls("sqrt", "rsqrt", "norm", "vector_norm", "std"), scale),
-    **dict.fromkeys(calls("index_add"), index_add),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The books of one pass: what each constant of the model added to the output, per sample."""
+"""The ledger of one pass: what each constant of the model added to the output, per sample."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.rules.sources import Sources
+from wherefrom.rules.tags import Samples
 
 
 @dataclass
@@ -20,26 +21,22 @@ class Entry:
 
 @dataclass
 class LedgerRecorder:
-    """Collects the entries in the backward pass; `mixed` if samples could not be told apart."""
+    """Records g · c for every constant c, when its gradient g is known in the backward pass.
+
+    `unclear` says where rows could not be told apart by sample: the amounts of a batch are then
+    incomplete, and its samples have to be run one by one.
+    """
 
     sources: Sources
-    open: bool = True
-    mixed: bool = False
+    enabled: bool = True
+    unclear: str | None = None
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
 
-    @property
-    def batch(self) -> int:
-        """Samples in the batch."""
-        return self.sources.batch
-
-    @property
-    def length(self) -> int:
-        """Places in the sequence that the model runs on."""
-        return self.sources.extent
-
-    def post(self, out: Tensor, part: Tensor | float, where: str, kind: str) -> None:
-        """Notes, when the gradient g of `out` is known, that g · part entered there."""
-        if not self.open:
+    def record(
+        self, out: Tensor, part: Tensor | float, where: str, kind: str, samples: Samples | None
+    ) -> None:
+        """Notes that `part` was added to get `out`, whose rows belong to these samples."""
+        if not self.enabled:
             return
         constant = (
             part.detach().to(out)
@@ -50,46 +47,77 @@ class LedgerRecorder:
             constant = constant[..., :1, :]
         # on the node, not the tensor, and of a whole view on its base's: a model may go on to
         # write into what it got, and the graph then forgets the tensor and the view
-        held, shape = _whole(out), out.shape
-        node = held.grad_fn
+        whole, shape = _whole(out), out.shape
+        node = whole.grad_fn
         if node is None:  # the input itself: nothing was added to it
             return
-        at = held.output_nr
+        output = whole.output_nr
 
         def enter(gradients: tuple[Tensor | None, ...]) -> None:
-            gradient = gradients[at]
+            gradient = gradients[output]
             if gradient is not None:
                 with torch.no_grad(), torch._C.DisableTorchFunction():
-                    self._enter(gradient.reshape(shape), constant, where, kind)
+                    self._enter(gradient.reshape(shape), constant, where, kind, samples)
 
         node.register_prehook(enter)
 
-    def _enter(self, gradient: Tensor, part: Tensor, where: str, kind: str) -> None:
-        amounts = _along_last(gradient, part)
-        rows = amounts.numel() // self.batch
-        first = amounts.shape[0] if amounts.ndim else 1
-        whole = [self.batch, *(self.batch * n for n in self.sources.widths)]
-        if self.batch > 1 and first not in (whole if amounts.ndim == 1 else whole[:1]):
-            self.mixed = True
+    def lose_track(self, where: str) -> None:
+        """Notes that rows could not be told apart by sample in a module."""
+        place = f"in {where}" if where else "in the model itself"
+        self.unclear = self.unclear or f"it is not clear which sample each row belongs to {place}"
+
+    def _enter(
+        self, gradient: Tensor, part: Tensor, where: str, kind: str, samples: Samples | None
+    ) -> None:
+        if gradient.numel() == 0:  # an expert that no row was sent to
             return
-        if self.batch > 1 and self.batch == self.length:
-            self.mixed = True  # samples and places have the same number: told apart alone only
+        batch = self.sources.batch
+        axis = -1 if samples is None or batch == 1 else samples.axis
+        if axis == gradient.ndim - 1:  # no axis of features to sum over
+            amounts = (gradient * part).nan_to_num(nan=0.0)
+        else:
+            amounts = _along_last(gradient, part)
+        if batch == 1:
+            by_row = amounts.reshape(1, -1)
+        elif samples is None or bool((samples.ids < 0).any()):
+            self.lose_track(where)
             return
-        by_row = amounts.reshape(self.batch, rows).double()
+        else:
+            even = samples.by_sample(amounts, batch)
+            if even is None:  # samples of several sizes, as at an expert: they have no places
+                self._add(where, kind, samples.totals(amounts.double(), batch), None)
+                return
+            by_row = even
+        by_row = by_row.double()
+        rows = by_row.shape[1]
         # a constant with a row for each place is a position; one row for all is a bias, and so
         # is one number for each channel
         rowed = part.ndim > 1 and part.shape[-1] == gradient.shape[-1]
-        ahead = rows - self.length
-        known = 0 <= ahead <= self.sources.ahead.get(0, 0)
-        placed = known and rowed and part.shape[-2] % rows == 0 and kind != "token"
+        ahead = rows - self.sources.extent
+        known = 0 <= ahead <= self.sources.rows_ahead.get(0, 0)
+        placed = (
+            known and rowed and kind != "token" and _rows_of(part, gradient, axis, batch) == rows
+        )
         # units of another size than the model's places, as pixels, cannot have it each
         table = rowed and self.sources.fields[0].is_floating_point() and gradient.ndim == 3
-        kind = "position" if (placed or (table and part.shape[-2] > 1)) and kind == "bias" else kind
-        entry = self.entries.setdefault((where, kind), Entry(by_row.new_zeros(self.batch)))
-        entry.total += by_row.sum(1)
-        if placed:
-            own = by_row[:, ahead:]
-            entry.places = own if entry.places is None else entry.places + own
+        if kind == "bias" and (placed or (table and part.shape[-2] > 1)):
+            kind = "position"
+        self._add(where, kind, by_row.sum(1), by_row[:, ahead:] if placed else None)
+
+    def _add(self, where: str, kind: str, total: Tensor, places: Tensor | None) -> None:
+        entry = self.entries.setdefault((where, kind), Entry(torch.zeros_like(total)))
+        entry.total += total
+        if places is not None:
+            entry.places = places if entry.places is None else entry.places + places
+
+
+def _rows_of(part: Tensor, gradient: Tensor, axis: int, batch: int) -> int:
+    """The number of rows that a constant has for one sample."""
+    rows = 1
+    for back in range(2, part.ndim + 1):
+        size = part.shape[-back]
+        rows *= max(1, size // batch) if gradient.ndim - back == axis else size
+    return rows
 
 
 def _same_rows(part: Tensor) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from wherefrom.errors import ModelError
-from wherefrom.rules.calls import stream_of, turned_of
+from wherefrom.rules.sources import stream_of
+from wherefrom.rules.tags import tag_of
 
 Replace = Callable[[int, Tensor], Tensor]
 
@@ -32,9 +33,9 @@ class Maps:
 
     batch: int
     replace: Replace | None = None
-    found: list[Map] = field(default_factory=list)
+    seen: list[Map] = field(default_factory=list)
     last: Tensor | None = None
-    turned: bool = False
+    places_first: bool = False  # of the last state
 
     def take(self, weights: Tensor, value: Any) -> Tensor:
         """Keeps the map, and gives back what the model shall multiply its values with."""
@@ -45,22 +46,25 @@ class Maps:
             heads = weights
         else:
             raise ModelError(
-                f"an attention map of shape {tuple(shape)} is none from all places to all: this "
-                "model attends in windows or chunks. Attention methods cannot follow it; "
+                f"an attention map of shape {tuple(shape)} does not run from all places to all: "
+                "this model attends in windows or chunks. Attention methods cannot follow it; "
                 'try method="lrp".'
             )
         if self.replace is not None:
-            heads = self.replace(len(self.found), heads)
-        query = stream_of(weights) or 0
-        key = stream_of(value)
-        self.found.append(Map(heads, query, query if key is None else key))
+            heads = self.replace(len(self.seen), heads)
+        query = stream_of(weights)
+        key = tag_of(value).stream
+        self.seen.append(Map(heads, query, query if key is None else key))
         return heads.reshape(shape)
 
     def reach(self, out: Any) -> None:
         """Notes the last tensor that still has a row for each query: what the head reads."""
-        if not (isinstance(out, Tensor) and out.requires_grad and self.found and out.ndim == 3):
+        if not (isinstance(out, Tensor) and out.requires_grad and self.seen and out.ndim == 3):
             return
-        queries = self.found[-1].weights.shape[2]
-        turned = turned_of(out)
-        if out.shape[:2] == ((queries, self.batch) if turned else (self.batch, queries)):
-            self.last, self.turned = out, turned
+        samples = tag_of(out).samples
+        queries = self.seen[-1].weights.shape[2]
+        turned = self.batch == 1 or (samples is not None and samples.axis == 1)
+        if turned and out.shape[:2] == (queries, self.batch):
+            self.last, self.places_first = out, True
+        elif out.shape[:2] == (self.batch, queries):
+            self.last, self.places_first = out, False

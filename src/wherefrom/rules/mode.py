@@ -18,44 +18,24 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
-from wherefrom.rules.calls import (
-    Call,
-    calls,
-    kind_of,
+from wherefrom.rules.catalogue import (
+    CATALOGUE,
+    LAYOUT,
+    Function,
+    Kind,
+    TorchCall,
+    attribute_name,
     live,
-    mark,
-    replaced,
-    set_stream,
-    stream_of,
-    tensors,
-    turned_of,
+    map_tensors,
 )
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.sources import Sources
+from wherefrom.rules.tag_propagation import propagate
+from wherefrom.rules.tags import mark, meaning_of, tag_of
 
-Rule = Callable[["LocallyLinear", Call, tuple[Any, ...], dict[str, Any]], Any]
-Table = Mapping[Call, Rule]
-
-# what a tensor is (attention weights, an activated factor, ids) is lost in these calls
-_FRESH = frozenset(
-    calls(
-        "linear", "bilinear", "addmm", "baddbmm", "matmul", "mm", "bmm", "mv", "einsum", "conv1d",
-        "conv2d", "conv3d", "layer_norm", "rms_norm", "group_norm", "batch_norm", "embedding",
-        "scaled_dot_product_attention", "cumsum", "ne", "eq", "argmax", "sum_to_size",
-    )
-)  # fmt: skip
-# these look at their second argument for its form alone
-_LIKE = frozenset(calls("type_as", "to", "expand_as", "view_as", "reshape_as"))
-
-
-def activation_module(x: Tensor, y: Tensor) -> Tensor:
-    """The key of a table under which activation modules are taken as one call.
-
-    Its rule is called with the module's forward as `func` and (x, y = func(x)) as arguments.
-    """
-    raise TypeError("a key, not a call")
-
+Rule = Callable[["LocallyLinear", TorchCall], Any]
+Table = Mapping[Kind, Rule]
 
 _ELEMENTWISE_HOMES = ("torch.nn.modules.activation", "transformers.activations")
 _NOT_ELEMENTWISE = frozenset(
@@ -63,7 +43,33 @@ _NOT_ELEMENTWISE = frozenset(
 )
 
 
-class LocallyLinear(TorchFunctionMode):
+class CallMode(TorchFunctionMode):
+    """A torch function mode whose subclasses see each call as a `TorchCall`."""
+
+    def __torch_function__(
+        self,
+        function: Function,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        return self.on_call(TorchCall(function, args, kwargs))
+
+    def on_call(self, call: TorchCall) -> Any:
+        """Makes the call, or something in its place, and returns the result."""
+        return call.run()
+
+    @contextmanager
+    def resumed(self) -> Iterator[None]:
+        """Lets the parts of a call that is written out be seen by the mode too."""
+        super().__enter__()
+        try:
+            yield
+        finally:
+            super().__exit__(None, None, None)
+
+
+class LocallyLinear(CallMode):
     """Runs a model's own forward pass with some torch calls replaced as the table says.
 
     Within it, a tensor requires a gradient if and only if it depends on the input: parameters
@@ -85,14 +91,15 @@ class LocallyLinear(TorchFunctionMode):
         super().__init__()
         self.table = table
         self.sources = sources
-        self.ledger = LedgerRecorder(sources, open=ledger)
+        self.ledger = LedgerRecorder(sources, enabled=ledger)
         self.maps = maps
         self.seen: Counter[str] = Counter()
         self.touched: Counter[str] = Counter()
+        self._follows = maps is not None or sources.batch > 1
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
         self._path: list[str] = []
-        self._unit: tuple[nn.Module, Tensor] | None = None
-        self._unit_rule = table.get(activation_module)
+        self._activation: tuple[nn.Module, Tensor] | None = None  # the one being run, its input
+        self._activation_rule = table.get(Kind.ACTIVATION_MODULE)
         self._hooks: list[Any] = []
         self._thread = 0
 
@@ -101,61 +108,47 @@ class LocallyLinear(TorchFunctionMode):
         """The name of the module that is being run."""
         return self._path[-1] if self._path else ""
 
-    def constant(self, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
-        """Enters into the ledger that `part` was added to get `out`."""
-        if isinstance(out, Tensor) and out.requires_grad:
-            self.ledger.post(out, part, self.where, kind)
+    def constant(self, call: TorchCall, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
+        """Enters into the ledger that `part` was added to get `out`, the result of a call."""
+        if self.ledger.enabled and isinstance(out, Tensor) and out.requires_grad:
+            if self._follows:
+                propagate(call, out, follow=True)
+            self.ledger.record(out, part, self.where, kind, tag_of(out).samples)
         return out
 
-    def __torch_function__(
-        self,
-        func: Call,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        name = getattr(func, "__name__", "")
-        if name == "__get__":
-            found = func(*args, **(kwargs or {}))
-            if isinstance(args[0], nn.Parameter) and live(found):
-                return found.detach()  # weight.T is a parameter in all but name
-            _carry(found, func, args)  # and weights.mT are attention weights
-            return found
+    def on_call(self, call: TorchCall) -> Any:
+        attribute = attribute_name(call.function)
+        if attribute is not None:
+            return self._attribute(call)
+        name = getattr(call.function, "__name__", "")
         self.seen[name] += 1
-        args = tuple(_still(value) for value in args)
-        kwargs = {key: _still(value) for key, value in kwargs.items()} if kwargs else {}
-        rule = self.table.get(func)
-        if rule is None or self._unit is not None:
-            out = func(*args, **kwargs)
-        else:
-            out = rule(self, func, args, kwargs)
-        if func not in _FRESH:
-            _carry(out, func, args)
-        if func in _JOINS:
-            self._join(out, args, kwargs)
+        call.args = tuple(_constant(value) for value in call.args)
+        if call.kwargs:
+            call.kwargs = {key: _constant(value) for key, value in call.kwargs.items()}
+        kind = call.kind
+        rule = None if kind is None or self._activation is not None else self.table.get(kind)
+        out = call.run() if rule is None else rule(self, call)
+        propagate(call, out, self._follows)
+        if kind is Kind.JOIN:
+            self._join(call, out)
         if self.maps is not None:
-            self._follow(func, out, args, kwargs)
+            self.maps.reach(out)
         return out
 
-    def _follow(self, func: Call, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A result runs along with what its first live argument does: a query, a residual."""
-        assert self.maps is not None
-        for given in tensors(*args, *kwargs.values()):
-            stream = stream_of(given)
-            if stream is not None and given.requires_grad:
-                set_stream(out, stream)
-                break
-        if live(out) and out.ndim in (2, 3):
-            before = next((turned_of(t) for t in tensors(*args) if t.requires_grad), False)
-            out.wherefrom_turned = before != _turns(func, args, out)
-        self.maps.reach(out)
+    def _attribute(self, call: TorchCall) -> Any:
+        value = call.run()
+        if not isinstance(value, Tensor):  # a size, a device
+            return value
+        if isinstance(call.args[0], nn.Parameter) and live(value):
+            return value.detach()  # weight.T is a parameter in all but name
+        propagate(call, value, self._follows)  # and weights.mT are attention weights
+        return value
 
-    def _join(self, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _join(self, call: TorchCall, out: Any) -> None:
         """Notes what is put in front of the input's places."""
-        parts = kwargs.get("tensors", args[0] if args else ())
-        axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
-        if live(out) and out.ndim == 3 and axis in (1, -2):
-            first = next((stream_of(part) for part in parts if part.requires_grad), None)
+        if live(out) and out.ndim == 3 and call.get("dim", 0) in (1, -2):
+            parts = call["tensors"]
+            first = next((tag_of(part).stream for part in parts if part.requires_grad), None)
             self.sources.join(parts, first or 0)
 
     # Modules: where we are, and activation classes taken as one call.
@@ -179,25 +172,16 @@ class LocallyLinear(TorchFunctionMode):
             hook.remove()
         self._hooks.clear()
         self._path.clear()
-        self._unit = None
+        self._activation = None
         super().__exit__(kind, error, trace)
-
-    @contextmanager
-    def resumed(self) -> Iterator[None]:
-        """Lets a rule that spells a call out have the parts seen by the mode too."""
-        super().__enter__()
-        try:
-            yield
-        finally:
-            super().__exit__(None, None, None)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if threading.get_ident() != self._thread:
             return None
         self._path.append(self._names.get(id(module), self.where))
-        starts = self._unit_rule is not None and self._unit is None and _is_activation(module)
-        if starts and len(args) == 1 and live(args[0]):
-            self._unit = (module, args[0])
+        free = self._activation_rule is not None and self._activation is None
+        if free and _is_activation(module) and len(args) == 1 and live(args[0]):
+            self._activation = (module, args[0])
             x = args[0].detach()
             return (x.clone() if getattr(module, "inplace", False) else x,)
         return None
@@ -206,31 +190,20 @@ class LocallyLinear(TorchFunctionMode):
         if threading.get_ident() != self._thread:
             return None
         changed = None
-        if self._unit is None and self._unit_rule and _is_own_function(args, out):
-            self._unit = (module, args[0])
+        if self._activation is None and self._activation_rule and _is_own_function(args, out):
+            self._activation = (module, args[0])
             out = out.detach()
-        if self._unit is not None and self._unit[0] is module:
-            assert self._unit_rule is not None
-            x, self._unit = self._unit[1], None
+        if self._activation is not None and self._activation[0] is module:
+            assert self._activation_rule is not None
+            x, self._activation = self._activation[1], None
             with torch._C.DisableTorchFunction():
-                changed = self._unit_rule(self, module.forward, (x, out), {})
+                call = TorchCall(module.forward, (x, out))
+                changed = self._activation_rule(self, call)
+                propagate(call, changed, self._follows)
                 if getattr(module, "inplace", False):
-                    changed = mark(x.copy_(changed), kind_of(changed))
+                    changed = mark(x.copy_(changed), meaning_of(changed))
         self._path.pop()
         return changed
-
-
-_JOINS = frozenset(calls("cat", "concat", "concatenate"))
-_TURNS = frozenset(calls("transpose", "swapaxes", "swapdims", "permute", "movedim"))
-
-
-def _turns(func: Call, args: tuple[Any, ...], out: Any) -> bool:
-    """Whether a call exchanged the first two axes of three."""
-    if func not in _TURNS or out.ndim != 3:
-        return False
-    given = args[0]
-    swapped = (given.stride(1), given.stride(0), given.stride(2))
-    return bool(given.ndim == 3 and out.stride() == swapped)
 
 
 def _is_activation(module: nn.Module) -> bool:
@@ -250,39 +223,27 @@ def _is_own_function(args: tuple[Any, ...], out: Any) -> bool:
     return issubclass(node, BackwardCFunction) and not ours
 
 
-def _still(value: Any) -> Any:
+def _constant(value: Any) -> Any:
     """Parameters as constants, so that only what depends on the input requires a gradient."""
     if isinstance(value, nn.Parameter):
         return value.detach()
     if type(value) in (list, tuple) and any(isinstance(v, nn.Parameter) for v in value):
-        return replaced(value, lambda t: t.detach() if isinstance(t, nn.Parameter) else t)
+        return map_tensors(value, lambda t: t.detach() if isinstance(t, nn.Parameter) else t)
     return value
 
 
-def _carry(out: Any, func: Call, args: tuple[Any, ...]) -> None:
-    """What all live (else all marked) arguments of a call are, its result is too."""
-    first = args[:1] if func in _LIKE else args
-    given = [t for t in tensors(*first) if t.requires_grad]
-    given = given or [t for t in tensors(*first) if kind_of(t)]
-    if not given:
-        return
-    kind = kind_of(given[0])
-    if kind and all(kind_of(t) == kind for t in given) and not any(map(kind_of, tensors(out))):
-        mark(out, kind)
-
-
-_DULL = frozenset(
-    "view reshape transpose getitem setitem size to contiguous dim permute unsqueeze expand add "
-    "mul len arange bool item shape float type_as is_floating_point clone detach squeeze gather "
-    "eq tensor zeros ones dropout stride".split()
+_PLUMBING = LAYOUT | {Kind.CAST, Kind.SUM, Kind.PRODUCT, Kind.COUNT, Kind.WRITE}
+_PLUMBING_NAMES = frozenset(
+    "size dim len arange bool item shape is_floating_point tensor zeros ones stride".split()
 )
 
 
 def describe(seen: Counter[str], most: int = 6) -> str:
-    """The calls a message names: the telling ones first.
+    """The calls a message names: those that say something about the model first.
 
     >>> describe(Counter({"layer_norm": 25, "view": 90, "silu": 12}))
     'layer_norm ×25, silu ×12'
     """
-    named = [(name.strip("_"), n) for name, n in seen.most_common() if name.strip("_") not in _DULL]
+    dull = _PLUMBING_NAMES | {e.name for e in CATALOGUE.values() if e.kind in _PLUMBING}
+    named = [(name.strip("_"), n) for name, n in seen.most_common() if name.strip("_") not in dull]
     return ", ".join(f"{name} ×{n}" for name, n in named[:most]) or "no torch call"

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.nn import functional as F
 
-from wherefrom.rules.calls import Call, calls, live
+from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
 
 
@@ -33,128 +32,87 @@ class _LayerNorm(Function):
         return g, None, None, None, None
 
 
-def layer_norm(
-    view: LocallyLinear,
-    func: Call,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+def layer_norm(view: LocallyLinear, call: TorchCall) -> Any:
     """Y = (x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
-    x, shape, weight, bias, eps = layer_norm_arguments(*args, **kwargs)
+    x, bias = call["input"], call.get("bias")
     if not live(x):
-        return func(*args, **kwargs)
+        return call.run()
     view.touched["norm"] += 1
-    out = _LayerNorm.apply(x, tuple(shape), weight, bias, eps)
-    return view.constant(out, bias) if bias is not None else out
+    shape = tuple(call["normalized_shape"])
+    out = _LayerNorm.apply(x, shape, call.get("weight"), bias, call.get("eps", 1e-5))
+    return out if bias is None else view.constant(call, out, bias)
 
 
-def layer_norm_bias(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """The true derivative; only the bias is booked."""
-    out = func(*args, **kwargs)
-    bias = layer_norm_arguments(*args, **kwargs)[3]
-    return view.constant(out, bias) if bias is not None else out
+def layer_norm_bias(view: LocallyLinear, call: TorchCall) -> Any:
+    """The true derivative; only the bias is recorded."""
+    out, bias = call.run(), call.get("bias")
+    return out if bias is None else view.constant(call, out, bias)
 
 
-def layer_norm_arguments(
-    input: Tensor,
-    normalized_shape: tuple[int, ...],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> tuple[Tensor, tuple[int, ...], Tensor | None, Tensor | None, float]:
-    """The arguments of a call, by name or by place."""
-    return input, normalized_shape, weight, bias, eps
-
-
-def rms_norm(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def rms_norm(view: LocallyLinear, call: TorchCall) -> Any:
     """Y = x · [1/rms] · w, the bracket a constant."""
-    x, shape, weight, eps = _rms_norm_arguments(*args, **kwargs)
+    x, weight, eps = call["input"], call.get("weight"), call.get("eps")
     if not live(x):
-        return func(*args, **kwargs)
+        return call.run()
     view.touched["norm"] += 1
-    axes = tuple(range(-len(shape), 0))
+    axes = tuple(range(-len(call["normalized_shape"]), 0))
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     scale = torch.rsqrt(x.detach().pow(2).mean(axes, keepdim=True) + eps)
     return x * scale if weight is None else x * scale * weight
 
 
-def _rms_norm_arguments(
-    input: Tensor,
-    normalized_shape: tuple[int, ...],
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> tuple[Tensor, tuple[int, ...], Tensor | None, float | None]:
-    return input, normalized_shape, weight, eps
-
-
-def group_norm(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def group_norm(view: LocallyLinear, call: TorchCall) -> Any:
     """Each group is centred and scaled, the scale a constant."""
-    x, groups, weight, bias, eps = _group_norm_arguments(*args, **kwargs)
+    x, weight, bias = call["input"], call.get("weight"), call.get("bias")
     if not live(x):
-        return func(*args, **kwargs)
+        return call.run()
     view.touched["norm"] += 1
-    rows = x.reshape(x.shape[0], groups, -1)
-    scale = torch.rsqrt(rows.detach().var(-1, correction=0, keepdim=True) + eps)
+    rows = x.reshape(x.shape[0], call["num_groups"], -1)
+    variance = rows.detach().var(-1, correction=0, keepdim=True)
+    scale = torch.rsqrt(variance + call.get("eps", 1e-5))
     out = ((rows - rows.mean(-1, keepdim=True)) * scale).reshape(x.shape)
-    each = (-1, *(1,) * (x.ndim - 2))
-    out = out if weight is None else out * weight.reshape(each)
-    return out if bias is None else view.constant(out + bias.reshape(each), bias.reshape(each))
+    channels = (-1, *(1,) * (x.ndim - 2))
+    out = out if weight is None else out * weight.reshape(channels)
+    if bias is None:
+        return out
+    return view.constant(call, out + bias.reshape(channels), bias.reshape(channels))
 
 
-def _group_norm_arguments(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> tuple[Tensor, int, Tensor | None, Tensor | None, float]:
-    return input, num_groups, weight, bias, eps
-
-
-def scale(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def scale(view: LocallyLinear, call: TorchCall) -> Any:
     """A root, or a length, is what a hand-written norm divides by: a constant."""
-    out = func(*args, **kwargs)
+    out = call.run()
     if live(out):
         view.touched["norm"] += 1
         return out.detach()
     return out
 
 
-def power(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def power(view: LocallyLinear, call: TorchCall) -> Any:
     """A power of ±½ is a root."""
-    exponent = kwargs.get("exponent", args[1] if len(args) > 1 else None)
+    exponent = call["exponent"]
     if isinstance(exponent, (int, float)) and abs(exponent) == 0.5:
-        return scale(view, func, args, kwargs)
-    return func(*args, **kwargs)
+        return scale(view, call)
+    return call.run()
 
 
-def normalize(
-    view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def normalize(view: LocallyLinear, call: TorchCall) -> Any:
     """The quotient x / [‖x‖], the length a constant."""
-    x = args[0] if args else kwargs["input"]
+    x = call["input"]
     if not live(x):
-        return func(*args, **kwargs)
+        return call.run()
     view.touched["norm"] += 1
-    settings = dict(zip(("p", "dim", "eps"), args[1:], strict=False)) | kwargs
     length = torch.linalg.vector_norm(
-        x.detach(), settings.get("p", 2.0), settings.get("dim", 1), keepdim=True
+        x.detach(), call.get("p", 2.0), call.get("dim", 1), keepdim=True
     )
-    return x / length.clamp_min(settings.get("eps", 1e-12))
+    return x / length.clamp_min(call.get("eps", 1e-12))
 
 
 NORM: Table = {
-    F.layer_norm: layer_norm,
-    **dict.fromkeys(calls("layer_norm"), layer_norm),
-    **dict.fromkeys(calls("rms_norm"), rms_norm),
-    **dict.fromkeys(calls("group_norm"), group_norm),
-    **dict.fromkeys(calls("sqrt", "rsqrt", "norm", "vector_norm", "std"), scale),
-    **dict.fromkeys(calls("pow"), power),
-    **dict.fromkeys(calls("normalize"), normalize),
+    Kind.LAYER_NORM: layer_norm,
+    Kind.RMS_NORM: rms_norm,
+    Kind.GROUP_NORM: group_norm,
+    Kind.ROOT: scale,
+    Kind.POWER: power,
+    Kind.NORMALIZE: normalize,
 }
-NORM_BIAS: Table = dict.fromkeys(calls("layer_norm"), layer_norm_bias)
+NORM_BIAS: Table = {Kind.LAYER_NORM: layer_norm_bias}

@@ -6,18 +6,40 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
+from torch.autograd import Function
 
 from wherefrom.rules import affine
 from wherefrom.rules.attention import dot_product_arguments, explicit_attention
-from wherefrom.rules.calls import Call, calls, in_place, kind_of, live, mark, set_stream, stream_of
+from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
-from wherefrom.rules.moves import freeze, share
+from wherefrom.rules.tag_propagation import einsum_terms
+from wherefrom.rules.tags import like, mark, meaning_of
 
 Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
-_CONTRACTIONS = ("matmul", "bmm", "mm", "mv", "tensordot", "inner", "outer", "dot")
-_ADDED = ("addmm", "baddbmm", "addmv")  # with a first argument that is added
 _FEW_KEYS = 256  # beyond, memory would grow with the square of the length
+
+
+def freeze(value: Any) -> Any:
+    """The value as a constant: no relevance passes through it."""
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+class _Share(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * ctx.factor, None
+
+
+def share(x: Tensor, factor: float = 0.5) -> Tensor:
+    """The same value, but only `factor` of the relevance goes to it."""
+    shared: Tensor = _Share.apply(x, factor)
+    return shared
 
 
 @dataclass(frozen=True)
@@ -36,35 +58,34 @@ class Products:
     def table(self) -> Table:
         """The rules as a table."""
         return {
-            **dict.fromkeys(calls("scaled_dot_product_attention"), self.dot_product),
-            **dict.fromkeys(calls(*_CONTRACTIONS, *_ADDED), self.contraction),
-            **dict.fromkeys(calls("linear"), self.linear),
-            **dict.fromkeys(calls("bilinear"), self.bilinear),
-            **dict.fromkeys(calls("addcmul", "addcdiv"), self.added),
-            **dict.fromkeys(calls("einsum"), self.einsum),
-            **dict.fromkeys(calls("mul", "multiply"), self.times),
-            **dict.fromkeys(calls("div", "divide", "true_divide", "truediv"), self.quotient),
-            **dict.fromkeys(calls("glu"), self.gated),
-            **dict.fromkeys(calls("solve_triangular"), self.solve),
+            Kind.ATTENTION: self.dot_product,
+            Kind.CONTRACTION: self.contraction,
+            Kind.ADDED_CONTRACTION: self.added_contraction,
+            Kind.LINEAR: self.linear,
+            Kind.BILINEAR: self.bilinear,
+            Kind.ADDED_PRODUCT: self.added_product,
+            Kind.EINSUM: self.einsum,
+            Kind.PRODUCT: self.product,
+            Kind.QUOTIENT: self.quotient,
+            Kind.GLU: self.gated,
+            Kind.SOLVE: self.solve,
         }
 
-    def dot_product(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """The fused call stays fused, unless the maps are asked for, or few keys make it a waste.
+    def dot_product(self, view: LocallyLinear, call: TorchCall) -> Any:
+        """The fused call stays fused, unless the maps are needed, or few keys make it a waste.
 
-        On a CPU the fused backward pass works out what is asked of queries and keys as well. Where
+        On a CPU the fused backward pass computes the gradients of queries and keys as well. Where
         these are constants, the weights once and one product with the values take half the time.
         """
-        query, key, value, settings = dot_product_arguments(args, kwargs)
+        query, key, value, settings = dot_product_arguments(call)
         if not any(map(live, (query, key, value))):
-            return func(*args, **kwargs)
+            return call.run()
         view.touched["attention"] += 1
         if view.maps is not None:
             if self.attention == "shared":
-                query, key = share(query), share(key)
+                query, key = like(share(query), query), share(key)
             weights, value = explicit_attention(query, key, value, **settings)
-            weights, value = self._attend(view, set_stream(weights, stream_of(query) or 0), value)
+            weights, value = self._attend(view, like(weights, query), value)
             return weights @ value
         if self.attention == "frozen":
             query, key = freeze(query), freeze(key)
@@ -74,133 +95,108 @@ class Products:
                 return weights @ value
         elif self.attention == "shared":
             query, key, value = share(query, 0.25), share(key, 0.25), share(value)
-        return func(query, key, value, **settings)
+        return call.function(query, key, value, **settings)
 
-    def contraction(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def contraction(self, view: LocallyLinear, call: TorchCall) -> Any:
         """Matrix products; the first operand of attention's is the weights."""
-        given = [*args, *kwargs.values()]
-        first = int(func.__name__.rstrip("_") in _ADDED)
-        a, b = given[first], given[first + 1]
-        if live(a) and kind_of(a) == "softmax":
-            view.touched["attention"] += 1
-            a, b = self._attend(view, a, b)
-        elif live(b) and kind_of(b) == "softmax" and b.ndim > 1:  # values first
-            view.touched["attention"] += 1
-            turned = set_stream(b.mT, stream_of(b) or 0)
-            weights, a = self._attend(view, turned, a)
-            b = weights.mT
-        else:
-            a, b = self._pair(view, a, b)
-        scales = {key: value for key, value in kwargs.items() if key in ("alpha", "beta", "dims")}
-        rest = args[first + 2 :]
-        if first == 0:
-            return func(a, b, *rest, **scales)
-        constant, beta = given[0], kwargs.get("beta", 1)
-        booked = beta and not live(constant)
-        part = constant * beta if booked else None  # before the call may write into it
-        out = func(constant, a, b, *rest, **scales)
-        return out if part is None else view.constant(out, part)
+        left, right = self._factors(view, call["left"], call["right"])
+        return call.run(left=left, right=right)
 
-    def linear(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def added_contraction(self, view: LocallyLinear, call: TorchCall) -> Any:
+        """β · constant + a matrix product."""
+        constant, beta = call["input"], call.get("beta", 1)
+        left, right = self._factors(view, call["left"], call["right"])
+        recorded = beta and not live(constant)
+        part = constant * beta if recorded else None  # before the call may write into it
+        out = call.run(left=left, right=right)
+        return out if part is None else view.constant(call, out, part)
+
+    def linear(self, view: LocallyLinear, call: TorchCall) -> Any:
         """A layer whose weight depends on the input is a product of two."""
-        names = ("input", "weight", "bias")
-        given = dict(zip(names, args, strict=False)) | kwargs
-        if not (live(given["input"]) and live(given["weight"])):
-            return affine.linear(view, func, args, kwargs)
+        x, weight, bias = call["input"], call["weight"], call.get("bias")
+        if not (live(x) and live(weight)):
+            return affine.linear(view, call)
         with view.resumed():
-            out = given["input"] @ given["weight"].mT
-            return out if given.get("bias") is None else out + given["bias"]
+            out = x @ weight.mT
+            return out if bias is None else out + bias
 
-    def bilinear(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def bilinear(self, view: LocallyLinear, call: TorchCall) -> Any:
         """A product of two, and a bias."""
-        names = ("input1", "input2", "weight", "bias")
-        given = dict(zip(names, args, strict=False)) | kwargs
-        a, b = self._pair(view, given["input1"], given["input2"])
-        out, bias = func(a, b, given["weight"], given.get("bias")), given.get("bias")
-        return out if bias is None else view.constant(out, bias)
+        left, right = self._pair(view, call["left"], call["right"])
+        out, bias = call.run(left=left, right=right), call.get("bias")
+        return out if bias is None else view.constant(call, out, bias)
 
-    def added(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """x + value · a · b, or a / b, by its parts."""
-        given = dict(zip(("input", "tensor1", "tensor2"), args, strict=False)) | kwargs
-        x, a, b = given["input"], given["tensor1"], given["tensor2"]
-        if not any(map(live, (x, a, b))):
-            return func(*args, **kwargs)
+    def added_product(self, view: LocallyLinear, call: TorchCall) -> Any:
+        """x + value · l · r, or l / r, by its parts."""
+        x, left, right = call["input"], call["left"], call["right"]
+        if not any(map(live, (x, left, right))):
+            return call.run()
         with view.resumed():
-            part = a * b if "mul" in func.__name__ else a / b
-            part = part * given.get("value", 1)
-            return x.add_(part) if in_place(func) else x + part
+            part = left * right if call.name == "addcmul" else left / right
+            part = part * call.get("value", 1)
+            return x.add_(part) if call.in_place else x + part
 
-    def einsum(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def einsum(self, view: LocallyLinear, call: TorchCall) -> Any:
         """As `contraction`, with the axes of the weights read from the equation."""
-        equation, operands = args[0], list(args[1:])
-        if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-            operands = list(operands[0])
-        if not isinstance(equation, str) or len(operands) != 2 or not all(map(live, operands)):
-            return func(*args, **kwargs)
-        marked = [i for i, operand in enumerate(operands) if kind_of(operand) == "softmax"]
-        if len(marked) == 1:
-            w, v = marked[0], 1 - marked[0]
-            operands = list(take_from_einsum(view, equation, *operands))
+        _, _, operands = einsum_terms(call)
+        if len(operands) != 2 or not all(map(live, operands)):
+            return call.run()
+        weights = [i for i, operand in enumerate(operands) if meaning_of(operand) == "softmax"]
+        if len(weights) == 1:
+            w, v = weights[0], 1 - weights[0]
+            operands = list(take_from_einsum(view, call))
             operands[w], operands[v] = self._weigh(operands[w], operands[v])
         else:
             operands = list(self._pair(view, *operands))
-        return func(equation, *operands)
+        return call.function(call.args[0], *operands)
 
-    def times(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def product(self, view: LocallyLinear, call: TorchCall) -> Any:
         """Element by element: a gate, or a router's weight."""
-        a, b = (*args, *kwargs.values())[:2]
-        if not (live(a) and live(b)):
-            return func(*args, **kwargs)
+        left, right = call["left"], call["right"]
+        if not (live(left) and live(right)):
+            return call.run()
         # what is written over is still needed for the other factor's gradient
-        first = mark(a.clone(), kind_of(a)) if in_place(func) else a
-        left, right = self._pair(view, first, b)
-        return a.copy_(left * right) if in_place(func) else left * right
+        first = mark(left.clone(), meaning_of(left)) if call.in_place else left
+        a, b = self._pair(view, first, right)
+        return left.copy_(a * b) if call.in_place else a * b
 
-    def quotient(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def quotient(self, view: LocallyLinear, call: TorchCall) -> Any:
         """A divisor is a scale, so a constant; an exponential over its own sum is a softmax."""
-        if len(args) < 2 or not live(args[1]):
-            return func(*args, **kwargs)
-        if kind_of(args[0]) == kind_of(args[1]) == "exp":
-            return mark(func(*args, **kwargs), "softmax")
+        left, right = call["left"], call["right"]
+        if not live(right):
+            return call.run()
+        if meaning_of(left) == meaning_of(right) == "exp":
+            return mark(call.run(), "softmax")
         if self.gate == "true":
-            return func(*args, **kwargs)
+            return call.run()
         view.touched["gate"] += 1
-        out = func(args[0], freeze(args[1]), *args[2:], **kwargs)
-        kind = kind_of(args[0])  # scaled weights are weights still
-        return mark(out, kind) if kind else out
+        out = call.run(right=freeze(right))
+        meaning = meaning_of(left)  # scaled weights are weights still
+        return mark(out, meaning) if meaning else out
 
-    def solve(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def solve(self, view: LocallyLinear, call: TorchCall) -> Any:
         """The matrix of a linear system is a divisor, so a constant."""
-        if self.gate == "true":
-            return func(*args, **kwargs)
-        return func(freeze(args[0]), *args[1:], **kwargs)
+        return call.run() if self.gate == "true" else call.run(matrix=freeze(call["matrix"]))
 
-    def gated(
-        self, view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def gated(self, view: LocallyLinear, call: TorchCall) -> Any:
         """GLU by its parts: a · σ(b)."""
-        x = args[0] if args else kwargs["input"]
+        x = call["input"]
         if not live(x) or self.gate == "true":
-            return func(*args, **kwargs)
+            return call.run()
         with view.resumed():
-            a, b = x.chunk(2, kwargs.get("dim", args[1] if len(args) > 1 else -1))
+            a, b = x.chunk(2, call.get("dim", -1))
             return a * b.sigmoid()
+
+    def _factors(self, view: LocallyLinear, left: Any, right: Any) -> tuple[Any, Any]:
+        """The factors of a matrix product, of which one may be attention weights."""
+        if live(left) and meaning_of(left) == "softmax":
+            view.touched["attention"] += 1
+            return self._attend(view, left, right)
+        if live(right) and meaning_of(right) == "softmax" and right.ndim > 1:  # values first
+            view.touched["attention"] += 1
+            weights, left = self._attend(view, like(right.mT, right), left)
+            return left, weights.mT
+        return self._pair(view, left, right)
 
     def _attend(self, view: LocallyLinear, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
         if view.maps is not None:
@@ -214,55 +210,47 @@ class Products:
             return share(weights), share(value)
         return weights, value
 
-    def _pair(self, view: LocallyLinear, a: Any, b: Any) -> tuple[Any, Any]:
-        if self.gate == "true" or not (live(a) and live(b)):
-            return a, b
+    def _pair(self, view: LocallyLinear, left: Any, right: Any) -> tuple[Any, Any]:
+        if self.gate == "true" or not (live(left) and live(right)):
+            return left, right
         view.touched["gate"] += 1
-        activated = [kind_of(x) in _ACTIVATED for x in (a, b)]
+        meanings = [meaning_of(factor) for factor in (left, right)]
         # a softmax is not linear: where its products with values are frozen, so are its others
-        weights = [kind_of(x) == "softmax" for x in (a, b)]
-        for chosen, rule in ((weights, self.attention), (activated, self.gate)):
-            if rule == "frozen" and sum(chosen) == 1:
-                return (freeze(a), b) if chosen[0] else (a, freeze(b))
-        return share(a), share(b)
+        for frozen, rule in (
+            ([meaning == "softmax" for meaning in meanings], self.attention),
+            ([meaning in _ACTIVATED for meaning in meanings], self.gate),
+        ):
+            if rule == "frozen" and sum(frozen) == 1:
+                return (freeze(left), right) if frozen[0] else (left, freeze(right))
+        return share(left), share(right)
 
 
-def take_from_einsum(
-    view: LocallyLinear, equation: str, a: Tensor, b: Tensor
-) -> tuple[Tensor, Tensor]:
+def take_from_einsum(view: LocallyLinear, call: TorchCall) -> tuple[Tensor, Tensor]:
     """The operands of an einsum, of which one may be attention weights that the maps take."""
-    operands = [a, b]
-    marked = [i for i in (0, 1) if kind_of(operands[i]) == "softmax"]
-    if len(marked) == 1:
+    terms, result, operands = einsum_terms(call)
+    weights = [i for i in (0, 1) if meaning_of(operands[i]) == "softmax"]
+    if len(weights) == 1:
         view.touched["attention"] += 1
-        w = marked[0]
-        order = _map_axes(equation.replace(" ", ""), w)
+        w = weights[0]
+        order = _map_axes(terms[w], terms[1 - w], result)
         if view.maps is not None and order is not None:
-            turned = _like(operands[w], operands[w].permute(order))
-            taken = view.maps.take(turned, operands[1 - w])
+            permuted = like(operands[w].permute(order), operands[w])
+            taken = view.maps.take(permuted, operands[1 - w])
             operands[w] = taken.permute([order.index(i) for i in range(len(order))])
     return operands[0], operands[1]
 
 
-def _like(weights: Tensor, permuted: Tensor) -> Tensor:
-    found: Tensor = set_stream(permuted, stream_of(weights) or 0)
-    return found
-
-
-def _map_axes(equation: str, weights: int) -> list[int] | None:
+def _map_axes(weights: str, values: str, result: str | None) -> list[int] | None:
     """The order that makes the weights of an einsum (batch, heads, query, key).
 
-    >>> _map_axes("ijbn,jbnd->ibnd", 0)
+    >>> _map_axes("ijbn", "jbnd", "ibnd")
     [2, 3, 0, 1]
     """
-    left, _, out = equation.partition("->")
-    sides = left.split(",")
-    own, other = sides[weights], sides[1 - weights]
-    if not out or "." in equation:
+    if result is None or "." in weights + values + result:
         return None
-    key = [axis for axis in own if axis in other and axis not in out]
-    query = [axis for axis in own if axis not in other]
-    both = [axis for axis in own if axis in other and axis in out]
+    key = [axis for axis in weights if axis in values and axis not in result]
+    query = [axis for axis in weights if axis not in values]
+    both = [axis for axis in weights if axis in values and axis in result]
     if len(key) != 1 or len(query) != 1 or len(both) > 2:
         return None
-    return [own.index(axis) for axis in (*both, *query, *key)]
+    return [weights.index(axis) for axis in (*both, *query, *key)]

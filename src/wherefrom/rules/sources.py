@@ -8,18 +8,61 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from wherefrom.rules.calls import kind_of, mark, set_stream
+from wherefrom.rules.tags import Meaning, Samples, Tag, mark, meaning_of, set_tag, tag_of
 
 Change = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Source:
-    """A leaf of the graph whose row p belongs to the unit p − shift + start."""
+class Span:
+    """The units of one field of the input, and the rows of a tensor that hold them.
 
-    leaf: Tensor  # (B, T, D), or (T, B, D) where the model puts places first
+    Row r of the tensor holds the unit r − shift + start, for `width` rows. Rows in front are a
+    class token or a decoder's start; rows behind are padding that the model adds.
+    """
+
+    field: int
     start: int
     shift: int
+    width: int
+
+    @property
+    def stream(self) -> int:
+        """The number of the stream: a shifted copy of a field is the stream after it."""
+        return self.field + self.shift
+
+    def behind(self, rows: int) -> Span:
+        """The same units in a tensor with some rows put in front."""
+        return Span(self.field, self.start, self.shift + rows, self.width)
+
+    def row_of(self, unit: int) -> int | None:
+        """The row that holds a unit, or None if the unit is of another field."""
+        inside = self.start <= unit < self.start + self.width
+        return unit - self.start + self.shift if inside else None
+
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """The rows (B, T, …) that hold units, (B, units of the field at most, …)."""
+        return rows[:, self.shift : self.shift + self.width]
+
+    def add_to(self, units: Tensor, rows: Tensor) -> Tensor:
+        """Adds numbers of rows, (B, T), to those of their units, (B, all units)."""
+        own = self.of_rows(rows).to(units)
+        units[:, self.start : self.start + own.shape[1]] += own
+        return own
+
+    def rows_of(self, units: Tensor, rows: Tensor) -> Tensor:
+        """Writes numbers of units, (B, all units), into the rows that hold them, (B, T)."""
+        own = units[:, self.start : self.start + self.width]
+        rows[:, self.shift : self.shift + self.width] = own[:, : rows.shape[1] - self.shift]
+        return rows
+
+
+@dataclass(frozen=True)
+class Source:
+    """A leaf of the graph where the units of one span enter."""
+
+    leaf: Tensor  # (B, T, D), or (T, B, D) where the model puts places first
+    span: Span
     places_first: bool = False
 
     def by_sample(self, tensor: Tensor, batch: int) -> Tensor:
@@ -33,20 +76,20 @@ class Source:
 class Sources:
     """Makes the leaves at which the gradient is taken.
 
-    `fields` are the id tensors (or the one float tensor) of the input, in the order of their
-    units. `change` replaces the embedded input, for methods that move it along a path.
+    `fields` are the id tensors (or the float tensors) of the input, in the order of their units.
+    `change` replaces the embedded input, for methods that move it along a path.
     """
 
     fields: list[Tensor]
     change: Change | None = None
-    found: list[Source] = field(default_factory=list)
+    entered: list[Source] = field(default_factory=list)
     extent: int = 0
-    mixed: bool = False
-    ahead: dict[int, int] = field(default_factory=dict)  # places in front of a stream's first
-    _tables: dict[int, int] = field(default_factory=dict)
+    rows_ahead: dict[int, int] = field(default_factory=dict)  # put in front of a stream's first
+    _tables: dict[int, Span] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.extent = self.length
+        self.sample_ids = torch.arange(self.batch)
         for ids in self.fields:
             if not ids.is_floating_point():
                 mark(ids, "ids")
@@ -62,19 +105,23 @@ class Sources:
         return self.fields[0].shape[1]
 
     @property
-    def widths(self) -> list[int]:
-        """Places that a sample may have in the model: a field's, with padding, with more ahead."""
-        ahead = self.ahead.get(0, 0)
-        return [self.extent, self.extent + ahead, *(ids.shape[1] for ids in self.fields)]
-
-    @property
     def units(self) -> int:
         """Units of all fields."""
         return sum(ids.shape[1] for ids in self.fields)
 
-    def enter(
-        self, value: Tensor, start: int, shift: int = 0, places_first: bool = False
-    ) -> Tensor:
+    def span_of(self, number: int) -> Span:
+        """The units of a field, where a tensor has a row for each of them."""
+        start = sum(ids.shape[1] for ids in self.fields[:number])
+        return Span(number, start, 0, self.fields[number].shape[1])
+
+    def span_in(self, stream: int) -> Span | None:
+        """The units of the field that a stream runs along with, in a tensor of the model's body."""
+        for source in self.entered:
+            if source.span.stream == stream:
+                return source.span.behind(self.rows_ahead.get(stream, 0))
+        return None
+
+    def enter(self, value: Tensor, span: Span, places_first: bool = False) -> Tensor:
         """Makes the embedded input a leaf and gives the model its like."""
         value = value.detach()
         if self.change is not None:
@@ -83,89 +130,84 @@ class Sources:
             value = moved.transpose(0, 1) if places_first else moved
         # a tensor that someone else differentiates by stays in their graph
         leaf = value if value.requires_grad else value.detach().requires_grad_()
-        source = Source(leaf, start, shift, places_first)
-        self.found.append(source)
+        self.entered.append(Source(leaf, span, places_first))
         # a copy: the model may write into what it gets, and a leaf forbids that
-        return set_stream(leaf.clone(), self.stream(source))  # type: ignore[no-any-return]
+        entered = leaf.clone()
+        set_tag(entered, Tag(stream=span.stream, samples=self._samples(leaf, places_first)))
+        return entered
 
-    def stream(self, source: Source) -> int:
-        """The number of the field a source belongs to; a shifted copy of it is the one after."""
-        starts = [sum(f.shape[1] for f in self.fields[:i]) for i in range(len(self.fields))]
-        return starts.index(source.start) + source.shift
+    def _samples(self, leaf: Tensor, places_first: bool) -> Samples:
+        if places_first:
+            return Samples(1, self.sample_ids)
+        rows = leaf.shape[0] // self.batch  # more than one where the model flattened its ids
+        return Samples(0, self.sample_ids.repeat_interleave(rows) if rows > 1 else self.sample_ids)
 
     def join(self, parts: Sequence[Tensor], stream: int) -> None:
-        """Counts the constant places, such as a class token, that are put in front of a field.
+        """Counts the constant rows, such as a class token, that are put in front of a field.
 
         What was put in front before may come first, as where registers follow the class token.
         """
-        count = self.ahead.get(stream, 0)
+        count = self.rows_ahead.get(stream, 0)
         for part in parts:
             if not part.requires_grad:
                 count += part.shape[1]
             elif part.shape[1] > count:
                 break
-        self.ahead[stream] = count
+        self.rows_ahead[stream] = count
 
     def lookup(self, ids: Tensor, weight: Tensor, out: Tensor) -> Tensor:
         """Tells a lookup on the input from one of positions or types, by its ids."""
-        start = 0
-        for given in self.fields:
-            if kind_of(ids) == "ids" and _begins_with(ids, given):
-                self._tables[weight.data_ptr()] = start
-                if start == 0:
-                    self.extent = ids.numel() // self.batch
-                return self.enter(out, start)
-            if kind_of(ids) == "ids" and ids.ndim == 2 and torch.equal(ids.T, given):
-                self.mixed = True
-                return self.enter(out, start, places_first=True)
-            start += given.shape[1]
+        if meaning_of(ids) == "ids":
+            for number, own_ids in enumerate(self.fields):
+                span = self.span_of(number)
+                if _begins_with(ids, own_ids):
+                    self._tables[weight.data_ptr()] = span
+                    if number == 0:
+                        self.extent = ids.numel() // self.batch
+                    return self.enter(out, span)
+                if ids.ndim == 2 and torch.equal(ids.T, own_ids):
+                    return self.enter(out, span, places_first=True)
         shifted = self._tables.get(weight.data_ptr())
         if shifted is not None and self._is_shifted(ids):
-            return self.enter(out, shifted, shift=1)
-        return mark(out, _kind_of_lookup(ids))  # type: ignore[no-any-return]
+            return self.enter(out, shifted.behind(1))
+        mark(out, _meaning_of_lookup(ids))
+        return out
 
     def _is_shifted(self, ids: Tensor) -> bool:
         """Whether these are the input's ids moved one place to the right, a decoder's start."""
-        given = self.fields[0]
-        return ids.shape == given.shape and torch.equal(ids[:, 1:], given[:, :-1].to(ids.dtype))
+        first = self.fields[0]
+        return ids.shape == first.shape and torch.equal(ids[:, 1:], first[:, :-1].to(ids.dtype))
 
     def relevance(self, gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Gradient × input of each unit, (B, units), and of the places of none, (B,), in float64.
+        """Gradient × input of each unit, (B, units), and of rows of no unit, (B,), in float64.
 
-        `gradients` are as `by_sample` gives them.
-
-        Such a place is a decoder's start token, or padding that the model itself puts behind.
+        `gradients` are as `by_sample` gives them. A row of no unit is a decoder's start token, or
+        padding that the model itself puts behind.
         """
         units = torch.zeros(self.batch, self.units, dtype=torch.float64)
         others = torch.zeros(self.batch, dtype=torch.float64)
-        for source, gradient in zip(self.found, gradients, strict=True):
-            rows = gradient * source.by_sample(source.leaf.detach(), self.batch)
-            amounts = rows.sum(2, dtype=torch.float64).cpu()
-            own = amounts[:, source.shift : source.shift + self.width(source)]
-            units[:, source.start : source.start + own.shape[1]] += own
-            others += amounts.sum(1) - own.sum(1)
+        for source, gradient in zip(self.entered, gradients, strict=True):
+            products = gradient * source.by_sample(source.leaf.detach(), self.batch)
+            rows = products.sum(2, dtype=torch.float64).cpu()
+            others += rows.sum(1) - source.span.add_to(units, rows).sum(1)
         return units, others
 
-    def width(self, source: Source) -> int:
-        """The number of units of the field that a source belongs to."""
-        at = 0
-        for given in self.fields:
-            if at == source.start:
-                return given.shape[1]
-            at += given.shape[1]
-        return self.units
+
+def stream_of(value: object) -> int:
+    """Which field of the input a tensor runs along with; the first where that is not known."""
+    return tag_of(value).stream or 0
 
 
-def _begins_with(ids: Tensor, given: Tensor) -> bool:
+def _begins_with(ids: Tensor, own: Tensor) -> bool:
     """Whether these are the input's ids, perhaps in one row, perhaps with padding behind."""
-    batch, width = given.shape
+    batch, width = own.shape
     rows = ids.reshape(batch, -1) if ids.ndim == 1 and ids.numel() % batch == 0 else ids
     if rows.ndim != 2 or rows.shape[0] != batch or rows.shape[1] < width:
         return False
-    return torch.equal(rows[:, :width], given.to(rows.dtype))
+    return torch.equal(rows[:, :width], own.to(rows.dtype))
 
 
-def _kind_of_lookup(ids: Tensor) -> str:
+def _meaning_of_lookup(ids: Tensor) -> Meaning:
     """Positions follow each other along the last axis, padding aside; types repeat."""
     if ids.shape[-1:] == (1,):
         return "position"

@@ -1,4 +1,4 @@
-"""The tables: which calls are made linear, and how, in each published variant."""
+"""The tables: which kinds of calls are made linear, and how, in each published variant."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch.nn import functional as F
 from wherefrom.rules.activation import SECANT
 from wherefrom.rules.affine import AFFINE
 from wherefrom.rules.attention import SOFTMAX
-from wherefrom.rules.calls import Call, calls, in_place
+from wherefrom.rules.catalogue import Kind, TorchCall
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.norm import NORM, NORM_BIAS
 from wherefrom.rules.product import Products
 
-_BOOKED: Table = {**AFFINE, **NORM_BIAS, **SOFTMAX}
+_RECORDED: Table = {**AFFINE, **NORM_BIAS, **SOFTMAX}
 
-PLAIN: Table = {**_BOOKED, **Products().table()}
+PLAIN: Table = {**_RECORDED, **Products().table()}
 """Nothing is changed: the true gradient."""
 
-AH: Table = {**_BOOKED, **Products(attention="frozen").table()}
+AH: Table = {**_RECORDED, **Products(attention="frozen").table()}
 """Attention weights are constants (Ali et al. 2022)."""
 
 AH_LN: Table = {**AH, **NORM}
@@ -31,24 +31,26 @@ CONSERVATIVE: Table = {**AH_LN, **SECANT, **Products("frozen", "frozen").table()
 CONSERVATIVE_SHARED: Table = {**CONSERVATIVE, **Products("frozen", "shared").table()}
 """As CONSERVATIVE, with half of a gate's relevance to each of its factors."""
 
-ATTN_LRP: Table = {**_BOOKED, **NORM, **SECANT, **Products("shared", "shared").table()}
+ATTN_LRP: Table = {**_RECORDED, **NORM, **SECANT, **Products("shared", "shared").table()}
 """Relevance through the softmax too, products shared (Achtibat et al. 2024)."""
 
 
-def softplus_table(beta: float) -> Table:
-    """The true gradient of a network whose ReLUs are read as softplus: smooth where ReLU bends."""
-
-    def rule(view: LocallyLinear, func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        x = args[0] if args else kwargs["input"]
-        out = F.softplus(x.clone() if in_place(func) else x, beta=beta)
-        return x.copy_(out) if in_place(func) else out
-
-    return {**PLAIN, **dict.fromkeys(calls("relu"), rule)}
-
-
 def plain_table(softplus: float | None = None) -> Table:
-    """The true gradient, ReLU read as softplus where a beta is given."""
-    return PLAIN if softplus is None else softplus_table(softplus)
+    """The true gradient; with a β, of the network with softplus in place of ReLU.
+
+    softplus_β(x) = log(1 + exp(β x)) / β is smooth where ReLU bends.
+    """
+    if softplus is None:
+        return PLAIN
+
+    def smooth_relu(view: LocallyLinear, call: TorchCall) -> Any:
+        if call.name != "relu":
+            return call.run()
+        x = call["input"]
+        out = F.softplus(x.clone() if call.in_place else x, beta=softplus)
+        return x.copy_(out) if call.in_place else out
+
+    return {**PLAIN, Kind.HOMOGENEOUS: smooth_relu}
 
 
 TABLES = {

@@ -101,9 +101,9 @@ def _count_maps(subject: Subject, one: Inputs) -> int:
     maps = Maps(1)
     with intercepted_forward(PLAIN, subject, one, Target(), maps=maps) as forward:
         forward.need("attention")
-    if not maps.found:
+    if not maps.seen:
         raise ModelError("attention was seen, but no map of it.")
-    return len(maps.found)
+    return len(maps.seen)
 
 
 def attention_rankings(

@@ -18,7 +18,7 @@ from torch.nn.modules.module import (
 from wherefrom.errors import ModelError
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.propagation import layer_of
-from wherefrom.rules.calls import live
+from wherefrom.rules.catalogue import live
 from wherefrom.rules.mode import Table
 from wherefrom.rules.tables import AH_LN, CONSERVATIVE, PLAIN
 from wherefrom.studies.base import Group, Record, Rows, Study
@@ -98,7 +98,7 @@ def course(subject: Subject, inputs: Inputs, target: Target, table: Table) -> Co
     """Follows the relevance of one sample under a table."""
     watch = Watch({id(part): name for name, part in subject.model.named_modules()})
     with watch.open(), intercepted_forward(table, subject, inputs, target) as forward:
-        sources = [source.leaf for source in forward.view.sources.found]
+        sources = [source.leaf for source in forward.view.sources.entered]
         through = [t for _, x, y, _ in watch.norms for t in (x, y)]
         wanted = [*sources, *watch.blocks.values(), *through]
         gradients = forward.gradients(wanted)

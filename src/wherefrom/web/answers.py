@@ -282,7 +282,8 @@ def _named(reading: Reading, seen: Captured, stream: int, size: int) -> list[str
     """What the places of a map are called; those of no unit, such as a class token, are dots."""
     names = ["·"] * size
     units = reading.inputs.units[0]
-    first, shift, width = seen.streams.get(stream, (0, 0, 0))
-    for k in range(min(width, size - shift)):
-        names[shift + k] = units[first + k].text
+    span = seen.spans.get(stream)
+    if span is not None:
+        for k in range(min(span.width, size - span.shift)):
+            names[span.shift + k] = units[span.start + k].text
     return names

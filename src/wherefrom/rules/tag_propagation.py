@@ -1,0 +1,251 @@
+"""How tags are handed on from call to call.
+
+A batch enters with its samples on the first axis. Models transpose it, flatten it, cut it into
+windows or send its rows to experts. What the ledger adds up is added up by sample, so the samples
+are followed exactly; where a call is not understood the answer is None, never a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherefrom.rules.catalogue import FRESH, Kind, TorchCall, attribute_name, tensors_in
+from wherefrom.rules.tags import NO_TAG, Meaning, Samples, Tag, meaning_of, set_tag, tag_of
+
+Pieces = list[Samples | None]  # the samples of each tensor that a call gives
+
+
+def propagate(call: TorchCall, out: Any, follow: bool) -> None:
+    """Hands the tags of a call's arguments on to its result.
+
+    A result is what all its live arguments (else all its marked ones) are. With `follow`, it also
+    runs along with the field of the first live argument that has one, and its samples are told
+    from the call.
+    """
+    kind = call.kind
+    rewritten = call.in_place and kind in _LAID_OUT
+    if follow and tag_of(out).samples is not None and not rewritten:
+        return  # a call made of parts that were seen themselves, or one that wrote into its input
+    form_only = kind in (Kind.CAST, Kind.RESHAPE, Kind.REPEAT)  # a second argument gives its shape
+    arguments = list(tensors_in(call.args[:1] if form_only and call.args else call.args))
+    meaning = "" if kind in FRESH else _common_meaning(arguments)
+    if not follow:
+        if meaning:
+            for tensor in tensors_in(out):
+                if not meaning_of(tensor):
+                    set_tag(tensor, Tag(meaning=meaning))
+        return
+    if call.kwargs:
+        arguments += tensors_in(tuple(call.kwargs.values()))
+    stream: int | None = None
+    samples: Samples | Pieces | None = None
+    for live_only in (True, False):
+        for argument in arguments:
+            tag = tag_of(argument)
+            if tag is NO_TAG or argument.requires_grad != live_only:
+                continue
+            if stream is None and live_only:
+                stream = tag.stream
+            if samples is None and tag.samples is not None:
+                samples = samples_after(call, argument, tag.samples, out)
+    if not meaning and stream is None and samples is None:
+        return
+    results = list(tensors_in(call.args[0] if out is None and call.args else out))
+    by_result = samples if isinstance(samples, list) else [samples] * len(results)
+    for tensor, own in zip(results, by_result, strict=True):
+        set_tag(tensor, Tag(meaning_of(tensor) or meaning, stream, own))
+
+
+def _common_meaning(arguments: list[Tensor]) -> Meaning:
+    chosen = [t for t in arguments if t.requires_grad]
+    chosen = chosen or [t for t in arguments if meaning_of(t)]
+    if not chosen:
+        return ""
+    meaning = meaning_of(chosen[0])
+    return meaning if all(meaning_of(t) == meaning for t in chosen) else ""
+
+
+def samples_after(
+    call: TorchCall, source: Tensor, samples: Samples, out: Any
+) -> Samples | Pieces | None:
+    """The samples of a call's result, from those of one of its arguments."""
+    kind = call.kind
+    if kind in _LAID_OUT or attribute_name(call.function) in ("T", "mT", "H", "mH"):
+        return _laid_out(call, source, samples, out)
+    result = call.args[0] if out is None and call.args else out
+    if not isinstance(result, Tensor):
+        return [_after(call, kind, source, samples, piece) for piece in tensors_in(result)]
+    return _after(call, kind, source, samples, result)
+
+
+_LAID_OUT = frozenset((Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT))
+_REDUCING = frozenset((Kind.REDUCTION, Kind.STATISTIC, Kind.ROOT))
+
+
+def _after(
+    call: TorchCall, kind: Kind | None, source: Tensor, samples: Samples, out: Tensor
+) -> Samples | None:
+    axis = samples.axis
+    if kind is Kind.JOIN or kind is Kind.STACK:
+        return _joined(call, source, samples, out)
+    if kind is Kind.CONTRACTION or kind is Kind.ADDED_CONTRACTION:
+        return _contracted(call, source, samples, out)
+    if kind is Kind.EINSUM:
+        return _summed(call, source, samples)
+    if kind in _REDUCING and out.shape != source.shape:
+        return _reduced(call, source, samples, out)
+    if kind is Kind.LINEAR or kind is Kind.ATTENTION or kind is Kind.GLU:
+        batch_axes = source.ndim - (2 if kind is Kind.ATTENTION else 1)
+        return samples if axis < batch_axes and out.ndim == source.ndim else None
+    if kind is Kind.CONVOLUTION:
+        return samples if axis == 0 and out.ndim == source.ndim else None
+    if call.name in ("index_add", "index_copy"):
+        return _row_write(call, out)
+    if kind is None and out.ndim != source.ndim:
+        same = out.shape[: axis + 1] == source.shape[: axis + 1]
+        return samples if same else None
+    # element by element: axes are aligned from the right
+    moved = axis + out.ndim - source.ndim
+    if moved < 0 or moved >= out.ndim or out.shape[moved] != source.shape[axis]:
+        return None
+    return samples if moved == axis else Samples(moved, samples.ids)
+
+
+def _laid_out(
+    call: TorchCall, source: Tensor, samples: Samples, out: Any
+) -> Samples | Pieces | None:
+    """The call itself, made on the number of the sample that each entry belongs to."""
+    if not call.args or source is not call.args[0]:
+        return None
+    axis = samples.axis
+    if call.kind is Kind.RESHAPE or call.kind is Kind.REPEAT:
+        # rows keep their order: what stands in front of an axis decides
+        same = isinstance(out, Tensor) and out.ndim > axis
+        if call.kind is Kind.RESHAPE:
+            same = same and out.shape[: axis + 1] == source.shape[: axis + 1]
+        else:
+            same = same and out.ndim == source.ndim and out.shape[axis] == source.shape[axis]
+        if same:
+            return samples
+    sizes = [1] * source.ndim
+    sizes[axis] = len(samples.ids)
+    numbers = samples.ids.reshape(sizes).expand(source.shape)
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        if call.name in ("view", "view_as", "reshape_as"):
+            if not isinstance(out, Tensor) or out.numel() != source.numel():
+                return None  # a view in another number type
+            moved: Any = numbers.reshape(out.shape)
+        elif call.entry is not None and call.entry.in_place:
+            return None
+        else:
+            moved = call.mapped(lambda t: numbers if t is source else t.detach().cpu()).run()
+    if isinstance(moved, Tensor):
+        return _varying(moved)
+    return [_varying(piece) for piece in tensors_in(moved)]
+
+
+def _varying(numbers: Tensor) -> Samples | None:
+    """The one axis along which the numbers of samples change."""
+    if numbers.ndim == 0 or numbers.numel() == 0:
+        return None
+    axes = [
+        axis
+        for axis in range(numbers.ndim)
+        if numbers.shape[axis] > 1
+        and numbers.stride(axis) != 0
+        and bool((numbers != numbers.narrow(axis, 0, 1)).any())
+    ]
+    if len(axes) > 1:
+        return None
+    axis = axes[0] if axes else 0  # all of one sample: any axis says so
+    first = numbers.movedim(axis, 0).reshape(numbers.shape[axis], -1)[:, 0]
+    return Samples(axis, first.clone())
+
+
+def _joined(call: TorchCall, source: Tensor, samples: Samples, out: Tensor) -> Samples | None:
+    dim = call.get("dim", 0) % out.ndim
+    if call.name in ("hstack", "vstack"):
+        return None
+    axis = samples.axis
+    if call.kind is Kind.JOIN and dim != axis:
+        return samples
+    parts = [tag_of(part).samples for part in call["tensors"]]
+    known = [part for part in parts if part is not None and part.axis == axis]
+    if call.kind is Kind.JOIN:
+        if len(known) < len(parts):
+            return None
+        return Samples(axis, torch.cat([part.ids for part in known]))
+    single = all(bool((part.ids == part.ids[0]).all()) for part in known)
+    if single and len(known) == len(parts):  # samples that were taken apart are put together
+        return Samples(dim, torch.stack([part.ids[0] for part in known]))
+    return Samples(axis + (dim <= axis), samples.ids)
+
+
+def _contracted(call: TorchCall, source: Tensor, samples: Samples, out: Tensor) -> Samples | None:
+    """Matrix products: axes in front are aligned from the right, the last two are rows, columns."""
+    axis, left, right = samples.axis, call["left"], call["right"]
+    if call.name not in ("matmul", "bmm", "mm", "mv", "addmm", "baddbmm", "addmv"):
+        return None
+    if source is left:
+        if left.ndim == 1 or axis == left.ndim - 1:
+            return None
+        moved = axis if right.ndim == 1 else axis + out.ndim - left.ndim
+    elif source is right:
+        if right.ndim == 1 or axis == right.ndim - 2:
+            return None
+        moved = axis + out.ndim - right.ndim
+    else:  # what is added
+        moved = axis + out.ndim - source.ndim
+    fits = 0 <= moved < out.ndim and out.shape[moved] == len(samples.ids)
+    return Samples(moved, samples.ids) if fits else None
+
+
+def einsum_terms(call: TorchCall) -> tuple[list[str], str | None, list[Any]]:
+    """The axes of each operand of an einsum, those of its result if spelled out, the operands.
+
+    >>> einsum_terms(TorchCall(torch.einsum, ("bi, ij -> bj", 1, 2)))
+    (['bi', 'ij'], 'bj', [1, 2])
+    """
+    equation, *operands = call.args
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = list(operands[0])
+    left, arrow, right = str(equation).replace(" ", "").partition("->")
+    return left.split(","), right if arrow else None, operands
+
+
+def _summed(call: TorchCall, source: Tensor, samples: Samples) -> Samples | None:
+    terms, result, operands = einsum_terms(call)
+    if result is None or "." in result or len(terms) != len(operands):
+        return None
+    for term, operand in zip(terms, operands, strict=True):
+        if operand is source and "." not in term and term[samples.axis] in result:
+            return Samples(result.index(term[samples.axis]), samples.ids)
+    return None
+
+
+def _reduced(call: TorchCall, source: Tensor, samples: Samples, out: Tensor) -> Samples | None:
+    dims = call.get("dim")
+    if dims is None or isinstance(dims, Tensor):
+        return None
+    gone = {dim % source.ndim for dim in (dims if isinstance(dims, (list, tuple)) else (dims,))}
+    if samples.axis in gone:
+        return None
+    kept = out.ndim == source.ndim
+    return samples if kept else Samples(samples.axis - sum(d < samples.axis for d in gone),
+                                        samples.ids)  # fmt: skip
+
+
+def _row_write(call: TorchCall, out: Tensor) -> Samples | None:
+    """Rows written into a tensor by their index bring their samples along; −1 where none was."""
+    before, written = tag_of(call["input"]).samples, tag_of(call["source"]).samples
+    axis, index = call["dim"] % out.ndim, call["index"].detach().cpu()
+    if written is None or written.axis != axis or len(written.ids) != len(index):
+        return before
+    if before is not None and before.axis != axis:
+        return before
+    ids = torch.full((out.shape[axis],), -1) if before is None else before.ids.clone()
+    ids[index] = written.ids
+    return Samples(axis, ids)

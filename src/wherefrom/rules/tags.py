@@ -1,0 +1,92 @@
+"""What is known of a tensor beyond its numbers: one tag a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from wherefrom.rules.catalogue import tensors_in
+
+Meaning = Literal["", "ids", "position", "type", "softmax", "exp", "gate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The sample that each index along one axis belongs to."""
+
+    axis: int
+    ids: Tensor  # (size of that axis,)
+
+    def totals(self, values: Tensor, batch: int) -> Tensor:
+        """The sum of a tensor's entries for each sample, (B,)."""
+        rows = values.movedim(self.axis, 0).reshape(len(self.ids), -1).sum(1)
+        return rows.new_zeros(batch).index_add_(0, self.ids.to(rows.device), rows)
+
+    def spread(self, values: Tensor, shape: Iterable[int]) -> Tensor:
+        """A number for each sample, laid out to be multiplied with a tensor of this shape."""
+        sizes = [1] * len(tuple(shape))
+        sizes[self.axis] = len(self.ids)
+        return values[self.ids.to(values.device)].reshape(sizes)
+
+    def by_sample(self, values: Tensor, batch: int) -> Tensor | None:
+        """The tensor as (B, rows of a sample), or None where samples have different numbers."""
+        rows = values.movedim(self.axis, 0).reshape(len(self.ids), -1)
+        if len(rows) == batch and torch.equal(self.ids, torch.arange(batch)):
+            return rows
+        counts = torch.bincount(self.ids.clamp_min(0), minlength=batch)
+        if bool((counts != counts[0]).any()) or bool((self.ids < 0).any()):
+            return None
+        return rows[self.ids.argsort(stable=True).to(rows.device)].reshape(batch, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """What a tensor is, which field of the input it runs along with, and whose rows it has.
+
+    `meaning`: attention weights ("softmax"), an exponential that may become some ("exp"), an
+    activated factor ("gate"), token ids, or the kind of a looked-up constant. `stream` is the
+    number of a field. `samples` says which sample each row belongs to, None where that is not
+    known.
+    """
+
+    meaning: Meaning = ""
+    stream: int | None = None
+    samples: Samples | None = None
+
+
+NO_TAG = Tag()
+
+
+def tag_of(value: object) -> Tag:
+    """The tag of a tensor; an empty one for whatever has none."""
+    tag: Tag = getattr(value, "wherefrom_tag", NO_TAG)
+    return tag
+
+
+def set_tag(value: Any, tag: Tag) -> Any:
+    """Writes a tag on the tensors of a value."""
+    for tensor in tensors_in(value):
+        tensor.wherefrom_tag = tag  # type: ignore[attr-defined]
+    return value
+
+
+def meaning_of(value: object) -> Meaning:
+    """What a tensor is, as far as a rule has said."""
+    return tag_of(value).meaning
+
+
+def mark(value: Any, meaning: Meaning) -> Any:
+    """Says what the tensors of a value are, for the calls that will meet them."""
+    for tensor in tensors_in(value):
+        set_tag(tensor, replace(tag_of(tensor), meaning=meaning))
+    return value
+
+
+def like(value: Tensor, other: Tensor) -> Tensor:
+    """The value with the tag of another tensor."""
+    set_tag(value, tag_of(other))
+    return value
