@@ -201,6 +201,6 @@ def test_every_name_of_the_errors_docstring_is_an_error_and_the_other_way_round(
     kinds = {
         name
         for name, value in vars(errors).items()
-        if isinstance(value, type) and issubclass(value, errors.WherefromError)
+        if isinstance(value, type) and issubclass(value, (errors.WherefromError, Warning))
     }
     assert drawn == kinds

@@ -194,8 +194,7 @@ def like_lengths(
 ) -> list[list[int]]:
     """Samples of like length together: at most `size`, and `tokens` with their padding.
 
-    With `same`, only those of one length. A batch never has as many samples as places: the two
-    could not be told apart in it, and its samples would be run one by one.
+    With `same`, only those of one length.
     """
     chunks: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -205,11 +204,7 @@ def like_lengths(
             chunk.append(i)
         else:
             chunks.append([i])
-    found: list[list[int]] = []
-    for chunk in chunks:
-        square = len(chunk) > 1 and len(chunk) == lengths[chunk[-1]]
-        found += [chunk[:-1], chunk[-1:]] if square else [chunk]
-    return found
+    return chunks
 
 
 def _blanks(tokenizer: Any) -> dict[str, int]:

@@ -136,11 +136,11 @@ class Sources:
         set_tag(entered, Tag(stream=span.stream, samples=self._samples(leaf, places_first)))
         return entered
 
-    def _samples(self, leaf: Tensor, places_first: bool) -> Samples:
+    def _samples(self, leaf: Tensor, places_first: bool) -> Samples | None:
         if places_first:
             return Samples(1, self.sample_ids)
-        rows = leaf.shape[0] // self.batch  # more than one where the model flattened its ids
-        return Samples(0, self.sample_ids.repeat_interleave(rows) if rows > 1 else self.sample_ids)
+        rows, rest = divmod(leaf.shape[0], self.batch)  # several where the model flattens its ids
+        return None if rest else Samples(0, self.sample_ids.repeat_interleave(rows))
 
     def join(self, parts: Sequence[Tensor], stream: int) -> None:
         """Counts the constant rows, such as a class token, that are put in front of a field.

@@ -2,7 +2,9 @@
 
 A batch enters with its samples on the first axis. Models transpose it, flatten it, cut it into
 windows or send its rows to experts. What the ledger adds up is added up by sample, so the samples
-are followed exactly; where a call is not understood the answer is None, never a guess.
+are followed exactly; where a call is not understood the answer is None. A call that the catalogue
+does not list is taken to keep its rows where it keeps their number; `lrp` notices if it does not,
+since its ledger then stays open.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def propagate(call: TorchCall, out: Any, follow: bool) -> None:
     from the call.
     """
     kind = call.kind
-    rewritten = call.in_place and kind in _LAID_OUT
+    rewritten = call.in_place and (kind in _LAID_OUT or kind is Kind.WRITE)
     if follow and tag_of(out).samples is not None and not rewritten:
         return  # a call made of parts that were seen themselves, or one that wrote into its input
     form_only = kind in (Kind.CAST, Kind.RESHAPE, Kind.REPEAT)  # a second argument gives its shape
@@ -46,6 +48,8 @@ def propagate(call: TorchCall, out: Any, follow: bool) -> None:
         for argument in arguments:
             tag = tag_of(argument)
             if tag is NO_TAG or argument.requires_grad != live_only:
+                continue
+            if not argument.is_floating_point():  # an index says where rows go, not whose they are
                 continue
             if stream is None and live_only:
                 stream = tag.stream
