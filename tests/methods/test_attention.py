@@ -21,7 +21,7 @@ from tests.modules import Block, D
 from tests.oracles import attended
 from tests.oracles import maps as oracle
 from wherefrom.errors import MethodError, ModelError
-from wherefrom.methods.attention import capture
+from wherefrom.methods.attention_maps import capture
 from wherefrom.subject import Subject
 from wherefrom.target import Target
 
@@ -92,7 +92,7 @@ def test_all_maps_are_captured_in_the_order_of_the_pass():
     here = case("bart")
     target = Target(torch.tensor([here.target]))
     found = capture(Subject(here.models["sdpa"]), here.inputs(), target, gradients=True)
-    assert found.ways == here.seen.ways
+    assert found.streams == here.seen.ways
     for actual, expected in zip(found.maps, here.seen.maps, strict=True):
         same(actual[0], expected)
     for actual, expected in zip(found.gradients, here.seen.gradients, strict=True):

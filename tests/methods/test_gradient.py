@@ -223,5 +223,5 @@ def test_a_small_budget_changes_the_chunks_and_not_the_scores(name):
 @pytest.mark.parametrize("memory", [0, -1])
 @pytest.mark.parametrize("name", list(CHUNKED))
 def test_a_budget_of_nothing_is_refused(name, memory, bert):
-    with pytest.raises(MethodError, match=f"memory={memory} GiB leaves no room"):
+    with pytest.raises(MethodError, match="memory must be positive"):
         Explainer(bert)(IDS, name, memory=memory)

@@ -141,3 +141,12 @@ def test_closed_books_stay_empty_and_change_no_relevance(rng):
     assert with_books.view.ledger.entries
     assert not without.view.ledger.entries
     exactly(with_books.relevance[0], without.relevance[0])
+
+
+def test_a_token_put_in_front_is_no_position(rng):
+    x = normal(rng, B, T, D)
+    token = _c(B, 1, D)
+    entries = through(CONSERVATIVE, lambda x: torch.cat([token, x], 1), x).view.ledger.entries
+    assert set(entries) == {("", "token")}
+    exactly(entries["", "token"].total, [float(token.sum())])
+    assert entries["", "token"].places is None

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -124,6 +124,7 @@ LAYOUTS = [
 ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(LAYOUTS) - 1), st.integers(0, 200)), max_size=6))
 def test_whatever_the_layout_the_sample_is_right_or_not_known(steps):
     def f(x):

@@ -41,7 +41,7 @@ class Captum(Method):
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         kind = _attributor(self.attributor)
         embedded, logits = EmbeddedInputs.capture(subject, inputs)
-        settled = target.resolved(logits)
+        resolved = target.resolved(logits)
         if len(embedded.values) != 1:
             raise MethodError(
                 f"the input enters {subject.name} at {len(embedded.values)} places; Captum's "
@@ -49,7 +49,7 @@ class Captum(Method):
             )
         rows = [
             self._one(
-                kind, subject, inputs.take([i]), settled.take([i]), embedded.values[0][i : i + 1]
+                kind, subject, inputs.take([i]), resolved.take([i]), embedded.values[0][i : i + 1]
             )
             for i in range(len(inputs))
         ]
@@ -87,10 +87,10 @@ class Captum(Method):
             options.setdefault("sliding_window_shapes", (1, value.shape[2]))
         if "baselines" in known:
             options.setdefault("baselines", torch.zeros_like(value))
-        found: Tensor = attribute(value.clone().requires_grad_(), **options).detach()
+        attributions: Tensor = attribute(value.clone().requires_grad_(), **options).detach()
         # one that perturbs whole units writes a unit's score on each of its numbers
         whole_units = "feature_mask" in known or "sliding_window_shapes" in known
-        return found.mean(-1) if whole_units else found.sum(-1)
+        return attributions.mean(-1) if whole_units else attributions.sum(-1)
 
 
 def _attributor(name: str) -> Any:
@@ -98,8 +98,8 @@ def _attributor(name: str) -> Any:
         import captum.attr
     except ImportError as error:
         raise MissingExtra("Captum", "captum", f"the method {PREFIX}{name}") from error
-    found = getattr(captum.attr, name, None)
-    if found is None or not hasattr(found, "attribute"):
+    kind = getattr(captum.attr, name, None)
+    if kind is None or not hasattr(kind, "attribute"):
         known = [n for n in dir(captum.attr) if hasattr(getattr(captum.attr, n), "attribute")]
         raise MethodError(f'Captum has no attributor "{name}"; {nearest(name, known)}')
-    return found
+    return kind

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError
-from wherefrom.methods.attention import Captured, Readout, capture, roll_out, weighted
+from wherefrom.methods.attention_maps import (
+    CapturedAttention,
+    Readout,
+    capture,
+    no_layer,
+    roll_out,
+    weighted_maps,
+)
 from wherefrom.methods.embedded_inputs import Budget
 from wherefrom.methods.method import Method, Scores
 from wherefrom.rules.maps import Replace
@@ -48,34 +55,36 @@ class Dix(Method):
         layers = (-1, -2)[:count] if self.layers is None else self.layers
         for layer in layers:
             if not -count <= layer < count:
-                raise MethodError(f"there is no layer {layer}: {count} maps were seen.")
-        chosen = tuple(dict.fromkeys(range(count)[layer] for layer in layers))
-        settled = target.resolved(whole.logits)
+                raise MethodError(no_layer(layer, count))
+        indices = tuple(dict.fromkeys(range(count)[layer] for layer in layers))
+        resolved = target.resolved(whole.logits)
         every = torch.arange(len(inputs))
         if self.variant == "definition":
             total = self._rollout(whole, every, len(inputs))
-            for seen, samples in self._points(subject, inputs, settled, chosen):
-                total += self._rollout(seen, samples, len(inputs))
-            values = total / self.steps ** len(chosen)
+            for attention, samples in self._points(subject, inputs, resolved, indices):
+                total += self._rollout(attention, samples, len(inputs))
+            values = total / self.steps ** len(indices)
         else:
             values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
-            for layer in chosen:
-                values += self._own_map(subject, inputs, settled, whole, layer)
-        return Scores(values * inputs.mask, whole.logits)
+            for layer in indices:
+                values += self._own_map(subject, inputs, resolved, whole, layer)
+        return Scores(values, whole.logits)
 
-    def _rollout(self, seen: Captured, samples: Tensor, batch: int) -> Tensor:
+    def _rollout(self, attention: CapturedAttention, samples: Tensor, batch: int) -> Tensor:
         """The gradient rollout at some points, added up for each sample."""
-        state = roll_out(seen, weighted(seen, positive=False), self.readout, False, self.skip)
-        found = seen.to_units(state)
-        return found.new_zeros(batch, found.shape[1]).index_add_(0, samples, found)
+        state = roll_out(
+            attention, weighted_maps(attention, positive=False), self.readout, False, self.skip
+        )
+        values = attention.to_units(state)
+        return values.new_zeros(batch, values.shape[1]).index_add_(0, samples, values)
 
     def _own_map(
-        self, subject: Subject, inputs: Inputs, target: Target, whole: Captured, layer: int
+        self, subject: Subject, inputs: Inputs, target: Target, whole: CapturedAttention, layer: int
     ) -> Tensor:
         """One path on one block, its map integrated and rolled out alone."""
         total = _positive(whole.maps[layer], whole.gradients[layer])
-        for seen, samples in self._points(subject, inputs, target, (layer,), (layer,)):
-            total.index_add_(0, samples, _positive(seen.maps[layer], seen.gradients[0]))
+        for attention, samples in self._points(subject, inputs, target, (layer,), (layer,)):
+            total.index_add_(0, samples, _positive(attention.maps[layer], attention.gradients[0]))
         steps: list[Tensor | None] = [None] * len(whole.maps)
         steps[layer] = total / self.steps
         return whole.to_units(roll_out(whole, steps, self.readout, True, self.skip))
@@ -87,11 +96,11 @@ class Dix(Method):
         target: Target,
         layers: Sequence[int],
         of: Sequence[int] | None = None,
-    ) -> Iterator[tuple[Captured, Tensor]]:
+    ) -> Iterator[tuple[CapturedAttention, Tensor]]:
         """All other points of the grid, in chunks: what was captured, and each row's sample."""
         grid = list(product(range(1, self.steps + 1), repeat=len(layers)))[:-1]
         pairs = [(i, point) for point in grid for i in range(len(inputs))]
-        budget = Budget(self.memory, inputs.mask.shape[1], len(inputs))
+        budget = Budget(self.memory, inputs.mask.shape[1], len(inputs), device=subject.device)
         at = 0
         while at < len(pairs):
             rows = pairs[at : at + budget.rows]
@@ -100,7 +109,7 @@ class Dix(Method):
             points = torch.tensor([point for _, point in rows], dtype=torch.float64)
             sizes = points / self.steps  # (rows, layers)
             with budget.measured(len(rows)):
-                seen = capture(
+                attention = capture(
                     subject,
                     inputs.take(samples),
                     target.take(samples),
@@ -108,7 +117,7 @@ class Dix(Method):
                     replace=_scaled(layers, sizes),
                     of=of,
                 )
-            yield seen, torch.tensor(samples)
+            yield attention, torch.tensor(samples)
 
 
 def _positive(weights: Tensor, gradient: Tensor) -> Tensor:

@@ -89,7 +89,8 @@ class EmbeddedInputs:
         memory: float | None,
         gradients: bool = True,
     ) -> Iterator[tuple[list[Pair], ForwardPass]]:
-        budget = Budget(memory, self.inputs.mask.shape[1], len(self.inputs), gradients)
+        length, batch = self.inputs.mask.shape[1], len(self.inputs)
+        budget = Budget(memory, length, batch, gradients, subject.device)
         at = 0
         while at < len(pairs):
             rows = list(pairs[at : at + budget.rows])
@@ -127,11 +128,16 @@ class Budget:
     """How many rows a pass may have: measured on the first pass, by what autograd keeps."""
 
     def __init__(
-        self, memory: float | None, length: int, batch: int, gradients: bool = True
+        self,
+        memory: float | None,
+        length: int,
+        batch: int,
+        gradients: bool = True,
+        device: torch.device | None = None,
     ) -> None:
         if memory is not None and memory <= 0:
-            raise MethodError(f"memory={memory} GiB leaves no room for a pass.")
-        self.bytes = memory * 2**30 if memory is not None else 0.4 * _free_memory()
+            raise MethodError(f"memory must be positive, got {memory} GiB.")
+        self.bytes = memory * 2**30 if memory is not None else 0.4 * _free_memory(device)
         self.most = max(1, batch, _TOKENS_A_PASS // max(1, length))
         # without gradients nothing is kept, and the first pass need not be a small one
         self._known = not gradients
@@ -142,17 +148,17 @@ class Budget:
         if self._known:
             return _Nothing()
         self._known = True
-        kept: set[int] = set()
+        storages: set[int] = set()
         total = 0
 
         def keep(tensor: Tensor) -> Tensor:
             nonlocal total
             storage = tensor.untyped_storage()
-            if storage.data_ptr() not in kept:
-                kept.add(storage.data_ptr())
+            if storage.data_ptr() not in storages:
+                storages.add(storage.data_ptr())
                 total += storage.nbytes()
-                each = 2 * total / rows  # gradients come on top
-                self.rows = int(min(self.most, max(1, self.bytes // each)))
+                row_bytes = 2 * total / rows  # gradients come on top
+                self.rows = int(min(self.most, max(1, self.bytes // row_bytes)))
             return tensor
 
         return torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
@@ -166,7 +172,10 @@ class _Nothing:
         return None
 
 
-def _free_memory() -> float:
+def _free_memory(device: torch.device | None) -> float:
+    """Free bytes on the device, or of the host."""
+    if device is not None and device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):

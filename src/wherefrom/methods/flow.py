@@ -14,7 +14,7 @@ _UNIT = 10**9  # capacities are shares of one; the solver counts in whole number
 
 
 def flows(
-    steps: Sequence[Tensor], ways: Sequence[tuple[int, int]], start: dict[int, Tensor]
+    steps: Sequence[Tensor], streams: Sequence[tuple[int, int]], start: dict[int, Tensor]
 ) -> dict[int, Tensor]:
     """The flow from the rows that are read, at the top, to every place at the bottom.
 
@@ -28,17 +28,17 @@ def flows(
     width = sum(sizes.values())
     heads: list[np.ndarray] = []
     tails: list[np.ndarray] = []
-    room: list[np.ndarray] = []
+    capacities: list[np.ndarray] = []
 
     def edges(a: np.ndarray, b: np.ndarray, capacity: np.ndarray) -> None:
-        whole = np.rint(capacity * _UNIT).astype(np.int32)
-        kept = whole > 0
-        heads.append(a[kept])
-        tails.append(b[kept])
-        room.append(whole[kept])
+        units = np.rint(capacity * _UNIT).astype(np.int32)
+        positive = units > 0
+        heads.append(a[positive])
+        tails.append(b[positive])
+        capacities.append(units[positive])
 
     top = len(steps)
-    for level, (step, (query, key)) in enumerate(zip(steps, ways, strict=True)):
+    for level, (step, (query, key)) in enumerate(zip(steps, streams, strict=True)):
         above, below = (level + 1) * width, level * width
         share = 1 / (1 + step.sum(-1))
         weights = (step * share.unsqueeze(-1)).numpy()
@@ -64,14 +64,14 @@ def flows(
             np.minimum(read / max(read.sum(), 1e-30), 1.0) if read.any() else read,
         )
     graph = csr_matrix(
-        (np.concatenate(room), (np.concatenate(heads), np.concatenate(tails))),
+        (np.concatenate(capacities), (np.concatenate(heads), np.concatenate(tails))),
         shape=(source + 1, source + 1),
     )
-    found: dict[int, Tensor] = {}
+    by_stream: dict[int, Tensor] = {}
     for number, size in sizes.items():
         values = [
             maximum_flow(graph, source, offset[number] + place).flow_value / _UNIT
             for place in range(size)
         ]
-        found[number] = torch.tensor(values, dtype=torch.float64)
-    return found
+        by_stream[number] = torch.tensor(values, dtype=torch.float64)
+    return by_stream

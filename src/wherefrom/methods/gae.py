@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.methods.attention import Readout, capture, weighted
+from wherefrom.methods.attention_maps import Readout, capture, weighted_maps
 from wherefrom.methods.method import Method, Scores
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -24,8 +24,8 @@ class Gae(Method):
     readout: Readout = "auto"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        seen = capture(subject, inputs, target, gradients=True)
-        start = seen.start(self.readout)
+        attention = capture(subject, inputs, target, gradients=True)
+        start = attention.start(self.readout)
         relevance = {
             (a, b): torch.eye(start[a].shape[1]).to(start[a]).repeat(len(inputs), 1, 1)
             if a == b
@@ -33,7 +33,9 @@ class Gae(Method):
             for a in start
             for b in start
         }
-        for (query, key), step in zip(seen.ways, weighted(seen, positive=True), strict=True):
+        for (query, key), step in zip(
+            attention.streams, weighted_maps(attention, positive=True), strict=True
+        ):
             if query == key:
                 for other in start:
                     old = relevance[query, other]
@@ -45,14 +47,14 @@ class Gae(Method):
                 # R_qq ← R_qq + Ā R_kq
                 relevance[query, query] = relevance[query, query] + step @ relevance[key, query]
                 relevance[query, key] = across
-        last = seen.ways[-1][0]
+        last = attention.streams[-1][0]
         state = {
             other: torch.einsum("bq,bqk->bk", start[last], relevance[last, other])
             for other in start
         }
         if not self.skip:
             state[last] = state[last] - start[last]
-        return Scores(seen.to_units(state) * inputs.mask, seen.logits)
+        return Scores(attention.to_units(state), attention.logits)
 
 
 def _normalised(relevance: Tensor) -> Tensor:

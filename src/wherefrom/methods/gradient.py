@@ -65,34 +65,34 @@ class SmoothGrad(Method):
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         embedded, logits = EmbeddedInputs.capture(subject, inputs)
-        settled = target.resolved(logits)
+        resolved = target.resolved(logits)
         noise = [self._noise(embedded, k) for k in range(len(embedded.values))]
         pairs = [(i, s) for i in range(len(inputs)) for s in range(self.samples)]
         total = [torch.zeros_like(value) for value in embedded.values]
         for rows, gradients in embedded.gradients(
             subject,
-            settled,
+            resolved,
             pairs,
             lambda k, i, s: embedded.values[k][i] + noise[k][i, s],
             plain_table(self.softplus),
             self.memory,
         ):
-            for k, found in enumerate(gradients):
-                total[k].index_add_(0, torch.tensor([i for i, _ in rows]), found)
+            for k, gradient in enumerate(gradients):
+                total[k].index_add_(0, torch.tensor([i for i, _ in rows]), gradient)
         mean = [t / self.samples for t in total]
         return Scores(reduced(mean, embedded.values, embedded, self.reduce) * inputs.mask, logits)
 
     def _noise(self, embedded: EmbeddedInputs, k: int) -> Tensor:
         """Noise of each sample as a share of its own range: the same alone as in a batch."""
-        value, held = embedded.values[k], embedded.valid_mask(k)
-        drawn = torch.zeros(value.shape[0], self.samples, *value.shape[1:], dtype=value.dtype)
+        value, valid = embedded.values[k], embedded.valid_mask(k)
+        noise = torch.zeros(value.shape[0], self.samples, *value.shape[1:], dtype=value.dtype)
         for i, units in enumerate(embedded.inputs.units):
             content = zlib.crc32("\x1f".join(unit.text for unit in units).encode())
-            chance = torch.Generator().manual_seed(content + self.seed + k)
-            own = embedded.values[0][i, embedded.valid_mask(0)[i]]
-            sigma = self.noise * (own.max() - own.min())
-            for place in held[i].nonzero().flatten().tolist():
-                drawn[i, :, place] = sigma * torch.randn(
-                    self.samples, value.shape[2], generator=chance, dtype=value.dtype
+            generator = torch.Generator().manual_seed(content + self.seed + k)
+            units_of_sample = embedded.values[0][i, embedded.valid_mask(0)[i]]
+            sigma = self.noise * (units_of_sample.max() - units_of_sample.min())
+            for place in valid[i].nonzero().flatten().tolist():
+                noise[i, :, place] = sigma * torch.randn(
+                    self.samples, value.shape[2], generator=generator, dtype=value.dtype
                 )
-        return drawn
+        return noise

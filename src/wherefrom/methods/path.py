@@ -52,19 +52,19 @@ class _AlongPath(Method):
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         embedded, logits = EmbeddedInputs.capture(subject, inputs)
-        settled = target.resolved(logits)
+        resolved = target.resolved(logits)
         start = baseline_values(subject, inputs, embedded, self.baseline)
         low = torch.zeros(len(inputs), dtype=torch.float64)
-        every = [(i, 0) for i in range(len(inputs))]
-        for rows, found in embedded.outputs(
-            subject, settled, every, lambda k, i, _: start[k][i], self.memory
+        samples = [(i, 0) for i in range(len(inputs))]
+        for rows, outputs in embedded.outputs(
+            subject, resolved, samples, lambda k, i, _: start[k][i], self.memory
         ):
-            low[[i for i, _ in rows]] = found
-        high = settled(logits).double().cpu()
+            low[[i for i, _ in rows]] = outputs
+        high = resolved(logits).double().cpu()
         rise = (
-            high - low if self.softplus is None else self._rise(subject, settled, embedded, start)
+            high - low if self.softplus is None else self._rise(subject, resolved, embedded, start)
         )
-        values = self._until_close(subject, settled, embedded, start, rise)
+        values = self._until_close(subject, resolved, embedded, start, rise)
         values = values * inputs.mask
         noun = inputs.noun
         lines = {(plural(noun), noun): values.sum(1), ("baseline", "baseline"): low}
@@ -75,7 +75,7 @@ class _AlongPath(Method):
     ) -> Tensor:
         """f(x) − f(x′) of the network whose ReLUs are read as softplus."""
         ends = (start, embedded.values)
-        found = torch.zeros(2, len(embedded.inputs), dtype=torch.float64)
+        at_ends = torch.zeros(2, len(embedded.inputs), dtype=torch.float64)
         pairs = [(i, end) for end in (0, 1) for i in range(len(embedded.inputs))]
         for rows, outputs in embedded.outputs(
             subject,
@@ -86,8 +86,8 @@ class _AlongPath(Method):
             plain_table(self.softplus),
         ):
             for (i, end), output in zip(rows, outputs, strict=True):
-                found[end, i] = output
-        return found[1] - found[0]
+                at_ends[end, i] = output
+        return at_ends[1] - at_ends[0]
 
     def _until_close(
         self,
@@ -142,9 +142,9 @@ class _AlongPath(Method):
         for rows, gradients in embedded.gradients(
             subject, target, pairs, point, table, self.memory
         ):
-            for k, found in enumerate(gradients):
+            for k, gradient in enumerate(gradients):
                 for row, (i, copy) in enumerate(rows):
-                    totals[k][i] += (found[row] * step(k, i, copy)).sum(-1).double()
+                    totals[k][i] += (gradient[row] * step(k, i, copy)).sum(-1).double()
         return over_sources(embedded, totals)
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from wherefrom.errors import ModelError
-from wherefrom.methods.attention import Readout, capture, own_dropped, roll_out
+from wherefrom.methods.attention_maps import Readout, capture, roll_out, without_readout_row
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.method import Method, RowsUnclear, Scores
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
@@ -32,11 +32,11 @@ class TransformerAttribution(Method):
     readout: Readout = "auto"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        own = self._of_class(subject, inputs, replace(target, against=None))
+        scores = self._of_class(subject, inputs, replace(target, against=None))
         if target.against is None:
-            return own
+            return scores
         other = self._of_class(subject, inputs, replace(target, index=target.against, against=None))
-        return Scores(own.values - other.values, own.logits)
+        return Scores(scores.values - other.values, scores.logits)
 
     def _of_class(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         plain = capture(subject, inputs, target, gradients=True)
@@ -59,6 +59,6 @@ class TransformerAttribution(Method):
             for g, r in zip(plain.gradients, relevance, strict=True)
         ]
         first = range(len(steps))[self.start_layer :]
-        kept = [steps[i] if i in first else None for i in range(len(steps))]
-        rolled = roll_out(plain, kept, self.readout, normalise=self.normalise)
-        return Scores(own_dropped(plain, rolled, self.readout) * inputs.mask, plain.logits)
+        used = [steps[i] if i in first else None for i in range(len(steps))]
+        rolled = roll_out(plain, used, self.readout, normalise=self.normalise)
+        return Scores(without_readout_row(plain, rolled, self.readout), plain.logits)

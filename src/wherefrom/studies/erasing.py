@@ -13,7 +13,8 @@ from torch import Tensor
 
 from wherefrom.errors import ModelError
 from wherefrom.inputs.text import has_padding
-from wherefrom.methods.attention import Captured, capture
+from wherefrom.methods.attention_maps import CapturedAttention as Captured
+from wherefrom.methods.attention_maps import capture
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.tables import PLAIN
@@ -131,7 +132,7 @@ def attention_rankings(
 
 
 def _read(seen: Captured, layer: int) -> Tensor:
-    rows = seen.start("auto")[seen.ways[layer][0]]
+    rows = seen.start("auto")[seen.streams[layer][0]]
     return torch.einsum("bq,bqk->bk", rows, seen.maps[layer].mean(1))
 
 

@@ -18,7 +18,8 @@ from wherefrom.errors import InputError
 from wherefrom.evaluation.metrics import Activation, Metric, Pruning, Sample, fractions
 from wherefrom.explanation import Explanation
 from wherefrom.inputs.reader import Reader
-from wherefrom.methods.attention import Captured, capture
+from wherefrom.methods.attention_maps import CapturedAttention as Captured
+from wherefrom.methods.attention_maps import capture
 from wherefrom.methods.intercept import run
 from wherefrom.show.html import render
 from wherefrom.show.text_marks import heading, marks
@@ -176,7 +177,7 @@ class Desk:
         heads = seen.maps[layer][0]  # (heads, query, key)
         head = number(data, "head", len(heads) + 1)
         chosen = heads.mean(0) if head == 0 else heads[head - 1]
-        query, key = seen.ways[layer]
+        query, key = seen.streams[layer]
         return {
             "layers": len(seen.maps),
             "heads": len(heads),

@@ -1,0 +1,176 @@
+"""The attention maps of one pass, their gradients, and how they are rolled out over the blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from wherefrom.errors import ModelError
+from wherefrom.explanation import plural
+from wherefrom.inputs.patches import EXTRA_TOKENS
+from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.rules.maps import Map, Maps, Replace
+from wherefrom.rules.sources import Span
+from wherefrom.rules.tables import PLAIN
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+Readout = Literal["auto", "all"]
+State = dict[int, Tensor]  # what each field's places hold, (B, T)
+
+
+@dataclass(frozen=True)
+class CapturedAttention:
+    """The attention of one pass: maps, their gradients, and which rows the head reads.
+
+    `spans` says for each stream that maps run between which units its places hold.
+    """
+
+    maps: list[Tensor]  # each (B, heads, query, key)
+    streams: list[tuple[int, int]]  # of each map's queries and keys
+    gradients: list[Tensor]
+    readout: Tensor  # (B, query) of the last map, each row adding to 1
+    spans: dict[int, Span]  # by stream
+    valid: Tensor  # (B, query): 1 where the row is no padding
+    logits: Tensor
+    mask: Tensor  # (B, units): the units that are no padding
+
+    def start(self, readout: Readout) -> State:
+        """The rows that are read, as the state that travels back through the maps."""
+        last = self.streams[-1][0]
+        rows = self.valid if readout == "all" else self.readout
+        state = {number: torch.zeros_like(rows[:, :0]) for number in self.spans}
+        for (query, key), weights in zip(self.streams, self.maps, strict=True):
+            for number, size in ((query, weights.shape[2]), (key, weights.shape[3])):
+                state[number] = rows.new_zeros(len(rows), size)
+        state[last] = rows
+        return state
+
+    def to_units(self, state: State) -> Tensor:
+        """What the places of the streams hold, as numbers of the units, (B, units)."""
+        total = torch.zeros(self.mask.shape, dtype=torch.float64)
+        for number, span in self.spans.items():
+            if number in state:
+                span.add_to(total, state[number])
+        return total * self.mask
+
+
+def capture(
+    subject: Subject,
+    inputs: Inputs,
+    target: Target,
+    *,
+    gradients: bool,
+    replace: Replace | None = None,
+    of: Sequence[int] | None = None,
+) -> CapturedAttention:
+    """Runs the model and keeps its attention, with the gradients of all maps or of some."""
+    if inputs.layout is not None and not inputs.layout.cut:
+        raise ModelError(
+            f"{subject.name} attends from patch to patch, and no attention method can tell the "
+            f'{plural(inputs.noun)} within one apart. Leave units= out, or try method="lrp".'
+        )
+    maps = Maps(len(inputs), replace)
+    with intercepted_forward(PLAIN, subject, inputs, target, maps=maps) as forward:
+        forward.need("attention")
+        if maps.last is None:
+            raise ModelError(
+                f"{subject.name} has attention, but no state with a row for each place follows "
+                "it, so the rows that its head reads are not known."
+            )
+        count = len(maps.seen)
+        layers = range(count) if of is None else [range(count)[i] for i in of]
+        weights = [maps.seen[i].weights for i in layers] if gradients else []
+        *of_maps, of_last = forward.gradients([*weights, maps.last])
+    read = (maps.last.detach() * of_last).sum(-1).abs()
+    read = read.T if maps.places_first else read  # (B, query)
+    whole = read.sum(1, keepdim=True)
+    sources = forward.view.sources
+    spans = {
+        stream: span
+        for stream in {source.span.stream for source in sources.entered}
+        if (span := sources.span_in(stream)) is not None
+    }
+    if inputs.layout is not None:
+        _check_places(subject, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
+    valid = torch.ones_like(read)
+    if (span := spans.get(maps.seen[-1].query)) is not None:
+        span.rows_of(inputs.mask.to(valid), valid)
+    even = valid / valid.sum(1, keepdim=True)
+    return CapturedAttention(
+        maps=[one_map.weights.detach() for one_map in maps.seen],
+        streams=[(one_map.query, one_map.key) for one_map in maps.seen],
+        gradients=of_maps,
+        readout=torch.where(whole > 0, read / whole.clamp_min(1e-30), even),
+        spans=spans,
+        valid=valid,
+        logits=forward.logits.detach(),
+        mask=inputs.mask.cpu(),
+    )
+
+
+def _check_places(subject: Subject, maps: Sequence[Map], least: int) -> None:
+    """Refuses maps of an image whose places are not its patches, and some tokens beside them."""
+    sizes = {size for one_map in maps for size in one_map.weights.shape[2:]}
+    if len(sizes) > 1 or not least <= min(sizes) <= least + EXTRA_TOKENS:
+        raise ModelError(
+            f"the attention maps of {subject.name} have {', '.join(map(str, sorted(sizes)))} "
+            f"places, its image {least}: patches are joined or pooled on the way. Attention "
+            'methods cannot follow them; try method="lrp".'
+        )
+
+
+def no_layer(layer: int, count: int) -> str:
+    """What is said of a layer that does not exist."""
+    return f"there is no layer {layer}: the model has attention layers 0 to {count - 1}."
+
+
+def roll_out(
+    attention: CapturedAttention,
+    steps: Sequence[Tensor | None],
+    readout: Readout,
+    normalise: bool,
+    skip: bool = True,
+) -> State:
+    """The rows that are read, times I + step for every map, the last first.
+
+    Between two fields the identity is that of the queries' own field. With `normalise` each row
+    of I + step is divided by its sum. Without `skip`, what the rows say of themselves through the
+    identities alone is left out.
+    """
+    state = attention.start(readout)
+    last = attention.streams[-1][0]
+    identity_alone = state[last]
+    for (query, key), step in zip(reversed(attention.streams), reversed(steps), strict=True):
+        if step is None:
+            continue
+        rows = state[query]
+        if normalise:
+            whole = 1 + step.sum(-1)
+            share = torch.where(whole == 0, torch.zeros_like(whole), 1 / whole)
+            rows = rows * share
+            identity_alone = identity_alone * share if query == last else identity_alone
+        read = torch.einsum("bq,bqk->bk", rows, step)
+        state[query] = rows
+        state[key] = state[key] + read
+    if not skip:
+        state[last] = state[last] - identity_alone
+    return state
+
+
+def without_readout_row(attention: CapturedAttention, state: State, readout: Readout) -> Tensor:
+    """The scores of units, zero at the one row that is read, such as [CLS], if it is one."""
+    last = attention.streams[-1][0]
+    rows = attention.start(readout)[last]
+    single = rows > 0.999 * rows.sum(1, keepdim=True)
+    return attention.to_units({**state, last: state[last].masked_fill(single, 0.0)})
+
+
+def weighted_maps(attention: CapturedAttention, positive: bool) -> list[Tensor]:
+    """E over heads of A ∘ ∇A for every map; with `positive` of its positive entries."""
+    products = [a * g for a, g in zip(attention.maps, attention.gradients, strict=True)]
+    return [(p.clamp_min(0) if positive else p).mean(1) for p in products]

@@ -1,0 +1,45 @@
+"""How many rows a pass may have: by what autograd keeps, and its gradients on top."""
+
+import pytest
+import torch
+
+from wherefrom.errors import MethodError
+from wherefrom.methods.embedded_inputs import Budget
+
+MIB = 2**20
+
+
+def rows_after(memory_mib, kept_mib, rows, batch=1000):
+    """The rows of the next pass, when the first of `rows` kept so many MiB."""
+    budget = Budget(memory_mib / 1024, length=1, batch=batch)
+    with budget.measured(rows):
+        x = torch.zeros(kept_mib * MIB // 4, requires_grad=True)
+        x.square().sum().backward()  # keeps x once
+    return budget.rows
+
+
+def test_what_is_kept_counts_twice_for_the_gradients():
+    assert rows_after(memory_mib=80, kept_mib=8, rows=4) == 20  # 2 MiB a row, 2 for gradients
+    assert rows_after(memory_mib=40, kept_mib=8, rows=4) == 10
+    assert rows_after(memory_mib=1, kept_mib=8, rows=1) == 1  # never none
+
+
+def test_a_tensor_that_is_kept_twice_counts_once():
+    budget = Budget(80 / 1024, length=1, batch=1000)
+    with budget.measured(4):
+        x = torch.zeros(2 * MIB, requires_grad=True)
+        (x.square().sum() + (x * x.view(-1)).sum()).backward()
+    assert budget.rows == 20
+
+
+def test_only_the_first_pass_is_measured():
+    budget = Budget(80 / 1024, length=1, batch=1000)
+    for kept in (2 * MIB, MIB // 2):
+        with budget.measured(4):
+            torch.zeros(kept, requires_grad=True).square().sum().backward()
+    assert budget.rows == 20
+
+
+def test_memory_must_be_positive():
+    with pytest.raises(MethodError, match="must be positive"):
+        Budget(0, length=1, batch=1)
