@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import wherefrom
 from benchmarks.tiny import model
 from tests.audits.conftest import EXAMPLES
-from tests.modules import Block, Pooled
+from tests.modules import Pooled
 from wherefrom import Explainer, audit, method
 from wherefrom.audits.audit import TEXTS as DEFAULT_TEXTS
 from wherefrom.audits.report import Audit, Finding
@@ -101,7 +101,7 @@ def test_lrp_keeps_every_axiom_on_images_and_molecules(name, item, noun, methods
 def test_rows_of_numbers_are_audited_without_a_forward_function():
     torch.manual_seed(0)
     rows = torch.randn(2, 4, 6, dtype=torch.float64)
-    result = audit(Explainer(Block()), rows, ["lrp"])
+    result = audit(Explainer(Summed()), rows, ["lrp"])  # its argument is not called "x"
     assert verdicts(result, "lrp")["completeness"]
     assert [name.partition(" (4 ")[0] for name in result.inputs] == ["input 1", "input 2"]
 
@@ -184,8 +184,8 @@ class Summed(torch.nn.Module):
         torch.manual_seed(0)
         self.head = torch.nn.Linear(6, 3).double()
 
-    def forward(self, x):
-        return self.head(x.sum(1))
+    def forward(self, rows):
+        return self.head(rows.sum(1))
 
 
 def test_a_method_that_adds_up_without_claiming_it_passes():
