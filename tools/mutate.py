@@ -59,7 +59,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,7 +97,10 @@ class Project:
     name: str = "wherefrom"
     packages: Sequence[str] = PACKAGES
     more_tests: dict[str, tuple[str, ...]] = field(default_factory=lambda: _MORE_TESTS)
-    preload: Sequence[str] = ("torch", "transformers", "hypothesis")
+    preload: Sequence[str] = (
+        "torch", "hypothesis",
+        *(f"transformers.models.{name}.modeling_{name}" for name in ("bert", "gpt2", "t5", "vit")),
+    )  # fmt: skip
 
     def files(self) -> list[str]:
         """The source files to mutate, relative to the root."""
@@ -361,6 +364,7 @@ class Run:
 
     project: Project
     results: Results
+    folder: Path  # for the copies
     workers: int = 2
     limit: float | None = None
     left_out: set[str] = field(default_factory=set)
@@ -389,7 +393,7 @@ class Run:
         source = self.project.read(mutant.path)
         usable = [test for test in tests if test not in self.left_out]
         limit = self.limit or 60 + 4 * sum(self._seconds(test) for test in usable)
-        reply = {"code": _NO_TESTS, "seconds": 0.0, "output": ""}
+        reply: dict[str, Any] = {"code": _NO_TESTS, "seconds": 0.0, "output": ""}
         if usable:
             reply = server.run(usable, limit, mutant.path, mutant.applied(source))
         status = _status(reply["code"])
@@ -484,15 +488,13 @@ class Run:
     @contextmanager
     def _servers(self) -> Iterator[list[Server]]:
         servers: list[Server] = []
-        with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
-            try:
-                for number in range(self.workers):
-                    copy = Path(folder).resolve() / f"copy{number}"
-                    servers.append(Server(self.project, copy))
-                yield servers
-            finally:
-                for server in servers:
-                    server.close()
+        try:
+            for number in range(self.workers):
+                servers.append(Server(self.project, self.folder / f"copy{number}"))
+            yield servers
+        finally:
+            for server in servers:
+                server.close()
 
     def single(self, mutant: Mutant) -> str:
         """The output of one mutant's tests."""
@@ -575,9 +577,16 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
     if options.serve:
         serve(options.serve, options.name, options.preload.split(","))
         return 0
-    project = project or Project(home)
+    with _folder() as folder:
+        # what is edited during a run is not a part of it
+        copy = folder / "project"
+        shutil.copytree((project or Project(home)).root, copy, ignore=_NOT_COPIED)
+        return _run(replace(project or Project(home), root=copy), options, folder)
+
+
+def _run(project: Project, options: argparse.Namespace, folder: Path) -> int:
     results = Results(options.results)
-    run = Run(project, results, options.workers, options.limit)
+    run = Run(project, results, folder, options.workers, options.limit)
     if options.id:
         run.workers = 1
         (mutant,) = [m for m in _every(project) if m.id.startswith(options.id)]
@@ -600,6 +609,12 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
     options.results.with_suffix(".txt").write_text(text, encoding="utf-8")
     print(text)
     return 130 if interrupted else int(survivors > 0)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).resolve()
 
 
 def _every(project: Project) -> list[Mutant]:

@@ -297,10 +297,9 @@ def _invariance(changes: dict[str, float]) -> Verdict:
     if not changes:
         return None, None, "invariance not tested: no rewrite of this model was found"
     kind = max(changes, key=lambda name: changes[name])
-    if changes[kind] <= EQUAL:
-        words = f"other weights for the same function change scores by {share(changes[kind])}"
-        return True, changes[kind], words
     words = f"other weights for the same function change scores by {share(changes[kind])}"
+    if changes[kind] <= EQUAL:
+        return True, changes[kind], words
     return False, changes[kind], f"{words} ({KINDS[kind]})"
 
 

@@ -53,6 +53,14 @@ class Weight:
     out: int  # the axis of its outputs
     start: int = 0  # the first row, where several layers share one parameter
 
+    def axis(self, outputs: bool) -> int:
+        """The axis of its outputs or of its inputs."""
+        return self.out if outputs else 1 - self.out
+
+    def size(self, outputs: bool) -> int:
+        """The number of its outputs or of its inputs."""
+        return self.weight.shape[self.axis(outputs)]
+
 
 @dataclass(frozen=True)
 class Heads:
@@ -86,7 +94,7 @@ class Trace(TorchFunctionMode):
         super().__init__()
 
     def root(self, feature: int) -> int:
-        """The one feature that stands for all that it is tied to."""
+        """The feature that stands for all that it is tied to."""
         while (above := self._parents.get(feature, feature)) != feature:
             self._parents[feature] = self._parents.get(above, above)
             feature = above
@@ -163,7 +171,7 @@ class Trace(TorchFunctionMode):
         self._make(out, found, "linear", weight.shape[axis])
 
     def _read(self, x: Tensor, by: Weight) -> None:
-        """The columns of a weight meet the features of what it is applied to."""
+        """Records which feature each column of a weight is multiplied with."""
         rows = _rows(x)
         if rows is None:
             return
@@ -182,7 +190,8 @@ class Trace(TorchFunctionMode):
             self._first[key] = len(self.owners)
             for row in range(count):
                 self.owners[self._first[key] + row] = (by, kind, by.start + row)
-        _follow(out, (self._first[key] + torch.arange(count)).expand(out.shape))
+        numbers = self._first[key] + torch.arange(count, device=out.device)
+        _follow(out, numbers.expand(out.shape))
 
     def _norm(self, func: Call, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if func in _LAYER_NORM:
@@ -209,7 +218,7 @@ class Trace(TorchFunctionMode):
         self._attend(out, self._meet(q, k, query, key), v)
 
     def _product(self, out: Tensor, a: Tensor, b: Tensor) -> None:
-        """Queries with keys, or any weights with values; anything else is not understood."""
+        """Queries with keys, or weights with values; anything else is not understood."""
         scores = getattr(a, "wherefrom_scores", (None, None))
         first, second = _rows(a), _rows(b)
         if first is not None and second is not None:
@@ -257,11 +266,13 @@ class Trace(TorchFunctionMode):
             if not isinstance(value, Tensor) or not value.is_floating_point():
                 return value
             rows = _rows(value)
-            return torch.full(value.shape, -1) if rows is None else rows.contiguous()
+            if rows is None:
+                return torch.full(value.shape, -1, device=value.device)
+            return rows.contiguous()
 
         try:
             moved = func(*(numbers(value) for value in args), **kwargs)
-        except (RuntimeError, TypeError):  # whole numbers do not go through every call
+        except (RuntimeError, TypeError):  # not every call takes integers
             self._spoil(*tensors(*args))
             return
         for one, rows in zip(tensors(out), tensors(moved), strict=True):
@@ -288,7 +299,7 @@ class Trace(TorchFunctionMode):
             self.bent.update(spread[0].unique().tolist())
         _follow(out, spread[0])
 
-    # LedgerRecorder.
+    # What is known of features.
 
     def _tie(self, a: int, b: int) -> None:
         if min(a, b) < 0:
@@ -345,7 +356,7 @@ def _slice_weights(func: Callable[..., Any], args: tuple[Any, ...], out: Any) ->
 
 
 def _by_head(rows: Tensor | None, given: Tensor) -> Tensor | None:
-    """The features of each head, (heads, channels), if they are the same at every place."""
+    """The features of each head, (heads, channels), if they are equal at every place."""
     if rows is None or given.ndim < 2:
         return None
     heads = rows.reshape(-1, *rows.shape[-2:])  # a batch of one
