@@ -11,8 +11,8 @@ the most specific first, until one fails:
 
 1. doctests of the module itself,
 2. `tests/<package>/test_<module>.py`,
-3. tests that import the module by name, those of its package before others,
-4. the rest of `tests/<package>`, then the paths in `_MORE_TESTS` for its package.
+3. tests in `tests/<package>` that import the module by name, then the rest of that folder,
+4. other tests that import the module, then the paths in `_MORE_TESTS` for its package.
 
 Before that, each of these test files runs once without a fault. One that fails is left out, with a
 warning; its time sets the time limit of the mutants (`--limit` overrides it).
@@ -131,11 +131,13 @@ class Project:
         package, module = parts[1], parts[-1]
         home = f"tests/{package}"
         importing = [test for test, names in self._imports().items() if ".".join(parts) in names]
-        importing.sort(key=lambda test: (not test.startswith(f"{home}/"), test))
+        near = [test for test in importing if test.startswith(f"{home}/")]
         doctests = [path] if ">>> " in self.read(path) else []
         by_name = [test for test in self._under(home) if test.endswith(f"/test_{module}.py")]
         more = [test for entry in self.more_tests.get(package, ()) for test in self._under(entry)]
-        return list(dict.fromkeys([*doctests, *by_name, *importing, *self._under(home), *more]))
+        return list(
+            dict.fromkeys([*doctests, *by_name, *near, *self._under(home), *importing, *more])
+        )
 
     def _under(self, entry: str) -> list[str]:
         path = self.root / entry

@@ -62,6 +62,7 @@ def toy(tmp_path, monkeypatch):
         "tests/part/test_thing.py": TESTS,
         "tests/part/test_all.py": "from toy.part import loop\n\ndef test():\n    loop.count(1)\n",
         "tests/test_broken.py": "def test(): raise ValueError\n",
+        "tests/test_far.py": "from toy.part.loop import count\n\ndef test():\n    count(1)\n",
     }
     for name, text in files.items():
         path = root / name
@@ -145,7 +146,12 @@ def test_tests_are_run_from_the_most_specific_on(toy):
         "tests/part/test_all.py",
         "tests/test_broken.py",
     ]
-    assert toy.tests_of("src/toy/part/loop.py")[0] == "tests/part/test_all.py"
+    assert toy.tests_of("src/toy/part/loop.py") == [
+        "tests/part/test_all.py",
+        "tests/part/test_thing.py",
+        "tests/test_far.py",
+        "tests/test_broken.py",
+    ]
 
 
 def test_a_sample_is_seeded_and_grows(toy):
@@ -225,7 +231,7 @@ def test_an_endless_loop_is_timed_out_and_a_line_cut_short_run_again(toy, tmp_pa
 
 
 def test_without_a_test_that_passes_nothing_is_run(toy, tmp_path):
-    for test in (toy.root / "tests/part").glob("test_*.py"):
+    for test in (toy.root / "tests").rglob("test_*.py"):
         test.write_text("def test(): raise ValueError\n")
     with pytest.raises(SystemExit, match="no test file passes"):
         run(toy, tmp_path, "--sample", "2")

@@ -36,11 +36,6 @@ class Collapse:
     after: float
     factor: float  # 1 − Var / (ε + Var), the mean over places
 
-    @property
-    def share(self) -> float:
-        """The share of the relevance that is left."""
-        return self.before / self.after if self.after else float("nan")
-
 
 @dataclass(frozen=True)
 class Conserved:
