@@ -168,7 +168,7 @@ class _Edits:
             yield from self._replaced(node, str(value - 1), "number")
         elif isinstance(value, float):
             yield from self._replaced(node, repr(value + 1), "number")
-            if value:
+            if abs(value) > 1e-20:  # smaller ones guard a division by zero: twice is as good
                 yield from self._replaced(node, repr(value * 2), "number")
 
     def _call(self, node: ast.Call) -> Iterator[Edit]:

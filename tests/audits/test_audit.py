@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
@@ -203,6 +203,10 @@ def test_json_and_page_are_complete_and_escaped(result, tmp_path):
     assert data["sound"] == result.sound()
     assert data["inputs"] == TEXTS
     assert len(data["findings"]) == len(result.findings)
+    assert "“" in result.to_json()  # readable, not escaped
+    undefined = replace(result, seconds=float("nan"))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        undefined.to_json()
     hostile = Audit(
         "<b>", ("a <i> & b",), ("lrp",), (Finding("lrp", "dummy", False, 0.5, "“<u>”"),), {}, (), 1
     )

@@ -95,6 +95,8 @@ def test_every_kind_of_fault_is_planted():
         "x = (a) * (b)": ["x = (a) / (b)"],
         "x = a and b or c": ["x = a or b or c", "x = a and b and c"],
         "x = not a": ["x = a"],
+        "x = 0.5": ["x = 1.5", "x = 1.0"],
+        "x = 1e-30": ["x = 1.0"],
         "x = a is not None": ["x = a is None"],
         "x = True": ["x = False"],
         "x = min(a, b)": ["x = max(a, b)"],
