@@ -15,6 +15,7 @@ from tests.audits.conftest import EXAMPLES
 from tests.modules import Pooled
 from wherefrom import Explainer, audit, method
 from wherefrom.audits.audit import TEXTS as DEFAULT_TEXTS
+from wherefrom.audits.propositions import Collapse, Conserved
 from wherefrom.audits.report import Audit, Finding
 from wherefrom.cli import app
 from wherefrom.errors import FileError, InputError, MethodError
@@ -195,6 +196,19 @@ def test_a_method_that_adds_up_without_claiming_it_passes():
     )
     assert sums.holds
     assert sums.words.startswith("adds up to the output here, biases included")
+
+
+def test_notes_on_the_model_tell_the_worst_input(explainer, monkeypatch):
+    measured = iter(
+        Conserved([Collapse(0, 1, 1, 0.02 * k)], 0.1 * k, 0.15 * k, [1.5 * k, -k], 0.2 * k)
+        for k in (2, 1)
+    )
+    monkeypatch.setattr("wherefrom.audits.audit.propositions", lambda *case: next(measured))
+    attention, norms = audit(explainer, TEXTS, ["lrp_ah_ln"]).conservation
+    assert "create or lose up to 3 of relevance" in attention
+    assert "(error 30 %)" in attention
+    assert "pass at most 4 % of" in norms
+    assert "(error 20 %)" in norms
 
 
 def test_json_and_page_are_complete_and_escaped(result, tmp_path):
