@@ -5,7 +5,7 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help demo serve test test-web test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench clean
+	train-superpixels families bench mutate clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -70,6 +70,9 @@ bench: .venv/ready-dev ## what things cost: beside plain autograd, Captum, netwo
 	$(BIN)/python -m benchmarks.evaluation $(if $(DATA),--data "$(DATA)")
 	$(BIN)/python -m benchmarks.corpus
 	$(BIN)/python -m benchmarks.web
+
+mutate: .venv/ready-dev ## plant faults and count those that no test notices: [SAMPLE=200] [SEED=0]; resumes
+	$(BIN)/python -m tools.mutate --workers 2 --sample $(or $(SAMPLE),200) --seed $(or $(SEED),0)
 
 clean: ## forget the environment and all caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

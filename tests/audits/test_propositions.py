@@ -33,37 +33,38 @@ def inputs_of(subject, rows=ROWS):
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
 def test_both_propositions_hold_and_the_rules_conserve(family, attention):
     subject = Explainer(model(family, "classify", attn_implementation=attention)).subject
-    found = propositions(subject, inputs_of(subject, ROWS[:1]), Target(torch.tensor([1])))
-    assert found.heads == 2
-    assert found.attention_error < 1e-8
-    assert any(abs(excess) > 1e-6 for excess in found.attention_excess)
-    if family == "llama":  # has no LayerNorm, so nothing is said of any
-        assert np.isnan(found.norm_error)
-        assert np.isnan(found.conserved_by_rules)
+    conserved = propositions(subject, inputs_of(subject, ROWS[:1]), Target(torch.tensor([1])))
+    assert conserved.heads == 2
+    assert conserved.attention_error < 1e-8
+    assert any(abs(excess) > 1e-6 for excess in conserved.attention_excess)
+    if family == "llama":  # has no LayerNorm, so proposition 2 does not apply
+        assert np.isnan(conserved.norm_error)
+        assert np.isnan(conserved.conserved_by_rules)
         return
-    assert found.norm_error < 1e-8
-    assert found.conserved_by_rules < 1e-8
-    for each in found.collapse:
-        assert 0 <= each.factor < 0.1  # nearly all relevance is lost in a norm
+    assert conserved.norm_error < 1e-8
+    assert conserved.conserved_by_rules < 1e-8
+    for norm in conserved.collapse:
+        assert 0 <= norm.factor < 0.1  # nearly all relevance is lost in a norm
 
 
 def test_eager_and_fused_attention_create_the_same_excess():
-    found = []
+    excess = []
     for attention in ("sdpa", "eager"):
         subject = Explainer(model("bert", "classify", attn_implementation=attention)).subject
         inputs = inputs_of(subject, ROWS[:1])
-        found.append(propositions(subject, inputs, Target(torch.tensor([1]))))
-    exactly(found[0].attention_excess, found[1].attention_excess)
+        conserved = propositions(subject, inputs, Target(torch.tensor([1])))
+        excess.append(conserved.attention_excess)
+    exactly(*excess)
 
 
-def test_a_model_without_attention_has_no_head_that_could_be_probed():
+def test_a_model_without_attention_has_no_heads_to_probe():
     x = torch.randn(1, 4, 6, dtype=torch.float64)
     units = (tuple(Unit(str(i)) for i in range(4)),)
     inputs = Inputs({"x": x}, ("x",), units, torch.ones(1, 4, dtype=torch.bool), (None,))
     subject = Subject(Pooled(), lambda module, tensors: module(tensors["x"]))
-    found = propositions(subject, inputs, Target(torch.tensor([1])))
-    assert found.heads == 0
-    assert np.isnan(found.attention_error)
+    conserved = propositions(subject, inputs, Target(torch.tensor([1])))
+    assert conserved.heads == 0
+    assert np.isnan(conserved.attention_error)
 
 
 def test_erasing_nothing_changes_nothing_and_all_of_a_layer_equals_no_values(bert):

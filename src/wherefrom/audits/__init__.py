@@ -1,1 +1,1 @@
-"""The audit: which axioms each method keeps on a model."""
+"""The audit: which axioms each method satisfies on a model."""

@@ -1,4 +1,4 @@
-"""One input of a model, and models altered so that the truth about its units is known."""
+"""One input of a model, and models altered so that the right scores of its units are known."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from wherefrom.methods.embedded_inputs import EmbeddedInputs
 from wherefrom.rules.catalogue import Kind, TorchCall
 from wherefrom.rules.mode import CallMode, LocallyLinear
 from wherefrom.rules.tags import like, tag_of
-from wherefrom.subject import Inputs, Subject
+from wherefrom.subject import Inputs, Layout, Subject
 from wherefrom.target import Target
 
-Entered = Callable[[int, Tensor], Tensor]  # number of the place, embedded input -> what to use
+Entered = Callable[[int, Tensor], Tensor]  # number of the place, embedded input -> its replacement
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input of a model, a batch of one, and what is asked of it."""
+    """One input of a model, a batch of one, and the target."""
 
     subject: Subject
     inputs: Inputs
@@ -33,14 +33,14 @@ class Case:
 
     def __post_init__(self) -> None:
         if len(self.inputs) != 1:
-            raise InputError(f"an axiom is measured on one input, not on {len(self.inputs)}.")
+            raise InputError(f"an axiom is measured on one input, got {len(self.inputs)}.")
 
     def scores(self, method: Method) -> Scores:
         """The method's scores, as they are."""
         return method(self.subject, self.inputs, self.target)
 
-    def plain(self) -> list[int]:
-        """The units that are no special tokens."""
+    def ordinary_units(self) -> list[int]:
+        """The units except special tokens."""
         return [i for i, unit in enumerate(self.inputs.units[0]) if not unit.special]
 
 
@@ -54,17 +54,18 @@ def in_float64(subject: Subject) -> Subject:
 
 
 def on_copy(case: Case, subject: Subject) -> Case:
-    """The same input for a copy of the model on the CPU."""
+    """The same input for a float64 copy of the model, on the device of the copy."""
+    device = subject.device
     tensors = {
-        name: t.cpu().double() if t.is_floating_point() else t.cpu()
+        name: t.to(device, torch.float64 if t.is_floating_point() else t.dtype)
         for name, t in case.inputs.tensors.items()
     }
     parts = (case.target.index, case.target.against, case.target.position)
-    target = Target(*(None if part is None else part.cpu() for part in parts))
-    return Case(subject, replace(case.inputs, tensors=tensors, mask=case.inputs.mask.cpu()), target)
+    target = Target(*(None if part is None else part.to(device) for part in parts))
+    return Case(subject, replace(case.inputs, tensors=tensors), target)
 
 
-def made_equal(case: Case, i: int, j: int) -> Case:
+def with_equal_units(case: Case, i: int, j: int) -> Case:
     """The input with unit i at the place of unit j too."""
     if len(case.inputs.fields) != 1:
         raise ModelError("units enter this model at several places, so no two can be exchanged")
@@ -91,24 +92,34 @@ class _Entering(CallMode):
         return _through(self.change, self.count - 1, out)
 
 
-def _through(change: Entered, number: int, value: Tensor) -> Tensor:
-    if value.ndim != 3:
-        raise ModelError("this model embeds its input in another shape than (batch, places, …)")
-    with torch._C.DisableTorchFunction():  # no call of the model
-        changed = change(number, value)
+def _through(change: Entered, number: int, value: Tensor, layout: Layout | None = None) -> Tensor:
+    """The embedded input changed unit by unit; an image is split into its patches for that."""
+    with torch._C.DisableTorchFunction():  # not a call of the model
+        rows = value if layout is None else layout.split(value)
+        if rows.ndim != 3:
+            shape = tuple(rows.shape)
+            raise ModelError(
+                f"the model's embedded input has shape {shape}, not (batch, places, …)"
+            )
+        changed = change(number, rows)
+        if layout is not None:
+            changed = layout.whole(changed)
     return like(changed, value)
 
 
 def _run_changed(subject: Subject, inputs: Inputs, tensors: Any, change: Entered) -> Tensor:
     """The model on a changed embedded input: a float field as it is, or what ids look up."""
-    floats = [name for name in inputs.fields if tensors[name].is_floating_point()]
-    given = {name: _through(change, k, tensors[name]) for k, name in enumerate(floats)}
+    changed = {
+        name: _through(change, k, tensors[name], inputs.layout if k == 0 else None)
+        for k, name in enumerate(inputs.fields)
+        if tensors[name].is_floating_point()
+    }
     with _Entering(change):
-        return subject.run({**tensors, **given})
+        return subject.run({**tensors, **changed})
 
 
-def unseeing(case: Case, unit: int) -> Subject:
-    """The model with one unit replaced by what it is now before the model sees it."""
+def ignoring_unit(case: Case, unit: int) -> Subject:
+    """The model with one unit replaced by its current value before the model sees it."""
     embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
 
     def change(number: int, value: Tensor) -> Tensor:
@@ -116,8 +127,8 @@ def unseeing(case: Case, unit: int) -> Subject:
         if row is None or row >= value.shape[1]:
             return value
         here = torch.arange(value.shape[1], device=value.device) == row
-        now = embedded.values[number].to(value)
-        return torch.where(here[None, :, None], now, value)
+        current = embedded.values[number].to(value)
+        return torch.where(here[None, :, None], current, value)
 
     return Subject(
         case.subject.model,
@@ -140,7 +151,7 @@ class _Sharing(CallMode):
         return out[..., self.order, :]
 
 
-def at_one_place(case: Case, i: int, j: int) -> Subject:
+def with_shared_position(case: Case, i: int, j: int) -> Subject:
     """The model with the position of unit i at unit j too, where it looks positions up."""
     order = list(range(case.inputs.mask.shape[1]))
     order[j] = i
@@ -152,8 +163,8 @@ def at_one_place(case: Case, i: int, j: int) -> Subject:
     return Subject(case.subject.model, forward)
 
 
-def treats_alike(case: Case, i: int, j: int) -> bool:
-    """Whether the same push at the one or the other of two equal units moves the output alike."""
+def is_symmetric(case: Case, i: int, j: int) -> bool:
+    """Whether the same push at either of two equal units changes the output by the same amount."""
     embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
     if len(embedded.values) != 1:
         return False
@@ -169,12 +180,12 @@ def treats_alike(case: Case, i: int, j: int) -> bool:
             )
         return point
 
-    found = torch.zeros(3, dtype=torch.float64)
-    for rows, outputs in embedded.outputs(
+    outputs = torch.zeros(3, dtype=torch.float64)  # unchanged, i pushed, j pushed
+    for rows, chunk in embedded.outputs(
         case.subject, case.target, [(0, 0), (0, 1), (0, 2)], pushed
     ):
-        found[[number for _, number in rows]] = outputs
-    return bool((found[1] - found[2]).abs() <= 1e-6 * (found[1:] - found[0]).abs().max())
+        outputs[[number for _, number in rows]] = chunk
+    return bool((outputs[1] - outputs[2]).abs() <= 1e-6 * (outputs[1:] - outputs[0]).abs().max())
 
 
 def symmetrised(case: Case, i: int, j: int) -> Subject:
@@ -191,17 +202,19 @@ def symmetrised(case: Case, i: int, j: int) -> Subject:
     def forward(model: Any, tensors: Any) -> Tensor:
         modes = _get_current_function_mode_stack()
         if any(isinstance(mode, LocallyLinear) and mode.maps is not None for mode in modes):
-            raise ModelError("it reads attention maps, of which a sum of two runs has two sets")
-        seen: list[Tensor] = []
+            raise ModelError(
+                "the method reads attention maps, and the sum of two runs has two sets"
+            )
+        entered: list[Tensor] = []
 
-        def kept(number: int, value: Tensor) -> Tensor:
-            seen.append(value)
+        def record(number: int, value: Tensor) -> Tensor:
+            entered.append(value)
             return value
 
-        def exchanged(number: int, value: Tensor) -> Tensor:
-            return (seen[0] if seen else value)[:, order]
+        def exchange(number: int, value: Tensor) -> Tensor:
+            return (entered[0] if entered else value)[:, order]
 
-        first = _run_changed(case.subject, case.inputs, tensors, kept)
-        return first + _run_changed(case.subject, case.inputs, tensors, exchanged)
+        first = _run_changed(case.subject, case.inputs, tensors, record)
+        return first + _run_changed(case.subject, case.inputs, tensors, exchange)
 
     return Subject(case.subject.model, forward)

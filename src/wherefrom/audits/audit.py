@@ -1,4 +1,4 @@
-"""What holds and what does not, in words: the axioms and conservation on a model and some texts."""
+"""Measures the axioms of attribution and conservation for methods on a model and some inputs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,26 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from wherefrom.audits.altered_models import Case, in_float64, on_copy
-from wherefrom.audits.axioms import completeness, dummy, effects, moved, sensitivity, symmetry
+from wherefrom.audits.axioms import (
+    Share,
+    completeness,
+    dummy,
+    effects,
+    score_change,
+    sensitivity,
+    symmetry,
+)
 from wherefrom.audits.propositions import Conserved, propositions
 from wherefrom.audits.report import Audit, Finding, share
 from wherefrom.audits.rewrites import KINDS, Rewrite, rewrites
 from wherefrom.errors import InputError, ModelError, WherefromError
+from wherefrom.explanation import plural
+from wherefrom.inputs.reader import Reader
+from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
-from wherefrom.subject import Inputs, Subject
+from wherefrom.subject import Inputs
 from wherefrom.target import Target
 
 TEXTS = (
@@ -28,240 +39,280 @@ TEXTS = (
     "It was not as bad as they said.",
 )
 CLOSE = 0.01
-"""Scores add up if they miss what they should add up to by no more than this share of it."""
+"""Scores add up if their sum is within this share of what it should be."""
 EQUAL = 1e-4
-"""Scores are equal, or zero, if no more than this share of the largest is between them."""
+"""Scores are equal, or zero, if they differ by at most this share of the largest."""
+NONZERO = 1e-10
+"""A score is not zero if it is more than this share of the largest; in float64, so rounding aside.
+
+Parts of a score may cancel to one in a million by chance: that is small, but not zero.
+"""
 Progress = Callable[[int, int, str], None]
+Verdict = tuple[bool | None, float | None, str]  # holds, value, words
 
 
 class Explains(Protocol):
     """What an audit needs of an explainer."""
 
-    subject: Subject
-
-    def prepare(self, given: Any, truncate: bool = ...) -> tuple[Inputs, Target]: ...
+    def reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
+    def prepare(self, item: Any, truncate: bool, /) -> tuple[Inputs, Target]: ...
 
 
 def audit(
     explainer: Explains,
-    texts: Sequence[Any] = TEXTS,
+    inputs: Any = None,
     methods: Sequence[str | Method] | None = None,
     *,
     truncate: bool = False,
     progress: Progress | None = None,
 ) -> Audit:
-    """Measures the axioms and conservation for methods on a model and some texts.
+    """Measures the axioms and conservation for methods on a model and some inputs.
 
-    Sums are taken on the model as it is. All else runs on a copy in float64, which is rewritten
-    and put back; the model itself is never changed.
+    `inputs` is one input or a list, as an explainer takes them: texts, images, graphs, rows of
+    numbers; by default a few English texts.
+
+    Sums are taken on the model as it is. Everything else runs on a copy in float64, whose weights
+    are rewritten and restored; the model itself is never changed.
     """
-    given = [texts] if isinstance(texts, str) else list(texts)
-    if not given:
-        raise InputError("there are no texts to audit on.")
-    began = time.perf_counter()
-    chosen = [find_method(each) for each in methods or METHODS]
-    job = _Job.prepared(explainer, [explainer.prepare(each, truncate) for each in given], chosen)
-    job.run(progress or (lambda done, total, note: None))
+    started = time.perf_counter()
+    reader = explainer.reader(TEXTS if inputs is None else inputs)
+    if inputs is None and not isinstance(reader, TextReader):
+        raise InputError(f"{reader.subject.name} does not read texts: give inputs to audit on.")
+    items, _ = reader.listed(TEXTS if inputs is None else inputs)
+    if not items:
+        raise InputError("the list of inputs is empty: there is nothing to audit.")
+    cases = [Case(reader.subject, *explainer.prepare(item, truncate)) for item in items]
+    audit_run = _AuditRun.prepared(cases, [find_method(entry) for entry in methods or METHODS])
+    audit_run.run(progress or (lambda done, total, note: None))
     return Audit(
-        model=explainer.subject.name,
-        texts=tuple(map(str, given)),
-        methods=tuple(each.name for each in job.methods),
-        findings=tuple(job.findings),
+        model=reader.subject.name,
+        inputs=tuple(_name(case.inputs, i + 1) for i, case in enumerate(cases)),
+        methods=tuple(method.label for method in audit_run.methods),
+        findings=tuple(audit_run.findings),
         rewrites={
-            each.kind: {
-                "words": KINDS[each.kind],
-                "found": len(each.sites),
-                "dropped": each.dropped,
-                "moved": each.moved,
+            rewrite.kind: {
+                "name": KINDS[rewrite.kind],
+                "places": len(rewrite.sites),
+                "dropped": rewrite.dropped,
+                "output_change": rewrite.output_change,
             }
-            for each in job.rewrites
+            for rewrite in audit_run.rewrites
         },
-        conservation=tuple(job.about_model),
-        seconds=time.perf_counter() - began,
+        conservation=tuple(audit_run.notes),
+        seconds=time.perf_counter() - started,
     )
 
 
+def _name(inputs: Inputs, number: int) -> str:
+    """The text, the file's name or the SMILES of an input; else its number and size."""
+    scene = inputs.scenes[0] if inputs.scenes else None
+    name = inputs.texts[0] or (scene or {}).get("name")
+    size = len(inputs.units[0])
+    noun = inputs.noun if size == 1 else plural(inputs.noun)
+    return str(name) if name else f"input {number} ({size} {noun})"
+
+
 @dataclass
-class _Job:
+class _AuditRun:
     methods: list[Method]
     cases: list[Case]  # on the model as it is
     copies: list[Case]  # in float64
     rewrites: list[Rewrite]
-    lost: list[Tensor]
+    effects: list[Tensor]  # of each copy: what the output loses without each unit
     findings: list[Finding] = field(default_factory=list)
-    about_model: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # about the model
 
     @staticmethod
-    def prepared(
-        explainer: Explains, given: Sequence[tuple[Inputs, Target]], methods: list[Method]
-    ) -> _Job:
-        cases = [Case(explainer.subject, *each) for each in given]
-        twin = in_float64(explainer.subject)
+    def prepared(cases: list[Case], methods: list[Method]) -> _AuditRun:
+        twin = in_float64(cases[0].subject)
         copies = [on_copy(case, twin) for case in cases]
         try:
             run(twin, copies[0].inputs)
         except RuntimeError as error:
             raise ModelError(f"a copy of {twin.name} does not run in float64: {error}") from error
-        found = rewrites(twin, [case.inputs for case in copies])
-        return _Job(methods, cases, copies, found, [effects(case) for case in copies])
+        return _AuditRun(
+            methods,
+            cases,
+            copies,
+            rewrites(twin, [case.inputs for case in copies]),
+            [effects(case) for case in copies],
+        )
+
+    @property
+    def noun(self) -> str:
+        """What a unit of these inputs is called."""
+        return self.copies[0].inputs.noun
 
     def run(self, progress: Progress) -> None:
-        total = len(self.methods) * (2 + len(self.rewrites))
+        usable = [rewrite for rewrite in self.rewrites if rewrite.sites]
+        total = len(self.methods) * (2 + len(usable))
         done = 0
-        moves: dict[str, dict[str, float]] = {}
-        before: dict[str, list[Tensor]] = {}
-        for rewrite in (None, *(each for each in self.rewrites if each.sites)):
+        before: dict[str, list[Tensor]] = {}  # method: its scores of each input
+        changes: dict[str, dict[str, float]] = {}  # method: rewrite: largest change of a score
+        for rewrite in (None, *usable):
             with rewrite.applied() if rewrite else nullcontext():
-                for each in self.methods:
-                    progress(done, total, f"{each.name}{f', {rewrite.kind}' if rewrite else ''}")
+                for method in self.methods:
+                    note = f"{method.label}{f', {rewrite.kind}' if rewrite else ''}"
+                    progress(done, total, note)
                     done += 1
                     if rewrite is None:
-                        before |= self._scores(each)
-                    elif each.name in before:
-                        pairs = zip(self.copies, before[each.name], strict=True)
-                        changes = [moved(each, case, was) for case, was in pairs]
-                        moves.setdefault(each.name, {})[rewrite.kind] = max(changes)
+                        before |= self._scores(method)
+                    elif method.label in before:
+                        pairs = zip(self.copies, before[method.label], strict=True)
+                        change = max(score_change(method, case, scores) for case, scores in pairs)
+                        changes.setdefault(method.label, {})[rewrite.kind] = change
         conserved = self._conservation()
-        for each in self.methods:
-            progress(done, total, each.name)
+        for method in self.methods:
+            progress(done, total, method.label)
             done += 1
-            if each.name in before:
-                self._axioms(each, moves.get(each.name, {}))
-                self._through_norms(each, conserved)
+            if method.label in before:
+                self._axioms(method, changes.get(method.label, {}))
+                self._through_norms(method, conserved)
         progress(total, total, "")
 
     def _scores(self, method: Method) -> dict[str, list[Tensor]]:
         try:
-            return {method.name: [case.scores(method).values for case in self.copies]}
+            return {method.label: [case.scores(method).values for case in self.copies]}
         except ModelError as error:
-            words = f"cannot be used on this model: {error}"
-            self.findings.append(Finding(method.name, "run", None, None, words))
+            words = f"not applicable to this model: {error}"
+            self.findings.append(Finding(method.label, "run", None, None, words))
             return {}
 
-    def _axioms(self, method: Method, moves: dict[str, float]) -> None:
-        parts = (
+    def _axioms(self, method: Method, changes: dict[str, float]) -> None:
+        tests: tuple[tuple[str, Callable[[Method], Verdict]], ...] = (
             ("completeness", self._completeness),
             ("sensitivity", self._sensitivity),
             ("dummy", self._dummy),
             ("symmetry", self._symmetry),
         )
-        for axiom, measure in parts:
+        for axiom, test in tests:
             try:
-                found = measure(method)
+                verdict = test(method)
             except WherefromError as error:
-                found = (None, None, f"{axiom} not tested: {error}")
-            self.findings.append(Finding(method.name, axiom, *found))
-        self.findings.append(Finding(method.name, "invariance", *_invariance(moves)))
+                verdict = (None, None, f"{axiom} not tested: {error}")
+            self.findings.append(Finding(method.label, axiom, *verdict))
+        self.findings.append(Finding(method.label, "invariance", *_invariance(changes)))
 
-    def _completeness(self, method: Method) -> tuple[bool | None, float | None, str]:
+    def _completeness(self, method: Method) -> Verdict:
         sums = [completeness(method, case) for case in self.cases]
-        worst = max(sums, key=lambda each: each.gap)
-        what = "the output less that of its baseline" if worst.baseline else "the output"
-        gap = share(worst.gap)
+        worst = max(sums, key=lambda scores: scores.gap)
+        expected = "the output minus the baseline's" if worst.baseline else "the output"
+        gap = f"largest gap {share(worst.gap)}"
         if worst.claimed and worst.gap <= CLOSE:
-            return True, worst.gap, f"adds up to {what} (largest gap {gap} of it)"
+            return True, worst.gap, f"adds up to {expected} ({gap})"
         if worst.claimed:
-            return False, worst.gap, f"should add up to {what}, but is off by up to {gap} of it"
+            return False, worst.gap, f"claims to add up to {expected}, but does not ({gap})"
         if worst.ledger and worst.gap <= CLOSE:
-            words = f"adds up to {what} here, biases counted (largest gap {gap} of it)"
-            return True, worst.gap, words
+            return True, worst.gap, f"adds up to {expected} here, biases included ({gap})"
         if worst.ledger:
-            words = f"does not add up, even with biases counted: off by up to {gap} of {what}"
-            return False, worst.gap, words
-        return None, worst.gap, f"makes no claim to add up (off by up to {gap} of {what})"
+            return False, worst.gap, f"does not add up to {expected}, biases included ({gap})"
+        return None, worst.gap, f"does not claim to add up to {expected} ({gap})"
 
-    def _sensitivity(self, method: Method) -> tuple[bool | None, float | None, str]:
-        found = [
-            (sensitivity(method, case, lost), case)
-            for case, lost in zip(self.copies, self.lost, strict=True)
-        ]
-        least, case = min(found, key=lambda each: each[0].share)
+    def _sensitivity(self, method: Method) -> Verdict:
+        least, case = min(
+            (
+                (sensitivity(method, case, lost), case)
+                for case, lost in zip(self.copies, self.effects, strict=True)
+            ),
+            key=lambda pair: pair[0].share,
+        )
         name = case.inputs.units[0][least.unit].text
-        if least.share > EQUAL / 100:
-            words = f"no unit that matters scores zero (the least, “{name}”, {share(least.share)})"
-            return True, least.share, words
-        words = f"scores “{name}” zero, though the output moves by {abs(least.effect):.2g} without"
-        return False, least.share, words + " it"
+        if least.share > NONZERO:
+            words = f"every {self.noun} that changes the output scores nonzero"
+            return True, least.share, f"{words} (the least, “{name}”, {share(least.share)})"
+        words = f"scores “{name}” zero, but the output changes by {abs(least.effect):.2g} without"
+        return False, least.share, f"{words} it"
 
-    def _dummy(self, method: Method) -> tuple[bool | None, float | None, str]:
-        found = []
-        for case, lost in zip(self.copies, self.lost, strict=True):
-            unit = _strongest(case, lost)[0]
-            found.append(dummy(method, case, unit))
-        own, place = max(own for _, own in found), max(whole for whole, _ in found)
-        if own > EQUAL:
-            return False, own, f"a word that the output cannot depend on scores {share(own)}"
-        rest = f" ({share(place)} with its position)" if place > EQUAL else ""
-        return True, own, f"a word that the output cannot depend on scores {share(own)}{rest}"
+    def _dummy(self, method: Method) -> Verdict:
+        shares = [
+            dummy(method, case, _strongest(case, lost)[0])
+            for case, lost in zip(self.copies, self.effects, strict=True)
+        ]
+        article = "an" if self.noun[0] in "aeiou" else "a"
+        words = f"{article} {self.noun} that the output does not depend on scores"
+        return _by_value(shares, words, "with its position")
 
-    def _symmetry(self, method: Method) -> tuple[bool | None, float | None, str]:
-        found = []
-        for case, lost in zip(self.copies, self.lost, strict=True):
-            pair = _strongest(case, lost)[:2]
-            if len(pair) == 2:
-                found.append(symmetry(method, case, *pair))
-        if not found:
-            return None, None, "symmetry not tested: no text has two words"
-        own, place = max(own for _, own in found), max(whole for whole, _ in found)
-        if own > EQUAL:
-            return False, own, f"equal words that count alike differ by {share(own)}"
-        rest = f" ({share(place)} with their positions)" if place > EQUAL else ""
-        return True, own, f"equal words that count alike differ by {share(own)}{rest}"
+    def _symmetry(self, method: Method) -> Verdict:
+        pairs = [
+            (case, _strongest(case, lost)[:2])
+            for case, lost in zip(self.copies, self.effects, strict=True)
+        ]
+        shares = [symmetry(method, case, *pair) for case, pair in pairs if len(pair) == 2]
+        if not shares:
+            return None, None, f"symmetry not tested: no input has two {plural(self.noun)}"
+        words = f"equal {plural(self.noun)} with equal effect differ by"
+        return _by_value(shares, words, "with their positions")
 
     def _conservation(self) -> list[Conserved]:
-        found = [propositions(case.subject, case.inputs, case.target) for case in self.copies]
-        first = found[0]
-        if first.heads:
-            error = max(each.attention_error for each in found)
-            gained = max(abs(e) for each in found for e in each.attention_excess)
-            self.about_model.append(
-                f"Attention, {first.heads} calls: true gradients create or lose up to {gained:.2g} "
-                f"of relevance in one, as proposition 1 says (error {share(error)})."
+        conserved = [propositions(case.subject, case.inputs, case.target) for case in self.copies]
+        heads, norms = conserved[0].heads, len(conserved[0].collapse)
+        if heads:
+            error = max(entry.attention_error for entry in conserved)
+            excess = max(abs(e) for entry in conserved for e in entry.attention_excess)
+            self.notes.append(
+                f"Attention ({_count(heads, 'call')}): true gradients create or lose up to "
+                f"{excess:.2g} of relevance in one call, as proposition 1 of Ali et al. 2022 "
+                f"predicts (error {share(error)})."
             )
         else:
-            self.about_model.append(
-                "Attention: no call that could be split into its parts was seen."
-            )
-        if first.collapse:
-            error = max(each.norm_error for each in found)
-            left = max(norm.factor for each in found for norm in each.collapse)
-            self.about_model.append(
-                f"LayerNorm, {len(first.collapse)} of them: of the relevance at its output, true "
-                f"gradients leave at most {share(left)} at its input, as proposition 2 says "
-                f"(error {share(error)})."
+            self.notes.append("Attention: no call could be split into queries, keys and values.")
+        if norms:
+            error = max(entry.norm_error for entry in conserved)
+            self.notes.append(
+                f"LayerNorm ({_count(norms, 'call')}): true gradients pass at most "
+                f"{share(_passed(conserved))} of the relevance at its output on to its input, as "
+                f"proposition 2 predicts (error {share(error)})."
             )
         else:
-            self.about_model.append("LayerNorm: none was seen.")
-        return found
+            self.notes.append("LayerNorm: no call was seen.")
+        return conserved
 
-    def _through_norms(self, method: Method, found: list[Conserved]) -> None:
-        """What the two methods that the propositions speak of do at LayerNorms."""
-        count = len(found[0].collapse)
-        if not count:
+    def _through_norms(self, method: Method, conserved: list[Conserved]) -> None:
+        """What the two methods that the propositions are about do at LayerNorms."""
+        norms = len(conserved[0].collapse)
+        if not norms:
             return
+        count = _count(norms, "LayerNorm")
         if method.name == "gradient_x_input":
-            left = max(norm.factor for each in found for norm in each.collapse)
-            words = f"of its relevance at most {share(left)} passes a LayerNorm ({count} of them)"
-            lost = 1 - left
-            self.findings.append(Finding(method.name, "conservation", lost <= CLOSE, lost, words))
+            passed = _passed(conserved)
+            words = f"passes at most {share(passed)} of its relevance through each of {count}"
+            lost = 1 - passed
+            self.findings.append(Finding(method.label, "conservation", lost <= CLOSE, lost, words))
         elif method.name == "lrp_ah_ln":
-            gap = max(each.conserved_by_rules for each in found)
-            words = f"keeps its relevance through {count} LayerNorms (largest gap {share(gap)})"
-            self.findings.append(Finding(method.name, "conservation", gap <= CLOSE, gap, words))
+            gap = max(entry.conserved_by_rules for entry in conserved)
+            words = f"conserves its relevance through {count} (largest gap {share(gap)})"
+            self.findings.append(Finding(method.label, "conservation", gap <= CLOSE, gap, words))
 
 
-def _invariance(moves: dict[str, float]) -> tuple[bool | None, float | None, str]:
-    if not moves:
+def _by_value(shares: Sequence[Share], words: str, with_position: str) -> Verdict:
+    """The verdict on a share that must be zero; that with the position is in brackets."""
+    value, total = max(s.value for s in shares), max(s.total for s in shares)
+    words = f"{words} {share(value)}"
+    if value > EQUAL:
+        return False, value, words
+    return True, value, f"{words} ({share(total)} {with_position})" if total > EQUAL else words
+
+
+def _invariance(changes: dict[str, float]) -> Verdict:
+    if not changes:
         return None, None, "invariance not tested: no rewrite of this model was found"
-    kind = max(moves, key=lambda each: moves[each])
-    if moves[kind] <= EQUAL:
-        words = f"other weights for the same function change it by at most {share(moves[kind])}"
-        return True, moves[kind], words
-    words = f"other weights for the same function change it by {share(moves[kind])} ({KINDS[kind]})"
-    return False, moves[kind], words
+    kind = max(changes, key=lambda name: changes[name])
+    words = f"other weights for the same function change scores by {share(changes[kind])}"
+    if changes[kind] <= EQUAL:
+        return True, changes[kind], words
+    return False, changes[kind], f"{words} ({KINDS[kind]})"
+
+
+def _passed(conserved: Sequence[Conserved]) -> float:
+    """The largest share of relevance that passes a LayerNorm."""
+    return max(norm.factor for entry in conserved for norm in entry.collapse)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _strongest(case: Case, lost: Tensor) -> list[int]:
-    """The units that are no special tokens, those that move the output most first."""
-    plain = case.plain() or list(range(len(lost)))
-    return sorted(plain, key=lambda i: -abs(float(lost[i])))
+    """The units except special tokens, those with the largest effect on the output first."""
+    units = case.ordinary_units() or list(range(len(lost)))
+    return sorted(units, key=lambda i: -abs(float(lost[i])))

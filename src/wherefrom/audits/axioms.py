@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from wherefrom.audits.altered_models import (
     Case,
-    at_one_place,
-    made_equal,
+    ignoring_unit,
+    is_symmetric,
     symmetrised,
-    treats_alike,
-    unseeing,
+    with_equal_units,
+    with_shared_position,
 )
 from wherefrom.errors import InputError, ModelError
-from wherefrom.methods import Method, Scores
+from wherefrom.methods import Method
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
+from wherefrom.methods.intercept import run
 from wherefrom.methods.occlusion import Occlusion
 
 MATTERS = 0.01
-"""A unit matters if the output moves without it by this share of the most that one moves it."""
+"""A unit matters if its effect on the output is more than this share of the largest effect."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class Sum:
     expected: float
     baseline: bool  # whether that is f(x) − f(baseline) rather than f(x)
     ledger: bool  # whether the model's own constants are counted too
-    claimed: bool  # whether the method says that they add up
+    claimed: bool  # whether the method claims that they add up
 
     @property
     def gap(self) -> float:
-        """How far they are off, as a share of what they should be."""
+        """The distance of the two, as a share of what is expected."""
         return abs(self.total - self.expected) / max(abs(self.expected), 1e-30)
 
 
@@ -49,21 +50,25 @@ class Least:
     effect: float  # what the output loses without it
 
 
+class Share(NamedTuple):
+    """A score, or a difference of two, as a share of the largest score."""
+
+    total: float
+    value: float  # of the unit's own value alone, without its position
+
+
 def completeness(method: Method, case: Case) -> Sum:
     """Σ scores, or the ledger's total, against the output or its rise over the baseline's."""
-    found = case.scores(method)
-    logits = found.logits
-    if logits is None:
-        with case.subject.evaluating(), torch.no_grad():
-            logits = case.subject.run(case.inputs.tensors)
+    scores = case.scores(method)
+    logits = run(case.subject, case.inputs) if scores.logits is None else scores.logits
     output = float(case.target(logits.detach()).double())
-    lines = found.lines or {}
+    lines = scores.lines or {}
     low = lines.get(("baseline", "baseline"))
     claimed = low is not None or bool(getattr(method, "closes", False))
     if low is not None:
-        total = float(found.values.sum())
+        total = float(scores.values.sum())
         return Sum(total, output - float(low), True, False, claimed)
-    total = float(sum(lines.values())) if lines else float(found.values.sum())
+    total = float(sum(lines.values())) if lines else float(scores.values.sum())
     return Sum(total, output, False, bool(lines), claimed)
 
 
@@ -75,8 +80,8 @@ def effects(case: Case) -> Tensor:
 def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Least:
     """A unit whose change alone changes the output must not score zero.
 
-    A method that is told its baseline is told one that differs from the input in that unit only,
-    for the `most` units that matter most. The others see the input itself: their baseline is zero.
+    A method with a baseline gets one that differs from the input in that unit only, for the
+    `most` units with the largest effect. The others see the input itself: their baseline is zero.
     """
     size = lost.abs()
     order = [i for i in size.argsort(descending=True).tolist() if size[i] > MATTERS * size.max()]
@@ -86,66 +91,65 @@ def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Leas
         values = case.scores(method).values[0].abs()
         least = min(order, key=lambda i: float(values[i]))
         return Least(_share(values[least], values), least, float(lost[least]))
-    mover, _ = EmbeddedInputs.capture(case.subject, case.inputs)
-    if len(mover.values) != 1:
-        raise ModelError("units enter this model at several places, so no one differs alone")
-    found = []
+    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
+    if len(embedded.values) != 1:
+        raise ModelError("units enter this model at several places, so none can differ alone")
+    candidates = []
     for unit in order[:most]:
-        base = mover.values[0].clone()
-        base[0, mover.spans[0].row_of(unit)] = 0
+        base = embedded.values[0].clone()
+        base[0, embedded.spans[0].row_of(unit)] = 0
         values = case.scores(replace(method, baseline=base)).values[0].abs()  # type: ignore[type-var]
-        found.append(Least(_share(values[unit], values), unit, float(lost[unit])))
-    return min(found, key=lambda each: each.share)
+        candidates.append(Least(_share(values[unit], values), unit, float(lost[unit])))
+    return min(candidates, key=lambda candidate: candidate.share)
 
 
-def dummy(method: Method, case: Case, unit: int) -> tuple[float, float]:
-    """The score of a unit that the function does not depend on, as a share of the largest.
+def dummy(method: Method, case: Case, unit: int) -> Share:
+    """The score of a unit that the function does not depend on.
 
-    The model is shown what the unit is now, whatever the unit becomes. The second number is that
-    of the unit's own value alone, without the position that its place still has.
+    The model always gets the unit's current value, whatever the unit becomes.
     """
-    blind = replace(case, subject=unseeing(case, unit))
-    values, own = _whole_and_own(blind.scores(_told(method, case)))
-    return _share(values[unit], values), _share(own[unit], values)
+    altered = replace(case, subject=ignoring_unit(case, unit))
+    values, own = _scores(_with_numeric_baseline(method, case), altered)
+    return Share(_share(values[unit], values), _share(own[unit], values))
 
 
-def moved(method: Method, case: Case, before: Tensor) -> float:
-    """How far scores are from those before, as a share of the largest of these.
+def score_change(method: Method, case: Case, before: Tensor) -> float:
+    """The largest change of a score since `before`, as a share of the largest score there.
 
     Implementation invariance says that this is zero within `Rewrite.applied()`.
     """
     return _share((case.scores(method).values - before).abs().max(), before)
 
 
-def symmetry(method: Method, case: Case, i: int, j: int) -> tuple[float, float]:
-    """The difference of two units' scores where the function treats them alike, of the largest.
+def symmetry(method: Method, case: Case, i: int, j: int) -> Share:
+    """The difference of two units' scores where the function treats them alike.
 
-    The second is made equal to the first and given its position. Where that alone does not make
-    the function treat them alike, it becomes f(x) + f(x with the two exchanged). The second
-    number is that of the units' own values, without the positions of their places.
+    The second is made equal to the first and gets its position. Where the function still tells
+    them apart, it becomes f(x) + f(x with the two exchanged).
     """
-    equal = made_equal(case, i, j)
-    alike = replace(equal, subject=at_one_place(equal, i, j))
-    if not treats_alike(alike, i, j):
-        alike = replace(equal, subject=symmetrised(equal, i, j))
-    values, own = _whole_and_own(alike.scores(_told(method, equal)))
-    return _share(values[i] - values[j], values), _share(own[i] - own[j], values)
+    equal = with_equal_units(case, i, j)
+    altered = replace(equal, subject=with_shared_position(equal, i, j))
+    if not is_symmetric(altered, i, j):
+        altered = replace(equal, subject=symmetrised(equal, i, j))
+    values, own = _scores(_with_numeric_baseline(method, equal), altered)
+    return Share(_share(values[i] - values[j], values), _share(own[i] - own[j], values))
 
 
-def _whole_and_own(found: Scores) -> tuple[Tensor, Tensor]:
-    """Scores, and their part by the unit's own value where the method tells it apart."""
-    return found.values[0], found.parts.get("word", found.values)[0]
+def _scores(method: Method, case: Case) -> tuple[Tensor, Tensor]:
+    """Scores, and the part of the units' own values where the method tells it apart."""
+    scores = case.scores(method)
+    return scores.values[0], scores.parts.get(case.inputs.noun, scores.values)[0]
 
 
 def _share(part: Tensor, whole: Tensor) -> float:
     return float(part.abs() / whole.abs().max().clamp_min(1e-30))
 
 
-def _told(method: Method, case: Case) -> Method:
+def _with_numeric_baseline(method: Method, case: Case) -> Method:
     """The method with its baseline as numbers: a token cannot be looked up in changed inputs."""
-    given = getattr(method, "baseline", "zero")
-    if isinstance(given, Tensor) or given == "zero":
+    baseline = getattr(method, "baseline", "zero")
+    if isinstance(baseline, Tensor) or baseline == "zero":
         return method
-    mover, _ = EmbeddedInputs.capture(case.subject, case.inputs)
-    values = baseline_values(case.subject, case.inputs, mover, given)
+    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
+    values = baseline_values(case.subject, case.inputs, embedded, baseline)
     return replace(method, baseline=values[0])  # type: ignore[type-var]

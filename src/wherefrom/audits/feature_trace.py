@@ -33,6 +33,14 @@ class Weight:
     out: int  # the axis of its outputs
     start: int = 0  # the first row, where several layers share one parameter
 
+    def axis(self, outputs: bool) -> int:
+        """The axis of its outputs or of its inputs."""
+        return self.out if outputs else 1 - self.out
+
+    def size(self, outputs: bool) -> int:
+        """The number of its outputs or of its inputs."""
+        return self.weight.shape[self.axis(outputs)]
+
 
 @dataclass(frozen=True)
 class Heads:
@@ -78,7 +86,7 @@ class Trace(CallMode):
         super().__init__()
 
     def root(self, feature: int) -> int:
-        """The one feature that stands for all that it is tied to."""
+        """The feature that stands for all that it is tied to."""
         while (above := self._parents.get(feature, feature)) != feature:
             self._parents[feature] = self._parents.get(above, above)
             feature = above
@@ -142,7 +150,7 @@ class Trace(CallMode):
         self._make(out, rows, "linear", weight.shape[axis])
 
     def _read(self, x: Tensor, by: Weight) -> None:
-        """The columns of a weight meet the features of what it is applied to."""
+        """Records which feature each column of a weight is multiplied with."""
         rows = _features(x)
         if rows is None:
             return
@@ -161,7 +169,8 @@ class Trace(CallMode):
             self._first[key] = len(self.owners)
             for row in range(count):
                 self.owners[self._first[key] + row] = (by, kind, by.start + row)
-        _follow(out, (self._first[key] + torch.arange(count)).expand(out.shape))
+        numbers = self._first[key] + torch.arange(count, device=out.device)
+        _follow(out, numbers.expand(out.shape))
 
     def _norm(self, call: TorchCall, out: Tensor) -> None:
         weight, bias = call.get("weight"), call.get("bias")
@@ -184,7 +193,7 @@ class Trace(CallMode):
         self._attend(out, self._meet(q, k, query, key), v)
 
     def _product(self, out: Tensor, a: Tensor, b: Tensor) -> None:
-        """Queries with keys, or any weights with values; anything else is not understood."""
+        """Queries with keys, or weights with values; anything else is not understood."""
         scores = _tag(a).scores or (None, None)
         first, second = _features(a), _features(b)
         if first is not None and second is not None:
@@ -228,11 +237,13 @@ class Trace(CallMode):
             if not tensor.is_floating_point():
                 return tensor
             features = _features(tensor)
-            return torch.full(tensor.shape, -1) if features is None else features.contiguous()
+            if features is None:
+                return torch.full(tensor.shape, -1, device=tensor.device)
+            return features.contiguous()
 
         try:
             moved = call.mapped(numbers).run()
-        except (RuntimeError, TypeError):  # whole numbers do not go through every call
+        except (RuntimeError, TypeError):  # not every call takes integers
             self._spoil(*tensors_in(call.args))
             return
         for piece, features in zip(tensors_in(out), tensors_in(moved), strict=True):
@@ -327,7 +338,7 @@ def _slice_weights(call: TorchCall, pieces: Iterable[Tensor]) -> None:
 
 
 def _by_head(rows: Tensor | None, given: Tensor) -> Tensor | None:
-    """The features of each head, (heads, channels), if they are the same at every place."""
+    """The features of each head, (heads, channels), if they are equal at every place."""
     if rows is None or given.ndim < 2:
         return None
     heads = rows.reshape(-1, *rows.shape[-2:])  # a batch of one

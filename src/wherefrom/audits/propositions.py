@@ -20,7 +20,7 @@ from wherefrom.target import Target
 
 @dataclass
 class Probe:
-    """Inputs and outputs of norms and attention heads, kept until their gradients are known."""
+    """Inputs and outputs of norms and attention heads, recorded for their gradients."""
 
     norms: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)  # x, y, ε
     heads: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
@@ -29,24 +29,19 @@ class Probe:
 
 @dataclass(frozen=True)
 class Collapse:
-    """Σ relevance before and after one LayerNorm, and what proposition 2 says of the two."""
+    """Σ relevance before and after one LayerNorm, and the factor that proposition 2 predicts."""
 
     layer: int
     before: float
     after: float
     factor: float  # 1 − Var / (ε + Var), the mean over places
 
-    @property
-    def share(self) -> float:
-        """What of the relevance is left."""
-        return self.before / self.after if self.after else float("nan")
-
 
 @dataclass(frozen=True)
 class Conserved:
     """The propositions on one batch: the largest error of each, and the collapse at each norm.
 
-    An error is NaN where the model made no call that its proposition speaks of, or none that
+    An error is NaN where the model made no call that its proposition is about, or none that
     could be split into its parts.
     """
 
@@ -63,11 +58,11 @@ class Conserved:
 
 
 def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
-    """Checks both propositions on the model at hand, by autograd, call by call.
+    """Checks both propositions on a model, by autograd, call by call.
 
     1. Attention: R(q) + R(k) + R(v) = R(y) + 2 Σ R(scores), R being gradient × input: what is
-       bilinear in queries and keys counts twice. Written for the projected queries, keys and
-       values, so that it holds for projections with biases too (the general form).
+       bilinear in queries and keys counts twice. Stated for the projected queries, keys and
+       values, it also holds for projections with biases (the general form).
     2. LayerNorm without its affine part: Σ R(x) = (1 − Var/(ε + Var)) Σ R(y), place by place.
     """
     probe = Probe()
@@ -107,7 +102,7 @@ def _under_rules(subject: Subject, inputs: Inputs, target: Target) -> float:
     probe = Probe()
     with intercepted_forward(_probed(AH_LN, probe), subject, inputs, target) as forward:
         pairs = [(x, y) for x, y, _ in probe.norms]
-        if not pairs:  # no LayerNorm: proposition 2 is not about this model
+        if not pairs:  # without a LayerNorm, proposition 2 does not apply
             return math.nan
         gradients = forward.gradients([t for pair in pairs for t in pair])
     worst = 0.0
@@ -119,7 +114,7 @@ def _under_rules(subject: Subject, inputs: Inputs, target: Target) -> float:
 
 
 def _probed(table: Table, probe: Probe) -> Table:
-    """The table with norms and attention split at the tensors that the propositions speak of."""
+    """The table with norms and attention split at the tensors that the propositions are about."""
 
     def norm(view: LocallyLinear, call: TorchCall) -> Any:
         x, weight, bias, eps = (
@@ -127,7 +122,7 @@ def _probed(table: Table, probe: Probe) -> Table:
         )  # fmt: skip
         if not live(x):
             return call.run()
-        x = x.view_as(x)  # what goes around the norm is not its input's
+        x = x.view_as(x)  # a leaf of its own: a residual around the norm is not its input
         y = table[Kind.LAYER_NORM](view, call.with_(input=x, weight=None, bias=None, eps=eps))
         probe.norms.append((x, y, eps))
         out = y if weight is None else y * weight
@@ -151,7 +146,7 @@ def _probed(table: Table, probe: Probe) -> Table:
         out = table[Kind.CONTRACTION](view, call.with_(left=left, right=right))
         if meaning_of(a) != "softmax":
             probe.scores.append((left, right, out))
-        elif probe.scores:  # the weights were made of the scores before them
+        elif probe.scores:  # the weights come from the last scores
             query, key, scores = probe.scores.pop()
             probe.heads.append((query, key, right, scores, out))
         return out

@@ -1,4 +1,4 @@
-"""What an audit found, as data, text and page."""
+"""The result of an audit, as data, text and page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = "wherefrom/audit/1"
 
 @dataclass(frozen=True)
 class Finding:
-    """One axiom and one method: whether it holds (None: not to be told), the number, the words."""
+    """One axiom and one method: whether it holds (None: undecided), the number, the words."""
 
     method: str
     axiom: str
@@ -27,56 +27,56 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found, method by method, and what was found out about the model on the way."""
+    """The findings on each method, and what was measured about the model."""
 
     model: str
-    texts: tuple[str, ...]
+    inputs: tuple[str, ...]
     methods: tuple[str, ...]
     findings: tuple[Finding, ...]
-    rewrites: dict[str, dict[str, Any]]  # kind: words, found, dropped, moved
+    rewrites: dict[str, dict[str, Any]]  # kind: name, places, dropped, output_change
     conservation: tuple[str, ...]
     seconds: float
 
     def of(self, method: str) -> list[Finding]:
         """The findings on one method."""
-        return [each for each in self.findings if each.method == method]
+        return [finding for finding in self.findings if finding.method == method]
 
     def sound(self) -> list[str]:
         """The methods that fail no axiom that was tested."""
-        failed = {each.method for each in self.findings if each.holds is False}
-        unable = {each.method for each in self.findings if each.axiom == "run"}
+        failed = {finding.method for finding in self.findings if finding.holds is False}
+        unable = {finding.method for finding in self.findings if finding.axiom == "run"}
         return [name for name in self.methods if name not in failed | unable]
 
     def __str__(self) -> str:
         return str(import_module("wherefrom.show.audit").text(self))
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Everything, also written to `path` when one is given."""
+        """Everything as JSON, also written to `path` if given."""
         data = {"schema": SCHEMA, **asdict(self), "sound": self.sound()}
         text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
-        return _written(text, path)
+        return _save(text, path)
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """A self-contained page, also written to `path` when one is given."""
-        return _written(str(import_module("wherefrom.show.audit").render(self)), path)
+        """A self-contained page, also written to `path` if given."""
+        return _save(str(import_module("wherefrom.show.audit").render(self)), path)
 
 
 def share(value: float) -> str:
-    """A share as people read it.
+    """A share, readable.
 
     >>> share(0), share(3.1e-16), share(0.0042), share(0.874), share(2.31), share(142.0)
-    ('0', '3e-16', '0.42 %', '87 %', '231 %', '142 times')
+    ('0', '3e-16', '0.42 %', '87 %', '231 %', '142×')
     """
     if math.isnan(value):
-        return "nothing"
+        return "undefined"
     if value < 1e-3:
         return f"{value:.0e}" if value else "0"
     if value >= 10:
-        return f"{value:.0f} times"
+        return f"{value:.0f}×"
     return f"{100 * value:.0f} %" if value >= 0.0995 else f"{100 * value:.2g} %"
 
 
-def _written(text: str, path: str | Path | None) -> str:
+def _save(text: str, path: str | Path | None) -> str:
     if path is not None:
         try:
             Path(path).write_text(text, encoding="utf-8")

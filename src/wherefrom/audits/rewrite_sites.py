@@ -1,4 +1,4 @@
-"""Where a model can be rewritten: places found in a trace, and the changes of weights there."""
+"""Where a model can be rewritten: sites found in a trace, and the changes of weights there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Change = tuple[nn.Parameter, Callable[[Tensor], Tensor]]
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a model can be rewritten: changes of parameters, made in this order."""
+    """One place where a model can be rewritten: changes of parameters, applied in this order."""
 
     kind: str
     changes: tuple[Change, ...]
@@ -28,8 +28,8 @@ class Site:
 
 
 @dataclass(frozen=True)
-class _Class:
-    """Features that go together: the rows that make them and the columns that read them."""
+class _Features:
+    """Features that must move together: the rows that compute them, the columns that read them."""
 
     rows: Mapping[int, tuple[int, ...]]  # weight: its rows
     columns: Mapping[int, tuple[int, ...]]
@@ -40,19 +40,19 @@ class _Class:
 
     @property
     def movable(self) -> bool:
-        """Whether all that happens to them is known."""
+        """Whether everything that happens to them is understood."""
         contracted = any(kind == "qk" for _, _, kind in self.heads)
         return not self.spoiled and (bool(self.columns) or contracted)
 
     @property
-    def likes(self) -> tuple[object, ...]:
-        """What two classes must have in common to change places."""
-        rows = frozenset((weight, len(own)) for weight, own in self.rows.items())
-        columns = frozenset((weight, len(own)) for weight, own in self.columns.items())
+    def signature(self) -> tuple[object, ...]:
+        """What two groups of features must have in common to change places."""
+        rows = frozenset((weight, len(places)) for weight, places in self.rows.items())
+        columns = frozenset((weight, len(places)) for weight, places in self.columns.items())
         return rows, columns, self.heads
 
 
-def _classes(trace: Trace) -> dict[int, _Class]:
+def _grouped(trace: Trace) -> dict[int, _Features]:
     features: dict[int, list[int]] = {}
     for feature in trace.owners:
         features.setdefault(trace.root(feature), []).append(feature)
@@ -60,80 +60,78 @@ def _classes(trace: Trace) -> dict[int, _Class]:
     for (weight, column), feature in trace.consumers.items():
         read.setdefault(trace.root(feature), []).append((weight, column))
     return {
-        root: _Class(
-            rows=_listed((id(trace.owners[f][0].weight), trace.owners[f][2]) for f in own),
-            columns=_listed(read.get(root, ())),
-            heads=frozenset(tag for f in own for tag in trace.of_head.get(f, ())),
-            kinds=frozenset(trace.owners[f][1] for f in own),
-            bent=any(f in trace.bent for f in own),
-            spoiled=any(f in trace.spoiled for f in own),
+        root: _Features(
+            rows=_by_weight((id(trace.owners[f][0].weight), trace.owners[f][2]) for f in members),
+            columns=_by_weight(read.get(root, ())),
+            heads=frozenset(tag for f in members for tag in trace.of_head.get(f, ())),
+            kinds=frozenset(trace.owners[f][1] for f in members),
+            bent=any(f in trace.bent for f in members),
+            spoiled=any(f in trace.spoiled for f in members),
         )
-        for root, own in features.items()
+        for root, members in features.items()
     }
 
 
-def _listed(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
-    found: dict[int, list[int]] = {}
+def _by_weight(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
+    places: dict[int, list[int]] = {}
     for weight, place in pairs:
-        found.setdefault(weight, []).append(place)
-    return {weight: tuple(sorted(places)) for weight, places in found.items()}
+        places.setdefault(weight, []).append(place)
+    return {weight: tuple(sorted(listed)) for weight, listed in places.items()}
 
 
 def sites_of(trace: Trace, chance: torch.Generator) -> list[Site]:
-    """All places that a trace shows, of every kind, each with what to do there."""
-    classes = _classes(trace)
-    made = {id(by.weight): by for by, _, _ in trace.owners.values()}
-    weights = {**trace.weights, **made}
-    linear = {r: c for r, c in classes.items() if c.movable and c.kinds == {"linear"}}
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for root, each in linear.items():
-        groups.setdefault(each.likes, []).append(root)
+    """All sites that a trace shows, of every kind, each with its changes."""
+    groups = _grouped(trace)
+    layers = {**trace.weights, **{id(owner.weight): owner for owner, _, _ in trace.owners.values()}}
+    linear = {r: g for r, g in groups.items() if g.movable and g.kinds == {"linear"}}
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for root, group in linear.items():
+        alike.setdefault(group.signature, []).append(root)
     sites: list[Site] = []
     channels: dict[int, dict[int, int]] = {}
-    for roots in groups.values():
+    for roots in alike.values():
         if len(roots) < 2:
             continue
         order = _shuffled(len(roots), chance)
         moves = {roots[i]: roots[j] for i, j in enumerate(order)}
         if not linear[roots[0]].heads:
-            sites.append(Site("hidden", _moved(moves, classes, weights)))
+            sites.append(Site("hidden", _permuted(moves, groups, layers)))
         else:
             call = min(linear[roots[0]].heads)[0]
             channels.setdefault(call, {}).update(moves)
-    sites += [Site("channels", _moved(moves, classes, weights)) for moves in channels.values()]
-    sites += _head_sites(trace, linear, weights, chance)
-    sites += _value_sites(linear, weights, chance)
-    return sites + _norm_sites(trace, classes, weights)
+    sites += [Site("channels", _permuted(moves, groups, layers)) for moves in channels.values()]
+    sites += _head_sites(trace, linear, layers, chance)
+    sites += _value_sites(linear, layers, chance)
+    return sites + _norm_sites(trace, groups, layers)
 
 
 def _shuffled(count: int, chance: torch.Generator) -> list[int]:
-    """An order in which nothing stays where it was."""
+    """An order in which nothing stays in its place."""
     order = torch.randperm(count, generator=chance).tolist()
     after = dict(zip(order, order[1:] + order[:1], strict=True))
     return [after[i] for i in range(count)]
 
 
-def _moved(
-    moves: Mapping[int, int], classes: Mapping[int, _Class], weights: Mapping[int, Weight]
+def _permuted(
+    moves: Mapping[int, int], groups: Mapping[int, _Features], layers: Mapping[int, Weight]
 ) -> tuple[Change, ...]:
-    """Puts the class `moves[c]` where c was: its rows, their biases, and its columns."""
+    """Puts the features `moves[root]` where root was: their rows, biases and columns."""
     orders: dict[tuple[int, bool], Tensor] = {}
     for target, origin in moves.items():
-        for made, here, there in (
-            (True, classes[target].rows, classes[origin].rows),
-            (False, classes[target].columns, classes[origin].columns),
+        for outputs, here, there in (
+            (True, groups[target].rows, groups[origin].rows),
+            (False, groups[target].columns, groups[origin].columns),
         ):
             for weight, places in here.items():
-                by = weights[weight]
-                axis = by.out if made else 1 - by.out
-                order = orders.setdefault((weight, made), torch.arange(by.weight.shape[axis]))
+                size = layers[weight].size(outputs)
+                order = orders.setdefault((weight, outputs), torch.arange(size))
                 order[list(places)] = torch.tensor(there[weight])
     changes: list[Change] = []
-    for (weight, made), order in orders.items():
-        by = weights[weight]
-        changes.append((by.weight, _taken(by.out if made else 1 - by.out, order)))
-        if made and by.bias is not None:
-            changes.append((by.bias, _taken(0, order)))
+    for (weight, outputs), order in orders.items():
+        layer = layers[weight]
+        changes.append((layer.weight, _taken(layer.axis(outputs), order)))
+        if outputs and layer.bias is not None:
+            changes.append((layer.bias, _taken(0, order)))
     return tuple(changes)
 
 
@@ -143,11 +141,11 @@ def _taken(axis: int, order: Tensor) -> Callable[[Tensor], Tensor]:
 
 def _head_sites(
     trace: Trace,
-    classes: Mapping[int, _Class],
-    weights: Mapping[int, Weight],
+    groups: Mapping[int, _Features],
+    layers: Mapping[int, Weight],
     chance: torch.Generator,
 ) -> list[Site]:
-    """Heads change places with their queries, keys and values; those that share keys, together."""
+    """Heads permuted with their queries, keys and values; those that share keys, together."""
     sites = []
     for heads in trace.heads:
         if heads.query is None or heads.key is None:
@@ -155,47 +153,46 @@ def _head_sites(
         sharing: dict[tuple[int, ...], list[int]] = {}
         for head, key in enumerate(heads.key.tolist()):
             sharing.setdefault(tuple(key), []).append(head)
-        groups = list(sharing.values())
-        if len(groups) < 2 or len({len(group) for group in groups}) > 1:
+        sets = list(sharing.values())
+        if len(sets) < 2 or len({len(members) for members in sets}) > 1:
             continue
         moves: dict[int, int] = {}
-        for here, there in zip(groups, _shuffled(len(groups), chance), strict=True):
-            for a, b in zip(here, groups[there], strict=True):
+        for here, there in zip(sets, _shuffled(len(sets), chance), strict=True):
+            for a, b in zip(here, sets[there], strict=True):
                 for part in (heads.query, heads.key, heads.value):
                     moves.update(
                         (trace.root(i), trace.root(j))
                         for i, j in zip(part[a].tolist(), part[b].tolist(), strict=True)
                     )
-        if all(root in classes for root in moves):
-            sites.append(Site("heads", _moved(moves, classes, weights)))
+        if all(root in groups for root in moves):
+            sites.append(Site("heads", _permuted(moves, groups, layers)))
     return sites
 
 
 def _value_sites(
-    classes: Mapping[int, _Class], weights: Mapping[int, Weight], chance: torch.Generator
+    groups: Mapping[int, _Features], layers: Mapping[int, Weight], chance: torch.Generator
 ) -> list[Site]:
     """Values times a power of two, and the columns that read them divided by it."""
-    calls: dict[int, list[_Class]] = {}
-    for each in classes.values():
-        if each.heads and not each.bent and all(kind == "v" for _, _, kind in each.heads):
-            calls.setdefault(min(each.heads)[0], []).append(each)
+    calls: dict[int, list[_Features]] = {}
+    for group in groups.values():
+        if group.heads and not group.bent and all(kind == "v" for _, _, kind in group.heads):
+            calls.setdefault(min(group.heads)[0], []).append(group)
     sites = []
-    for own in calls.values():
+    for values in calls.values():
         factors: dict[tuple[int, bool], Tensor] = {}
-        for each in own:
+        for group in values:
             power = 2.0 ** int(torch.randint(-2, 3, (), generator=chance))
-            for made, places in ((True, each.rows), (False, each.columns)):
-                for weight, rows in places.items():
-                    by = weights[weight]
-                    size = by.weight.shape[by.out if made else 1 - by.out]
-                    factor = factors.setdefault((weight, made), torch.ones(size))
-                    factor[list(rows)] = power if made else 1 / power
+            for outputs, by_weight in ((True, group.rows), (False, group.columns)):
+                for weight, places in by_weight.items():
+                    size = layers[weight].size(outputs)
+                    factor = factors.setdefault((weight, outputs), torch.ones(size))
+                    factor[list(places)] = power if outputs else 1 / power
         changes: list[Change] = []
-        for (weight, made), factor in factors.items():
-            by = weights[weight]
-            changes.append((by.weight, _scaled(by.out if made else 1 - by.out, factor)))
-            if made and by.bias is not None:
-                changes.append((by.bias, _scaled(0, factor)))
+        for (weight, outputs), factor in factors.items():
+            layer = layers[weight]
+            changes.append((layer.weight, _scaled(layer.axis(outputs), factor)))
+            if outputs and layer.bias is not None:
+                changes.append((layer.bias, _scaled(0, factor)))
         sites.append(Site("values", tuple(changes)))
     return sites
 
@@ -210,45 +207,44 @@ def _scaled(axis: int, factor: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _norm_sites(
-    trace: Trace, classes: Mapping[int, _Class], weights: Mapping[int, Weight]
+    trace: Trace, groups: Mapping[int, _Features], layers: Mapping[int, Weight]
 ) -> list[Site]:
-    """A norm that only linear layers read: its scale, and where they have biases its shift."""
+    """Norms that only linear layers read: their scale, and with biases there their shift."""
     features: dict[int, list[int]] = {}
-    for feature, (by, kind, _) in trace.owners.items():
+    for feature, (owner, kind, _) in trace.owners.items():
         if kind == "scale":
-            features.setdefault(id(by.weight), []).append(feature)
+            features.setdefault(id(owner.weight), []).append(feature)
     sites = []
-    for norm, own in features.items():
-        mine = [classes.get(trace.root(feature)) for feature in own]
-        alone = [c for c in mine if c is not None and c.movable and not c.bent]
-        if len(alone) < len(own) or any(c.rows != {norm: (i,)} for i, c in enumerate(alone)):
+    for norm, members in features.items():
+        candidates = [groups.get(trace.root(feature)) for feature in members]
+        alone = [g for g in candidates if g is not None and g.movable and not g.bent]
+        if len(alone) < len(members) or any(g.rows != {norm: (i,)} for i, g in enumerate(alone)):
             continue
         readers: dict[int, list[tuple[int, int]]] = {}  # weight: channel, column
-        for channel, each in enumerate(alone):
-            for weight, columns in each.columns.items():
+        for channel, group in enumerate(alone):
+            for weight, columns in group.columns.items():
                 readers.setdefault(weight, []).extend((channel, column) for column in columns)
-        sites.append(Site("norms", _folded(weights[norm], readers, weights)))
+        sites.append(Site("norms", _folded(layers[norm], readers, layers)))
     return sites
 
 
 def _folded(
-    norm: Weight, readers: Mapping[int, list[tuple[int, int]]], weights: Mapping[int, Weight]
+    norm: Weight, readers: Mapping[int, list[tuple[int, int]]], layers: Mapping[int, Weight]
 ) -> tuple[Change, ...]:
     scale = norm.weight.detach().clone()
     shift = None if norm.bias is None else norm.bias.detach().clone()
-    biased = all(weights[weight].bias is not None for weight in readers)
+    biased = all(layers[weight].bias is not None for weight in readers)
     changes: list[Change] = []
-    for weight, places in readers.items():
-        by = weights[weight]
-        axis = 1 - by.out
-        channels, columns = (torch.tensor(each) for each in zip(*places, strict=True))
-        factor = torch.ones(by.weight.shape[axis]).to(scale)
+    for weight, pairs in readers.items():
+        layer = layers[weight]
+        channels, columns = (torch.tensor(places) for places in zip(*pairs, strict=True))
+        factor = torch.ones(layer.size(outputs=False)).to(scale)
         factor[columns] = scale[channels]
-        if shift is not None and biased and by.bias is not None:
-            spread = torch.zeros(by.weight.shape[axis]).to(shift)
+        if shift is not None and biased and layer.bias is not None:
+            spread = torch.zeros(layer.size(outputs=False)).to(shift)
             spread[columns] = shift[channels]
-            changes.append((by.bias, _shifted(by, spread)))
-        changes.append((by.weight, _scaled(axis, factor)))
+            changes.append((layer.bias, _shifted(layer, spread)))
+        changes.append((layer.weight, _scaled(layer.axis(outputs=False), factor)))
     if norm.bias is not None and shift is not None:
         rest = torch.zeros_like(shift) if biased else shift / scale
         changes.append((norm.bias, lambda _: rest))
@@ -256,9 +252,9 @@ def _folded(
     return tuple(changes)
 
 
-def _shifted(by: Weight, spread: Tensor) -> Callable[[Tensor], Tensor]:
+def _shifted(layer: Weight, spread: Tensor) -> Callable[[Tensor], Tensor]:
     def change(bias: Tensor) -> Tensor:
-        weight = by.weight.detach() if by.out == 0 else by.weight.detach().T
+        weight = layer.weight.detach() if layer.out == 0 else layer.weight.detach().T
         return bias + weight @ spread
 
     return change

@@ -1,10 +1,10 @@
-"""Rewrites of a model that leave its function as it is: other weights, the same outputs."""
+"""Rewrites of a model that keep its function: other weights, the same outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from wherefrom.methods.intercept import run
 from wherefrom.subject import Inputs, Subject
 
 PRESERVED = 1e-6
-"""How far the outputs may move, as a share of the largest, for a rewrite to be used."""
+"""How far outputs may change, as a share of the largest, for a rewrite to be used."""
 
 KINDS = {
     "hidden": "hidden units permuted",
@@ -29,64 +29,63 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Rewrite:
-    """All places of a model where one kind of rewrite leaves the outputs as they are."""
+    """All places of a model where one kind of rewrite keeps the outputs."""
 
     kind: str
     sites: tuple[Site, ...]
-    dropped: int  # places that looked like one, but where the outputs moved
-    moved: float  # by how much the outputs move, as a share of the largest, all sites at once
+    dropped: int  # candidates where the outputs changed
+    output_change: float  # as a share of the largest output, all sites rewritten at once
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model rewritten; afterwards every weight is as it was."""
+        """The model rewritten; afterwards every weight is restored."""
         with _restored([p for site in self.sites for p, _ in site.changes]):
             for site in self.sites:
                 site.apply()
             yield
 
 
-def rewrites(subject: Subject, texts: Sequence[Inputs], seed: int = 0) -> list[Rewrite]:
-    """Every kind of rewrite, found by watching the model run, each place tried on the texts.
+def rewrites(subject: Subject, samples: Sequence[Inputs], seed: int = 0) -> list[Rewrite]:
+    """Every kind of rewrite, found by tracing one run, each site tried on all samples.
 
-    Meant for a copy of the user's model in float64: weights are changed and put back.
+    Meant for a float64 copy of the user's model: weights are changed and restored.
     """
     trace = Trace()
     with subject.evaluating(), trace:
-        subject.run(texts[0].take([0]).tensors)
-    before = [run(subject, each) for each in texts]
+        subject.run(samples[0].take([0]).model_tensors())
+    before = [run(subject, inputs) for inputs in samples]
 
-    def moved() -> float:
-        """The largest change of an output, or infinity where one is not even finite."""
+    def output_change() -> float:
+        """The largest relative change of an output; infinite where one is not finite."""
         try:
-            after = [run(subject, each) for each in texts]
+            after = [run(subject, inputs) for inputs in samples]
         except NotFinite:
             return float("inf")
         pairs = zip(before, after, strict=True)
         return max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for b, a in pairs)
 
-    found = []
+    results = []
     sites = sites_of(trace, torch.Generator().manual_seed(seed))
     for kind in KINDS:
-        mine = [site for site in sites if site.kind == kind]
-        kept = []
-        for site in mine:
+        candidates = [site for site in sites if site.kind == kind]
+        preserving = []
+        for site in candidates:
             with _restored([p for p, _ in site.changes]):
                 site.apply()
-                if moved() <= PRESERVED:
-                    kept.append(site)
-        together = Rewrite(kind, tuple(kept), len(mine) - len(kept), 0.0)
-        with together.applied():
-            total = moved()
-        found.append(Rewrite(kind, tuple(kept), len(mine) - len(kept), total))
-    return found
+                if output_change() <= PRESERVED:
+                    preserving.append(site)
+        rewrite = Rewrite(kind, tuple(preserving), len(candidates) - len(preserving), 0.0)
+        with rewrite.applied():
+            results.append(replace(rewrite, output_change=output_change()))
+    return results
 
 
 @contextmanager
 def _restored(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    kept = {id(p): (p, p.detach().clone()) for p in parameters}
+    saved = {id(p): (p, p.detach().clone()) for p in parameters}
     try:
         yield
     finally:
         with torch.no_grad():
-            for parameter, was in kept.values():
-                parameter.copy_(was)
+            for parameter, value in saved.values():
+                parameter.copy_(value)

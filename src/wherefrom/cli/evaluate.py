@@ -12,6 +12,7 @@ from wherefrom.cli.common import (
     Html,
     Json,
     Model,
+    Smiles,
     Truncate,
     listed,
     load,
@@ -81,25 +82,27 @@ def evaluate(
 
 
 def audit(
-    texts: Annotated[list[str] | None, typer.Argument(help="Default: a few of our own.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts or image files; default: three texts.")
+    ] = None,
     model: Model = None,
-    methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Comma-separated method names.")] = None,
+    smiles: Smiles = None,
     file: FromFile = None,
     json: Json = None,
     html: Html = None,
     truncate: Truncate = False,
 ) -> None:
-    """Say in words which axioms each method keeps on this model."""
-    from wherefrom.audits.audit import TEXTS
+    """Report which axioms each method satisfies on this model."""
     from wherefrom.audits.audit import audit as run_audit
 
-    given = read_texts(texts, file) if texts or file is not None else TEXTS
-    explainer = load(model)
+    inputs = smiles or (read_texts(texts, file) if texts or file is not None else None)
+    explainer = load(model or ("bace" if smiles else None), inputs)
     with progress("auditing") as advance:
-        found = run_audit(explainer, given, listed(methods), truncate=truncate, progress=advance)
+        result = run_audit(explainer, inputs, listed(methods), truncate=truncate, progress=advance)
     if html is not None:
-        found.to_html(html)
+        result.to_html(html)
         typer.echo(f"wrote {html}", err=True)
     if json is not None and str(json) != "-":
-        found.to_json(json)
-    typer.echo(found.to_json() if str(json) == "-" else str(found))
+        result.to_json(json)
+    typer.echo(result.to_json() if str(json) == "-" else str(result))

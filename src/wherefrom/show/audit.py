@@ -1,4 +1,4 @@
-"""An audit as text and as a page: for each method, what holds and what does not."""
+"""An audit as text and as a page: which axioms hold and which fail for each method."""
 
 from __future__ import annotations
 
@@ -11,50 +11,52 @@ from wherefrom.show.html import STYLE
 
 _STATES = ((True, "holds"), (False, "fails"), (None, "open "))
 _AXIOMS = (
-    ("completeness", "adds up: gap"),
-    ("sensitivity", "sensitive: least"),
-    ("dummy", "dummy word: score"),
-    ("symmetry", "symmetric: difference"),
-    ("invariance", "invariant: change"),
-    ("conservation", "LayerNorm: lost"),
+    ("completeness", "completeness: gap"),
+    ("sensitivity", "sensitivity: least score"),
+    ("dummy", "dummy: score"),
+    ("symmetry", "symmetry: difference"),
+    ("invariance", "invariance: change"),
+    ("conservation", "conservation: loss"),
 )
 _LEGEND = (
-    "Shares are of the largest score where nothing else is named; the worst of all texts counts. "
-    "Open: the method makes no such claim, or it could not be tested."
+    "Gaps are relative to the expected sum, all other shares to the largest score; the worst input "
+    "counts. Open: the method makes no such claim, or the test could not be run."
 )
 
 
 def text(audit: Any) -> str:
-    """Three lines a method, then what was found out about the model."""
+    """Three lines a method, then notes on the model."""
     blocks = [heading(audit)]
     for method in audit.methods:
         lines = [method]
         for state, name in _STATES:
-            words = [each.words for each in audit.of(method) if each.holds is state]
+            words = [finding.words for finding in audit.of(method) if finding.holds is state]
             if words:
                 lines.append(_filled(f"  {name}  ", "; ".join(words) + "."))
         blocks.append("\n".join(lines))
-    notes = [_filled("", each) for each in (*audit.conservation, found_rewrites(audit), _LEGEND)]
+    notes = [_filled("", note) for note in (*audit.conservation, rewrites_line(audit), _LEGEND)]
     return "\n\n".join([*blocks, "\n".join(notes)])
 
 
 def heading(audit: Any) -> str:
-    """Which methods fail nothing."""
+    """What was audited, and which methods fail nothing."""
     sound = ", ".join(audit.sound()) or "none"
+    methods, inputs = len(audit.methods), len(audit.inputs)
     return _filled(
         "",
-        f"{audit.model}, {len(audit.methods)} methods on {len(audit.texts)} "
-        f"text{'' if len(audit.texts) == 1 else 's'}. Nothing that was tested fails for: {sound}.",
+        f"{audit.model}: {methods} method{_s(methods)} on {inputs} input{_s(inputs)}. "
+        f"Methods that fail no test: {sound}.",
     )
 
 
-def found_rewrites(audit: Any) -> str:
-    """How many rewrites of each kind there were; that there was none is said too."""
+def rewrites_line(audit: Any) -> str:
+    """The number of places of each kind of rewrite, zero included."""
     parts = []
-    for each in audit.rewrites.values():
-        dropped = f", {each['dropped']} more dropped: outputs moved" if each["dropped"] else ""
-        parts.append(f"{each['words']} ({each['found'] or 'no'} place{_s(each['found'])}{dropped})")
-    return "Other weights for the same function: " + ", ".join(parts) + "."
+    for rewrite in audit.rewrites.values():
+        count = rewrite["places"]
+        dropped = f", {rewrite['dropped']} dropped: outputs changed" if rewrite["dropped"] else ""
+        parts.append(f"{rewrite['name']} ({count or 'no'} place{_s(count)}{dropped})")
+    return "Rewrites that keep the function: " + ", ".join(parts) + "."
 
 
 def _s(count: int) -> str:
@@ -79,9 +81,9 @@ def render(audit: Any) -> str:
         f"<h2>{escape(method)}</h2><ul>{_items(audit.of(method))}</ul>" for method in audit.methods
     )
     notes = "".join(
-        f"<p>{escape(each)}</p>" for each in (*audit.conservation, found_rewrites(audit))
+        f"<p>{escape(note)}</p>" for note in (*audit.conservation, rewrites_line(audit))
     )
-    texts = "".join(f"<li>{escape(each)}</li>" for each in audit.texts)
+    inputs = "".join(f"<li>{escape(name)}</li>" for name in audit.inputs)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -89,23 +91,23 @@ def render(audit: Any) -> str:
         "@media (prefers-color-scheme:dark){body{background:#17171c}}"
         ".wherefrom .no{font-weight:600;color:rgb(var(--for))}.wherefrom ul{margin:.2rem 0}</style>"
         f'</head><body><div class="wherefrom"><style>{STYLE}</style>'
-        f"<h1>Which explanations of {escape(audit.model)} keep their promises?</h1>"
+        f"<h1>Which axioms hold for explanations of {escape(audit.model)}?</h1>"
         f"<p>{escape(heading(audit))}</p>"
         f"<table><tr><th>method</th>{head}</tr>{rows}</table>"
         f'<p class="dim">✓ holds, ✗ fails, – open. {escape(_LEGEND)}</p>'
-        f"{words}<h2>The model</h2>{notes}<h2>The texts</h2><ul>{texts}</ul></div></body></html>\n"
+        f"{words}<h2>Model</h2>{notes}<h2>Inputs</h2><ul>{inputs}</ul></div></body></html>\n"
     )
 
 
 def _cell(audit: Any, method: str, axiom: str) -> str:
-    found = [each for each in audit.of(method) if each.axiom == axiom]
-    if not found:
+    finding = next((f for f in audit.of(method) if f.axiom == axiom), None)
+    if finding is None:
         return "<td></td>"
-    sign, kind = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}[found[0].holds]
-    value = "" if found[0].value is None else f" {found[0].value:.2g}"
-    return f'<td class="{kind}" title="{escape(found[0].words, quote=True)}">{sign}{value}</td>'
+    sign, kind = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}[finding.holds]
+    value = "" if finding.value is None else f" {finding.value:.2g}"
+    return f'<td class="{kind}" title="{escape(finding.words, quote=True)}">{sign}{value}</td>'
 
 
 def _items(findings: Sequence[Any]) -> str:
     sign = {True: "✓", False: "✗", None: "–"}
-    return "".join(f"<li>{sign[each.holds]} {escape(each.words)}</li>" for each in findings)
+    return "".join(f"<li>{sign[f.holds]} {escape(f.words)}</li>" for f in findings)

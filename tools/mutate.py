@@ -1,0 +1,628 @@
+"""Mutation tests: plants small faults in the source and counts those that no test notices.
+
+    make mutate                                  # 200 mutants, seed 0, 2 workers; resumes
+    python -m tools.mutate --sample 30 --only audits corpus/names.py
+    python -m tools.mutate --id 3f2a…            # one mutant again, with the output of its tests
+    python -m tools.mutate --report              # the summary of what has been run so far
+
+A mutant is one fault in one line (`tools/mutants.py` has the kinds). Mutants run in copies of the
+project under a temporary folder, never in the working tree, each against the tests of its module,
+the most specific first, until one fails:
+
+1. doctests of the module itself,
+2. `tests/<package>/test_<module>.py`,
+3. tests in `tests/<package>` that import the module by name, then the rest of that folder,
+4. other tests that import the module, then the paths in `_MORE_TESTS` for its package.
+
+Before that, each of these test files runs once without a fault. One that fails is left out, with a
+warning; its time sets the time limit of the mutants (`--limit` overrides it).
+
+**Results** are lines of JSON in `build/mutants.jsonl`, appended as they come. A run that was
+stopped goes on where it was. A mutant runs again if its file changed, and one that survived also if
+its tests changed. The sample is the N mutants with the smallest hash of seed and id, so it hardly
+changes when code does, and a larger N adds to it.
+
+**Reading the summary** (also in `build/mutants.txt`):
+
+- *killed*: a test failed, as it should. *timed out*: the tests ran into the limit, usually an
+  endless loop; counts as noticed.
+- *survived*: all tests passed: a test is missing, or the fault changes nothing that can be seen.
+  In the first case write the test. In the second, enter the mutant in `tools/mutants_accepted.json`
+  with its id and a reason; these are counted apart. An entry whose line has changed is reported as
+  stale.
+- *error*: no test was run; look at it with `--id`.
+
+The exit code is 1 if a mutant survived that is not accepted.
+
+**Why not mutmut or cosmic-ray.** mutmut 3 mutates only the bodies of functions, not tables at
+module level, wraps each function (the library reads signatures), and runs the whole suite before it
+starts. cosmic-ray edits the working tree and has one test command for all mutants. Both run every
+mutant: here about 8,000, of ten seconds or more on two cores. This script samples, picks the tests,
+and forks each run from a process that has imported torch already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # as a script, to serve: `tools` is not on the path
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+from tools.mutants import Mutant, mutants
+
+PACKAGES = ("rules", "methods", "evaluation", "studies", "audits", "corpus", "web")
+_MORE_TESTS = {
+    "rules": ("tests/methods", "tests/test_ledger.py", "tests/test_explain.py"),
+    "methods": ("tests/rules", "tests/test_ledger.py", "tests/test_explain.py"),
+    "evaluation": ("tests/studies", "tests/test_cli_evaluate.py", "tests/show"),
+    "studies": ("tests/evaluation", "tests/test_cli_evaluate.py"),
+    "corpus": ("tests/show/test_corpus.py",),
+}
+_PYTEST = (
+    "-x", "-q", "--tb=line", "-rfE", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist",
+    "-m", "not slow and not browser",
+    # plugins are imported before the fork, so their asserts stay as they are
+    "-W", "ignore::pytest.PytestAssertRewriteWarning",
+)  # fmt: skip
+_NOT_COPIED = shutil.ignore_patterns(
+    ".*", "__pycache__", "build", "dist", "*.egg-info", "node_modules"
+)
+_NO_TESTS = 5  # pytest's exit code
+
+
+@dataclass(frozen=True)
+class Project:
+    """A source tree with tests, and how its modules are matched with them."""
+
+    root: Path
+    name: str = "wherefrom"
+    packages: Sequence[str] = PACKAGES
+    more_tests: dict[str, tuple[str, ...]] = field(default_factory=lambda: _MORE_TESTS)
+    preload: Sequence[str] = (
+        "torch", "hypothesis",
+        *(f"transformers.models.{name}.modeling_{name}" for name in ("bert", "gpt2", "t5", "vit")),
+    )  # fmt: skip
+
+    def files(self) -> list[str]:
+        """The source files to mutate, relative to the root."""
+        home = self.root / "src" / self.name
+        paths = [path for package in self.packages for path in (home / package).rglob("*.py")]
+        return sorted(path.relative_to(self.root).as_posix() for path in paths)
+
+    def read(self, path: str) -> str:
+        """The text of a file."""
+        return (self.root / path).read_text(encoding="utf-8")
+
+    def digest(self, paths: Iterable[str]) -> str:
+        """A hash of the content of some files."""
+        total = hashlib.sha256()
+        for path in paths:
+            total.update(path.encode() + (self.root / path).read_bytes())
+        return total.hexdigest()[:12]
+
+    def source_digest(self) -> str:
+        """A hash of all source files and what all tests share."""
+        sources = sorted((self.root / "src").rglob("*.py"))
+        shared = [p for p in sorted((self.root / "tests").rglob("*.py")) if not _is_test(p)]
+        return self.digest(p.relative_to(self.root).as_posix() for p in (*sources, *shared))
+
+    def tests_of(self, path: str) -> list[str]:
+        """The test files of a source file, the most specific first."""
+        parts = Path(path).with_suffix("").parts[1:]  # wherefrom, package, module
+        package, module = parts[1], parts[-1]
+        home = f"tests/{package}"
+        importing = [test for test, names in self._imports().items() if ".".join(parts) in names]
+        near = [test for test in importing if test.startswith(f"{home}/")]
+        doctests = [path] if ">>> " in self.read(path) else []
+        by_name = [test for test in self._under(home) if test.endswith(f"/test_{module}.py")]
+        more = [test for entry in self.more_tests.get(package, ()) for test in self._under(entry)]
+        return list(
+            dict.fromkeys([*doctests, *by_name, *near, *self._under(home), *importing, *more])
+        )
+
+    def _under(self, entry: str) -> list[str]:
+        path = self.root / entry
+        tests = [path] if path.is_file() else sorted(path.rglob("test_*.py"))
+        return [test.relative_to(self.root).as_posix() for test in tests]
+
+    def _imports(self) -> dict[str, set[str]]:
+        """For each test file, the modules that it imports from."""
+        imports = {}
+        for test in self._under("tests"):
+            names = set()
+            for node in ast.walk(ast.parse(self.read(test))):
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    names |= {node.module, *(f"{node.module}.{n.name}" for n in node.names)}
+                elif isinstance(node, ast.Import):
+                    names |= {alias.name for alias in node.names}
+            imports[test] = names
+        return imports
+
+
+def _is_test(path: Path) -> bool:
+    return path.name.startswith("test_")
+
+
+def sample(project: Project, count: int, seed: int, only: Sequence[str] = ()) -> list[Mutant]:
+    """So many mutants, drawn by hash; `only` names packages or files."""
+    candidates = []
+    for path in project.files():
+        short = path.split("/", 2)[2]
+        if not only or any(short == name or short.startswith(f"{name}/") for name in only):
+            candidates += mutants(path, project.read(path))
+
+    def rank(mutant: Mutant) -> bytes:
+        return hashlib.sha256(f"{seed} {mutant.id}".encode()).digest()
+
+    drawn: list[Mutant] = []
+    for mutant in sorted(candidates, key=rank):
+        if len(drawn) == count:
+            break
+        if mutant.valid(project.read(mutant.path)):
+            drawn.append(mutant)
+    return sorted(drawn, key=lambda mutant: (mutant.path, mutant.line, mutant.start, mutant.new))
+
+
+# Results.
+
+
+@dataclass
+class Results:
+    """A file with a line of JSON for each result; the last of a key counts."""
+
+    path: Path
+    entries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        if self.path.exists():
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                try:
+                    entry = json.loads(line)
+                except json.JSONDecodeError:  # the last line of a run that was killed
+                    continue
+                self.entries[entry["id"]] = entry
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Appends one."""
+        with self._lock:
+            self.entries[entry["id"]] = entry
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            broken = _lacks_newline(self.path)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(("\n" if broken else "") + json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def known(self, key: str, source: str, tests: str) -> dict[str, Any] | None:
+        """A result that still holds: killed stays killed until the source changes."""
+        entry = self.entries.get(key)
+        if entry is None or entry["source"] != source or entry["status"] == "error":
+            return None
+        return entry if entry["status"] == "killed" or entry["tests"] == tests else None
+
+
+def _lacks_newline(path: Path) -> bool:
+    """Whether a file ends within a line, as one of a run that was killed may."""
+    text = path.read_bytes() if path.exists() else b""
+    return bool(text) and not text.endswith(b"\n")
+
+
+# Running. A server is a process with a copy of the project that forks a child for each run.
+
+
+class Server:
+    """A copy of the project and a process that runs its tests."""
+
+    def __init__(self, project: Project, folder: Path) -> None:
+        shutil.copytree(project.root, folder, ignore=_NOT_COPIED)
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(folder / "src"),
+            "PYTHONDONTWRITEBYTECODE": "1",  # a mutant of the same size and second is no other
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(folder)]
+        command += ["--name", project.name, "--preload", ",".join(project.preload)]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=env,
+            start_new_session=True,  # Ctrl-C is for the process that counts the results
+        )
+
+    def run(
+        self, tests: Sequence[str], limit: float, path: str = "", text: str = ""
+    ) -> dict[str, Any]:
+        """Runs tests, with another text for one of the files."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        request = {"tests": list(tests), "limit": limit, "path": path, "text": text}
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        reply = self.process.stdout.readline()
+        if not reply:
+            raise RuntimeError("the process that runs the tests has ended")
+        result: dict[str, Any] = json.loads(reply)
+        return result
+
+    def close(self) -> None:
+        """Ends the process, and the run that it may be in."""
+        with self.process:  # closes its streams and waits
+            self.process.terminate()
+
+
+def serve(folder: Path, name: str, preload: Sequence[str]) -> None:
+    """Answers requests on standard input until it is closed."""
+    for module in preload:
+        if module and find_spec(module) is not None:
+            __import__(module)
+    import pytest  # noqa: F401, imported before the fork
+
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    children: list[int] = []
+
+    def end(*_: object) -> None:
+        for pid in children:
+            os.killpg(pid, signal.SIGKILL)
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+    for line in sys.stdin:
+        request = json.loads(line)
+        path = folder / request["path"]
+        original = path.read_bytes() if request["path"] else b""
+        try:
+            if request["path"]:
+                path.write_text(request["text"], encoding="utf-8")
+            reply = _forked(folder, name, request["tests"], request["limit"], children)
+        finally:
+            if request["path"]:
+                path.write_bytes(original)
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+def _forked(
+    folder: Path, name: str, tests: list[str], limit: float, children: list[int]
+) -> dict[str, Any]:
+    output = folder / ".mutant_output"
+    started = time.perf_counter()
+    pid = os.fork()
+    if pid == 0:
+        _child(folder, name, tests, output)
+    children.append(pid)
+    status = None
+    while status is None and time.perf_counter() - started < limit:
+        done, code = os.waitpid(pid, os.WNOHANG)
+        if done:
+            status = os.waitstatus_to_exitcode(code)
+        else:
+            time.sleep(0.02)
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # it, and what it started
+    if status is None:
+        os.waitpid(pid, 0)
+    children.remove(pid)
+    text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
+    seconds = time.perf_counter() - started
+    return {"code": status, "seconds": round(seconds, 2), "output": text[-20000:]}
+
+
+def _child(folder: Path, name: str, tests: list[str], output: Path) -> None:
+    """Runs pytest in a process of its own; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server's handler is not the tests'
+        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        sys.path[0] = str(folder)
+        spec = find_spec(name)
+        if spec is None or not str(spec.origin).startswith(str(folder)):
+            print(f"{name} is not imported from the copy: {spec and spec.origin}")
+            os._exit(_NO_TESTS)
+        import pytest
+
+        seed = ("--hypothesis-seed=0",) if "hypothesis" in sys.modules else ()
+        code = int(pytest.main([*_PYTEST, *seed, f"--rootdir={folder}", *tests]))
+        sys.stdout.flush()
+    except BaseException as error:
+        print(repr(error), flush=True)
+    finally:
+        os._exit(code)
+
+
+# The run.
+
+
+@dataclass
+class Run:
+    """A sample of mutants against their tests, on several servers at once."""
+
+    project: Project
+    results: Results
+    folder: Path  # for the copies
+    workers: int = 2
+    limit: float | None = None
+    left_out: set[str] = field(default_factory=set)
+    ran: int = 0
+
+    def all(self, drawn: Sequence[Mutant]) -> None:
+        """Runs every mutant whose result is not known yet."""
+        tests = {path: self.project.tests_of(path) for path in {m.path for m in drawn}}
+        needed = [m for m in drawn if self._known(m, tests[m.path]) is None]
+        print(f"{len(drawn)} mutants, {len(needed)} to run", file=sys.stderr)
+        if not needed:
+            return
+        files = list(dict.fromkeys(test for m in needed for test in tests[m.path]))
+        with self._servers() as servers:
+            self._baselines(servers, files)
+            self._parallel(servers, needed, lambda server, m: self._run(server, m, tests[m.path]))
+
+    def _tests_digest(self, tests: Sequence[str]) -> str:
+        return self.project.digest(test for test in tests if not test.startswith("src/"))
+
+    def _known(self, mutant: Mutant, tests: Sequence[str]) -> dict[str, Any] | None:
+        source = self.project.digest([mutant.path])
+        return self.results.known(mutant.id, source, self._tests_digest(tests))
+
+    def _run(self, server: Server, mutant: Mutant, tests: Sequence[str]) -> str:
+        source = self.project.read(mutant.path)
+        usable = [test for test in tests if test not in self.left_out]
+        limit = self.limit or 60 + 4 * sum(self._seconds(test) for test in usable)
+        reply: dict[str, Any] = {"code": _NO_TESTS, "seconds": 0.0, "output": ""}
+        if usable:
+            reply = server.run(usable, limit, mutant.path, mutant.applied(source))
+        status = _status(reply["code"])
+        self.results.add(
+            {
+                "id": mutant.id,
+                "source": self.project.digest([mutant.path]),
+                "tests": self._tests_digest(tests),
+                "status": status,
+                "seconds": reply["seconds"],
+                "path": mutant.path,
+                "line": mutant.line,
+                "operator": mutant.operator,
+                "diff": mutant.diff(source),
+                "by": _failed_test(reply["output"]) if status == "killed" else None,
+            }
+        )
+        place = f"{mutant.path.split('/', 2)[2]}:{mutant.line}"
+        return f"{status:9} {reply['seconds']:6.1f} s  {place}  {mutant.old!r} → {mutant.new!r}"
+
+    def _seconds(self, test: str) -> float:
+        return float(self.results.entries.get(f"baseline {test}", {}).get("seconds", 60))
+
+    def _baselines(self, servers: Sequence[Server], tests: Sequence[str]) -> None:
+        """Each test file once without a fault: whether it passes, and how long it takes."""
+        source = self.project.source_digest()
+        keys = {test: f"baseline {test}" for test in tests}
+        digests = {test: self.project.digest([test]) for test in tests}
+        needed = [t for t in tests if self.results.known(keys[t], source, digests[t]) is None]
+
+        def baseline(server: Server, test: str) -> str:
+            reply = server.run([test], 1800)
+            status = {0: "passed", _NO_TESTS: "empty"}.get(reply["code"], "failed")
+            self.results.add(
+                {
+                    "id": keys[test],
+                    "source": source,
+                    "tests": digests[test],
+                    "status": status,
+                    "seconds": reply["seconds"],
+                    "by": _failed_test(reply["output"]) if status == "failed" else None,
+                }
+            )
+            return f"{status:9} {reply['seconds']:6.1f} s  {test} without a fault"
+
+        self._parallel(servers, needed, baseline)
+        for test in tests:
+            entry = self.results.entries[keys[test]]
+            if entry["status"] != "passed":
+                self.left_out.add(test)
+            if entry["status"] == "failed":
+                print(f"LEFT OUT: {test} fails without a fault ({entry['by']})", file=sys.stderr)
+        if self.left_out.issuperset(tests):
+            raise SystemExit("no test file passes without a fault: there is nothing to compare.")
+
+    def _parallel(self, servers: Sequence[Server], jobs: Sequence[Any], act: Any) -> None:
+        """Shares jobs among the servers and prints each result with the time left."""
+        waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for job in jobs:
+            waiting.put(job)
+        reports: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+
+        def work(server: Server) -> None:
+            try:
+                while True:
+                    reports.put(act(server, waiting.get_nowait()))
+            except queue.Empty:
+                reports.put(None)
+            except BaseException as error:
+                reports.put(error)
+
+        threads = [threading.Thread(target=work, args=(s,), daemon=True) for s in servers]
+        for thread in threads:
+            thread.start()
+        started, done, busy = time.perf_counter(), 0, len(threads)
+        while busy:
+            report = reports.get()
+            if isinstance(report, BaseException):
+                raise report
+            if report is None:
+                busy -= 1
+                continue
+            done += 1
+            self.ran += 1
+            left = (time.perf_counter() - started) / done * (len(jobs) - done)
+            print(
+                f"[{done:4}/{len(jobs)}] {report}   {timedelta(seconds=round(left))} left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    @contextmanager
+    def _servers(self) -> Iterator[list[Server]]:
+        servers: list[Server] = []
+        try:
+            for number in range(self.workers):
+                servers.append(Server(self.project, self.folder / f"copy{number}"))
+            yield servers
+        finally:
+            for server in servers:
+                server.close()
+
+    def single(self, mutant: Mutant) -> str:
+        """The output of one mutant's tests."""
+        with self._servers() as (server, *_):
+            text = mutant.applied(self.project.read(mutant.path))
+            tests = self.project.tests_of(mutant.path)
+            return str(server.run(tests, self.limit or 1800, mutant.path, text)["output"])
+
+
+def _status(code: int | None) -> str:
+    """What an exit code of pytest says; of a source that cannot be imported it may be any."""
+    return {None: "timed out", 0: "survived", _NO_TESTS: "error"}.get(code, "killed")
+
+
+def _failed_test(output: str) -> str | None:
+    for line in output.splitlines():
+        if line.startswith(("FAILED ", "ERROR ")):
+            return line.split(" - ")[0].split(" ", 1)[1]
+    last = [line for line in output.splitlines() if line.strip()]
+    return last[-1][:200] if last else None
+
+
+# The summary.
+
+
+def summary(
+    drawn: Sequence[Mutant], results: Results, accepted: Sequence[dict[str, str]], every: set[str]
+) -> tuple[str, int]:
+    """The counts by package and the survivors, and how many of these are not accepted."""
+    reasons = {entry["id"]: entry["reason"] for entry in accepted}
+    counts: dict[str, Counter[str]] = {}
+    listed: dict[str, list[str]] = {"survived": [], "accepted": [], "timed out": [], "error": []}
+    for mutant in drawn:
+        entry = results.entries.get(mutant.id)
+        status = "not run" if entry is None else entry["status"]
+        if status == "survived" and mutant.id in reasons:
+            status = "accepted"
+        counts.setdefault(mutant.package, Counter())[status] += 1
+        if entry is not None and status in listed:
+            lines = [f"{mutant.id}  {mutant.path}:{mutant.line}  ({mutant.operator})"]
+            lines += entry["diff"].splitlines()
+            lines += [f"reason: {reasons[mutant.id]}"] if status == "accepted" else []
+            listed[status].append("\n    ".join(lines))
+    columns = ("killed", "survived", "timed out", "accepted", "error", "not run")
+    rows = [f"{'package':12}" + "".join(f"{column:>11}" for column in columns) + f"{'noticed':>11}"]
+    for package, count in [*sorted(counts.items()), ("all", sum(counts.values(), Counter()))]:
+        noticed = count["killed"] + count["timed out"]
+        judged = noticed + count["survived"]
+        share = f"{100 * noticed / judged:.0f} %" if judged else "–"
+        cells = "".join(f"{count[column]:>11}" for column in columns)
+        rows.append(f"{package:12}{cells}{share:>11}")
+    parts = ["\n".join(rows)]
+    for status, blocks in listed.items():
+        if blocks:
+            parts.append(f"{status.capitalize()}:\n  " + "\n  ".join(blocks))
+    stale = [entry for entry in accepted if entry["id"] not in every]
+    if stale:
+        names = "\n  ".join(f"{entry['id']}  {entry['file']}  {entry['line']}" for entry in stale)
+        parts.append(f"Accepted, but no longer in the source:\n  {names}")
+    return "\n\n".join(parts) + "\n", len(listed["survived"])
+
+
+def main(arguments: Sequence[str] | None = None, project: Project | None = None) -> int:
+    """The command line."""
+    home = Path(__file__).resolve().parents[1]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--sample", type=int, default=200, help="number of mutants")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
+    parser.add_argument("--only", nargs="*", default=[], help="packages or files in them")
+    parser.add_argument("--workers", type=int, default=2, help="runs at the same time")
+    parser.add_argument("--limit", type=float, help="seconds for each mutant")
+    parser.add_argument("--results", type=Path, default=Path("build/mutants.jsonl"))
+    parser.add_argument("--accepted", type=Path, default=home / "tools/mutants_accepted.json")
+    parser.add_argument("--report", action="store_true", help="print the summary, run nothing")
+    parser.add_argument("--id", help="run one mutant and print the output of its tests")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--name", default="wherefrom", help=argparse.SUPPRESS)
+    parser.add_argument("--preload", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.serve:
+        serve(options.serve, options.name, options.preload.split(","))
+        return 0
+    with _folder() as folder:
+        # what is edited during a run is not a part of it
+        copy = folder / "project"
+        shutil.copytree((project or Project(home)).root, copy, ignore=_NOT_COPIED)
+        return _run(replace(project or Project(home), root=copy), options, folder)
+
+
+def _run(project: Project, options: argparse.Namespace, folder: Path) -> int:
+    results = Results(options.results)
+    run = Run(project, results, folder, options.workers, options.limit)
+    if options.id:
+        run.workers = 1
+        (mutant,) = [m for m in _every(project) if m.id.startswith(options.id)]
+        print(mutant.diff(project.read(mutant.path)), run.single(mutant), sep="\n")
+        return 0
+    drawn = sample(project, options.sample, options.seed, options.only)
+    accepted = json.loads(options.accepted.read_text(encoding="utf-8"))
+    interrupted = False
+    if not options.report:
+        try:
+            run.all(drawn)
+        except KeyboardInterrupt:
+            interrupted = True
+            print("interrupted: run again to go on", file=sys.stderr)
+    text, survivors = summary(drawn, results, accepted, {m.id for m in _every(project)})
+    if run.left_out:
+        text += "\nTests left out, as they fail or are empty without a fault:\n  "
+        text += "\n  ".join(sorted(run.left_out)) + "\n"
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    options.results.with_suffix(".txt").write_text(text, encoding="utf-8")
+    print(text)
+    return 130 if interrupted else int(survivors > 0)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).resolve()
+
+
+def _every(project: Project) -> list[Mutant]:
+    return [m for path in project.files() for m in mutants(path, project.read(path))]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
