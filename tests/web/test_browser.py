@@ -373,6 +373,7 @@ def test_a_narrow_window_needs_no_sideways_scrolling(page, tab):
         page.until(lambda: "actual change" in page.one("#removal").text)
         if tab:
             page.until(lambda: page.all("#panel table, #panel svg"))
+            page.browser.execute_script("arguments[0].scrollIntoView()", page.one("#tabs"))
         page.shot(f"narrow-{tab or 'page'}")
         width = "return [document.documentElement.scrollWidth, innerWidth]"
         assert page.browser.execute_script(width) == [390, 390]
