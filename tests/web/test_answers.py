@@ -217,6 +217,15 @@ def test_a_language_model_predicts_its_next_token(gpt2, bytepairs):
         answers.erase(request)
 
 
+def test_units_of_an_encoder_decoder_model_cannot_be_removed(t5, wordpiece):
+    content = json.dumps({"model": "t5", "text": "a good film", "removed": [1]}).encode()
+    request = parse_request(content, Models({"t5": Explainer(t5, wordpiece)}), Limits())
+    answers = Answers(Limits())
+    assert len(answers.predict(request)["units"]) == len(answers.explain(request)["marks"])
+    with pytest.raises(InputError, match="encoder-decoder"):
+        answers.erase(request)
+
+
 @pytest.mark.parametrize("classes", [{}, {"target": 1, "against": 0}], ids=["default", "contrast"])
 def test_passes_through_the_model_have_their_target_on_its_device(models, monkeypatch, classes):
     """Recorded on "meta", as a machine without a GPU has no other device."""

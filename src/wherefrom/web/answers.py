@@ -245,7 +245,7 @@ class Answers:
         """The logits (K, classes) for each row of `present`, erased as evaluations erase."""
         reader = prediction.reader
         if reader.size(prediction.item) != prediction.unit_count:
-            raise InputError("units cannot be removed for a model with its own decoder.")
+            raise InputError("units cannot be removed for encoder-decoder models.")
         forms = reader.erased(prediction.item, present, None)
         step = 1 if reader.alone else max(1, _BATCH_UNITS // max(1, prediction.unit_count))
         position = prediction.target.position

@@ -164,13 +164,16 @@ class Server:
             raise HTTPException(415, "the content type must be application/json.")
         length = request.headers.get("content-length", "0")
         if length.isdigit() and int(length) > self.limits.body_bytes:
-            raise TooLarge
+            raise self._too_large()
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
             if len(body) > self.limits.body_bytes:
-                raise TooLarge
+                raise self._too_large()
         return bytes(body)
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"a request may have up to {self.limits.body_bytes:,} bytes")
 
     async def _run(self, request: Request, job: Callable[[], Any]) -> Any:
         """The result of a job; the job stops when the client disconnects."""
@@ -228,7 +231,7 @@ def _describe(error: Exception) -> tuple[int, Data]:
     elif isinstance(error, Stopped):
         status, kind, message = 504, "time", f"{error}."
     elif isinstance(error, TooLarge):
-        status, kind, message = 413, "size", "the request is too large for this page."
+        status, kind, message = 413, "size", f"{error}."
     elif isinstance(error, NotJson):
         status, kind, message = 400, "request", "the request body is not valid JSON."
     elif isinstance(error, HTTPException):

@@ -69,7 +69,9 @@ class Models:
     def __init__(self, explainers: Mapping[str, Explainer]) -> None:
         if not explainers:
             raise InputError("no model to serve: name one with --model.")
-        self._models = {name: ServedModel(name, each) for name, each in explainers.items()}
+        self._models = {
+            name: ServedModel(name, explainer) for name, explainer in explainers.items()
+        }
 
     def __getitem__(self, name: str) -> ServedModel:
         if name not in self._models:

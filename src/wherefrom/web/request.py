@@ -57,7 +57,7 @@ def parse_request(body: bytes, models: Models, limits: Limits) -> ParsedRequest:
     if not isinstance(truncate, bool):
         raise InputError("truncate must be true or false.")
     content, digest = (
-        _image(data, model, limits) if "image" in data else _words(data, model, limits)
+        _image_input(data, model, limits) if "image" in data else _text_input(data, model, limits)
     )
     return ParsedRequest(
         model=model,
@@ -102,7 +102,7 @@ def integers(data: Mapping[str, Any], name: str, limit: int) -> list[int]:
     return sorted({integer({name: value}, name, limit) for value in values})
 
 
-def _image(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> tuple[Any, str]:
+def _image_input(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> tuple[Any, str]:
     """The picture of a request with the digest of its bytes."""
     if model.input_kind != "image":
         raise InputError(f"{model.name} takes text, not images.")
@@ -113,7 +113,7 @@ def _image(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> tuple
     return decoded(content, limits.image_pixels), hashlib.sha256(content).hexdigest()
 
 
-def _words(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> tuple[str, str]:
+def _text_input(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> tuple[str, str]:
     """The text of a request with its digest."""
     text = _text(data, "text")
     if len(text) > limits.text_characters:
