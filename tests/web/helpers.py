@@ -9,6 +9,20 @@ HOME = "http://127.0.0.1:8765"
 TEXT = "a gorgeous, witty but dull film."
 JSON = {"content-type": "application/json"}
 
+# Written out, not imported: a header that gets lost must make a test fail.
+PAGE_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+}
+
 
 def body(**changes):
     """The body of a request about a sentence."""

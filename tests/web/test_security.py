@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.web.helpers import HOME, JSON, body, error_kind
+from tests.web.helpers import HOME, JSON, PAGE_HEADERS, body, error_kind
 from wherefrom.show import corpus
 from wherefrom.web.answers import Answers
 from wherefrom.web.limits import Limits
@@ -17,19 +17,7 @@ from wherefrom.web.worker import Worker
 
 TOKEN = "abcdefgh12345678"
 
-# Written out, not imported: a header that gets lost must make a test fail.
-PAGE = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'; require-trusted-types-for 'script'"
-    ),
-}
+# Written out, not imported: a part that gets lost must make a test fail.
 FILE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; sandbox"
@@ -57,23 +45,23 @@ def headers_of(response):
 def test_headers_of_the_page_and_its_files(client, path, media_type):
     response = client.get(path)
     assert response.status_code == 200
-    assert headers_of(response) == {**PAGE, "content-type": media_type}
+    assert headers_of(response) == {**PAGE_HEADERS, "content-type": media_type}
 
 
 def test_headers_of_answers(client):
     explained = client.post("/api/predict", json=body())
     assert explained.status_code == 200
-    assert headers_of(explained) == {**PAGE, "content-type": "application/json"}
+    assert headers_of(explained) == {**PAGE_HEADERS, "content-type": "application/json"}
     compared = client.post("/api/compare", json=body(methods=["lrp"]))
     assert compared.status_code == 200
-    assert headers_of(compared) == {**PAGE, "content-type": "application/x-ndjson"}
+    assert headers_of(compared) == {**PAGE_HEADERS, "content-type": "application/x-ndjson"}
 
 
 def test_headers_of_a_download(client):
     response = client.post("/api/html", json=body())
     assert response.status_code == 200
     assert headers_of(response) == {
-        **PAGE,
+        **PAGE_HEADERS,
         "content-type": "text/html; charset=utf-8",
         "content-disposition": 'attachment; filename="wherefrom.html"',
         "content-security-policy": FILE_POLICY,
@@ -87,7 +75,7 @@ def test_headers_of_a_report(make_client, tmp_path):
     response = make_client(reports=tmp_path).get("/reports/one.html")
     assert response.status_code == 200
     assert headers_of(response) == {
-        **PAGE,
+        **PAGE_HEADERS,
         "content-type": "text/html; charset=utf-8",
         "content-security-policy": f"{FILE_POLICY} allow-scripts; script-src 'sha256-{digest}'",
     }
@@ -112,11 +100,11 @@ def test_headers_of_a_report(make_client, tmp_path):
 def test_headers_of_errors(make_client, status, method, path, options):
     response = make_client(Limits(body_bytes=300)).request(method, path, **options)
     error_kind(response, status)
-    assert headers_of(response) == {**PAGE, "content-type": "application/json"}
+    assert headers_of(response) == {**PAGE_HEADERS, "content-type": "application/json"}
 
 
 def test_headers_of_internal_errors_and_of_a_busy_server(make_client, monkeypatch):
-    json_headers = {**PAGE, "content-type": "application/json"}
+    json_headers = {**PAGE_HEADERS, "content-type": "application/json"}
     monkeypatch.setattr(Answers, "predict", lambda self, request: 1 / 0)
     failed = make_client().post("/api/predict", json=body())
     assert error_kind(failed, 500) == "internal"
@@ -140,11 +128,11 @@ def test_headers_with_a_token(make_client):
     client = make_client(token=TOKEN)
     refused = client.get("/")
     assert error_kind(refused, 401, "open the address") == "token"
-    assert headers_of(refused) == {**PAGE, "content-type": "application/json"}
+    assert headers_of(refused) == {**PAGE_HEADERS, "content-type": "application/json"}
     redirected = client.get(f"/?token={TOKEN}")
     assert redirected.status_code == 303
     assert headers_of(redirected) == {
-        **PAGE,
+        **PAGE_HEADERS,
         "location": "/",
         "set-cookie": f"wherefrom_token={TOKEN}; Path=/; HttpOnly; SameSite=Strict",
     }
