@@ -187,6 +187,7 @@ class Server:
         finally:
             for task in (result, disconnect):
                 task.cancel()
+            await asyncio.wait((result, disconnect))  # a cancelled job is marked before we go on
 
 
 async def _disconnected(request: Request) -> None:
