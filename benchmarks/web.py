@@ -1,9 +1,9 @@
-"""The page under load: many questions at once, and what a person waits for.
+"""The web server under load: response times, memory, and whether answers equal the library's.
 
-    python -m benchmarks.web [--requests 200] [--at-once 16] [--browser]
+    python -m benchmarks.web [--requests 200] [--parallel 16] [--browser]
 
-Starts `wherefrom serve` on a free port of loopback. Every question is another text; every answer is
-held against the library's own. Memory is that of the server, as Linux tells it.
+Starts `wherefrom serve` on a free local port. Every request has another text. Memory and processor
+time are those of the server process (Linux only).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -34,14 +34,23 @@ WORDS = (
 ).split()
 
 
-def texts(count: int) -> list[str]:
-    draw = random.Random(0)
-    return [" ".join(draw.choices(WORDS, k=draw.randint(4, 24))) + "." for _ in range(count)]
+class Response(NamedTuple):
+    """What the server sent, and after how many seconds."""
+
+    status: int
+    content: Any
+    seconds: float
+
+
+def random_texts(count: int) -> list[str]:
+    generator = random.Random(0)
+    lengths = (generator.randint(4, 24) for _ in range(count))
+    return [" ".join(generator.choices(WORDS, k=length)) + "." for length in lengths]
 
 
 @contextmanager
 def serving() -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server of the embedded model."""
+    """The process id and the port of a running server."""
     command = [
         sys.executable,
         "-m",
@@ -62,22 +71,22 @@ def serving() -> Iterator[tuple[int, int]]:
         server.wait()
 
 
-def ask(port: int, what: str, text: str) -> tuple[int, Any, float]:
+def explain(port: int, text: str) -> Response:
     start = time.perf_counter()
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     body = json.dumps({"model": "sentiment", "text": text})
-    line.request("POST", f"/api/{what}", body, {"content-type": "application/json"})
-    answer = line.getresponse()
-    found = json.loads(answer.read())
-    line.close()
-    return answer.status, found, time.perf_counter() - start
+    connection.request("POST", "/api/explain", body, {"content-type": "application/json"})
+    response = connection.getresponse()
+    content = json.loads(response.read())
+    connection.close()
+    return Response(response.status, content, time.perf_counter() - start)
 
 
-def megabytes(pid: int) -> float:
+def memory_megabytes(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError("the system does not tell how large the process is")
+    raise RuntimeError("this system does not report the memory of a process")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -85,41 +94,42 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def alone(pid: int, port: int, count: int = 20) -> str:
-    """One question after the other, each a new text."""
-    given = texts(2000)[-count:]
-    for text in given[:3]:
-        ask(port, "explain", text)
-    before = cpu_seconds(pid)
-    waited = [ask(port, "explain", text)[2] for text in given[3:]]
-    worked = (cpu_seconds(pid) - before) / len(waited)
+def sequential_times(pid: int, port: int, count: int = 20) -> str:
+    """The time of one request after the other, each with a new text."""
+    texts = random_texts(2000)[-count:]
+    for text in texts[:3]:  # the first runs of a model are slower
+        explain(port, text)
+    cpu_before = cpu_seconds(pid)
+    seconds = [explain(port, text).seconds for text in texts[3:]]
+    cpu = (cpu_seconds(pid) - cpu_before) / len(seconds)
     return (
-        f"a new explanation, warm: median {1000 * statistics.median(waited):.0f} ms waited, "
-        f"{1000 * worked:.0f} ms of processor time"
+        f"one explanation, sequentially: median {1000 * statistics.median(seconds):.0f} ms, "
+        f"{1000 * cpu:.0f} ms of processor time"
     )
 
 
-def loaded(pid: int, port: int, given: list[str], at_once: int) -> tuple[str, list[Any]]:
-    """All texts, so many at a time; memory after each quarter."""
-    sizes, done = [], []
-    with ThreadPoolExecutor(at_once) as crowd:
-        quarter = -(-len(given) // 4)
-        for at in range(0, len(given), quarter):
-            part = given[at : at + quarter]
-            done += list(crowd.map(lambda text: ask(port, "explain", text), part))
-            sizes.append(megabytes(pid))
-    statuses = Counter(status for status, _, _ in done)
-    waited = sorted(seconds for _, _, seconds in done)
-    told = (
-        f"{len(given)} questions, {at_once} at a time: answers by status {dict(statuses)}; waited "
-        f"{waited[len(waited) // 2]:.2f} s (median), {waited[int(0.95 * len(waited))]:.2f} s (95 %)"
-        f"; memory after each quarter {', '.join(f'{size:.0f}' for size in sizes)} MB"
+def explain_all(pid: int, port: int, texts: list[str], parallel: int) -> tuple[str, list[Response]]:
+    """Explains all texts, `parallel` at a time; reads the memory after each quarter."""
+    memory: list[float] = []
+    responses: list[Response] = []
+    with ThreadPoolExecutor(parallel) as clients:
+        quarter = -(-len(texts) // 4)
+        for start in range(0, len(texts), quarter):
+            part = texts[start : start + quarter]
+            responses += clients.map(lambda text: explain(port, text), part)
+            memory.append(memory_megabytes(pid))
+    statuses = Counter(response.status for response in responses)
+    seconds = sorted(response.seconds for response in responses)
+    summary = (
+        f"{len(texts)} requests, {parallel} in parallel: responses by status {dict(statuses)}; "
+        f"median {seconds[len(seconds) // 2]:.2f} s, 95 % {seconds[int(0.95 * len(seconds))]:.2f} s"
+        f"; memory after each quarter {', '.join(f'{size:.0f}' for size in memory)} MB"
     )
-    return told, done
+    return summary, responses
 
 
-def opened(port: int, times: int = 5) -> str:
-    """What a person waits for in a browser."""
+def page_times(port: int, times: int = 5) -> str:
+    """How long a browser takes to open the page and to show the first explanation."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -132,44 +142,42 @@ def opened(port: int, times: int = 5) -> str:
         for _ in range(times + 1):
             driver.get("about:blank")
             driver.get(f"http://127.0.0.1:{port}/")
-            for name, found in marks.items():
+            for name, milliseconds in marks.items():
                 script = f"return performance.getEntriesByName('{name}')[0]?.startTime"
-                while (at := driver.execute_script(script)) is None:
+                while (start := driver.execute_script(script)) is None:
                     time.sleep(0.05)
-                found.append(at)
+                milliseconds.append(start)
     finally:
         driver.quit()
-    ready, explained = (statistics.median(found[1:]) for found in marks.values())
-    return (
-        f"the page: can be used after {ready:.0f} ms, explained after {explained:.0f} ms (median)"
-    )
+    ready, explained = (statistics.median(milliseconds[1:]) for milliseconds in marks.values())
+    return f"page: ready after {ready:.0f} ms, explanation after {explained:.0f} ms (medians)"
 
 
 def main(
-    requests: Annotated[int, typer.Option(help="Questions in all.")] = 200,
-    at_once: Annotated[int, typer.Option(help="At a time.")] = 16,
-    burst: Annotated[int, typer.Option(help="At a time, so that some find the line full.")] = 48,
+    requests: Annotated[int, typer.Option(help="Number of requests.")] = 200,
+    parallel: Annotated[int, typer.Option(help="Requests at a time.")] = 16,
+    burst: Annotated[int, typer.Option(help="Requests at a time that overfill the queue.")] = 48,
     browser: Annotated[bool, typer.Option("--browser", help="Also time the page.")] = False,
 ) -> None:
-    given = texts(requests)
+    texts = random_texts(requests)
     with serving() as (pid, port):
-        typer.echo(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-        typer.echo(alone(pid, port))
-        told, done = loaded(pid, port, given, at_once)
-        typer.echo(told)
-        again, crowded = loaded(pid, port, texts(1000)[-2 * burst :], burst)
-        typer.echo(again)
+        typer.echo(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+        typer.echo(sequential_times(pid, port))
+        summary, responses = explain_all(pid, port, texts, parallel)
+        typer.echo(summary)
+        summary, burst_responses = explain_all(pid, port, random_texts(1000)[-2 * burst :], burst)
+        typer.echo(summary)
         if browser:
-            typer.echo(opened(port))
+            typer.echo(page_times(port))
     explainer = wherefrom.load("sentiment")
-    differing = sum(
-        found["explanation"] != explainer(text).to_dict()
-        for text, (status, found, _) in zip(given, done, strict=True)
-        if status == 200
+    different = sum(
+        response.content["explanation"] != explainer(text).to_dict()
+        for text, response in zip(texts, responses, strict=True)
+        if response.status == 200
     )
-    typer.echo(f"answers that differ from the library's: {differing}")
-    strange = [status for status, _, _ in (*done, *crowded) if status not in (200, 503)]
-    if strange or differing:
+    typer.echo(f"answers that differ from the library's: {different}")
+    statuses = {response.status for response in (*responses, *burst_responses)}
+    if different or not statuses <= {200, 503}:
         raise typer.Exit(1)
 
 

@@ -1,7 +1,5 @@
-"""The page over the embedded model and a tiny image model, behind a test client or a socket."""
+"""The page over embedded models and a tiny image model, behind a test client or a socket."""
 
-import base64
-import io
 import threading
 import time
 from pathlib import Path
@@ -9,22 +7,31 @@ from pathlib import Path
 import pytest
 import torch
 import uvicorn
-from PIL import Image
 from starlette.testclient import TestClient
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
+from tests.web.helpers import HOME
 from wherefrom import Explainer, load
 from wherefrom.show import corpus
 from wherefrom.web.app import make_app
 from wherefrom.web.limits import Limits
-from wherefrom.web.models import Shelf
+from wherefrom.web.models import Models
 from wherefrom.web.worker import Worker
 
-HOME = "http://127.0.0.1:8765"
+
+@pytest.fixture(scope="session")
+def sentiment():
+    return load("sentiment")
 
 
-def seeing():
-    """A random model of ten classes that sees 28 × 28 pixels in 49 patches."""
+@pytest.fixture(scope="session")
+def bace():
+    return load("bace")
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """A random model of ten classes for images of 28 × 28 pixels in 49 patches."""
     torch.manual_seed(0)
     config = ViTConfig(
         image_size=28, patch_size=4, num_channels=1, hidden_size=32, num_hidden_layers=2,
@@ -41,60 +48,36 @@ def seeing():
     )
 
 
-def packed(size=(28, 28), kind="PNG"):
-    """A picture of a bar, as the bytes of a file in base64."""
-    picture = Image.new("L", size, 0)
-    picture.paste(255, (size[0] // 3, 2, size[0] // 2, size[1] - 2))
-    file = io.BytesIO()
-    picture.save(file, kind)
-    return base64.b64encode(file.getvalue()).decode("ascii")
-
-
 @pytest.fixture(scope="session")
-def sentiment():
-    return load("sentiment")
-
-
-@pytest.fixture(scope="session")
-def digits():
-    return seeing()
-
-
-@pytest.fixture(scope="session")
-def bace():
-    return load("bace")
-
-
-@pytest.fixture(scope="session")
-def shelf(sentiment, digits, bace):
-    return Shelf({"sentiment": sentiment, "digits": digits, "bace": bace})
+def models(sentiment, digits, bace):
+    return Models({"sentiment": sentiment, "digits": digits, "bace": bace})
 
 
 @pytest.fixture
-def make(shelf):
-    """A client of a server with other limits, tokens or folders."""
+def make_client(models):
+    """Makes clients of servers with other limits, tokens, folders or models."""
     workers = []
 
-    def made(limits=None, worker=None, base=HOME, **options):
+    def make(limits=None, worker=None, models=models, **options):
         limits = limits or Limits()
         if worker is None:
-            worker = Worker(limits.seconds, limits.waiting)
+            worker = Worker(limits.job_seconds, limits.queued_jobs)
             workers.append(worker)
-        app = make_app(shelf, worker, limits=limits, **options)
-        return TestClient(app, base_url=base, follow_redirects=False)
+        app = make_app(models, worker, limits=limits, **options)
+        return TestClient(app, base_url=HOME, follow_redirects=False)
 
-    yield made
+    yield make
     for worker in workers:
         worker.close()
 
 
 @pytest.fixture
-def client(make):
-    return make()
+def client(make_client):
+    return make_client()
 
 
 @pytest.fixture(scope="module")
-def address(shelf, tmp_path_factory):
+def address(models, tmp_path_factory):
     """The page on a real socket, with a folder of reports."""
     reports = tmp_path_factory.mktemp("reports")
     (reports / "one.html").write_text(
@@ -107,8 +90,8 @@ def address(shelf, tmp_path_factory):
         f"<!doctype html><title>t</title><script>{script}</script>", encoding="utf-8"
     )
     limits = Limits()
-    worker = Worker(limits.seconds, limits.waiting)
-    app = make_app(shelf, worker, limits=limits, reports=reports)
+    worker = Worker(limits.job_seconds, limits.queued_jobs)
+    app = make_app(models, worker, limits=limits, reports=reports)
     config = uvicorn.Config(app, port=0, log_level="warning", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

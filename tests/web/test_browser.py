@@ -1,4 +1,4 @@
-"""The page in a real chromium: what a person does with it, and what it must withstand."""
+"""The page in a real chromium: what people do with it, and hostile input."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from tests.web.conftest import packed
+from tests.web.helpers import bar_image
 from wherefrom.web.models import MOLECULES
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -25,22 +25,22 @@ pytestmark = [
     ),
 ]
 PICTURES = os.environ.get("WHEREFROM_PICTURES")  # a folder for screenshots
-PATIENCE = 120
+TIMEOUT = 120  # seconds
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """Where the browser puts what is downloaded."""
+def downloads(tmp_path_factory):
+    """The folder of the browser's downloads."""
     return tmp_path_factory.mktemp("downloads")
 
 
 @pytest.fixture(scope="module")
-def browser(kept):
+def browser(downloads):
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(flag)
-    options.add_experimental_option("prefs", {"download.default_directory": str(kept)})
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
     driver.set_window_size(1000, 1250)
@@ -49,7 +49,7 @@ def browser(kept):
 
 
 class Page:
-    """What a person sees and does."""
+    """What people see and do."""
 
     def __init__(self, browser, address):
         self.browser, self.address = browser, address
@@ -66,29 +66,29 @@ class Page:
         return self.browser.find_element(By.CSS_SELECTOR, query)
 
     def until(self, condition):
-        # what was found may be redrawn before it is read: then it is looked for again
-        waiting = WebDriverWait(self.browser, PATIENCE, 0.1)
-        return waiting.until(lambda _: _tried(condition))
+        # an element may be redrawn before it is read: then the condition is checked again
+        wait = WebDriverWait(self.browser, TIMEOUT, 0.1)
+        return wait.until(lambda _: _holds(condition))
 
-    def resolved(self):
-        """Waits until the explanation is there."""
+    def explained(self):
+        """Waits until the explanation is shown."""
         self.until(
-            lambda: "took" in self.one("#message").text and self.all("#heat .u, #heat .cell")
+            lambda: "took" in self.one("#message").text and self.all("#heatmap .u, #heatmap .cell")
         )
         return self
 
     def type(self, text):
         box = self.one("#text")
-        # keys cannot type what lies beyond the first plane, so the text is set as a paste sets it
+        # keys cannot type every character, so the text is set as pasting sets it
         self.browser.execute_script(
             "arguments[0].value = arguments[1];"
             "arguments[0].dispatchEvent(new Event('input', {bubbles: true}))", box, text,
         )  # fmt: skip
         return self
 
-    def share(self, label):
-        rows = {each.text.split("\n")[0]: each.text.split("\n")[-1] for each in self.all(".class")}
-        return rows[label]
+    def probability(self, label):
+        rows = [row.text.split("\n") for row in self.all(".class-row")]
+        return {row[0]: row[-1] for row in rows}[label]
 
     def shot(self, name):
         if PICTURES:
@@ -96,7 +96,7 @@ class Page:
             self.browser.save_screenshot(str(Path(PICTURES) / f"{name}.png"))
 
 
-def _tried(condition):
+def _holds(condition):
     from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 
     try:
@@ -107,103 +107,102 @@ def _tried(condition):
 
 @pytest.fixture
 def page(browser, address):
-    """The page; afterwards its console must be empty of errors."""
-    shown = Page(browser, address)
+    """The page; afterwards its console must show no errors."""
     browser.get_log("browser")
-    yield shown
-    told = [e for e in browser.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
-    refused = "the server responded with a status of 422"  # the text that is too long
-    assert not [each["message"] for each in told if refused not in each["message"]]
+    yield Page(browser, address)
+    entries = [e for e in browser.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
+    refusal = "the server responded with a status of 422"  # of the text that is too long
+    assert not [entry["message"] for entry in entries if refusal not in entry["message"]]
 
 
 def test_the_first_screen_explains_an_example(page):
-    page.open().resolved()
-    page.until(lambda: page.share("POSITIVE").endswith("%"))
-    assert page.one(".class.chosen .label").text == "POSITIVE"
-    assert "".join(each.text for each in page.all("#heat .u")).startswith("[CLS]hasalot")
+    page.open().explained()
+    page.until(lambda: page.probability("POSITIVE").endswith("%"))
+    assert page.one(".class-row.selected .label").text == "POSITIVE"
+    assert "".join(token.text for token in page.all("#heatmap .u")).startswith("[CLS]hasalot")
     assert page.one(".ledger .total .num").text.startswith("+")
     page.shot("light")
 
 
-def test_typing_changes_the_answer(page):
-    page.open().resolved()
+def test_typing_changes_the_prediction(page):
+    page.open().explained()
     box = page.one("#text")
     box.clear()
     box.send_keys("a dull, lifeless and boring film.")
-    page.until(lambda: page.one(".class.chosen .label").text == "NEGATIVE")
-    page.until(lambda: "lifeless" in page.one("#heat").text)
+    page.until(lambda: page.one(".class-row.selected .label").text == "NEGATIVE")
+    page.until(lambda: "lifeless" in page.one("#heatmap").text)
     assert "lifeless" in page.browser.current_url
 
 
-def test_a_token_taken_out_moves_the_prediction_and_comes_back(page):
-    page.open("#text=a+gorgeous%2C+dull+film.").resolved()
-    before = page.share("POSITIVE")
-    token = next(each for each in page.all("#heat [role=button]") if each.text == "gorgeous")
+def test_a_removed_token_changes_the_prediction_until_it_is_restored(page):
+    page.open("#text=a+gorgeous%2C+dull+film.").explained()
+    before = page.probability("POSITIVE")
+    token = next(t for t in page.all("#heatmap [role=button]") if t.text == "gorgeous")
     token.click()
-    page.until(lambda: "really moved" in page.one("#check").text)
-    page.until(lambda: page.share("POSITIVE") != before)
-    assert "foretold" in page.one("#check").text
-    assert "without=2" in page.browser.current_url
-    assert page.one("#heat [data-unit='2']").get_attribute("aria-pressed") == "true"
+    page.until(lambda: "actual change" in page.one("#removal").text)
+    page.until(lambda: page.probability("POSITIVE") != before)
+    assert "predicted change" in page.one("#removal").text
+    assert "removed=2" in page.browser.current_url
+    assert page.one("#heatmap [data-unit='2']").get_attribute("aria-pressed") == "true"
     page.shot("removed")
-    page.one("#check button").click()
-    page.until(lambda: page.share("POSITIVE") == before)
+    page.one("#removal button").click()
+    page.until(lambda: page.probability("POSITIVE") == before)
 
 
-def test_the_keyboard_alone_takes_a_token_out(page):
-    page.open("#text=a+gorgeous+film.").resolved()
-    page.browser.execute_script("document.querySelector('#heat [role=button]').focus()")
+def test_a_token_is_removed_by_the_keyboard(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    page.browser.execute_script("document.querySelector('#heatmap [role=button]').focus()")
     for _ in range(2):
         page.browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
     page.browser.switch_to.active_element.send_keys(Keys.ENTER)
-    page.until(lambda: "gorgeous" in page.one("#check").text)
+    page.until(lambda: "gorgeous" in page.one("#removal").text)
     assert page.browser.switch_to.active_element.get_attribute("data-unit") == "2"
 
 
-def test_the_ledger_opens_into_its_parts(page):
-    page.open("#text=a+gorgeous+film.").resolved()
-    page.one("[data-line=words]").click()
-    page.until(lambda: len(page.all(".ledger .part")) == 6)
+def test_a_group_of_the_ledger_opens_into_its_lines(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    page.one("[data-line=tokens]").click()
+    page.until(lambda: len(page.all(".ledger .detail")) == 6)
     page.one("[data-line=biases]").click()
-    page.until(lambda: len(page.all(".ledger .part")) > 9)
+    page.until(lambda: len(page.all(".ledger .detail")) > 9)
     assert page.one("[data-line=biases]").get_attribute("aria-expanded") == "true"
 
 
-def test_methods_are_compared_and_one_is_chosen(page):
-    page.open("#text=a+gorgeous+film.").resolved()
+def test_methods_are_compared_and_one_is_selected(page):
+    page.open("#text=a+gorgeous+film.").explained()
     page.one("#tab-compare").click()
     page.until(lambda: len(page.all("#panel tbody tr")) >= 1)
     page.until(lambda: len(page.all("#panel tbody tr")) == 19)
     page.shot("compare")
     page.one("#panel [data-method=gradient_x_input] button").click()
     page.until(lambda: "gradient_x_input took" in page.one("#message").text)
-    assert "loses" in page.one("#ledger").text
+    assert "do not add up" in page.one("#ledger").text
 
 
-def test_a_contrast_is_chosen(page):
-    page.open("#text=a+gorgeous+film.").resolved()
+def test_a_contrast_is_selected(page):
+    page.open("#text=a+gorgeous+film.").explained()
     Select(page.one("#against")).select_by_visible_text("NEGATIVE")
     page.until(lambda: "against=0" in page.browser.current_url)
     page.until(lambda: "took" in page.one("#message").text)
 
 
-def test_the_curve_is_dragged_through(page):
-    page.open("#text=a+gorgeous+film.&look=curve").resolved()
+def test_the_slider_moves_along_the_curve(page):
+    page.open("#text=a+gorgeous+film.&tab=curves").explained()
     page.until(lambda: page.all("#step"))
-    first = page.one(".reading").text
+    first = page.one(".curve-status").text
     page.one("#step").send_keys(Keys.HOME)
-    page.until(lambda: page.one(".reading").text.startswith("0 of 6"))
-    assert len(page.all("#panel .gone")) == 6
+    page.until(lambda: page.one(".curve-status").text.startswith("0 of 6"))
+    assert len(page.all("#panel .removed")) == 6
     page.one("#step").send_keys(Keys.END)
-    page.until(lambda: page.one(".reading").text.startswith("6 of 6"))
-    assert page.one(".reading").text != first
+    page.until(lambda: page.one(".curve-status").text.startswith("6 of 6"))
+    assert page.one(".curve-status").text != first
     page.shot("curve")
-    page.one("[data-curve=empty]").click()
+    page.one("[data-curve=pruning]").click()
     page.until(lambda: "AU-MSE" in page.one("#panel").text)
 
 
-def test_layers_and_attention_on_demand(page):
-    page.open("#text=a+gorgeous+film.&look=layers").resolved()
+def test_layers_and_attention(page):
+    page.open("#text=a+gorgeous+film.&tab=layers").explained()
     page.until(lambda: len(page.all("#panel tbody tr")) == 5)
     page.shot("layers")
     page.one("#tab-attention").click()
@@ -214,10 +213,10 @@ def test_layers_and_attention_on_demand(page):
 
 
 @pytest.mark.parametrize("kind", ["json", "html", "svg", "png"])
-def test_what_is_shown_is_downloaded(page, kept, sentiment, kind):
-    page.open("#text=a+gorgeous+film.").resolved()
-    path = kept / f"wherefrom.{kind}"
-    page.browser.execute_script("arguments[0].click()", page.one(f"#save-{kind}"))
+def test_an_explanation_is_downloaded(page, downloads, sentiment, kind):
+    page.open("#text=a+gorgeous+film.").explained()
+    path = downloads / f"wherefrom.{kind}"
+    page.browser.execute_script("arguments[0].click()", page.one(f"#download-{kind}"))
     page.until(lambda: path.exists() and path.stat().st_size > 100)
     time.sleep(0.2)
     expected = sentiment("a gorgeous film.")
@@ -241,77 +240,79 @@ def test_what_is_shown_is_downloaded(page, kept, sentiment, kind):
     ],
     ids=["script", "hebrew", "emoji", "lines"],
 )
-def test_any_text_is_only_text(page, text):
-    page.open().resolved()
+def test_any_text_stays_text(page, text):
+    page.open().explained()
     page.type(text)
     page.until(
-        lambda: page.browser.current_url.count("text=") and "eastwood" not in page.one("#heat").text
+        lambda: (
+            page.browser.current_url.count("text=") and "eastwood" not in page.one("#heatmap").text
+        )
     )
-    page.resolved()
+    page.explained()
     assert (
         page.browser.execute_script("return document.querySelectorAll('img, main script').length")
         == 0
     )
-    shown = page.browser.execute_script("return document.querySelector('#heat').textContent")
+    shown = page.browser.execute_script("return document.querySelector('#heatmap').textContent")
     assert "".join(text.split())[:6] in "".join(shown.split()).replace("[CLS]", "").replace("⏎", "")
-    way = page.one("#heat .heat").get_attribute("dir")
-    assert way == ("rtl" if text.startswith("סרט") else "ltr")
+    direction = page.one("#heatmap .heat").get_attribute("dir")
+    assert direction == ("rtl" if text.startswith("סרט") else "ltr")
     page.browser.refresh()
-    page.resolved()
+    page.explained()
     assert page.one("#text").get_attribute("value") == text
 
 
-def test_a_text_that_is_too_long_is_told_and_cut_on_request(page):
-    page.open().resolved()
+def test_a_text_that_is_too_long_is_refused_and_truncated_on_request(page):
+    page.open().explained()
     page.type("word " * 3000)
     page.until(lambda: "tokens" in page.one("#message").text)
     page.one("#message button").click()
-    page.resolved()
+    page.explained()
     page.type("word " * 5000)
     page.until(lambda: "characters" in page.one("#message").text)
 
 
-def test_a_link_brings_the_state_back(page):
-    page.open("#text=not+a+bad+film.&method=attn_lrp&target=0&without=2.3&look=layers").resolved()
-    page.until(lambda: "really moved" in page.one("#check").text)
+def test_a_link_restores_the_state(page):
+    page.open("#text=not+a+bad+film.&method=attn_lrp&target=0&removed=2.3&tab=layers").explained()
+    page.until(lambda: "actual change" in page.one("#removal").text)
     assert page.one("#text").get_attribute("value") == "not a bad film."
     assert Select(page.one("#method")).first_selected_option.text == "attn_lrp"
-    assert page.one(".class.chosen .label").text == "NEGATIVE"
-    assert len(page.all("#heat .gone")) == 2
+    assert page.one(".class-row.selected .label").text == "NEGATIVE"
+    assert len(page.all("#heatmap .removed")) == 2
 
 
-def test_an_image_is_looked_at_and_a_patch_taken_out(page):
+def test_a_patch_of_an_image_is_removed(page):
     from urllib.parse import quote
 
-    page.open(f"#model=digits&image={quote(packed(), safe='')}").resolved()
-    assert len(page.all("#heat .cell")) == 49
+    page.open(f"#model=digits&image={quote(bar_image(), safe='')}").explained()
+    assert len(page.all("#heatmap .cell")) == 49
     page.browser.execute_script(
-        "arguments[0].dispatchEvent(new MouseEvent('click'))", page.all("#heat .cell")[24]
+        "arguments[0].dispatchEvent(new MouseEvent('click'))", page.all("#heatmap .cell")[24]
     )
-    page.until(lambda: "really moved" in page.one("#check").text)
+    page.until(lambda: "actual change" in page.one("#removal").text)
     page.shot("image")
 
 
 @pytest.mark.parametrize("size", [(28, 28), (1500, 900)], ids=["small", "large"])
 def test_a_file_is_explained(page, tmp_path, size):
     path = tmp_path / "bar.png"
-    path.write_bytes(base64.b64decode(packed(size)))
+    path.write_bytes(base64.b64decode(bar_image(size)))
     page.open("#model=digits")
     page.until(lambda: page.one("#file").is_displayed())
     page.one("#file").send_keys(str(path))
-    page.resolved()
-    assert len(page.all("#heat .cell")) == 49
+    page.explained()
+    assert len(page.all("#heatmap .cell")) == 49
     page.one("#tab-layers").click()
     page.until(lambda: len(page.all("#panel tbody tr")) == 3)
     page.shot(f"file-{size[0]}")
 
 
-def test_a_molecule_is_looked_at_and_an_atom_taken_out(page, bace):
-    page.open("#model=bace").resolved()
-    assert len(page.all("#heat circle.cell")) == len(bace(MOLECULES[0]))
-    page.browser.execute_script("document.querySelector('#heat .cell').focus()")
+def test_an_atom_of_a_molecule_is_removed(page, bace):
+    page.open("#model=bace").explained()
+    assert len(page.all("#heatmap circle.cell")) == len(bace(MOLECULES[0]))
+    page.browser.execute_script("document.querySelector('#heatmap .cell').focus()")
     page.browser.switch_to.active_element.send_keys(Keys.ENTER)
-    page.until(lambda: "really moved" in page.one("#check").text)
+    page.until(lambda: "actual change" in page.one("#removal").text)
     page.shot("molecule")
 
 
@@ -319,43 +320,62 @@ def test_a_drawing_is_explained(page):
     from selenium.webdriver import ActionChains
 
     page.open("#model=digits")
-    pad = page.until(lambda: page.one("#pad") if page.one("#pad").is_displayed() else None)
-    stroke = ActionChains(page.browser).move_to_element_with_offset(pad, 0, -50).click_and_hold()
+    canvas = page.until(
+        lambda: page.one("#drawing") if page.one("#drawing").is_displayed() else None
+    )
+    stroke = ActionChains(page.browser).move_to_element_with_offset(canvas, 0, -50).click_and_hold()
     stroke.move_by_offset(0, 100).release().perform()
-    page.resolved()
-    assert len(page.all("#heat .cell")) == 49
+    page.explained()
+    assert len(page.all("#heatmap .cell")) == 49
 
 
 def test_a_report_opens_and_runs_nothing(page):
-    page.open().resolved()
-    links = {each.text: each.get_attribute("href") for each in page.all("#reports a")}
+    page.open().explained()
+    links = {link.text: link.get_attribute("href") for link in page.all("#reports a")}
     page.browser.get(links["one.html"])
     assert page.one("#here").text == "a report"
     assert page.browser.title == "one"
-    told = [each["message"] for each in page.browser.get_log("browser")]
-    assert any("Content Security Policy" in each for each in told)
+    messages = [entry["message"] for entry in page.browser.get_log("browser")]
+    assert any("Content Security Policy" in message for message in messages)
 
 
-def test_the_script_that_the_library_writes_into_reports_is_run(page):
+def test_the_script_that_the_library_writes_into_reports_runs(page):
     page.browser.get(f"{page.address}/reports/tables.html")
-    told = [each["message"] for each in page.browser.get_log("browser")]
-    assert not any("Content Security Policy" in each for each in told)
-    assert any("null" in each for each in told)  # it looked for its data, and there is none
+    messages = [entry["message"] for entry in page.browser.get_log("browser")]
+    assert not any("Content Security Policy" in message for message in messages)
+    assert any("null" in message for message in messages)  # it ran, and found no data
 
 
-def test_dark_narrow_and_grey_are_looked_at(page):
-    fragment = "#text=it's+not+a+bad+film%2C+but+it+never+surprises+you."
-    page.open(fragment).resolved()
+FRAGMENT = "#text=it's+not+a+bad+film%2C+but+it+never+surprises+you.&removed=3"
+
+
+def test_the_theme_button_switches_to_dark(page):
+    page.open(FRAGMENT).explained()
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    light = page.browser.execute_script(colour)
     page.one("#theme").click()
     page.one("#theme").click()
     assert page.browser.execute_script("return document.documentElement.dataset.theme") == "dark"
+    assert page.browser.execute_script(colour) != light
+    page.until(lambda: "actual change" in page.one("#removal").text)
     page.shot("dark")
     page.one("#theme").click()
     page.browser.execute_script("document.documentElement.style.filter = 'grayscale(1)'")
     page.shot("grey")
-    page.browser.set_window_size(400, 1100)
-    page.open(fragment).resolved()
-    page.shot("narrow")
-    wide = page.browser.execute_script("return document.documentElement.scrollWidth - innerWidth")
-    page.browser.set_window_size(1000, 1250)
-    assert wide <= 0
+
+
+@pytest.mark.parametrize("tab", ["", "compare", "curves", "layers", "attention"])
+def test_a_narrow_window_needs_no_sideways_scrolling(page, tab):
+    metrics = {"width": 390, "height": 1400, "deviceScaleFactor": 1, "mobile": True}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.open(f"{FRAGMENT}&tab={tab}").explained()
+        page.until(lambda: "actual change" in page.one("#removal").text)
+        if tab:
+            page.until(lambda: page.all("#panel table, #panel svg"))
+            page.browser.execute_script("arguments[0].scrollIntoView()", page.one("#tabs"))
+        page.shot(f"narrow-{tab or 'page'}")
+        width = "return [document.documentElement.scrollWidth, innerWidth]"
+        assert page.browser.execute_script(width) == [390, 390]
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

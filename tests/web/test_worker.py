@@ -1,116 +1,144 @@
-"""The worker: one thing at a time, a short line, and nothing that runs for ever."""
+"""The worker: one job at a time, a short queue, and no job that runs for ever."""
 
 import asyncio
 import threading
-import time
 
 import pytest
 import torch
-from torch import nn
 
-from wherefrom.web.worker import Busy, Stopped, Worker
-
-
-class Slow(nn.Module):
-    """A model whose pass takes a while."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps = nn.ModuleList(nn.Linear(2, 2) for _ in range(1000))
-
-    def forward(self, x):
-        for step in self.steps:
-            time.sleep(0.01)
-            x = step(x)
-        return x
+from tests.web.test_cancellation import Slow, SlowJob
+from wherefrom.web.worker import QueueFull, Stopped, Worker
 
 
 @pytest.fixture
 def worker():
-    made = Worker(seconds=60, waiting=2)
-    yield made
-    made.close()
-
-
-def run(model):
-    with torch.no_grad():
-        return model(torch.zeros(1, 2))
-
-
-def test_work_is_done_in_one_other_thread(worker):
-    async def all_three():
-        return await asyncio.gather(*(worker.do(threading.get_ident) for _ in range(2)))
-
-    first, second = asyncio.run(all_three())
-    assert first == second != threading.get_ident()
-
-
-def test_an_error_reaches_whoever_asked(worker):
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(worker.do(lambda: 1 // 0))
-    assert asyncio.run(worker.do(lambda: 3)) == 3
-
-
-def test_a_full_line_is_told_at_once_and_patient_work_waits(worker):
-    gate = threading.Event()
-
-    async def scene():
-        running = asyncio.ensure_future(worker.do(gate.wait))
-        await asyncio.sleep(0.2)
-        waiting = [asyncio.ensure_future(worker.do(lambda k=k: k)) for k in range(2)]
-        await asyncio.sleep(0)
-        with pytest.raises(Busy):
-            await worker.do(lambda: None)
-        patient = asyncio.ensure_future(worker.do(lambda: "late", patient=True))
-        await asyncio.sleep(0)
-        gate.set()
-        return await asyncio.gather(running, *waiting, patient)
-
-    assert asyncio.run(scene()) == [True, 0, 1, "late"]
-
-
-def test_a_model_that_runs_too_long_is_stopped_and_left_as_it_was():
-    worker, model = Worker(seconds=0.1, waiting=2), Slow()
-    with pytest.raises(Stopped, match="too long"):
-        asyncio.run(worker.do(lambda: run(model)))
-    assert not torch.nn.modules.module._global_forward_pre_hooks
-    assert asyncio.run(worker.do(lambda: 5)) == 5
+    worker = Worker(seconds=60, queued_jobs=2)
+    yield worker
     worker.close()
 
 
-def test_work_that_nobody_waits_for_is_given_up(worker):
-    ended = []
+def test_jobs_run_in_one_other_thread(worker):
+    async def run_two():
+        return await asyncio.gather(*(worker.run(threading.get_ident) for _ in range(2)))
 
-    def work():
-        try:
-            run(Slow())
-        except Stopped as error:
-            ended.append(str(error))
-            raise
+    first, second = asyncio.run(run_two())
+    assert first == second != threading.get_ident()
 
-    async def leave():
-        task = asyncio.ensure_future(worker.do(work))
-        await asyncio.sleep(0.2)
+
+def test_an_error_reaches_the_caller(worker):
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(worker.run(lambda: 1 // 0))
+    assert asyncio.run(worker.run(lambda: 3)) == 3
+
+
+def test_a_full_queue_is_an_error_unless_the_caller_waits_for_room(worker):
+    started, release = threading.Event(), threading.Event()
+
+    def block():
+        started.set()
+        return release.wait(30)
+
+    async def fill():
+        running = asyncio.ensure_future(worker.run(block))
+        await asyncio.to_thread(started.wait, 30)
+        queued = [asyncio.ensure_future(worker.run(lambda k=k: k)) for k in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull):
+            await worker.run(lambda: None)
+        waiting = asyncio.ensure_future(worker.run(lambda: "late", wait_for_room=True))
+        await asyncio.sleep(0)
+        release.set()
+        return await asyncio.gather(running, *queued, waiting)
+
+    assert asyncio.run(fill()) == [True, 0, 1, "late"]
+
+
+def test_a_job_that_runs_too_long_stops_and_leaves_no_hook():
+    worker, model = Worker(seconds=0.05, queued_jobs=2), Slow()
+    with pytest.raises(Stopped, match="took too long"):
+        asyncio.run(worker.run(lambda: model(torch.zeros(1))))
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+    assert asyncio.run(worker.run(lambda: 5)) == 5
+    worker.close()
+
+
+def test_another_thread_may_run_a_model_while_a_late_job_stops():
+    worker, started, release = Worker(seconds=0.0, queued_jobs=2), threading.Event(), []
+
+    def hold():
+        started.set()
+        while not release:
+            pass
+        return torch.nn.Identity()(1)
+
+    job = worker.submit(hold)
+    started.wait(30)
+    assert torch.nn.Identity()(7) == 7  # the deadline is that of the worker's thread alone
+    release.append(True)
+    with pytest.raises(Stopped):
+        job.future.result(30)
+    worker.close()
+
+
+def test_a_cancelled_job_stops(worker):
+    job = SlowJob()
+
+    async def cancel():
+        task = asyncio.ensure_future(worker.run(job))
+        await asyncio.to_thread(job.started.wait, 30)
         task.cancel()
         return await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(leave())
-    assert asyncio.run(worker.do(lambda: list(ended))) == ["nobody waits for this any more"]
+    asyncio.run(cancel())
+    worker.submit(lambda: None).future.result(5)
+    assert job.ended == ["the request was cancelled"]
 
 
-def test_work_in_line_that_nobody_waits_for_is_never_begun(worker):
-    gate, begun = threading.Event(), []
+def test_a_queued_job_that_is_cancelled_never_starts(worker):
+    started, release, calls = threading.Event(), threading.Event(), []
 
-    async def leave():
-        running = asyncio.ensure_future(worker.do(gate.wait))
-        await asyncio.sleep(0.1)
-        task = asyncio.ensure_future(worker.do(lambda: begun.append(1)))
+    def block():
+        started.set()
+        release.wait(30)
+
+    async def cancel():
+        running = asyncio.ensure_future(worker.run(block))
+        await asyncio.to_thread(started.wait, 30)
+        task = asyncio.ensure_future(worker.run(lambda: calls.append(1)))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        gate.set()
+        release.set()
         await running
 
-    asyncio.run(leave())
-    asyncio.run(worker.do(lambda: None))
-    assert begun == []
+    asyncio.run(cancel())
+    worker.submit(lambda: None).future.result(5)
+    assert calls == []
+
+
+def test_a_caller_cancelled_while_it_waits_for_room_queues_nothing(worker):
+    started, release, calls = threading.Event(), threading.Event(), []
+
+    def block():
+        started.set()
+        release.wait(30)
+
+    async def cancel():
+        worker.submit(block)
+        await asyncio.to_thread(started.wait, 30)
+        for _ in range(2):
+            worker.submit(lambda: None)
+        task = asyncio.ensure_future(worker.run(lambda: calls.append(1), wait_for_room=True))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(cancel())
+    release.set()
+    while True:
+        try:
+            worker.submit(lambda: None).future.result(5)
+            break
+        except QueueFull:
+            pass
+    assert calls == []

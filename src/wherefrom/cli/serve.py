@@ -1,4 +1,4 @@
-"""The command that opens the page."""
+"""The command that serves the web page."""
 
 from __future__ import annotations
 
@@ -11,20 +11,30 @@ import typer
 def serve(
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", help="May be repeated; by default the embedded ones."),
+        typer.Option(
+            "--model",
+            "-m",
+            help="Embedded model, folder or hub id; may be repeated. Default: the embedded models.",
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Others can reach it only if asked for.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: any that is free.")] = 8765,
+    host: Annotated[
+        str,
+        typer.Option(help="Address to listen on. The default is reachable from this machine only."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.")] = 8765,
     token: Annotated[
         str | None,
-        typer.Option(envvar="WHEREFROM_TOKEN", help="Asked of every visitor; made up for --host."),
+        typer.Option(
+            envvar="WHEREFROM_TOKEN",
+            help="Token that every visitor needs; random if --host is reachable by others.",
+        ),
     ] = None,
     reports: Annotated[
-        Path | None, typer.Option(help="A folder whose pages open from here too.")
+        Path | None, typer.Option(help="Folder of HTML reports to list on the page.")
     ] = None,
-    browse: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Explore predictions on a page of your own machine."""
+    """Serve a local web page for exploring predictions."""
     from wherefrom.web.serve import serve as run_server
 
     def say(text: str) -> None:

@@ -1,1 +1,1 @@
-"""One local page on which a person explores a prediction."""
+"""A local web page for exploring the predictions of a few models."""

@@ -1,13 +1,13 @@
-"""What the page asks of the library: each answer as plain data. Used by one thread."""
+"""The answers to the page's requests, as plain data. Used by one thread."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -18,8 +18,7 @@ from wherefrom.errors import InputError
 from wherefrom.evaluation.metrics import Activation, Metric, Pruning, Sample, fractions
 from wherefrom.explanation import Explanation
 from wherefrom.inputs.reader import Reader
-from wherefrom.methods.attention_maps import CapturedAttention as Captured
-from wherefrom.methods.attention_maps import capture
+from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.intercept import run
 from wherefrom.show.html import render
 from wherefrom.show.text_marks import heading, marks
@@ -27,263 +26,282 @@ from wherefrom.studies.unit_profile import unit_profile
 from wherefrom.subject import Inputs
 from wherefrom.target import Target
 from wherefrom.web.limits import Limits
-from wherefrom.web.request import Question, number, numbers
+from wherefrom.web.request import ParsedRequest, integer, integers
 
 Data = dict[str, Any]
 Value = TypeVar("Value")
-CURVES: dict[str, type[Metric]] = {"fill": Activation, "empty": Pruning}
-_EVERY = 64  # of so many units each is a step of a curve; of more, tenths are
-_LISTED = 24  # classes that are all shown; of more, the likeliest
-_PLACES = 2048  # in one forward pass
+CURVES: dict[str, type[Metric]] = {"activation": Activation, "pruning": Pruning}
+_MAX_SINGLE_STEPS = 64  # a curve over more units than this has steps of 10 % of them
+_MAX_CLASSES = 24  # a model with more classes shows only the most likely
+_TOP_CLASSES = 10
+_BATCH_UNITS = 2048  # units in one forward pass
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One input, read and run once."""
+class Prediction:
+    """One input with the model's output for it."""
 
     reader: Reader[Any, Any]
-    item: Any
+    item: Any  # the input as the reader reads it
     inputs: Inputs
-    row: Tensor  # (classes,) logits
-    target: Target  # its most likely class
+    logits: Tensor  # (classes,), on the CPU
+    target: Target  # the most likely class, on the CPU
 
     @property
-    def count(self) -> int:
-        """Its number of units."""
+    def unit_count(self) -> int:
+        """The number of tokens, patches or nodes."""
         return len(self.inputs.units[0])
 
 
 @dataclass(frozen=True)
-class Made:
-    """An explanation, the seconds it took, and what the library warned of."""
+class TimedExplanation:
+    """An explanation, how many seconds it took, and the warnings it raised."""
 
     explanation: Explanation
     seconds: float
-    notes: list[str]
+    warnings: list[str]
 
 
-class Kept(OrderedDict[Hashable, Any]):
-    """The most recent of what was worked out."""
+class Cache(Generic[Value]):
+    """The most recently used values, at most `size` of them."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
 
-    def get_or(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """What is known under a key, or made now."""
-        if key not in self:
-            self[key] = make()
-            if len(self) > self.most:
-                self.popitem(last=False)
-        self.move_to_end(key)
-        found: Value = self[key]
-        return found
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """The cached value of a key, computed if it is missing."""
+        if key not in self._values:
+            self._values[key] = compute()
+            if len(self._values) > self.size:
+                self._values.popitem(last=False)
+        self._values.move_to_end(key)
+        return self._values[key]
 
 
-class Desk:
-    """Answers questions about the models on the shelf."""
+class Answers:
+    """Answers parsed requests with the library's results."""
 
     def __init__(self, limits: Limits) -> None:
-        self._readings = Kept(8)
-        self._explained = Kept(limits.kept)
-        self._maps = Kept(1)
+        self._predictions: Cache[Prediction] = Cache(limits.cached_predictions)
+        self._explanations: Cache[TimedExplanation] = Cache(limits.cached_explanations)
+        self._attention: Cache[CapturedAttention] = Cache(limits.cached_attention)
 
-    def predict(self, asked: Question, data: Mapping[str, Any]) -> Data:
-        """The prediction with its probabilities, and the units of the input."""
-        reading = self._read(asked)
-        inputs = reading.inputs
+    def predict(self, request: ParsedRequest) -> Data:
+        """The classes with their probabilities, and the units of the input."""
+        prediction = self._predict(request)
+        inputs = prediction.inputs
         return {
-            "outputs": self._outputs(asked, reading, reading.row),
-            "target": self._target(asked, reading).index.item(),  # type: ignore[union-attr]
+            "outputs": self._outputs(request, prediction, prediction.logits),
+            "target": self._target(request, prediction).index.item(),  # type: ignore[union-attr]
             "units": [asdict(unit) for unit in inputs.units[0]],
             "noun": "token" if inputs.noun == "word" else inputs.noun,
             "scene": inputs.scenes[0] if inputs.scenes else None,
         }
 
-    def explain(self, asked: Question, data: Mapping[str, Any]) -> Data:
-        """The explanation as the library gives it, what it took, and how it is shown."""
-        made = self.made(asked)
-        explanation = made.explanation
+    def explain(self, request: ParsedRequest) -> Data:
+        """The explanation, its text marks, how long it took and what the library warned of."""
+        timed = self._explain(request, request.method)
+        explanation = timed.explanation
         return {
             "explanation": explanation.to_dict(),
             "marks": [asdict(mark) for mark in marks(explanation)],
             "heading": heading(explanation),
-            "seconds": made.seconds,
-            "notes": made.notes,
+            "seconds": timed.seconds,
+            "warnings": timed.warnings,
         }
 
-    def erase(self, asked: Question, data: Mapping[str, Any]) -> Data:
-        """The prediction with some units removed."""
-        reading = self._read(asked)
-        present = np.ones((1, reading.count), dtype=bool)
-        present[:, numbers(data, "removed", reading.count)] = False
-        row = self._perturbed(reading, present)[0]
-        target = self._target(asked, reading)
+    def erase(self, request: ParsedRequest) -> Data:
+        """The prediction with the units in the field `removed` erased."""
+        prediction = self._predict(request)
+        present = np.ones((1, prediction.unit_count), dtype=bool)
+        present[:, integers(request.data, "removed", prediction.unit_count)] = False
+        logits = self._perturbed_logits(prediction, present)[0]
+        target = self._target(request, prediction)
         return {
-            "outputs": self._outputs(asked, reading, row),
-            "output": float(target(row.unsqueeze(0))),
-            "before": float(target(reading.row.unsqueeze(0))),
+            "outputs": self._outputs(request, prediction, logits),
+            "output": float(target(logits.unsqueeze(0))),
+            "output_before": float(target(prediction.logits.unsqueeze(0))),
         }
 
-    def curve(self, asked: Question, data: Mapping[str, Any]) -> Data:
-        """Units come back, or go, in the order of a method; the answer at every step."""
-        kind = data.get("curve")
+    def curve(self, request: ParsedRequest) -> Data:
+        """The activation or pruning curve of the method, with the prediction at every step."""
+        kind = request.data.get("curve")
         if kind not in CURVES:
-            raise InputError(f"curve is one of: {', '.join(CURVES)}.")
-        reading = self._read(asked)
-        explanation = self.made(asked).explanation
-        every = reading.count <= _EVERY
+            raise InputError(f"curve must be one of: {', '.join(CURVES)}.")
+        prediction = self._predict(request)
+        explanation = self._explain(request, request.method).explanation
+        every_unit = prediction.unit_count <= _MAX_SINGLE_STEPS
         metric = CURVES[kind]()
-        free: NDArray[np.bool_] = np.ones(reading.count, dtype=bool)
-        sample = Sample(explanation, free, explanation.target.index, every)
+        erasable: NDArray[np.bool_] = np.ones(prediction.unit_count, dtype=bool)
+        sample = Sample(explanation, erasable, explanation.target.index, every_unit)
         masks = metric.masks(sample)
-        logits = self._perturbed(reading, masks).double()
+        logits = self._perturbed_logits(prediction, masks).double()  # (steps, classes)
         area, values = metric.value(sample, logits.numpy())
-        target = self._target(asked, reading)
+        target = self._target(request, prediction)
         outputs = torch.cat([target(row.unsqueeze(0)) for row in logits])
-        shown = logits.softmax(-1)[:, explanation.target.index] if logits.shape[1] > 1 else None
+        probabilities = None
+        if logits.shape[1] > 1:
+            probabilities = logits.softmax(-1)[:, explanation.target.index].tolist()
         return {
             "metric": metric.title,
             "better": metric.better,
             "area": area,
             "curve": [] if values is None else values.tolist(),
-            "fractions": fractions(reading.count, every),
+            "fractions": fractions(prediction.unit_count, every_unit),
             "present": ["".join("01"[bit] for bit in row) for row in masks.astype(int).tolist()],
-            "probabilities": None if shown is None else shown.tolist(),
+            "probabilities": probabilities,
             "outputs": outputs.tolist(),
         }
 
-    def layers(self, asked: Question, data: Mapping[str, Any]) -> Data:
-        """The relevance of each unit after each block, by `lrp`; first what entered."""
-        reading = self._read(asked)
-        found = unit_profile(reading.reader.subject, reading.inputs, self._target(asked, reading))
-        first = self.made(asked, "lrp").explanation
-        rows = [("input", first.scores.astype(float).tolist(), 0.0)]
-        rows += [(name, row.tolist(), found.others[name]) for name, row in found.units.items()]
+    def layers(self, request: ParsedRequest) -> Data:
+        """The relevance of each unit after each block, by `lrp`; the first row is the input."""
+        prediction = self._predict(request)
+        subject = prediction.reader.subject
+        target = _on(self._target(request, prediction), subject.device)
+        profile = unit_profile(subject, prediction.inputs, target)
+        scores = self._explain(request, "lrp").explanation.scores
+        rows = [("input", scores.astype(float).tolist(), 0.0)]
+        rows += [(name, row.tolist(), profile.others[name]) for name, row in profile.units.items()]
         return {
-            "output": found.output,
+            "output": profile.output,
             "rows": [{"name": n, "units": units, "others": rest} for n, units, rest in rows],
         }
 
-    def attention(self, asked: Question, data: Mapping[str, Any]) -> Data:
-        """One attention map: a layer, and one head or (head 0) the mean of all."""
-        reading = self._read(asked)
-        target = self._target(asked, reading)
-        seen: Captured = self._maps.get_or(
-            asked.key,
-            lambda: capture(reading.reader.subject, reading.inputs, target, gradients=False),
+    def attention(self, request: ParsedRequest) -> Data:
+        """One attention map: a layer, and one head or (head 0) the mean of all heads."""
+        prediction = self._predict(request)
+        captured = self._attention.get(
+            request.input_key, lambda: self._capture(request, prediction)
         )
-        layer = number(data, "layer", len(seen.maps))
-        heads = seen.maps[layer][0]  # (heads, query, key)
-        head = number(data, "head", len(heads) + 1)
-        chosen = heads.mean(0) if head == 0 else heads[head - 1]
-        query, key = seen.streams[layer]
+        layer = integer(request.data, "layer", len(captured.maps))
+        heads = captured.maps[layer][0]  # (heads, query, key)
+        head = integer(request.data, "head", len(heads) + 1)
+        weights = heads.mean(0) if head == 0 else heads[head - 1]
+        query, key = captured.streams[layer]
         return {
-            "layers": len(seen.maps),
+            "layers": len(captured.maps),
             "heads": len(heads),
-            "queries": _named(reading, seen, query, chosen.shape[0]),
-            "keys": _named(reading, seen, key, chosen.shape[1]),
-            "weights": [[round(w, 5) for w in row] for row in chosen.double().tolist()],
+            "queries": _position_names(prediction, captured, query, weights.shape[0]),
+            "keys": _position_names(prediction, captured, key, weights.shape[1]),
+            "weights": [[round(w, 5) for w in row] for row in weights.double().tolist()],
         }
 
-    def page(self, asked: Question, methods: Sequence[str]) -> str:
-        """The page that `wherefrom explain --html` and `wherefrom compare --html` write."""
-        return render([self.made(asked, name).explanation for name in methods])
+    def html(self, request: ParsedRequest, methods: Sequence[str]) -> str:
+        """The file that `wherefrom explain --html` and `wherefrom compare --html` write."""
+        return render([self._explain(request, name).explanation for name in methods])
 
-    def made(self, asked: Question, method: str | None = None) -> Made:
-        """The explanation by a method, worked out now or remembered."""
-        name = method or asked.method
-        return self._explained.get_or(
-            (asked.key, name, asked.target, asked.against), lambda: _explain(asked, name)
-        )
+    def _predict(self, request: ParsedRequest) -> Prediction:
+        return self._predictions.get(request.input_key, lambda: _predict(request))
 
-    def _read(self, asked: Question) -> Reading:
-        return self._readings.get_or(asked.key, lambda: _read(asked))
+    def _explain(self, request: ParsedRequest, method: str) -> TimedExplanation:
+        key = (request.input_key, method, request.target, request.against)
+        return self._explanations.get(key, lambda: _explain(request, method))
 
-    def _target(self, asked: Question, reading: Reading) -> Target:
-        """What is asked about, as numbers."""
-        naming = asked.shown.explainer.naming
+    def _capture(self, request: ParsedRequest, prediction: Prediction) -> CapturedAttention:
+        subject = prediction.reader.subject
+        target = _on(self._target(request, prediction), subject.device)
+        return capture(subject, prediction.inputs, target, gradients=False)
+
+    def _target(self, request: ParsedRequest, prediction: Prediction) -> Target:
+        """The target of a request, on the CPU: the most likely class if it names none."""
+        naming = request.model.explainer.naming
 
         def index(name: int | str | None) -> Tensor | None:
             return None if name is None else torch.tensor([naming.index(name)])
 
-        chosen = index(asked.target)
-        position = reading.target.position
+        target = index(request.target)
         return Target(
-            reading.target.index if chosen is None else chosen, index(asked.against), position
+            prediction.target.index if target is None else target,
+            index(request.against),
+            prediction.target.position,
         )
 
-    def _outputs(self, asked: Question, reading: Reading, row: Tensor) -> list[Data]:
-        """The classes with their probabilities: all, or the likeliest and those asked about."""
-        chances = row.double().softmax(-1) if len(row) > 1 else None
-        target = self._target(asked, reading)
-        shown = list(range(len(row)))
-        if len(row) > _LISTED:
-            named = [int(one) for one in (target.index, target.against) if one is not None]
-            likeliest = row.topk(10).indices.tolist()
-            shown = list(dict.fromkeys([*likeliest, *named]))
-        name = asked.shown.explainer.naming.name
+    def _outputs(
+        self, request: ParsedRequest, prediction: Prediction, logits: Tensor
+    ) -> list[Data]:
+        """The classes with their probabilities: all, or the most likely and those of the target."""
+        probabilities = logits.double().softmax(-1) if len(logits) > 1 else None
+        target = self._target(request, prediction)
+        indices = list(range(len(logits)))
+        if len(logits) > _MAX_CLASSES:
+            targets = [int(index) for index in (target.index, target.against) if index is not None]
+            indices = list(dict.fromkeys([*logits.topk(_TOP_CLASSES).indices.tolist(), *targets]))
+        name = request.model.explainer.naming.name
         return [
             {
                 "index": i,
                 "label": name(i),
-                "output": float(row[i]),
-                "probability": None if chances is None else float(chances[i]),
+                "output": float(logits[i]),
+                "probability": None if probabilities is None else float(probabilities[i]),
             }
-            for i in shown
+            for i in indices
         ]
 
-    def _perturbed(self, reading: Reading, present: NDArray[np.bool_]) -> Tensor:
-        """The logits (K, classes) with only some units there, as evaluations run them."""
-        reader = reading.reader
-        if reader.size(reading.item) != reading.count:
-            raise InputError("the units of a model with a decoder of its own cannot be removed.")
-        forms = reader.erased(reading.item, present, None)
-        step = 1 if reader.alone else max(1, _PLACES // max(1, reading.count))
+    def _perturbed_logits(self, prediction: Prediction, present: NDArray[np.bool_]) -> Tensor:
+        """The logits (K, classes) for each row of `present`, erased as evaluations erase."""
+        reader = prediction.reader
+        if reader.size(prediction.item) != prediction.unit_count:
+            raise InputError("units cannot be removed for encoder-decoder models.")
+        forms = reader.erased(prediction.item, present, None)
+        step = 1 if reader.alone else max(1, _BATCH_UNITS // max(1, prediction.unit_count))
+        position = prediction.target.position
         rows = []
-        for at in range(0, len(forms), step):
-            tensors = reader.collate(forms[at : at + step])
+        for start in range(0, len(forms), step):
+            tensors = reader.collate(forms[start : start + step])
             with reader.subject.evaluating(), torch.inference_mode():
                 logits = reader.subject.run(tensors)
-            position = reading.target.position
-            asked = None if position is None else position.expand(len(logits))
-            rows.append(Target(position=asked).row(logits).float().cpu())
+            positions = None if position is None else position.expand(len(logits))
+            row = _on(Target(position=positions), logits.device).row(logits)
+            rows.append(row.float().cpu())
         return torch.cat(rows).clone()
 
 
-def _read(asked: Question) -> Reading:
+def _predict(request: ParsedRequest) -> Prediction:
     with torch.inference_mode(False), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # told with the explanation
-        reader = asked.shown.explainer.reader(asked.given)
-        item = reader.read(asked.given, asked.truncate)
+        warnings.simplefilter("ignore")  # the answer of `explain` lists them
+        reader = request.model.explainer.reader(request.input)
+        item = reader.read(request.input, request.truncate)
         inputs = reader.batch([item])
-        target = Target(position=reader.positions(inputs, None))
         logits = run(reader.subject, inputs)
+        target = _on(Target(position=reader.positions(inputs, None)), logits.device)
         row = target.row(logits)[0].float().cpu()
-        return Reading(reader, item, inputs, row, target.resolved(logits))
+        resolved = _on(target.resolved(logits), row.device)
+        return Prediction(reader, item, inputs, row, resolved)
 
 
-def _explain(asked: Question, method: str) -> Made:
-    with warnings.catch_warnings(record=True) as told:
+def _explain(request: ParsedRequest, method: str) -> TimedExplanation:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.perf_counter()
-        found = asked.shown.explainer(
-            asked.given,
+        explanation = request.model.explainer(
+            request.input,
             method,
-            target=asked.target,
-            against=asked.against,
-            truncate=asked.truncate,
+            target=request.target,
+            against=request.against,
+            truncate=request.truncate,
         )
         seconds = time.perf_counter() - start
-    assert isinstance(found, Explanation)
-    return Made(found, seconds, [str(each.message) for each in told])
+    assert isinstance(explanation, Explanation)
+    return TimedExplanation(explanation, seconds, [str(warning.message) for warning in caught])
 
 
-def _named(reading: Reading, seen: Captured, stream: int, size: int) -> list[str]:
-    """What the places of a map are called; those of no unit, such as a class token, are dots."""
+def _on(target: Target, device: torch.device) -> Target:
+    """The target with its tensors on a device."""
+    tensors = (target.index, target.against, target.position)
+    return Target(*(None if tensor is None else tensor.to(device) for tensor in tensors))
+
+
+def _position_names(
+    prediction: Prediction, captured: CapturedAttentionAttention, stream: int, size: int
+) -> list[str]:
+    """The units' names along a map's axis; "·" for positions without a unit (a class token)."""
     names = ["·"] * size
-    units = reading.inputs.units[0]
-    span = seen.spans.get(stream)
+    units = prediction.inputs.units[0]
+    span = captured.spans.get(stream)
     if span is not None:
         for k in range(min(span.width, size - span.shift)):
             names[span.shift + k] = units[span.start + k].text

@@ -1,11 +1,14 @@
-"""The routes: what is asked goes to the worker, what comes back is JSON."""
+"""The routes: a request passes the security gate, is parsed, runs in the worker, and is answered.
+
+Gate → parse_request → Worker.run → Answers → JSON
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,241 +23,249 @@ from starlette.routing import Route
 from wherefrom.errors import FileError, ModelError, WherefromError
 from wherefrom.methods import METHODS
 from wherefrom.show.html import STYLE
-from wherefrom.web.answers import Desk
-from wherefrom.web.limits import Limits, TooLarge
-from wherefrom.web.models import Shelf
-from wherefrom.web.reports import Reports, policy
-from wherefrom.web.request import Question, methods, question
-from wherefrom.web.security import REPORT, App, Gate
-from wherefrom.web.worker import Busy, Stopped, Worker
+from wherefrom.web.answers import Answers, Data
+from wherefrom.web.limits import Limits
+from wherefrom.web.models import Models
+from wherefrom.web.reports import Reports, report_policy
+from wherefrom.web.request import NotJson, ParsedRequest, TooLarge, method_names, parse_request
+from wherefrom.web.security import REPORT_POLICY, App, Gate
+from wherefrom.web.worker import QueueFull, Stopped, Worker
 
 STATIC = Path(__file__).parent / "static"
-_KINDS = {
+_MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
 _LOG = logging.getLogger(__name__)
-Answer = Callable[[Question, Mapping[str, Any]], dict[str, Any]]
+Answer = Callable[[ParsedRequest], Data]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class Pages:
-    """The page and its interface, over one shelf of models."""
+class Server:
+    """The page and its JSON API."""
 
-    def __init__(self, shelf: Shelf, worker: Worker, limits: Limits, reports: Reports) -> None:
-        self.shelf, self.worker, self.limits, self.reports = shelf, worker, limits, reports
-        self.desk = Desk(limits)
-        self.about = _about(shelf, limits)
-        # read once: no request opens a file of the page
+    def __init__(self, models: Models, worker: Worker, limits: Limits, reports: Reports) -> None:
+        self.models, self.worker, self.limits, self.reports = models, worker, limits, reports
+        self.answers = Answers(limits)
+        self._about = _about(models, limits)
+        # read at the start: no request opens a file of the page
         self.static = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.is_file()}
-        self.static["heat.css"] = STYLE.encode()
+        self.static["heatmap.css"] = STYLE.encode()
 
     def routes(self) -> list[Route]:
-        """Every address there is."""
-        desk = self.desk
-        answers: dict[str, Answer] = {
-            "predict": desk.predict,
-            "explain": desk.explain,
-            "erase": desk.erase,
-            "curve": desk.curve,
-            "layers": desk.layers,
-            "attention": desk.attention,
-        }
-        gets = {
+        """All routes of the server."""
+        get: dict[str, Endpoint] = {
             "/": self.page,
-            "/static/{name}": self.file,
-            "/api/about": self.tell,
+            "/static/{name}": self.static_file,
+            "/api/about": self.about,
             "/reports/{name:path}": self.report,
         }
-        posts: dict[str, Endpoint] = {"/api/compare": self.compare, "/api/page": self.save}
-        posts |= {f"/api/{name}": self.answering(answer) for name, answer in answers.items()}
+        answers = self.answers
+        post: dict[str, Endpoint] = {
+            "/api/predict": self.json_route(answers.predict),
+            "/api/explain": self.json_route(answers.explain),
+            "/api/erase": self.json_route(answers.erase),
+            "/api/curve": self.json_route(answers.curve),
+            "/api/layers": self.json_route(answers.layers),
+            "/api/attention": self.json_route(answers.attention),
+            "/api/compare": self.compare,
+            "/api/html": self.html,
+        }
         return [
-            *(Route(path, _telling(get)) for path, get in gets.items()),
-            *(Route(path, _telling(post), methods=["POST"]) for path, post in posts.items()),
+            *(Route(path, _with_json_errors(route)) for path, route in get.items()),
+            *(
+                Route(path, _with_json_errors(route), methods=["POST"])
+                for path, route in post.items()
+            ),
         ]
 
     async def page(self, request: Request) -> Response:
-        """The one page."""
-        return Response(self.static["index.html"], media_type=_KINDS[".html"])
+        """The page itself."""
+        return Response(self.static["index.html"], media_type=_MEDIA_TYPES[".html"])
 
-    async def file(self, request: Request) -> Response:
-        """A script or a style of the page."""
+    async def static_file(self, request: Request) -> Response:
+        """A script, style sheet or icon of the page."""
         name = request.path_params["name"]
         if name not in self.static:
             raise HTTPException(404, "there is no such file.")
-        return Response(self.static[name], media_type=_KINDS[Path(name).suffix])
+        return Response(self.static[name], media_type=_MEDIA_TYPES[Path(name).suffix])
 
-    async def tell(self, request: Request) -> Response:
-        """Models, methods, examples and limits."""
-        reports = await asyncio.to_thread(self.reports.found)
-        return JSONResponse({**self.about, "reports": list(reports)})
+    async def about(self, request: Request) -> Response:
+        """The models, methods, limits and reports of this server."""
+        reports = await asyncio.to_thread(self.reports.by_name)
+        return JSONResponse({**self._about, "reports": list(reports)})
 
     async def report(self, request: Request) -> Response:
-        """A page that was written before, which may run nothing."""
-        page = await asyncio.to_thread(self.reports.read, request.path_params["name"])
-        if page is None:
+        """A report of the folder, in a sandbox."""
+        content = await asyncio.to_thread(self.reports.read, request.path_params["name"])
+        if content is None:
             raise HTTPException(404, "there is no such report.")
-        return Response(page, media_type=_KINDS[".html"], headers=_with(policy()))
+        headers = {"content-security-policy": report_policy()}
+        return Response(content, media_type=_MEDIA_TYPES[".html"], headers=headers)
 
-    def answering(self, answer: Answer) -> Endpoint:
-        """A route that answers one question with one object."""
+    def json_route(self, answer: Answer) -> Endpoint:
+        """A route that answers with one JSON object."""
 
         async def respond(request: Request) -> Response:
             body = await self._body(request)
-            return JSONResponse(await self._do(request, lambda: answer(*self._asked(body))))
+            return JSONResponse(await self._run(request, lambda: answer(self._parse(body))))
 
         return respond
 
     async def compare(self, request: Request) -> Response:
-        """All methods, a line of JSON each as soon as it is ready."""
+        """One line of JSON for each method, sent as soon as it is ready."""
         body = await self._body(request)
-        asked, data = await self._do(request, lambda: self._asked(body))
-        chosen = methods(data, METHODS)
-        # the first line is made before the answer starts, so that what is wrong has its status
-        first = await self._do(request, lambda: self._line(asked, chosen[0]))
+        parsed = await self._run(request, lambda: self._parse(body))
+        methods = method_names(parsed.data, METHODS)
+        # before the response starts, so that an error still sets its status
+        first = await self._run(request, lambda: self._comparison(parsed, methods[0]))
 
         async def lines() -> AsyncIterator[bytes]:
-            yield _line(first)
-            for name in chosen[1:]:
+            yield _json_line(first)
+            for method in methods[1:]:
+                job = partial(self._comparison, parsed, method)
                 try:
-                    row = await self.worker.do(partial(self._line, asked, name), patient=True)
+                    row = await self.worker.run(job, wait_for_room=True)
                 except Exception as error:
-                    row = {"method": name, "left_out": _told(error)[1]["error"]["message"]}
-                yield _line(row)
+                    row = {"method": method, "error": _describe(error)[1]["error"]["message"]}
+                yield _json_line(row)
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
-    def _line(self, asked: Question, method: str) -> dict[str, Any]:
-        try:
-            return {"method": method, **self.desk.explain(replace(asked, method=method), {})}
-        except ModelError as error:  # this model has no use for the method
-            return {"method": method, "left_out": str(error)}
-
-    async def save(self, request: Request) -> Response:
-        """The explanation as the file that the command line writes."""
+    async def html(self, request: Request) -> Response:
+        """The explanation as a file, as the command line writes it."""
         body = await self._body(request)
 
-        def page() -> str:
-            asked, data = self._asked(body)
-            return self.desk.page(asked, methods(data, [asked.method]))
+        def render() -> str:
+            parsed = self._parse(body)
+            return self.answers.html(parsed, method_names(parsed.data, [parsed.method]))
 
-        headers = {**_with(REPORT), "content-disposition": 'attachment; filename="wherefrom.html"'}
-        made = await self._do(request, page)
-        return Response(made, media_type=_KINDS[".html"], headers=headers)
+        headers = {
+            "content-security-policy": REPORT_POLICY,
+            "content-disposition": 'attachment; filename="wherefrom.html"',
+        }
+        content = await self._run(request, render)
+        return Response(content, media_type=_MEDIA_TYPES[".html"], headers=headers)
 
-    def _asked(self, body: bytes) -> tuple[Question, Mapping[str, Any]]:
+    def _comparison(self, parsed: ParsedRequest, method: str) -> Data:
+        """The explanation by one method, or why the method does not apply to the model."""
         try:
-            data = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise HTTPException(400, "the request is no JSON.") from error
-        return question(data, self.shelf, self.limits), data
+            return {"method": method, **self.answers.explain(replace(parsed, method=method))}
+        except ModelError as error:
+            return {"method": method, "error": str(error)}
+
+    def _parse(self, body: bytes) -> ParsedRequest:
+        return parse_request(body, self.models, self.limits)
 
     async def _body(self, request: Request) -> bytes:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            raise HTTPException(415, "send application/json.")
-        stated = request.headers.get("content-length", "0")
-        if stated.isdigit() and int(stated) > self.limits.body:
-            raise TooLarge
+            raise HTTPException(415, "the content type must be application/json.")
+        length = request.headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self.limits.body_bytes:
+            raise self._too_large()
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            if len(body) > self.limits.body:
-                raise TooLarge
+            if len(body) > self.limits.body_bytes:
+                raise self._too_large()
         return bytes(body)
 
-    async def _do(self, request: Request, work: Callable[[], Any]) -> Any:
-        """The work's result; when whoever asked goes away, it is stopped."""
-        working = asyncio.ensure_future(self.worker.do(work))
-        leaving = asyncio.ensure_future(_gone(request))
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"a request may have up to {self.limits.body_bytes:,} bytes")
+
+    async def _run(self, request: Request, job: Callable[[], Any]) -> Any:
+        """The result of a job; the job stops when the client disconnects."""
+        result = asyncio.ensure_future(self.worker.run(job))
+        disconnect = asyncio.ensure_future(_disconnected(request))
         try:
-            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
+            await asyncio.wait((result, disconnect), return_when=asyncio.FIRST_COMPLETED)
+            if not result.done():
                 raise ClientDisconnect
-            return working.result()
+            return result.result()
         finally:
-            for task in (working, leaving):
+            for task in (result, disconnect):
                 task.cancel()
+            await asyncio.wait((result, disconnect))  # a cancelled job is marked before we go on
 
 
-async def _gone(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _about(shelf: Shelf, limits: Limits) -> dict[str, Any]:
+def _about(models: Models, limits: Limits) -> Data:
     return {
         "models": [
             {
-                "name": shown.name,
-                "takes": shown.takes,
-                "labels": shown.explainer.labels(),
-                "prompt": shown.prompt,
-                "examples": list(shown.examples),
+                "name": model.name,
+                "input_kind": model.input_kind,
+                "input_label": model.input_label,
+                "labels": model.explainer.labels(),
+                "examples": list(model.examples),
             }
-            for shown in shelf.models.values()
+            for model in models
         ],
         "methods": [
             {
                 "name": name,
-                "sentence": (kind.__doc__ or "").strip().splitlines()[0],
+                "summary": (kind.__doc__ or "").strip().splitlines()[0],
                 "paper": kind.paper,
             }
             for name, kind in METHODS.items()
         ],
-        "limits": {"text": limits.text, "body": limits.body, "seconds": limits.seconds},
+        "limits": {"text_characters": limits.text_characters},
     }
 
 
-def _line(row: dict[str, Any]) -> bytes:
+def _json_line(row: Data) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def _with(policy: str) -> dict[str, str]:
-    return {"content-security-policy": policy}
-
-
-def _told(error: Exception) -> tuple[int, dict[str, Any]]:
-    """The status and the words for what went wrong."""
-    status, kind, message = 500, "internal", "something went wrong inside; the terminal says what."
-    if isinstance(error, Busy):
-        status, kind, message = 503, "busy", "busy: too many questions at once. Try again shortly."
+def _describe(error: Exception) -> tuple[int, Data]:
+    """The status and the JSON body for an error."""
+    status, kind = 500, "internal"
+    message = "an error occurred in the server; its terminal shows the details."
+    if isinstance(error, QueueFull):
+        status, kind, message = 503, "busy", "the server is busy: try again shortly."
     elif isinstance(error, Stopped):
         status, kind, message = 504, "time", f"{error}."
     elif isinstance(error, TooLarge):
-        status, kind, message = 413, "size", "the request is too large for this page."
+        status, kind, message = 413, "size", f"{error}."
+    elif isinstance(error, NotJson):
+        status, kind, message = 400, "request", "the request body is not valid JSON."
     elif isinstance(error, HTTPException):
         status, kind, message = error.status_code, "request", str(error.detail)
     elif isinstance(error, WherefromError) and not isinstance(error, FileError):
         status, kind, message = 422, type(error).__name__, str(error)
     else:
-        _LOG.error("a question failed", exc_info=error)
-    whole = message.encode("utf-8", "replace").decode()  # it may quote half of a character
-    return status, {"error": {"kind": kind, "message": whole}}
+        _LOG.error("a request failed", exc_info=error)
+    printable = message.encode("utf-8", "replace").decode()  # it may quote half of a character
+    return status, {"error": {"kind": kind, "message": printable}}
 
 
-def _telling(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, with whatever goes wrong told in JSON."""
+def _with_json_errors(endpoint: Endpoint) -> Endpoint:
+    """The endpoint, with every error as JSON."""
 
     async def respond(request: Request) -> Response:
         try:
             return await endpoint(request)
         except Exception as error:
-            return await _tell(request, error)
+            return await _error_response(request, error)
 
     return respond
 
 
-async def _tell(request: Request, error: Exception) -> Response:
-    if isinstance(error, ClientDisconnect):  # nobody will read it
+async def _error_response(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
         return Response(status_code=499)
-    status, words = _told(error)
-    return JSONResponse(words, status, {"retry-after": "1"} if status == 503 else {})
+    status, content = _describe(error)
+    return JSONResponse(content, status, {"retry-after": "1"} if status == 503 else {})
 
 
 def make_app(
-    shelf: Shelf,
+    models: Models,
     worker: Worker,
     *,
     limits: Limits | None = None,
@@ -262,7 +273,7 @@ def make_app(
     token: str | None = None,
     reports: Path | None = None,
 ) -> App:
-    """The whole server but its socket."""
-    pages = Pages(shelf, worker, limits or Limits(), Reports(reports))
-    app = Starlette(routes=pages.routes(), exception_handlers={HTTPException: _tell})
+    """The server as an ASGI application."""
+    server = Server(models, worker, limits or Limits(), Reports(reports))
+    app = Starlette(routes=server.routes(), exception_handlers={HTTPException: _error_response})
     return Gate(app, host, token)

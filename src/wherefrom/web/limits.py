@@ -1,4 +1,4 @@
-"""How much a request may ask for."""
+"""How large a request may be, and how much the server keeps in memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one server; what is beyond them is refused with a message that says so."""
+    """The limits of one server; the error message of a refused request states the limit."""
 
-    body: int = 8 << 20  # bytes of a request
-    text: int = 20_000  # characters
-    pixels: int = 16 << 20  # of an image, unpacked
-    seconds: float = 60.0  # of one piece of work, once it runs
-    waiting: int = 16  # pieces of work in line
-    kept: int = 128  # explanations remembered
-
-
-class TooLarge(Exception):
-    """A request of more bytes than are read."""
+    body_bytes: int = 8 << 20
+    text_characters: int = 20_000
+    image_pixels: int = 16 << 20  # once decoded
+    job_seconds: float = 60.0  # running time of one job, its time in the queue not counted
+    queued_jobs: int = 16
+    cached_explanations: int = 128
+    cached_predictions: int = 8
+    cached_attention: int = 1  # all maps of one input: they can be large

@@ -1,8 +1,8 @@
-"""The models that were allowed at the start; a request names one of them, never a path."""
+"""The models that a server was started with; a request names one of them, never a path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
@@ -12,79 +12,88 @@ from wherefrom.explain import Explainer
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text_reader import TextReader
 
-EXAMPLES = (
+SENTENCES = (
     "has a lot of the virtues of eastwood at his best.",
     "a gorgeous, witty, seductive movie.",
     "it's not a bad film, but it never surprises you.",
     "the acting is fine; the script is dull beyond belief.",
     "I expected to hate it, and I could not stop smiling.",
 )
-
 MOLECULES = (
     "CN1C(N)=NC(C)(CS1(=O)=O)c1cc(NC(=O)c2ccc(F)cn2)ccc1F",
     "CC(C)Cc1ccc(cc1)C(C)C(=O)O",
     "Cn1cnc2c1c(=O)n(C)c(=O)n2C",
 )
-OPENINGS = (
+PROMPTS = (
     "The capital of France is",
     "When Mary and John went to the shop, John gave a drink to",
 )
 
 
 @dataclass(frozen=True)
-class Shown:
+class ServedModel:
     """A model as the page offers it."""
 
     name: str
     explainer: Explainer
 
     @property
-    def takes(self) -> Literal["text", "image"]:
-        """What a person gives it."""
-        sees = isinstance(self.explainer.reader(""), ImageReader) or self._graphs == "superpixels"
-        return "image" if sees else "text"
+    def input_kind(self) -> Literal["text", "image"]:
+        """What a request must contain for this model."""
+        is_image = isinstance(self.explainer.reader(""), ImageReader)
+        return "image" if is_image or self._graph_kind == "superpixels" else "text"
 
     @property
-    def _graphs(self) -> str:
-        """What the model's graphs are made of, if it reads any."""
+    def _graph_kind(self) -> str:
+        """What the nodes of the model's graphs are; empty for a model of text or images."""
         return str(getattr(getattr(self.explainer.subject.model, "config", None), "reads", ""))
 
     @property
-    def prompt(self) -> str:
-        """What the page says above the field for text."""
-        return "Paste a SMILES" if self._graphs == "molecule" else "Type a sentence"
+    def input_label(self) -> str:
+        """The label of the page's text field."""
+        return "Paste a SMILES string" if self._graph_kind == "molecule" else "Type a sentence"
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Texts to begin with."""
-        if self._graphs == "molecule":
+        """Example inputs that the page offers."""
+        if self._graph_kind == "molecule":
             return MOLECULES
         if not isinstance(self.explainer.reader(""), TextReader):
             return ()
-        return OPENINGS if self.explainer.naming.writes else EXAMPLES
+        return PROMPTS if self.explainer.naming.writes else SENTENCES
 
 
-class Shelf:
-    """Models by the name that requests may use."""
+class Models:
+    """The served models by name. Their number is fixed when the server starts."""
 
-    def __init__(self, models: Mapping[str, Explainer]) -> None:
-        if not models:
-            raise InputError("there is no model to show: name one with --model.")
-        self.models = {name: Shown(name, explainer) for name, explainer in models.items()}
+    def __init__(self, explainers: Mapping[str, Explainer]) -> None:
+        if not explainers:
+            raise InputError("no model to serve: name one with --model.")
+        self._models = {
+            name: ServedModel(name, explainer) for name, explainer in explainers.items()
+        }
 
-    def __getitem__(self, name: str) -> Shown:
-        if name not in self.models:
-            raise InputError(f'no model "{name}" was allowed; {nearest(name, self.models)}')
-        return self.models[name]
+    def __getitem__(self, name: str) -> ServedModel:
+        if name not in self._models:
+            raise InputError(f'this server has no model "{name}"; {nearest(name, self._models)}')
+        return self._models[name]
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The names that requests may use, in the order of the page."""
+        return list(self._models)
 
 
-def opened(sources: Iterable[str], load: Callable[[str], Explainer]) -> Shelf:
-    """Loads models by embedded name, folder or hub id; a folder goes by its last part."""
-    found: dict[str, Explainer] = {}
+def open_models(sources: Iterable[str], load: Callable[[str], Explainer]) -> Models:
+    """Loads models by embedded name, folder or hub id; the last part of a path is the name."""
+    explainers: dict[str, Explainer] = {}
     for source in sources:
-        name = short = PurePath(source).name or source
+        name = last_part = PurePath(source).name or source
         number = 2
-        while name in found:
-            name, number = f"{short} ({number})", number + 1
-        found[name] = load(source)
-    return Shelf(found)
+        while name in explainers:
+            name, number = f"{last_part} ({number})", number + 1
+        explainers[name] = load(source)
+    return Models(explainers)

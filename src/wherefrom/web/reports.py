@@ -1,4 +1,4 @@
-"""Pages that explain, evaluate and bias wrote into a folder that was allowed at the start."""
+"""Report pages in the folder that the server was started with."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from hashlib import sha256
 from pathlib import Path
 
 from wherefrom.show import corpus
-from wherefrom.web.security import REPORT
+from wherefrom.web.security import REPORT_POLICY
 
-_MOST = 200
+_MAX_REPORTS = 200
 
 
 @cache
-def policy() -> str:
-    """What a report may do in a browser: run the one script that the library writes into some."""
+def report_policy() -> str:
+    """The content security policy of a report: it may run the one script the library writes."""
     script = Path(corpus.__file__).with_name("corpus.js").read_text(encoding="utf-8")
     digest = b64encode(sha256(script.encode()).digest()).decode("ascii")
-    return f"{REPORT} allow-scripts; script-src 'sha256-{digest}'"
+    return f"{REPORT_POLICY} allow-scripts; script-src 'sha256-{digest}'"
 
 
 @dataclass(frozen=True)
 class Reports:
-    """The pages in a folder and its own folders; a request names one as it is listed."""
+    """The HTML files in a folder and its direct subfolders; a request uses a listed name."""
 
     folder: Path | None = None
 
-    def found(self) -> dict[str, Path]:
-        """Pages by name, the newest first. Links that lead out of the folder are left out."""
+    def by_name(self) -> dict[str, Path]:
+        """Paths by name, newest first, without symbolic links that lead out of the folder."""
         if self.folder is None or not self.folder.is_dir():
             return {}
-        home = self.folder.resolve()
-        pages = [
+        folder = self.folder.resolve()
+        paths = [
             path
             for pattern in ("*.html", "*/*.html")
-            for path in home.glob(pattern)
-            if path.is_file() and path.resolve().is_relative_to(home)
+            for path in folder.glob(pattern)
+            if path.is_file() and path.resolve().is_relative_to(folder)
         ]
-        pages.sort(key=lambda path: -path.stat().st_mtime)
-        return {path.relative_to(home).as_posix(): path for path in pages[:_MOST]}
+        paths.sort(key=lambda path: -path.stat().st_mtime)
+        return {path.relative_to(folder).as_posix(): path for path in paths[:_MAX_REPORTS]}
 
     def read(self, name: str) -> bytes | None:
-        """The page of this name, if it is one of those listed."""
-        path = self.found().get(name)
+        """The content of a listed report, None for any other name."""
+        path = self.by_name().get(name)
         return None if path is None else path.read_bytes()

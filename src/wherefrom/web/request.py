@@ -1,10 +1,11 @@
-"""What a request asks, checked before anything is run."""
+"""Parses the body of a request and checks it before any model runs."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,112 +15,133 @@ from wherefrom.inputs.pictures import decoded, is_image
 from wherefrom.methods import METHODS
 from wherefrom.naming import Asked
 from wherefrom.web.limits import Limits
-from wherefrom.web.models import Shelf, Shown
+from wherefrom.web.models import Models, ServedModel
+
+
+class NotJson(Exception):
+    """The body of a request cannot be parsed."""
+
+
+class TooLarge(Exception):
+    """The body of a request has more bytes than the server reads."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """One input of one model, and what is asked about it.
+class ParsedRequest:
+    """One input of one model, and what to explain about it.
 
-    `key` is the same for the same input, so that work is not done twice.
+    `input_key` identifies the model and the input as the model reads it: the key of all caches.
+    `data` is the whole body, for the fields that only one route reads.
     """
 
-    shown: Shown
-    given: Any
-    key: tuple[str, str, bool]
+    model: ServedModel
+    input: Any
+    input_key: tuple[str, str, bool]
     method: str
     target: Asked
     against: Asked
     truncate: bool
+    data: Mapping[str, Any]
 
 
-def question(data: Any, shelf: Shelf, limits: Limits) -> Question:
-    """The question in the body of a request."""
+def parse_request(body: bytes, models: Models, limits: Limits) -> ParsedRequest:
+    """The checked content of a request body."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise NotJson from error
     if not isinstance(data, Mapping):
-        raise InputError("a question is a JSON object.")
-    shown = shelf[_text(data, "model")]
+        raise InputError("the request must be a JSON object.")
+    model = models[_text(data, "model")]
     truncate = data.get("truncate", False)
     if not isinstance(truncate, bool):
-        raise InputError("truncate is true or false.")
-    given, digest = _given(data, shown, limits)
-    return Question(
-        shown,
-        given,
-        (shown.name, digest, truncate),
-        named(data.get("method", "lrp")),
-        _asked(data, "target"),
-        _asked(data, "against"),
-        truncate,
+        raise InputError("truncate must be true or false.")
+    content, digest = (
+        _image_input(data, model, limits) if "image" in data else _text_input(data, model, limits)
+    )
+    return ParsedRequest(
+        model=model,
+        input=content,
+        input_key=(model.name, digest, truncate),
+        method=method_name(data.get("method", "lrp")),
+        target=_class(data, "target"),
+        against=_class(data, "against"),
+        truncate=truncate,
+        data=data,
     )
 
 
-def named(method: Any) -> str:
-    """The name of a method of this library."""
-    if not isinstance(method, str) or method not in METHODS:
-        raise MethodError(f'there is no method "{method}"; {nearest(str(method), METHODS)}')
-    return method
+def method_name(name: Any) -> str:
+    """The checked name of a method; classes of other libraries are not served."""
+    if not isinstance(name, str) or name not in METHODS:
+        raise MethodError(f'there is no method "{name}"; {nearest(str(name), METHODS)}')
+    return name
 
 
-def methods(data: Mapping[str, Any], otherwise: Iterable[str]) -> list[str]:
-    """The methods that are asked for, each once."""
-    listed = data.get("methods") or list(otherwise)
-    if not isinstance(listed, list):
-        raise InputError("methods is a list of names.")
-    return list(dict.fromkeys(named(name) for name in listed))
+def method_names(data: Mapping[str, Any], default: Iterable[str]) -> list[str]:
+    """The distinct names in the field `methods`."""
+    names = data.get("methods") or list(default)
+    if not isinstance(names, list):
+        raise InputError("methods must be a list of names.")
+    return list(dict.fromkeys(method_name(name) for name in names))
 
 
-def _given(data: Mapping[str, Any], shown: Shown, limits: Limits) -> tuple[Any, str]:
-    if "image" in data:
-        if shown.takes != "image":
-            raise InputError(f"{shown.name} reads text, not images.")
-        try:
-            packed = base64.b64decode(_text(data, "image"), validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise InputError("the image is no base64.") from error
-        return decoded(packed, limits.pixels), hashlib.sha256(packed).hexdigest()
+def integer(data: Mapping[str, Any], name: str, limit: int) -> int:
+    """The field `name`, an integer from 0 to `limit` − 1; 0 by default."""
+    value = data.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
+        raise InputError(f"{name} must be an integer from 0 to {limit - 1}.")
+    return value
+
+
+def integers(data: Mapping[str, Any], name: str, limit: int) -> list[int]:
+    """The field `name`, distinct integers from 0 to `limit` − 1; empty by default."""
+    values = data.get(name, [])
+    if not isinstance(values, list):
+        raise InputError(f"{name} must be a list of integers.")
+    return sorted({integer({name: value}, name, limit) for value in values})
+
+
+def _image_input(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> tuple[Any, str]:
+    """The picture of a request with the digest of its bytes."""
+    if model.input_kind != "image":
+        raise InputError(f"{model.name} takes text, not images.")
+    try:
+        content = base64.b64decode(_text(data, "image"), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError("the image is not valid base64.") from error
+    return decoded(content, limits.image_pixels), hashlib.sha256(content).hexdigest()
+
+
+def _text_input(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> tuple[str, str]:
+    """The text of a request with its digest."""
     text = _text(data, "text")
-    if len(text) > limits.text:
+    if len(text) > limits.text_characters:
         raise TooLong(
-            f"this text has {len(text):,} characters; this page takes {limits.text:,}. "
-            "Explain a part of it, or use the command line."
+            f"this text has {len(text):,} characters; the page accepts up to "
+            f"{limits.text_characters:,}. Explain a part of it, or use the command line."
         )
     try:
         digest = hashlib.sha256(text.encode()).hexdigest()
     except UnicodeEncodeError as error:
-        raise InputError("the text holds half of a character (a lone surrogate).") from error
-    # where images are read a text is a path, and no request may name one, nor learn of it
-    if shown.takes == "image":
-        raise InputError(f"{shown.name} sees images: drop one on the page.")
+        raise InputError("the text contains half of a character (a lone surrogate).") from error
+    # a model of images opens a text as a path: no request may name one, nor learn whether it exists
+    if model.input_kind == "image":
+        raise InputError(f"{model.name} takes images: drop one on the page.")
     if is_image(text):
-        raise InputError("this ends like the name of an image, and the page opens no files.")
+        raise InputError("this looks like the name of an image file; the page opens no files.")
     return text, digest
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:
     value = data.get(name)
     if not isinstance(value, str):
-        raise InputError(f"a question needs {name}, as text.")
+        raise InputError(f"the request needs {name}, as a string.")
     return value
 
 
-def _asked(data: Mapping[str, Any], name: str) -> Asked:
+def _class(data: Mapping[str, Any], name: str) -> Asked:
     value = data.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, str))):
-        raise InputError(f"{name} is a class by number or by name.")
+        raise InputError(f"{name} must be the number or the name of a class.")
     return value
-
-
-def number(data: Mapping[str, Any], name: str, most: int) -> int:
-    """A whole number below `most`."""
-    value = data.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < most:
-        raise InputError(f"{name} is a whole number from 0 to {most - 1}.")
-    return value
-
-
-def numbers(data: Mapping[str, Any], name: str, most: int) -> list[int]:
-    """Distinct whole numbers below `most`."""
-    values = data.get(name, [])
-    if not isinstance(values, list):
-        raise InputError(f"{name} is a list of whole numbers.")
-    return sorted({number({name: value}, name, most) for value in values})

@@ -1,4 +1,4 @@
-"""Who may ask, and what a browser may do with the answer."""
+"""Which requests are let in, and what a browser may do with the responses."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 COOKIE = "wherefrom_token"
 HEADER = "x-wherefrom-token"
-PAGE = (
+PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'"
 )
-# a page that was written before has styles of its own, and is no part of this site
-REPORT = (
+# a report has inline styles, and is isolated from the page by the sandbox
+REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; sandbox"
 )
@@ -39,7 +39,7 @@ _HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone.
+    """Whether only this machine can reach an address.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
     [True, True, True, False, False]
@@ -54,9 +54,10 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Gate:
-    """Lets in requests that name this server and, where one is set, hold its token.
+    """Lets in requests that name this server and, if there is a token, carry it.
 
-    A page of another site that has its name point here (DNS rebinding) still sends that name.
+    A foreign site that points its own name at this machine (DNS rebinding) still sends that name
+    in `Host`.
     """
 
     app: App
@@ -64,24 +65,25 @@ class Gate:
     token: str | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Passes a request on, or refuses it; either way the answer carries the headers."""
+        """Forwards a request or refuses it; every response carries the security headers."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
-        answer = _with_headers(send)
-        if not self.named(headers.get("host", "")):
-            await _refuse(answer, 421, "host", "this server goes by another name.")
+        send_secured = _with_headers(send)
+        if not self.is_own_name(headers.get("host", "")):
+            await _refuse(send_secured, 421, "host", "this server has another host name.")
         elif not _same_site(headers):
-            await _refuse(answer, 403, "origin", "this was asked by a page of another site.")
-        elif self.token is None or self._held(headers):
-            await self.app(scope, receive, answer)
-        elif (given := _asked(scope)) is not None and self._is(given):
-            await _let_in(answer, given)
+            await _refuse(send_secured, 403, "origin", "requests from other sites are refused.")
+        elif self.token is None or self._has_token(headers):
+            await self.app(scope, receive, send_secured)
+        elif (token := _token_in_address(scope)) is not None and self._matches(token):
+            await _set_cookie(send_secured, token)
         else:
-            await _refuse(answer, 401, "token", "open the address that `wherefrom serve` printed.")
+            message = "token missing: open the address that `wherefrom serve` printed."
+            await _refuse(send_secured, 401, "token", message)
 
-    def named(self, host: str) -> bool:
+    def is_own_name(self, host: str) -> bool:
         """Whether a Host header names this server."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
@@ -96,41 +98,42 @@ class Gate:
         except ValueError:
             return name in ("localhost", socket.gethostname().lower())
 
-    def _held(self, headers: dict[str, str]) -> bool:
+    def _has_token(self, headers: dict[str, str]) -> bool:
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
             cookie = None
-        return self._is(headers.get(HEADER, "")) or (cookie is not None and self._is(cookie.value))
+        in_cookie = cookie is not None and self._matches(cookie.value)
+        return in_cookie or self._matches(headers.get(HEADER, ""))
 
-    def _is(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), (self.token or "").encode())
+    def _matches(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), (self.token or "").encode())
 
 
 def _same_site(headers: dict[str, str]) -> bool:
     origin = headers.get("origin")
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        return headers.get("sec-fetch-mode") == "navigate" and origin is None  # a link to here
+        return headers.get("sec-fetch-mode") == "navigate" and origin is None  # a link
     return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
 
 
-def _asked(scope: Message) -> str | None:
+def _token_in_address(scope: Message) -> str | None:
     query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
     return query.get("token", [None])[0] if scope["method"] == "GET" else None
 
 
 def _with_headers(send: Send) -> Send:
-    async def answer(message: Message) -> None:
+    async def send_secured(message: Message) -> None:
         if message["type"] == "http.response.start":
-            given = {name.lower() for name, _ in message.get("headers", ())}
-            added = {**_HEADERS, "content-security-policy": PAGE}
+            present = {name.lower() for name, _ in message.get("headers", ())}
+            added = {**_HEADERS, "content-security-policy": PAGE_POLICY}
             message["headers"] = [
                 *message.get("headers", ()),
-                *((k.encode(), v.encode()) for k, v in added.items() if k.encode() not in given),
+                *((k.encode(), v.encode()) for k, v in added.items() if k.encode() not in present),
             ]
         await send(message)
 
-    return answer
+    return send_secured
 
 
 async def _refuse(send: Send, status: int, kind: str, message: str) -> None:
@@ -138,8 +141,8 @@ async def _refuse(send: Send, status: int, kind: str, message: str) -> None:
     await _respond(send, status, [(b"content-type", b"application/json")], body)
 
 
-async def _let_in(send: Send, token: str) -> None:
-    """The token goes into a cookie and out of the address."""
+async def _set_cookie(send: Send, token: str) -> None:
+    """Moves the token from the address into a cookie."""
     jar = SimpleCookie()
     jar[COOKIE] = token
     cookie = f"{jar[COOKIE].OutputString()}; Path=/; HttpOnly; SameSite=Strict".encode("latin-1")

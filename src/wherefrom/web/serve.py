@@ -1,4 +1,4 @@
-"""Runs the page: loads the models, opens the socket, says where to look."""
+"""Starts the server: loads the models, opens the socket, prints the address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wherefrom.explain import Explainer
 from wherefrom.loading import load
 from wherefrom.models.embedded import embedded
 from wherefrom.web.limits import Limits
-from wherefrom.web.models import Shelf, Shown, opened
+from wherefrom.web.models import Models, ServedModel, open_models
 from wherefrom.web.security import is_loopback
 from wherefrom.web.worker import Worker
 
@@ -34,8 +34,8 @@ def serve(
 ) -> None:
     """Serves the page until it is interrupted.
 
-    Without models it shows the embedded ones. A host that others can reach needs a token; one is
-    made up if none is given.
+    By default it serves the embedded models. A host that other machines can reach needs a token:
+    without `token` a random one is used.
     """
     for library in ("starlette", "uvicorn"):
         if find_spec(library) is None:
@@ -45,20 +45,20 @@ def serve(
     from wherefrom.web.app import make_app
 
     if reports is not None and not reports.is_dir():
-        raise FileError(f"{reports} is no folder of reports.")
+        raise FileError(f"--reports: {reports} is not a folder.")
     if token is not None and not (token.isascii() and token.isalnum() and len(token) >= 16):
-        raise InputError("a token has at least 16 letters and digits.")
+        raise InputError("a token must have at least 16 letters and digits, and nothing else.")
     if token is None and not is_loopback(host):
         token = secrets.token_hex(16)
     with _listening(host, port) as listener:
-        shelf = opened(models, load) if models else _embedded(say)
+        served = open_models(models, load) if models else _embedded_models(say)
         limits = Limits()
-        worker = Worker(limits.seconds, limits.waiting)
-        for shown in shelf.models.values():
-            worker.submit(partial(_warm, shown))
-        app = make_app(shelf, worker, limits=limits, host=host, token=token, reports=reports)
+        worker = Worker(limits.job_seconds, limits.queued_jobs)
+        for model in served:
+            worker.submit(partial(_warm_up, model))
+        app = make_app(served, worker, limits=limits, host=host, token=token, reports=reports)
         address = _address(host, listener.getsockname()[1], token)
-        say(f"wherefrom looks at {', '.join(shelf.models)}: open {address} (end with Ctrl-C)")
+        say(f"wherefrom serves {', '.join(served.names)} at {address} (stop with Ctrl-C)")
         if browse:
             webbrowser.open(address)
         config = uvicorn.Config(
@@ -69,26 +69,26 @@ def serve(
             limit_concurrency=128,
             timeout_graceful_shutdown=2,
         )
-        with suppress(KeyboardInterrupt):  # the way to end it
+        with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])
 
 
-def _embedded(say: Say) -> Shelf:
-    """All embedded models that can be explained with what is installed."""
-    found: dict[str, Explainer] = {}
-    # a sentence is what a newcomer takes in at a glance, so that comes first
+def _embedded_models(say: Say) -> Models:
+    """All embedded models that the installed libraries can run."""
+    explainers: dict[str, Explainer] = {}
+    # text first: a newcomer understands a sentence at a glance
     for name in sorted(embedded(), key=lambda name: (name != "sentiment", name)):
         try:
-            found[name] = load(name)
+            explainers[name] = load(name)
         except WherefromError as error:
-            say(f"wherefrom: {name} is left out: {error}")
-    return Shelf(found)
+            say(f"wherefrom: skipping {name}: {error}")
+    return Models(explainers)
 
 
-def _warm(shown: Shown) -> None:
-    """The first run of a model is slow: it is made before a person waits for it."""
-    for text in shown.examples[:1]:
-        shown.explainer(text)
+def _warm_up(model: ServedModel) -> None:
+    """Explains an example: the first run of a model is slow."""
+    for text in model.examples[:1]:
+        model.explainer(text)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -100,6 +100,6 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
-    shown = f"[{shown}]" if ":" in shown else shown
-    return f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    name = f"[{name}]" if ":" in name else name
+    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")

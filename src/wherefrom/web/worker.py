@@ -1,4 +1,4 @@
-"""One thread does all the work, piece by piece; the line before it is short."""
+"""One thread runs all jobs, one after the other, from a short queue."""
 
 from __future__ import annotations
 
@@ -16,93 +16,90 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 Result = TypeVar("Result")
-_PATIENCE = 0.05  # seconds between two tries of work that may wait
+_RETRY_SECONDS = 0.05  # between two attempts to enter a full queue
 
 
-class Busy(Exception):
-    """The line is full."""
+class QueueFull(Exception):
+    """Too many jobs are waiting."""
 
 
 class Stopped(Exception):
-    """The work took too long, or nobody waits for it any more."""
+    """A job ran too long, or its request was cancelled."""
 
 
 @dataclass
-class Ticket:
-    """A piece of work in line, or running."""
+class Job:
+    """A function in the queue, or running."""
 
-    work: Callable[[], Any]
+    function: Callable[[], Any]
     future: Future[Any] = field(default_factory=Future)
-    left: threading.Event = field(default_factory=threading.Event)  # whoever asked is gone
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 class Worker:
-    """Runs one piece of work after the other in a thread of its own.
+    """Runs one job at a time in its own thread.
 
-    A thread cannot be killed, but a model that runs enters a module every few microseconds: there
-    the time is looked at, and work that is late or wanted no more ends with `Stopped`.
+    A thread cannot be killed, but a running model enters a module every few microseconds: there
+    the worker checks the clock, and a job that is late or cancelled ends with `Stopped`.
     """
 
-    def __init__(self, seconds: float, waiting: int) -> None:
+    def __init__(self, seconds: float, queued_jobs: int) -> None:
         self.seconds = seconds
-        self._line: queue.Queue[Ticket | None] = queue.Queue(waiting)
-        self._thread = threading.Thread(target=self._run, name="wherefrom-worker", daemon=True)
+        self._queue: queue.Queue[Job | None] = queue.Queue(queued_jobs)
+        self._thread = threading.Thread(target=self._loop, name="wherefrom-worker", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[], Any]) -> Ticket:
-        """Puts work in line, or says that the line is full."""
-        ticket = Ticket(work)
+    def submit(self, function: Callable[[], Any]) -> Job:
+        """Queues a function; raises `QueueFull` if there is no room."""
+        job = Job(function)
         try:
-            self._line.put_nowait(ticket)
+            self._queue.put_nowait(job)
         except queue.Full:
-            raise Busy from None
-        return ticket
+            raise QueueFull from None
+        return job
 
-    async def do(self, work: Callable[[], Result], patient: bool = False) -> Result:
-        """The result of work; it is stopped when the caller is cancelled.
-
-        Patient work waits while the line is full.
-        """
+    async def run(self, function: Callable[[], Result], wait_for_room: bool = False) -> Result:
+        """The result of a function. Cancelling this coroutine stops the job."""
         while True:
             try:
-                ticket = self.submit(work)
+                job = self.submit(function)
                 break
-            except Busy:
-                if not patient:
+            except QueueFull:
+                if not wait_for_room:
                     raise
-                await asyncio.sleep(_PATIENCE)
+                await asyncio.sleep(_RETRY_SECONDS)
         try:
-            result: Result = await asyncio.wrap_future(ticket.future)
+            result: Result = await asyncio.wrap_future(job.future)
             return result
         finally:
-            ticket.left.set()
+            job.cancelled.set()
 
     def close(self) -> None:
-        """Ends the thread once what is in line is done."""
-        self._line.put(None)
+        """Ends the thread after the last queued job."""
+        self._queue.put(None)
         self._thread.join()
 
-    def _run(self) -> None:
-        while (ticket := self._line.get()) is not None:
-            if ticket.left.is_set() or not ticket.future.set_running_or_notify_cancel():
+    def _loop(self) -> None:
+        while (job := self._queue.get()) is not None:
+            if job.cancelled.is_set() or not job.future.set_running_or_notify_cancel():
                 continue
             try:
-                with _watched(ticket, time.monotonic() + self.seconds):
-                    ticket.future.set_result(ticket.work())
+                with _stoppable(job, time.monotonic() + self.seconds):
+                    job.future.set_result(job.function())
             except BaseException as error:
-                ticket.future.set_exception(error)
+                job.future.set_exception(error)
 
 
 @contextmanager
-def _watched(ticket: Ticket, deadline: float) -> Iterator[None]:
-    """Looks at the time whenever this thread enters a module."""
+def _stoppable(job: Job, deadline: float) -> Iterator[None]:
+    """Raises `Stopped` when this thread enters a module after the deadline or a cancellation."""
     thread = threading.get_ident()
 
     def check(module: nn.Module, args: tuple[Any, ...]) -> None:
         if threading.get_ident() != thread:
             return
-        if ticket.left.is_set():
-            raise Stopped("nobody waits for this any more")
+        if job.cancelled.is_set():
+            raise Stopped("the request was cancelled")
         if time.monotonic() > deadline:
             raise Stopped("this took too long and was stopped")
 

@@ -1,73 +1,74 @@
-// Questions to the server. Of each kind only the newest counts: the one before is given up.
+// Requests to the server. Of each kind only the newest matters: a new one cancels the one before.
 
-export class Refused extends Error {
-  constructor(status, error) {
-    super(error.message);
-    this.kind = error.kind;
+export class ServerError extends Error {
+  constructor(status, { kind, message }) {
+    super(message);
+    this.kind = kind;
     this.status = status;
   }
 }
 
-const running = new Map();
+const running = new Map(); // kind of request → AbortController
+const [FIRST_RETRY, LAST_RETRY] = [250, 4000]; // milliseconds to wait while the server is busy
 
-export function forget(kind) {
+export const isCancelled = (error) => error.name === "AbortError";
+
+export function cancel(kind) {
   running.get(kind)?.abort();
   running.delete(kind);
 }
 
-export async function about() {
-  return (await checked(await fetch("/api/about"))).json();
+export async function fetchAbout() {
+  return (await checkStatus(await fetch("/api/about"))).json();
 }
 
-export async function ask(kind, body) {
+export async function fetchJson(kind, body) {
   return (await post(kind, body)).json();
 }
 
-export async function page(body) {
-  return (await post("page", body)).text();
+export async function fetchHtml(body) {
+  return (await post("html", body)).text();
 }
 
-// The lines of an answer as they come.
-export async function* lines(kind, body) {
+// The lines of a response as they arrive, each parsed from JSON.
+export async function* fetchLines(kind, body) {
   const response = await post(kind, body);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
+  let incomplete = "";
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    const parts = (rest + value).split("\n");
-    rest = parts.pop();
-    for (const part of parts) yield JSON.parse(part);
+    const lines = (incomplete + value).split("\n");
+    incomplete = lines.pop();
+    for (const line of lines) yield JSON.parse(line);
   }
 }
 
 async function post(kind, body) {
-  forget(kind);
-  const giver = new AbortController();
-  running.set(kind, giver);
+  cancel(kind);
+  const controller = new AbortController();
+  running.set(kind, controller);
   const options = {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
-    signal: giver.signal,
+    signal: controller.signal,
   };
-  for (let wait = 250; ; wait *= 2) {
+  for (let wait = FIRST_RETRY; ; wait *= 2) {
     const response = await fetch(`/api/${kind}`, options);
-    if (response.status !== 503 || wait > 4000) return checked(response);
-    await new Promise((done) => setTimeout(done, wait));
-    giver.signal.throwIfAborted();
+    if (response.status !== 503 || wait > LAST_RETRY) return checkStatus(response);
+    await new Promise((resolve) => setTimeout(resolve, wait));
+    controller.signal.throwIfAborted();
   }
 }
 
-async function checked(response) {
+async function checkStatus(response) {
   if (response.ok) return response;
-  let error = { kind: "server", message: `the server answered ${response.status}.` };
+  let error = { kind: "server", message: `the server responded with status ${response.status}.` };
   try {
     error = (await response.json()).error;
   } catch {
-    // not ours: the words above must do
+    // not a response of this server: the status must do
   }
-  throw new Refused(response.status, error);
+  throw new ServerError(response.status, error);
 }
-
-export const given_up = (error) => error.name === "AbortError";

@@ -1,32 +1,32 @@
-// Where relevance is after each block: a row for each, the output at the top.
+// The relevance of each unit after each block: one row for each, the output at the top.
 
-import { ask, given_up } from "./api.js";
-import { el, fill, signed } from "./dom.js";
-import { heat } from "./heat.js";
-import { question } from "./state.js";
+import { fetchJson, isCancelled } from "./api.js";
+import { html, setChildren, signed, sum } from "./dom.js";
+import { heatmap } from "./heatmap.js";
+import { requestBody } from "./state.js";
 
 export async function showLayers(box, context) {
-  fill(box, el("p", { class: "dim", text: "…" }));
+  setChildren(box, html("p", { class: "dim", text: "…" }));
   try {
-    draw(box, context, await ask("layers", question()));
+    draw(box, context, await fetchJson("layers", requestBody()));
   } catch (error) {
-    if (!given_up(error)) fill(box, el("p", { text: error.message }));
+    if (!isCancelled(error)) setChildren(box, html("p", { text: error.message }));
   }
 }
 
-function draw(box, { explanation, marks }, found) {
-  const sum = (row) => row.units.reduce((total, value) => total + value, row.others);
-  const some = found.rows.some((row) => row.others !== 0);
-  const rows = [...found.rows].reverse().map((row) => el("tr", { "data-layer": row.name },
-    el("td", { text: short(row.name), title: row.name }),
-    el("td", {}, heat({ marks, scores: row.units, scene: explanation.scene, units: explanation.units, small: true })),
-    some ? el("td", { class: "num", text: signed(row.others) }) : null,
-    el("td", { class: "num", text: signed(sum(row)) })));
-  fill(box,
-    el("p", { class: "dim", text: `From the output, ${signed(found.output)}, down to the input, by lrp. What a row's sum lacks are the biases of the blocks above it.` }),
-    el("table", { class: "rows" },
-      el("thead", {}, el("tr", {}, ["after", "where relevance is", ...(some ? ["other places"] : []), "sum"].map((name, i) => el("th", { text: name, class: i > 1 ? "num" : "" })))),
-      el("tbody", {}, rows)));
+function draw(box, { explanation: { scene, units }, marks }, profile) {
+  const hasOthers = profile.rows.some((row) => row.others !== 0);
+  const columns = ["after", "relevance", ...(hasOthers ? ["other positions"] : []), "sum"];
+  const rows = [...profile.rows].reverse().map((row) => html("tr", { "data-layer": row.name },
+    html("td", { text: shortName(row.name), title: row.name }),
+    html("td", {}, heatmap({ marks, scores: row.units, scene, units, small: true })),
+    hasOthers ? html("td", { class: "num", text: signed(row.others) }) : null,
+    html("td", { class: "num", text: signed(sum(row.units) + row.others) })));
+  setChildren(box,
+    html("p", { class: "dim", text: `Relevance by lrp, from the output (${signed(profile.output)}) down to the input. A row's sum differs from the output by the biases of the blocks above it.` }),
+    html("table", { class: "heatmap-rows" },
+      html("thead", {}, html("tr", {}, columns.map((name, i) => html("th", { text: name, class: i > 1 ? "num" : "" })))),
+      html("tbody", {}, rows)));
 }
 
-const short = (name) => (/\d+$/.test(name) ? `block ${name.match(/\d+$/)[0]}` : name);
+const shortName = (name) => (/\d+$/.test(name) ? `block ${name.match(/\d+$/)[0]}` : name);

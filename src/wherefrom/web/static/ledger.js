@@ -1,91 +1,91 @@
-// The ledger as bars, each starting where the one before ended; a line opens into its parts.
+// The ledger as bars, each starting where the previous one ended; a group opens into its lines.
 
-import { el, fill, signed } from "./dom.js";
+import { html, plural, setChildren, signed, sum } from "./dom.js";
 
-const NAMES = { word: "words", token: "extra tokens", padding: "other places" };
-const MOST = 14;
-const plural = (noun) => noun + (/(s|ch)$/.test(noun) ? "es" : "s");
-const sum = (values) => values.reduce((total, value) => total + value, 0);
+const GROUP_NAMES = { word: "tokens", token: "extra tokens", padding: "other positions" };
+const MAX_LINES = 14; // of an open group; the rest are added up
 
-// Groups of lines: what entered at the units, then what the model itself adds.
-export function groups(explanation) {
-  const found = new Map();
-  for (const line of explanation.ledger.lines) {
-    const name = NAMES[line.kind] ?? plural(line.kind);
-    const group = found.get(name) ?? { name, kind: line.kind, value: 0, lines: [] };
+// The lines of the ledger by kind, in their order.
+function groupLines(ledger) {
+  const groups = new Map();
+  for (const line of ledger.lines) {
+    const name = GROUP_NAMES[line.kind] ?? plural(line.kind);
+    const group = groups.get(name) ?? { name, kind: line.kind, value: 0, lines: [] };
     group.value += line.value;
     group.lines.push(line);
-    found.set(name, group);
+    groups.set(name, group);
   }
-  return [...found.values()];
+  return [...groups.values()];
 }
 
-// What a group is made of: units by their part of that kind, biases by layer.
-function parts(explanation, group) {
+// The lines of an open group: units by name, biases by layer.
+function groupDetails(explanation, group) {
   const values = explanation.parts[group.kind];
-  if (!values) return group.lines.map((line) => [line.label, line.value]);
+  const details = group.lines.map((line) => [line.label, line.value]);
+  if (!values) return details;
   const rows = explanation.units.map((unit, i) => [unit.text, values[i]]);
-  const rest = group.lines.slice(1).map((line) => [line.label, line.value]);
-  if (rows.length <= MOST) return [...rows, ...rest];
-  const strong = new Set([...rows.keys()].sort((a, b) => Math.abs(rows[b][1]) - Math.abs(rows[a][1])).slice(0, MOST));
-  const others = rows.filter((_, i) => !strong.has(i));
-  return [...rows.filter((_, i) => strong.has(i)), [`${others.length} others`, sum(others.map((row) => row[1]))], ...rest];
+  const rest = details.slice(1);
+  if (rows.length <= MAX_LINES) return [...rows, ...rest];
+  const bySize = [...rows.keys()].sort((a, b) => Math.abs(rows[b][1]) - Math.abs(rows[a][1]));
+  const largest = new Set(bySize.slice(0, MAX_LINES));
+  const others = rows.filter((_, i) => !largest.has(i));
+  return [...rows.filter((_, i) => largest.has(i)), [`${others.length} others`, sum(others.map(([, value]) => value))], ...rest];
 }
 
-export function showLedger(box, explanation, open = new Set()) {
-  const { ledger } = explanation;
+// `openGroups` is the set of the names of open groups; clicks change it.
+export function showLedger(box, explanation, openGroups) {
+  const { ledger, method } = explanation;
   if (!ledger) {
-    fill(box, el("p", { class: "dim", text: `${explanation.method.name} gives scores that are no amounts of the output: it has no ledger. lrp has one that closes.` }));
+    setChildren(box, html("p", { class: "dim", text: `The scores of ${method.name} are not shares of the output, so they do not add up to it. The scores of lrp do.` }));
     return;
   }
-  const listed = groups(explanation);
   const rows = [];
-  let at = 0;
-  for (const group of listed) {
-    rows.push({ ...group, start: at, group: true });
-    if (open.has(group.name)) {
-      let inner = at;
-      for (const [name, value] of parts(explanation, group)) {
-        rows.push({ name, value, start: inner });
-        inner += value;
+  let total = 0;
+  for (const group of groupLines(ledger)) {
+    rows.push({ ...group, start: total, isGroup: true });
+    if (openGroups.has(group.name)) {
+      let start = total;
+      for (const [name, value] of groupDetails(explanation, group)) {
+        rows.push({ name, value, start, isDetail: true });
+        start += value;
       }
     }
-    at += group.value;
+    total += group.value;
   }
-  rows.push({ name: "residual", value: ledger.residual, start: at });
-  rows.push({ name: "output", value: ledger.output, start: 0, total: true });
+  rows.push({ name: "residual", value: ledger.residual, start: total });
+  rows.push({ name: "output", value: ledger.output, start: 0, isOutput: true });
   const ends = rows.flatMap((row) => [row.start, row.start + row.value]);
   const low = Math.min(0, ...ends);
   const span = Math.max(0, ...ends) - low || 1;
-  const small = Math.abs(ledger.residual) <= 1e-4 * Math.max(Math.abs(ledger.output), 1e-9);
-  const told = small
-    ? "Every line is measured on its own, and together they are the model's output."
-    : `${explanation.method.name} loses ${signed(ledger.residual)} on the way: the residual.`;
-  fill(box,
-    el("table", { class: "ledger" }, rows.map((row) => line(row, low, span, open, () => showLedger(box, explanation, open)))),
-    el("p", { class: "dim", text: told }),
-  );
+  const isExact = Math.abs(ledger.residual) <= 1e-4 * Math.max(Math.abs(ledger.output), 1e-9);
+  const redraw = () => showLedger(box, explanation, openGroups);
+  setChildren(box,
+    html("table", { class: "ledger" }, rows.map((row) => ledgerRow(row, low, span, openGroups, redraw))),
+    html("p", { class: "dim", text: isExact
+      ? "Each line is computed separately; together they add up to the model's output."
+      : `The lines of ${method.name} do not add up to the output: the residual, ${signed(ledger.residual)}, is missing.` }));
 }
 
-function line(row, low, span, open, again) {
+function ledgerRow(row, low, span, openGroups, redraw) {
   const [left, right] = [row.start, row.start + row.value].sort((a, b) => a - b);
-  const bar = el("td", { class: "bar" },
-    el("u", { style: { left: `${(100 * (0 - low)) / span}%` } }),
-    el("i", {
+  const percentOf = (value) => `${(100 * value) / span}%`;
+  const bar = html("td", { class: "bar" },
+    html("u", { style: { left: percentOf(0 - low) } }),
+    html("i", {
       class: row.value < 0 ? "against" : "for",
-      style: { left: `${(100 * (left - low)) / span}%`, width: `${(100 * (right - left)) / span}%` },
+      style: { left: percentOf(left - low), width: percentOf(right - left) },
     }));
   const toggle = () => {
-    open[open.has(row.name) ? "delete" : "add"](row.name);
-    again();
+    openGroups[openGroups.has(row.name) ? "delete" : "add"](row.name);
+    redraw();
     document.querySelector(`[data-line="${CSS.escape(row.name)}"]`)?.focus();
   };
-  const name = row.group
-    ? el("button", {
-      type: "button", class: "opens", "data-line": row.name, text: row.name,
-      "aria-expanded": String(open.has(row.name)), on: { click: toggle },
+  const name = row.isGroup
+    ? html("button", {
+      type: "button", class: "text-button", "data-line": row.name, text: row.name,
+      "aria-expanded": String(openGroups.has(row.name)), on: { click: toggle },
     })
     : row.name;
-  const kind = row.total ? "total" : row.group || row.name === "residual" ? "" : "part";
-  return el("tr", { class: kind }, el("td", { dir: "auto" }, name), bar, el("td", { class: "num", text: signed(row.value) }));
+  return html("tr", { class: row.isOutput ? "total" : row.isDetail ? "detail" : "" },
+    html("td", { dir: "auto" }, name), bar, html("td", { class: "num", text: signed(row.value) }));
 }

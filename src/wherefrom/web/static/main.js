@@ -1,258 +1,273 @@
-// The page: what a person changes becomes the state, the state becomes questions and pictures.
+// The page: a person's actions change the state, and the state decides what is requested and shown.
 
-import { about as askAbout, ask, forget, given_up } from "./api.js";
-import { showAnswer, showCheck, showTargets } from "./answer.js";
+import { cancel, fetchAbout, fetchJson, isCancelled } from "./api.js";
 import { showAttention } from "./attention.js";
-import { leaveCompare, showCompare } from "./compare.js";
-import { showCurve } from "./curve.js";
-import { el, fill, find, roving, seconds, signed } from "./dom.js";
-import { drawn, heat } from "./heat.js";
-import { showImage, watchImages } from "./images.js";
+import { showCompare, stopCompare } from "./compare.js";
+import { showCurves } from "./curves.js";
+import { byId, duration, enableArrowKeys, html, setChildren, signed, sum } from "./dom.js";
+import { DOWNLOADS } from "./download.js";
+import { hasShapes, heatmap } from "./heatmap.js";
+import { listenForImages, showImage } from "./image_input.js";
 import { showLayers } from "./layers.js";
 import { showLedger } from "./ledger.js";
-import { saveHtml, saveJson, savePng, saveSvg } from "./save.js";
-import { question, read, state, written } from "./state.js";
+import { showClassMenus, showPrediction, showRemoval } from "./prediction.js";
+import { TABS, readFragment, requestBody, state, toFragment } from "./state.js";
 
-const TABS = { compare: showCompare, curve: showCurve, layers: showLayers, attention: showAttention };
-const context = { about: null, prediction: null, explanation: null, marks: null, choose };
-const opened = new Set(); // lines of the ledger
-let typing = 0;
-let erased = null;
+const SHOW_TAB = { compare: showCompare, curves: showCurves, layers: showLayers, attention: showAttention };
+const THEMES = ["auto", "light", "dark"];
+const TYPING_PAUSE = 200; // milliseconds without a key before the text is sent
+const context = { about: null, prediction: null, explanation: null, marks: null, change };
+const openGroups = new Set(); // groups of the ledger
+let typingTimer = 0;
+let predictionWithoutRemoved = null;
 
-function say(text, ...more) {
-  fill(find("message"), text, ...more);
+function showMessage(text, ...more) {
+  setChildren(byId("message"), text, ...more);
 }
 
-function trouble(error) {
-  if (given_up(error)) return;
-  find("result").classList.add("stale");
-  const long = error.kind === "TooLong" && !state.truncate && state.text.length <= context.about.limits.text;
-  say(error.message, long
-    ? el("button", { type: "button", class: "plain", text: "explain its beginning", on: { click: () => choose({ truncate: true }) } })
+function showError(error) {
+  if (isCancelled(error)) return;
+  byId("result").classList.add("outdated");
+  const canTruncate = error.kind === "TooLong" && !state.truncate && state.text.length <= context.about.limits.text_characters;
+  showMessage(error.message, canTruncate
+    ? html("button", { type: "button", class: "pill", text: "explain the beginning only", on: { click: () => change({ truncate: true }) } })
     : null);
 }
 
-function choose(change) {
-  const given = ["model", "text", "image", "truncate"].some((name) => name in change);
-  const kept = given ? { removed: [], ...("model" in change || "truncate" in change ? {} : { truncate: false }) } : {};
-  Object.assign(state, kept, "model" in change ? { target: null, against: null } : {}, change);
+// Changes the state; a new input resets what belongs to the old one.
+function change(changes) {
+  const changed = (...names) => names.some((name) => name in changes);
+  const reset = {};
+  if (changed("model", "text", "image", "truncate")) reset.removed = [];
+  if (changed("text", "image") && !changed("model", "truncate")) reset.truncate = false;
+  if (changed("model")) Object.assign(reset, { target: null, against: null });
+  Object.assign(state, reset, changes);
   if (state.target !== null && state.target === state.against) state.against = null;
   update();
 }
 
-function remember() {
-  history.replaceState(null, "", written());
+function updateAddress() {
+  history.replaceState(null, "", toFragment());
 }
 
 async function update() {
-  remember();
-  dress();
-  leaveCompare();
+  updateAddress();
+  showInput();
+  stopCompare();
   if (!state.image && !state.text.trim()) {
-    for (const kind of ["predict", "explain", "erase", "curve", "layers", "attention"]) forget(kind);
-    find("result").hidden = true;
-    say(find("seeing").hidden ? "Type something, or choose an example." : "Draw something, or drop an image.");
+    for (const kind of ["predict", "explain", "erase", "curve", "layers", "attention"]) cancel(kind);
+    byId("result").hidden = true;
+    showMessage(byId("image-input").hidden ? "Type a text, or choose an example." : "Draw something, or drop an image.");
     return;
   }
   try {
-    const asked = { predicted: ask("predict", question()), explained: ask("explain", question()) };
-    asked.explained.catch(() => {}); // told of below, once the prediction is there
-    context.prediction = await asked.predicted;
-    erased = null;
-    showPrediction();
-    const found = await asked.explained;
-    Object.assign(context, { explanation: found.explanation, marks: found.marks, took: found.seconds });
-    say([...found.notes, `${found.explanation.method.name} took ${seconds(found.seconds)}`].join(" · "));
-    find("result").classList.remove("stale");
-    showExplanation();
+    const prediction = fetchJson("predict", requestBody());
+    const answer = fetchJson("explain", requestBody());
+    answer.catch(() => {}); // handled below, when it is awaited
+    context.prediction = await prediction;
+    predictionWithoutRemoved = null;
+    updatePrediction();
+    const { explanation, marks, seconds, warnings } = await answer;
+    Object.assign(context, { explanation, marks });
+    showMessage([...warnings, `${explanation.method.name} took ${duration(seconds)}`].join(" · "));
+    byId("result").classList.remove("outdated");
+    updateHeatmap();
+    showLedger(byId("ledger"), explanation, openGroups);
+    updateTab();
     performance.mark("wherefrom-explained");
-    await check();
+    await updateRemoval();
   } catch (error) {
-    trouble(error);
+    showError(error);
   }
 }
 
-function showPrediction() {
+function updatePrediction() {
   const { prediction } = context;
-  find("result").hidden = false;
-  showAnswer(find("answer"), prediction, erased ?? prediction, prediction.target, (index) => choose({ target: index }));
-  showTargets(find("target"), find("against"), prediction.outputs, state, prediction.target);
+  byId("result").hidden = false;
+  showPrediction(byId("prediction"), prediction, predictionWithoutRemoved ?? prediction, prediction.target, (index) => change({ target: index }));
+  showClassMenus(byId("target"), byId("against"), prediction.outputs, state, prediction.target);
 }
 
-function showExplanation() {
-  showHeat();
-  showLedger(find("ledger"), context.explanation, opened);
-  showTab();
+function updateHeatmap() {
+  const { explanation: { scores, scene, units, parts }, marks } = context;
+  const note = (i) => [signed(scores[i]), ...Object.entries(parts).map(([name, values]) => `${name} ${signed(values[i])}`)].join(" · ");
+  const focused = document.activeElement?.getAttribute?.("data-unit") ?? null;
+  setChildren(byId("heatmap"), heatmap({ marks, scores, scene, units, removed: state.removed, toggle: toggleUnit, note }));
+  byId("negative-key").textContent = hasShapes(scene) ? "blue, hatched" : "blue, underlined";
+  byId("hint").textContent = `click any ${context.prediction.noun} to remove it and see the prediction change`;
+  if (focused !== null) byId("heatmap").querySelector(`[data-unit="${focused}"]`)?.focus();
 }
 
-function showHeat() {
-  const { explanation, marks } = context;
-  const note = (i) => [signed(explanation.scores[i]), ...Object.entries(explanation.parts).map(([name, values]) => `${name} ${signed(values[i])}`)].join(" · ");
-  const focus = document.activeElement?.getAttribute?.("data-unit");
-  const shown = { marks, scores: explanation.scores, scene: explanation.scene, units: explanation.units };
-  fill(find("heat"), heat({ ...shown, removed: state.removed, toggle, notes: note }));
-  find("blue").textContent = drawn(explanation.scene) ? "blue, hatched" : "blue, underlined";
-  find("hint").textContent = `click any ${context.prediction.noun} to take it out and see the answer move`;
-  if (focus !== null && focus !== undefined) find("heat").querySelector(`[data-unit="${focus}"]`)?.focus();
+function toggleUnit(i) {
+  const removed = new Set(state.removed);
+  removed[removed.has(i) ? "delete" : "add"](i);
+  setRemoved([...removed].sort((a, b) => a - b));
 }
 
-async function toggle(i) {
-  const gone = new Set(state.removed);
-  gone[gone.has(i) ? "delete" : "add"](i);
-  state.removed = [...gone].sort((a, b) => a - b);
-  remember();
-  showHeat();
+async function setRemoved(removed) {
+  state.removed = removed;
+  updateAddress();
+  updateHeatmap();
   try {
-    await check();
+    await updateRemoval();
   } catch (error) {
-    trouble(error);
+    showError(error);
   }
 }
 
-// The prediction without what was taken out, beside what the relevance foretold.
-async function check() {
+// The prediction without the removed units, beside the change that their scores predict.
+async function updateRemoval() {
   const { explanation, prediction } = context;
   state.removed = state.removed.filter((i) => i < explanation.units.length);
   if (!state.removed.length) {
-    forget("erase");
-    erased = null;
-    fill(find("check"));
-    showPrediction();
+    cancel("erase");
+    predictionWithoutRemoved = null;
+    setChildren(byId("removal"));
+    updatePrediction();
     return;
   }
-  erased = await ask("erase", question({ removed: state.removed }));
-  showPrediction();
-  const amounts = explanation.ledger !== null || explanation.method.name === "occlusion";
-  const foretold = amounts ? -state.removed.reduce((sum, i) => sum + explanation.scores[i], 0) : null;
-  showCheck(find("check"), {
-    now: erased, before: prediction, label: explanation.target.label, foretold,
+  predictionWithoutRemoved = await fetchJson("erase", requestBody({ removed: state.removed }));
+  updatePrediction();
+  const scoresAreShares = explanation.ledger !== null || explanation.method.name === "occlusion";
+  showRemoval(byId("removal"), {
+    before: prediction, now: predictionWithoutRemoved, label: explanation.target.label, noun: prediction.noun,
     names: state.removed.map((i) => explanation.units[i].text),
-    back: () => {
-      state.removed = [];
-      remember();
-      showHeat();
-      check().catch(trouble);
-    },
+    predictedChange: scoresAreShares ? -sum(state.removed.map((i) => explanation.scores[i])) : null,
+    restore: () => setRemoved([]),
   });
 }
 
-function showTab() {
-  for (const name of Object.keys(TABS)) {
-    const chosen = name === state.tab;
-    find(`tab-${name}`).setAttribute("aria-selected", String(chosen));
-    find(`tab-${name}`).tabIndex = chosen || (!state.tab && name === "compare") ? 0 : -1;
+function updateTab() {
+  for (const name of TABS) {
+    const tab = byId(`tab-${name}`);
+    tab.setAttribute("aria-selected", String(name === state.tab));
+    tab.tabIndex = name === (state.tab || TABS[0]) ? 0 : -1;
   }
-  const panel = find("panel");
+  const panel = byId("panel");
   panel.hidden = !state.tab;
-  if (state.tab !== panel.dataset.tab) fill(panel);
+  if (state.tab !== panel.dataset.tab) setChildren(panel);
   panel.dataset.tab = state.tab;
   if (state.tab) {
     panel.setAttribute("aria-labelledby", `tab-${state.tab}`);
-    TABS[state.tab](panel, context);
+    SHOW_TAB[state.tab](panel, context);
   }
 }
 
-function dress() {
-  const model = context.about.models.find((each) => each.name === state.model);
-  const sees = model.takes === "image";
-  find("writing").hidden = sees;
-  find("seeing").hidden = !sees;
-  find("prompt").textContent = model.prompt;
-  fill(find("examples"), model.examples.map((text) => el("button", { type: "button", text, on: { click: () => choose({ text }) } })));
-  find("model").value = state.model;
-  find("method").value = state.method;
-  if (find("text").value !== state.text) find("text").value = state.text;
-  grow();
+function showInput() {
+  const model = context.about.models.find(({ name }) => name === state.model);
+  const takesImages = model.input_kind === "image";
+  byId("text-input").hidden = takesImages;
+  byId("image-input").hidden = !takesImages;
+  byId("text-label").textContent = model.input_label;
+  setChildren(byId("examples"), model.examples.map((text) => html("button", { type: "button", text, on: { click: () => change({ text }) } })));
+  byId("model").value = state.model;
+  byId("method").value = state.method;
+  if (byId("text").value !== state.text) byId("text").value = state.text;
+  fitTextHeight();
 }
 
-function grow() {
-  const text = find("text");
+function fitTextHeight() {
+  const text = byId("text");
   text.style.height = "auto";
   text.style.height = `${Math.min(text.scrollHeight + 2, 260)}px`;
 }
 
-function themes() {
-  const kinds = ["auto", "light", "dark"];
-  const wear = (kind) => {
-    document.documentElement.dataset.theme = kind;
-    find("theme").textContent = `theme: ${kind}`;
-    localStorage.setItem("wherefrom-theme", kind);
+function setUpTheme() {
+  const setTheme = (theme) => {
+    document.documentElement.dataset.theme = theme;
+    byId("theme").textContent = `theme: ${theme}`;
+    localStorage.setItem("wherefrom-theme", theme);
   };
   const stored = localStorage.getItem("wherefrom-theme");
-  wear(kinds.includes(stored) ? stored : "auto");
-  find("theme").addEventListener("click", () => wear(kinds[(kinds.indexOf(document.documentElement.dataset.theme) + 1) % 3]));
+  setTheme(THEMES.includes(stored) ? stored : "auto");
+  byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]));
 }
 
-function wire() {
-  const { about } = context;
-  fill(find("model"), about.models.map((each) => el("option", { value: each.name, text: each.name })));
-  find("models").hidden = about.models.length < 2;
-  fill(find("method"), about.methods.map((each) => el("option", { value: each.name, text: each.name, title: each.sentence })));
-  find("model").addEventListener("change", (event) => {
-    const { examples } = about.models.find((each) => each.name === event.target.value);
-    choose({ model: event.target.value, image: null, text: examples[0] ?? "" });
+function setUpInput({ models }) {
+  setChildren(byId("model"), models.map(({ name }) => html("option", { value: name, text: name })));
+  byId("model-menu").hidden = models.length < 2;
+  byId("model").addEventListener("change", (event) => {
+    const { name, examples } = models.find((model) => model.name === event.target.value);
+    change({ model: name, image: null, text: examples[0] ?? "" });
   });
-  find("text").addEventListener("input", () => {
-    grow();
-    clearTimeout(typing);
-    typing = setTimeout(() => choose({ text: find("text").value }), 200);
+  byId("text").addEventListener("input", () => {
+    fitTextHeight();
+    clearTimeout(typingTimer);
+    typingTimer = setTimeout(() => change({ text: byId("text").value }), TYPING_PAUSE);
   });
+  listenForImages((image) => change({ image }));
+}
+
+function setUpMenus({ methods }) {
+  setChildren(byId("method"), methods.map(({ name, summary }) => html("option", { value: name, text: name, title: summary })));
   const index = (event) => (event.target.value === "" ? null : Number(event.target.value));
-  find("target").addEventListener("change", (event) => choose({ target: index(event) }));
-  find("against").addEventListener("change", (event) => choose({ against: index(event) }));
-  find("method").addEventListener("change", (event) => choose({ method: event.target.value }));
-  for (const name of Object.keys(TABS)) {
-    find(`tab-${name}`).addEventListener("click", () => {
+  byId("target").addEventListener("change", (event) => change({ target: index(event) }));
+  byId("against").addEventListener("change", (event) => change({ against: index(event) }));
+  byId("method").addEventListener("change", (event) => change({ method: event.target.value }));
+}
+
+function setUpTabs() {
+  for (const name of TABS) {
+    byId(`tab-${name}`).addEventListener("click", () => {
       state.tab = state.tab === name ? "" : name;
-      leaveCompare();
-      remember();
-      showTab();
+      stopCompare();
+      updateAddress();
+      updateTab();
     });
   }
-  roving(find("tabs"), "button");
-  watchImages((image) => choose({ image }));
-  const saving = { json: saveJson, html: saveHtml, svg: saveSvg, png: savePng };
-  for (const [name, save] of Object.entries(saving)) {
-    find(`save-${name}`).addEventListener("click", async () => {
+  enableArrowKeys(byId("tabs"), "button");
+}
+
+function setUpDownloads() {
+  for (const [name, download] of Object.entries(DOWNLOADS)) {
+    byId(`download-${name}`).addEventListener("click", async () => {
       try {
-        await save(context);
+        await download(context);
       } catch (error) {
-        trouble(error);
+        showError(error);
       }
     });
   }
-  find("link").addEventListener("click", async () => {
+  byId("copy-link").addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(location.href);
-      find("link").textContent = "copied";
+      byId("copy-link").textContent = "copied";
     } catch {
-      find("link").textContent = "the address bar holds it";
+      byId("copy-link").textContent = "copy the address of this page";
     }
-    setTimeout(() => { find("link").textContent = "copy link"; }, 2000);
+    setTimeout(() => { byId("copy-link").textContent = "copy link"; }, 2000);
   });
-  window.addEventListener("hashchange", () => {
-    read(location.hash, about);
-    if (state.image) showImage(state.image);
-    update();
-  });
-  find("reports").hidden = !about.reports.length;
-  fill(find("reports").querySelector("ul"), about.reports.map((name) => el("li", {},
-    el("a", { href: `/reports/${name.split("/").map(encodeURIComponent).join("/")}`, target: "_blank", rel: "noopener", text: name }))));
+}
+
+function showReports({ reports }) {
+  byId("reports").hidden = !reports.length;
+  const address = (name) => `/reports/${name.split("/").map(encodeURIComponent).join("/")}`;
+  setChildren(byId("reports").querySelector("ul"), reports.map((name) => html("li", {},
+    html("a", { href: address(name), target: "_blank", rel: "noopener", text: name }))));
+}
+
+async function showAddress() {
+  readFragment(location.hash, context.about);
+  if (state.image) showImage(state.image);
+  await update();
 }
 
 async function start() {
-  themes();
+  setUpTheme();
   try {
-    context.about = await askAbout();
+    context.about = await fetchAbout();
   } catch (error) {
-    say(error.message);
+    showMessage(error.message);
     return;
   }
-  wire();
+  setUpInput(context.about);
+  setUpMenus(context.about);
+  setUpTabs();
+  setUpDownloads();
+  showReports(context.about);
+  window.addEventListener("hashchange", showAddress);
   performance.mark("wherefrom-ready");
-  read(location.hash, context.about);
-  if (state.image) showImage(state.image);
-  await update();
+  await showAddress();
 }
 
 start();

@@ -1,47 +1,49 @@
-// What the page shows, and its place in the address.
+// The state of the page, and its form in the address.
 
+export const TABS = ["compare", "curves", "layers", "attention"];
 export const state = {
   model: "", text: "", image: null, method: "lrp", target: null, against: null,
   truncate: false, removed: [], tab: "",
 };
-const LONGEST_IMAGE = 8000; // letters of base64 that an address may hold
+const MAX_IMAGE = 8000; // base64 characters of an image that the address may hold
 
-export function question(more = {}) {
+// The body of a request about the current input.
+export function requestBody(more = {}) {
   const { model, method, target, against, truncate } = state;
-  const given = state.image ? { image: state.image } : { text: state.text };
-  return { model, method, target, against, truncate, ...given, ...more };
+  const input = state.image ? { image: state.image } : { text: state.text };
+  return { model, method, target, against, truncate, ...input, ...more };
 }
 
-export function written() {
-  const parts = new URLSearchParams();
-  parts.set("model", state.model);
+export function toFragment() {
+  const fields = new URLSearchParams();
+  fields.set("model", state.model);
   if (state.image) {
-    if (state.image.length <= LONGEST_IMAGE) parts.set("image", state.image);
-  } else parts.set("text", state.text);
-  if (state.method !== "lrp") parts.set("method", state.method);
-  if (state.target !== null) parts.set("target", state.target);
-  if (state.against !== null) parts.set("against", state.against);
-  if (state.truncate) parts.set("cut", "1");
-  if (state.removed.length) parts.set("without", state.removed.join("."));
-  if (state.tab) parts.set("look", state.tab);
-  return `#${parts}`;
+    if (state.image.length <= MAX_IMAGE) fields.set("image", state.image);
+  } else fields.set("text", state.text);
+  if (state.method !== "lrp") fields.set("method", state.method);
+  if (state.target !== null) fields.set("target", state.target);
+  if (state.against !== null) fields.set("against", state.against);
+  if (state.truncate) fields.set("truncate", "1");
+  if (state.removed.length) fields.set("removed", state.removed.join("."));
+  if (state.tab) fields.set("tab", state.tab);
+  return `#${fields}`;
 }
 
-export function read(fragment, about) {
-  const parts = new URLSearchParams(fragment.replace(/^#/, ""));
-  const model = about.models.find((each) => each.name === parts.get("model")) ?? about.models[0];
-  const index = (name) => (/^\d+$/.test(parts.get(name) ?? "") ? Number(parts.get(name)) : null);
-  const known = about.methods.some((each) => each.name === parts.get("method"));
-  const sees = model.takes === "image";
+export function readFragment(fragment, about) {
+  const fields = new URLSearchParams(fragment.replace(/^#/, ""));
+  const isNumber = (text) => /^\d+$/.test(text);
+  const index = (name) => (isNumber(fields.get(name) ?? "") ? Number(fields.get(name)) : null);
+  const model = about.models.find(({ name }) => name === fields.get("model")) ?? about.models[0];
+  const takesImages = model.input_kind === "image";
   Object.assign(state, {
     model: model.name,
-    text: sees ? "" : parts.get("text") ?? model.examples[0] ?? "",
-    image: sees ? parts.get("image") : null,
-    method: known ? parts.get("method") : "lrp",
+    text: takesImages ? "" : fields.get("text") ?? model.examples[0] ?? "",
+    image: takesImages ? fields.get("image") : null,
+    method: about.methods.some(({ name }) => name === fields.get("method")) ? fields.get("method") : "lrp",
     target: index("target"),
     against: index("against"),
-    truncate: parts.get("cut") === "1",
-    removed: (parts.get("without") ?? "").split(".").filter((n) => /^\d+$/.test(n)).map(Number),
-    tab: ["compare", "curve", "layers", "attention"].includes(parts.get("look")) ? parts.get("look") : "",
+    truncate: fields.get("truncate") === "1",
+    removed: (fields.get("removed") ?? "").split(".").filter(isNumber).map(Number),
+    tab: TABS.includes(fields.get("tab")) ? fields.get("tab") : "",
   });
 }

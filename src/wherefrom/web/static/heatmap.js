@@ -1,0 +1,136 @@
+// A heatmap: the tokens of a text, the patches of an image or the atoms of a molecule, coloured by score.
+
+import { enableArrowKeys, html, signed, svg } from "./dom.js";
+
+const UNDERLINED = -0.05; // weaker negative scores are neither underlined nor hatched
+
+// Scores divided by the largest of a unit that is not a special token, as the library's reports do.
+export function strengths(marks, scores) {
+  const ordinary = marks.map((mark, i) => (mark.special ? 0 : Math.abs(scores[i])));
+  const scale = Math.max(...ordinary, 0) || Math.max(...scores.map(Math.abs), 0) || 1;
+  return scores.map((score) => Math.max(-1, Math.min(1, score / scale)));
+}
+
+export const isUnderlined = (strength) => strength < UNDERLINED;
+export const opacity = (strength) => (0.85 * Math.abs(strength)).toFixed(3);
+
+function colour(strength) {
+  if (Math.abs(strength) < 0.02) return "transparent";
+  return `rgba(var(--${strength > 0 ? "for" : "against"}),${opacity(strength)})`;
+}
+
+// The shapes of units that are not text, in the coordinates of the scene.
+const SHAPES = {
+  image: ({ units, scene }) => units.map(({ box }) => {
+    const [left, top, right, bottom] = box ?? [0, 0, scene.width, scene.height];
+    return ["rect", { x: left, y: top, width: right - left, height: bottom - top }];
+  }),
+  superpixels: ({ scene }) => scene.paths.map((d) => ["path", { d }]),
+  molecule: ({ scene }) => {
+    const distances = scene.points.flatMap(([a, b], i) => scene.points.slice(0, i).map(([c, d]) => Math.hypot(a - c, b - d)));
+    const r = 0.52 * Math.min(...distances, 115);
+    return scene.points.map(([cx, cy]) => ["circle", { cx, cy, r }]);
+  },
+};
+
+export const hasShapes = (scene) => (scene?.kind ?? "") in SHAPES;
+export const unitShapes = ({ units, scene }) => SHAPES[scene.kind]({ units, scene });
+
+// The image or the structural formula that a scene contains.
+export function sceneImage(scene, className = "") {
+  const source = scene.kind === "molecule" ? `svg+xml;base64,${scene.svg}` : `png;base64,${scene.png}`;
+  return svg("image", {
+    href: `data:image/${source}`, width: scene.width, height: scene.height,
+    preserveAspectRatio: "none", class: className, "pointer-events": "none",
+  });
+}
+
+// `options` is {marks, scores, scene, units, removed?, toggle?, note?, small?}: `toggle(i)` is called
+// when a unit is clicked, `note(i)` returns the text shown when the mouse points at it.
+export function heatmap(options) {
+  const { scene, small } = options;
+  if (!hasShapes(scene)) return textHeatmap(options);
+  if (small || scene.kind === "molecule") return sceneHeatmap(options);
+  return html("div", { class: "pair" }, plainImage(scene), sceneHeatmap(options));
+}
+
+function textHeatmap({ marks, scores, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
+  const box = html("div", { class: `heat${small ? " small" : ""}`, dir: direction(marks) });
+  const strength = strengths(marks, scores);
+  const removedSet = new Set(removed);
+  marks.forEach((mark, i) => {
+    const isRemoved = removedSet.has(i);
+    const classes = ["u"];
+    if (mark.special) classes.push("s");
+    if (isRemoved) classes.push("removed");
+    else {
+      if (isUnderlined(strength[i])) classes.push("n");
+      if (Math.abs(strength[i]) > 0.6) classes.push("strong");
+    }
+    const text = visibleText(mark);
+    const attributes = { class: classes.join(" "), title: note(i), style: isRemoved ? {} : { background: colour(strength[i]) }, text };
+    if (toggle) Object.assign(attributes, toggleAttributes(i, isRemoved, `${text}, ${note(i)}`, toggle));
+    box.append(mark.gap, html("span", attributes));
+  });
+  if (toggle) enableArrowKeys(box, "[role=button]");
+  return box;
+}
+
+export const visibleText = (mark) => mark.text.replaceAll("\n", "⏎") || "·";
+
+// Spans rather than buttons: a button would break up text that runs in both directions.
+function toggleAttributes(i, isRemoved, name, toggle) {
+  return {
+    role: "button", tabindex: i === 0 ? 0 : -1, "data-unit": i, "aria-pressed": String(isRemoved),
+    "aria-label": isRemoved ? `${name}, removed` : name,
+    on: {
+      click: () => toggle(i),
+      keydown: (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        toggle(i);
+      },
+    },
+  };
+}
+
+// The direction of the first letter that is not in a special token.
+function direction(marks) {
+  const text = marks.filter((mark) => !mark.special).map((mark) => mark.text).join("");
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/.test(text.match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr";
+}
+
+function plainImage(scene) {
+  return svg("svg", { class: "image", viewBox: `0 0 ${scene.width} ${scene.height}`, role: "img", "aria-label": "the image as the model sees it" }, sceneImage(scene));
+}
+
+let patternCount = 0; // every heatmap needs its own pattern id
+
+function sceneHeatmap({ marks, scores, scene, units, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
+  const removedSet = new Set(removed);
+  const strength = strengths(marks, scores);
+  const hatch = `hatch${++patternCount}`;
+  const isMolecule = scene.kind === "molecule"; // its formula is drawn above the colours
+  const step = scene.width / (isMolecule ? 70 : 14);
+  const box = svg("svg", {
+    class: `image ${scene.kind}${small ? " small" : ""}`, viewBox: `0 0 ${scene.width} ${scene.height}`,
+    role: "group", "aria-label": "the input with its heatmap",
+  }, svg("defs", {}, svg("pattern", {
+    id: hatch, width: step, height: step, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)",
+  }, svg("rect", { width: step / 4, height: step, class: "hatch" }))),
+  isMolecule ? svg("rect", { width: scene.width, height: scene.height, fill: "#fff" }) : sceneImage(scene, "under"));
+  unitShapes({ units, scene }).forEach(([tag, shape], i) => {
+    const isRemoved = removedSet.has(i);
+    box.append(svg(tag, {
+      ...shape, class: isRemoved ? "cell removed" : "cell",
+      style: isRemoved ? {} : { fill: colour(strength[i]) },
+      ...(toggle && toggleAttributes(i, isRemoved, `${units[i].text}, ${note(i)}`, toggle)),
+    }, svg("title", { text: note(i) })));
+    if (isUnderlined(strength[i]) && !isRemoved) {
+      box.append(svg(tag, { ...shape, fill: `url(#${hatch})`, "pointer-events": "none" }));
+    }
+  });
+  if (isMolecule) box.append(sceneImage(scene));
+  if (toggle) enableArrowKeys(box, ".cell");
+  return box;
+}

@@ -1,0 +1,83 @@
+// Input of images: drawn on the canvas, dropped on the page, or chosen as a file.
+
+import { byId } from "./dom.js";
+
+const MAX_SIDE = 1024; // a larger image is scaled down before it is sent: models use far less
+
+// Calls `onImage` with the base64 content of every new image.
+export function listenForImages(onImage) {
+  const canvas = byId("drawing");
+  const drawing = canvas.getContext("2d", { willReadFrequently: true });
+  let isDrawing = false;
+
+  const clear = () => {
+    drawing.fillStyle = "#000";
+    drawing.fillRect(0, 0, canvas.width, canvas.height);
+  };
+  const position = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [((event.clientX - box.left) * canvas.width) / box.width, ((event.clientY - box.top) * canvas.height) / box.height];
+  };
+  clear();
+  canvas.addEventListener("pointerdown", (event) => {
+    isDrawing = true;
+    canvas.setPointerCapture(event.pointerId);
+    Object.assign(drawing, { strokeStyle: "#fff", lineWidth: canvas.width / 11, lineCap: "round", lineJoin: "round" });
+    drawing.beginPath();
+    drawing.moveTo(...position(event));
+    drawing.lineTo(...position(event));
+    drawing.stroke();
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!isDrawing) return;
+    drawing.lineTo(...position(event));
+    drawing.stroke();
+  });
+  canvas.addEventListener("pointerup", () => {
+    isDrawing = false;
+    onImage(canvasContent(canvas));
+  });
+  byId("clear").addEventListener("click", clear);
+
+  const readFile = async (file) => {
+    if (!file?.type.startsWith("image/")) return;
+    const image = await createImageBitmap(file);
+    const scale = Math.min(1, MAX_SIDE / Math.max(image.width, image.height));
+    const scaled = document.createElement("canvas");
+    scaled.width = Math.round(image.width * scale);
+    scaled.height = Math.round(image.height * scale);
+    scaled.getContext("2d").drawImage(image, 0, 0, scaled.width, scaled.height);
+    clear();
+    drawing.drawImage(scaled, 0, 0, canvas.width, canvas.height);
+    // a small file is sent unchanged, so nothing is lost
+    onImage(scale === 1 ? await fileContent(file) : canvasContent(scaled));
+  };
+  byId("file").addEventListener("change", (event) => readFile(event.target.files[0]));
+  document.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (!byId("image-input").hidden) readFile(event.dataTransfer.files[0]);
+  });
+}
+
+// Shows an image from the address on the canvas.
+export async function showImage(content) {
+  const image = new Image();
+  image.src = `data:image/*;base64,${content}`;
+  try {
+    await image.decode();
+  } catch {
+    return; // the server's error message says what is wrong with it
+  }
+  const canvas = byId("drawing");
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+}
+
+const canvasContent = (canvas) => canvas.toDataURL("image/png").split(",")[1];
+
+async function fileContent(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  let binary = "";
+  for (let start = 0; start < bytes.length; start += 8192) binary += String.fromCharCode(...bytes.subarray(start, start + 8192));
+  return btoa(binary);
+}

@@ -1,0 +1,247 @@
+"""Every route answers with the library's own results."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tests.web.helpers import TEXT, bar_image, body, error_kind
+from wherefrom import METHODS, Explainer, Explanation, evaluate
+from wherefrom.errors import InputError, ModelError
+from wherefrom.evaluation.forward_cache import Pool
+from wherefrom.inputs.pictures import decoded
+from wherefrom.methods.attention import capture
+from wherefrom.show.html import render
+from wherefrom.studies.layer_profile import TABLES, course
+from wherefrom.subject import Subject
+from wherefrom.web import answers as answers_module
+from wherefrom.web.answers import Answers
+from wherefrom.web.limits import Limits
+from wherefrom.web.models import MOLECULES, Models
+from wherefrom.web.request import parse_request
+
+
+def test_about_lists_models_methods_and_limits(client):
+    about = client.get("/api/about").json()
+    kinds = {model["name"]: model["input_kind"] for model in about["models"]}
+    assert kinds == {"sentiment": "text", "digits": "image", "bace": "text"}
+    assert [method["name"] for method in about["methods"]] == list(METHODS)
+    assert about["limits"] == {"text_characters": 20_000}
+    assert about["reports"] == []
+
+
+def test_predict_gives_every_class_its_probability(client, sentiment):
+    answer = client.post("/api/predict", json=body()).json()
+    inputs, target = sentiment.prepare(TEXT)
+    with torch.no_grad():
+        logits = sentiment.subject.run(inputs.model_tensors())[0]
+    outputs = answer["outputs"]
+    assert [output["output"] for output in outputs] == logits.tolist()
+    assert [output["probability"] for output in outputs] == logits.double().softmax(0).tolist()
+    assert [output["label"] for output in outputs] == ["NEGATIVE", "POSITIVE"]
+    assert answer["target"] == int(target.index)
+    assert [unit["text"] for unit in answer["units"]] == [unit.text for unit in inputs.units[0]]
+
+
+@pytest.mark.parametrize("method", ["lrp", "attention_rollout"])
+def test_explain_is_the_explainers(client, sentiment, method):
+    answer = client.post("/api/explain", json=body(method=method)).json()
+    assert answer["explanation"] == sentiment(TEXT, method).to_dict()
+    assert answer["seconds"] > 0
+    assert len(answer["marks"]) == len(answer["explanation"]["units"])
+
+
+def test_explain_passes_on_the_librarys_warnings(client):
+    answer = client.post("/api/explain", json=body(text="good " * 600, truncate=True)).json()
+    assert any("600" in warning or "602" in warning for warning in answer["warnings"])
+
+
+def test_target_and_contrast_by_number_and_by_name(client, sentiment):
+    answer = client.post("/api/explain", json=body(target="NEGATIVE", against=1)).json()
+    expected = sentiment(TEXT, target=0, against=1)
+    assert answer["explanation"] == expected.to_dict()
+    assert expected.target.against_label == "POSITIVE"
+
+
+def test_compare_sends_a_line_for_each_method(client, sentiment):
+    methods = ["lrp", "gradient", "gae"]
+    with client.stream("POST", "/api/compare", json=body(methods=methods)) as response:
+        rows = [json.loads(line) for line in response.iter_lines()]
+    expected = sentiment.compare(TEXT, methods)
+    assert [row["method"] for row in rows] == methods
+    assert [row["explanation"] for row in rows] == [each.to_dict() for each in expected]
+
+
+def test_compare_uses_all_methods_by_default(client):
+    response = client.post("/api/compare", json=body(text="good"))
+    assert [json.loads(line)["method"] for line in response.text.splitlines()] == list(METHODS)
+
+
+@pytest.mark.parametrize("failing", ["gae", "lrp"], ids=["first", "later"])
+def test_compare_gives_the_reason_for_a_method_that_does_not_apply(
+    make_client, monkeypatch, failing
+):
+    explain = Answers.explain
+
+    def refuse(self, request):
+        if request.method == failing:
+            raise ModelError("no attention here")
+        return explain(self, request)
+
+    monkeypatch.setattr(Answers, "explain", refuse)
+    response = make_client().post("/api/compare", json=body(methods=["gae", "lrp"]))
+    rows = {row["method"]: row for row in map(json.loads, response.text.splitlines())}
+    assert rows.pop(failing) == {"method": failing, "error": "no attention here"}
+    ((method, row),) = rows.items()
+    assert row["explanation"]["method"]["name"] == method
+
+
+def test_erase_removes_units_as_evaluations_do(client, sentiment):
+    answer = client.post("/api/erase", json=body(removed=[2, 4, 2])).json()
+    reader = sentiment.reader(TEXT)
+    item = reader.read(TEXT)
+    present = np.ones((1, reader.size(item)), dtype=bool)
+    present[0, [2, 4]] = False
+    pool = Pool(reader)
+    numbers = pool.ask(reader.erased(item, present, None))
+    pool.run()
+    (logits,) = pool.logits(numbers)
+    assert [output["output"] for output in answer["outputs"]] == logits.tolist()
+    explanation = sentiment(TEXT)
+    assert answer["output"] == logits[explanation.target.index]
+    assert answer["output_before"] == pytest.approx(explanation.output, abs=1e-6)
+
+
+def test_erase_of_nothing_changes_nothing(client):
+    answer = client.post("/api/erase", json=body(removed=[])).json()
+    assert answer["output"] == pytest.approx(answer["output_before"], abs=1e-6)
+
+
+def test_erase_of_a_contrast_is_a_difference_of_outputs(client):
+    answer = client.post("/api/erase", json=body(removed=[2], target=1, against=0)).json()
+    negative, positive = (output["output"] for output in answer["outputs"])
+    assert answer["output"] == pytest.approx(positive - negative, abs=1e-6)
+
+
+@pytest.mark.parametrize("curve", ["activation", "pruning"])
+def test_curve_is_the_evaluations(client, sentiment, curve):
+    answer = client.post("/api/curve", json=body(curve=curve, method="gradient")).json()
+    label = sentiment(TEXT).target.index
+    expected = evaluate(sentiment, [(TEXT, label)], ["gradient"], [curve], every=True)
+    assert answer["area"] == pytest.approx(expected.rows()[0]["mean"], abs=1e-6)
+    steps = len(answer["present"])
+    assert steps == len(answer["fractions"]) == len(answer["probabilities"])
+    counts = [row.count("1") for row in answer["present"]]
+    assert counts == (list(range(steps)) if curve == "activation" else list(range(steps))[::-1])
+
+
+def test_curve_of_a_long_text_has_ten_steps(client):
+    answer = client.post("/api/curve", json=body(text="good " * 70, curve="activation")).json()
+    assert len(answer["present"]) == 11
+
+
+def test_layers_sum_to_the_layer_profile(client, sentiment):
+    answer = client.post("/api/layers", json=body()).json()
+    inputs, target = sentiment.prepare(TEXT)
+    expected = course(sentiment.subject, inputs, target, TABLES["lrp"])
+    sums = {row["name"]: sum(row["units"]) + row["others"] for row in answer["rows"][1:]}
+    assert sums == pytest.approx({k: v for k, v in expected.blocks.items() if k != "input"})
+    assert answer["rows"][0]["units"] == sentiment(TEXT).to_dict()["scores"]
+
+
+def test_attention_is_the_map_of_a_layer_and_a_head(client, sentiment):
+    inputs, target = sentiment.prepare(TEXT)
+    maps = capture(sentiment.subject, inputs, target, gradients=False).maps
+    head = client.post("/api/attention", json=body(layer=2, head=3)).json()
+    mean = client.post("/api/attention", json=body(layer=2, head=0)).json()
+    assert np.array(head["weights"]) == pytest.approx(maps[2][0, 2].numpy(), abs=1e-5)
+    assert np.array(mean["weights"]) == pytest.approx(maps[2][0].mean(0).numpy(), abs=1e-5)
+    assert (head["layers"], head["heads"]) == (len(maps), maps[0].shape[1])
+    assert head["queries"][0] == "[CLS]"
+    error_kind(client.post("/api/attention", json=body(layer=99)), 422, "layer must be an integer")
+
+
+def test_html_is_the_file_of_the_command_line(client, sentiment):
+    single = client.post("/api/html", json=body())
+    assert single.text == sentiment(TEXT).to_html()
+    both = client.post("/api/html", json=body(methods=["lrp", "gradient"]))
+    assert both.text == render(sentiment.compare(TEXT, ["lrp", "gradient"]))
+
+
+def test_an_image_is_explained_and_its_patches_removed(client, digits):
+    content = bar_image()
+    request = {"model": "digits", "image": content}
+    image = decoded(base64.b64decode(content), 1 << 20)
+    explanation = client.post("/api/explain", json=request).json()["explanation"]
+    assert explanation == json.loads(digits(image).to_json())
+    assert Explanation.from_dict(explanation).scene["kind"] == "image"
+    erased = client.post("/api/erase", json={**request, "removed": [20, 21, 22]}).json()
+    assert erased["output"] != erased["output_before"]
+    curve = client.post("/api/curve", json={**request, "curve": "activation"}).json()
+    assert len(curve["present"]) == 50
+    rows = client.post("/api/layers", json=request).json()["rows"]
+    assert len(rows[1]["units"]) == 49
+    assert rows[1]["others"] != 0  # the class token's
+    keys = client.post("/api/attention", json=request).json()["keys"]
+    assert keys[:2] == ["·", "0,0"]
+
+
+def test_a_molecule_is_explained_and_its_atoms_removed(client, bace):
+    request = {"model": "bace", "text": MOLECULES[0]}
+    explanation = client.post("/api/explain", json=request).json()["explanation"]
+    assert explanation == json.loads(bace(MOLECULES[0]).to_json())
+    assert explanation["scene"]["kind"] == "molecule"
+    erased = client.post("/api/erase", json={**request, "removed": [0, 1]}).json()
+    assert erased["output"] != erased["output_before"]
+    curve = client.post("/api/curve", json={**request, "curve": "pruning"}).json()
+    assert len(curve["present"]) == len(explanation["units"]) + 1
+    assert client.post("/api/layers", json=request).json()["rows"][0]["name"] == "input"
+    error_kind(client.post("/api/explain", json={**request, "text": "no molecule"}), 422)
+
+
+def test_a_language_model_predicts_its_next_token(gpt2, bytepairs):
+    explainer = Explainer(gpt2, bytepairs)
+    content = json.dumps({"model": "gpt2", "text": "I love the movie", "target": 5, "removed": [1]})
+    request = parse_request(content.encode(), Models({"gpt2": explainer}), Limits())
+    answers = Answers(Limits())
+    expected = explainer("I love the movie", target=5)
+    outputs = {output["index"]: output for output in answers.predict(request)["outputs"]}
+    assert len(outputs) == 11  # the ten most likely, and the target
+    assert outputs[5]["output"] == pytest.approx(expected.output, abs=1e-6)
+    assert outputs[5]["probability"] == pytest.approx(expected.probability, abs=1e-7)
+    assert outputs[5]["label"] == expected.target.label
+    assert answers.explain(request)["explanation"] == expected.to_dict()
+    with pytest.raises(InputError, match='no "unk" token'):
+        answers.erase(request)
+
+
+def test_units_of_an_encoder_decoder_model_cannot_be_removed(t5, wordpiece):
+    content = json.dumps({"model": "t5", "text": "a good film", "removed": [1]}).encode()
+    request = parse_request(content, Models({"t5": Explainer(t5, wordpiece)}), Limits())
+    answers = Answers(Limits())
+    assert len(answers.predict(request)["units"]) == len(answers.explain(request)["marks"])
+    with pytest.raises(InputError, match="encoder-decoder"):
+        answers.erase(request)
+
+
+@pytest.mark.parametrize("classes", [{}, {"target": 1, "against": 0}], ids=["default", "contrast"])
+def test_passes_through_the_model_have_their_target_on_its_device(models, monkeypatch, classes):
+    """Recorded on "meta", as a machine without a GPU has no other device."""
+
+    class Recorded(Exception):
+        pass
+
+    def record(subject, inputs, target, **options):
+        raise Recorded(*{t.device.type for t in (target.index, target.against) if t is not None})
+
+    request = parse_request(json.dumps(body(**classes)).encode(), models, Limits())
+    answers = Answers(Limits())
+    answers.predict(request)
+    monkeypatch.setattr(Subject, "device", torch.device("meta"))
+    monkeypatch.setattr(answers_module, "capture", record)
+    monkeypatch.setattr(answers_module, "unit_profile", record)
+    for answer in (answers.attention, answers.layers):
+        with pytest.raises(Recorded, match=r"^meta$"):
+            answer(request)

@@ -1,0 +1,87 @@
+"""Starting the server: models, addresses, tokens, and the command line."""
+
+import socket
+
+import pytest
+import uvicorn
+from typer.testing import CliRunner
+
+from wherefrom import Explainer
+from wherefrom.cli import app
+from wherefrom.errors import FileError, InputError, MissingExtra, ModelError
+from wherefrom.web import serve as serve_module
+from wherefrom.web.models import PROMPTS, Models, ServedModel, open_models
+from wherefrom.web.serve import serve
+
+
+def test_the_command_line_passes_its_options_on(monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr(serve_module, "serve", lambda *arguments, say: calls.append(arguments))
+    options = ["-m", "a", "-m", "b", "--host", "::1", "--port", "5", "--reports", str(tmp_path)]
+    result = CliRunner().invoke(
+        app, ["serve", *options, "--open"], env={"WHEREFROM_TOKEN": "t" * 16}
+    )
+    assert result.exit_code == 0, result.output
+    assert calls == [(["a", "b"], "::1", 5, "t" * 16, tmp_path, True)]
+
+
+def test_a_language_model_has_prompts_as_examples(gpt2, bytepairs):
+    assert ServedModel("gpt2", Explainer(gpt2, bytepairs)).examples == PROMPTS
+
+
+def test_models_have_short_and_distinct_names(sentiment):
+    models = open_models(["a/model", "b/model", "c"], lambda source: sentiment)
+    assert models.names == ["model", "model (2)", "c"]
+
+
+def test_the_embedded_text_model_comes_first_and_a_model_that_fails_is_skipped(
+    monkeypatch, sentiment
+):
+    def load(name):
+        if name == "digits":
+            raise ModelError("Pillow is missing")
+        return sentiment
+
+    messages = []
+    monkeypatch.setattr(serve_module, "load", load)
+    names = serve_module._embedded_models(messages.append).names
+    assert names[0] == "sentiment"
+    assert "digits" not in names
+    assert messages == ["wherefrom: skipping digits: Pillow is missing"]
+
+
+def test_a_server_needs_a_model():
+    with pytest.raises(InputError, match="no model to serve"):
+        Models({})
+
+
+def test_wrong_options_are_refused(tmp_path):
+    with pytest.raises(FileError, match="is not a folder"):
+        serve(reports=tmp_path / "none")
+    for token in ("short", "with spaces and more", "ä" * 16):
+        with pytest.raises(InputError, match="16 letters"):
+            serve(token=token)
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="--port"):
+        serve(port=taken.getsockname()[1])
+
+
+def test_without_the_extra_the_error_names_the_install_command(monkeypatch):
+    monkeypatch.setattr(serve_module, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"wherefrom\[web\]"):
+        serve()
+
+
+@pytest.mark.parametrize(("host", "is_public"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_a_host_that_others_can_reach_gets_a_token(monkeypatch, sentiment, host, is_public):
+    apps, messages = [], []
+    monkeypatch.setattr(serve_module, "load", lambda source: sentiment)
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: apps.append(self.config.app))
+    serve(["sentiment"], host=host, port=0, say=messages.append)
+    (gate,) = apps
+    (message,) = messages
+    assert gate.host == host
+    assert (gate.token is not None) is is_public
+    assert ("?token=" in message) is is_public
+    if is_public:
+        assert len(gate.token) == 32
+        assert message.count(gate.token) == 1
