@@ -296,7 +296,7 @@ def _on(target: Target, device: torch.device) -> Target:
 
 
 def _position_names(
-    prediction: Prediction, captured: CapturedAttentionAttention, stream: int, size: int
+    prediction: Prediction, captured: CapturedAttention, stream: int, size: int
 ) -> list[str]:
     """The units' names along a map's axis; "·" for positions without a unit (a class token)."""
     names = ["·"] * size
