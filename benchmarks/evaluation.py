@@ -131,8 +131,8 @@ def main(
     timing = result.timing
     typer.echo(
         f"{len(texts)} texts × {len(METHODS)} methods × {len(TESTS)} metrics, embedded model, "
-        f"{threads} thread(s): {timing['asked']:.0f} perturbed inputs asked for, "
-        f"{timing['ran']:.0f} distinct"
+        f"{threads} thread(s): {timing['requested']:.0f} perturbed inputs requested, "
+        f"{timing['computed']:.0f} distinct"
     )
     typer.echo(f"  evaluation without explanations {pooled:8.2f} s")
     typer.echo(f"  bare forward on its batches     {bare:8.2f} s   efficiency {bare / pooled:.2f}")

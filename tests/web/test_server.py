@@ -11,11 +11,11 @@ import torch
 from tests.web.conftest import HOME, packed
 from wherefrom import METHODS, Explanation, evaluate
 from wherefrom.errors import InputError
-from wherefrom.evaluation.forward_cache import Pool
+from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.inputs.pictures import decoded
 from wherefrom.methods.attention import capture
 from wherefrom.show.html import render
-from wherefrom.studies.layer_profile import TABLES, course
+from wherefrom.studies.layer_profile import TABLES, relevance_sums
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import MOLECULES, Shelf, opened
 from wherefrom.web.security import HEADER, Gate
@@ -107,10 +107,10 @@ def test_units_taken_out_are_what_evaluations_take_out(client, sentiment):
     item = reader.read(TEXT)
     present = np.ones((1, reader.size(item)), dtype=bool)
     present[0, [2, 4]] = False
-    pool = Pool(reader)
-    numbers = pool.ask(reader.erased(item, present, None))
-    pool.run()
-    (row,) = pool.logits(numbers)
+    cache = ForwardCache(reader)
+    numbers = cache.request(reader.erased(item, present, None))
+    cache.run()
+    (row,) = cache.logits(numbers)
     assert [each["output"] for each in found["outputs"]] == row.tolist()
     before = sentiment(TEXT)
     assert found["output"] == row[before.target.index]
@@ -137,7 +137,7 @@ def test_a_curve_is_the_evaluations(client, sentiment, curve, metric):
 def test_relevance_by_layer_sums_to_the_profile_of_the_study(client, sentiment):
     found = client.post("/api/layers", json=asked()).json()
     inputs, target = sentiment.prepare(TEXT)
-    expected = course(sentiment.subject, inputs, target, TABLES["lrp"])
+    expected = relevance_sums(sentiment.subject, inputs, target, TABLES["lrp"])
     sums = {row["name"]: sum(row["units"]) + row["others"] for row in found["rows"][1:]}
     assert sums == pytest.approx({k: v for k, v in expected.blocks.items() if k != "input"})
     assert found["rows"][0]["units"] == sentiment(TEXT).to_dict()["scores"]
