@@ -204,15 +204,15 @@ class Positions(Study):
 
 
 def test_own_metrics_and_studies_work_in_every_output(explainer, wordpiece, tmp_path):
-    own = [Half(), Length(), Positions()]
-    result = evaluate(explainer, TEXTS, ["lrp", "random"], own, out=tmp_path)
+    metrics = [Half(), Length(), Positions()]
+    result = evaluate(explainer, TEXTS, ["lrp", "random"], metrics, out=tmp_path)
     lengths = [len(wordpiece(text)["input_ids"]) for text in TEXTS]
     assert result.values["lrp"]["length"] == lengths
     for at, text in enumerate(TEXTS):
         ids = wordpiece(text)["input_ids"]
         index = explainer(text).target.index
-        kept = [[t if i % 2 == k else 1 for i, t in enumerate(ids)] for k in (0, 1)]
-        even, odd = (protocols.outputs(explainer.subject.model, row)[index] for row in kept)
+        halves = [[t if i % 2 == k else 1 for i, t in enumerate(ids)] for k in (0, 1)]
+        even, odd = (protocols.outputs(explainer.subject.model, row)[index] for row in halves)
         exactly(result.values["lrp"]["half"][at], (2 * even + odd) / 3, 1e-12)
     assert result.best == "lrp"
     assert "half ↑" in str(result)
@@ -229,7 +229,7 @@ def test_own_metrics_and_studies_work_in_every_output(explainer, wordpiece, tmp_
     assert str(back) == str(result)
     assert back.study("positions") == {"mean": np.mean(lengths)}
     assert "positions.csv" in {path.name for path in back.to_csvs(tmp_path)}
-    again = evaluate(explainer, TEXTS, ["lrp", "random"], own, out=tmp_path, resume=True)
+    again = evaluate(explainer, TEXTS, ["lrp", "random"], metrics, out=tmp_path, resume=True)
     assert again.values == result.values
     assert again.timing["computed"] == 0
 

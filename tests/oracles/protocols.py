@@ -31,9 +31,9 @@ def auac(model, ids, scores, index, blank):
     order = sorted(range(len(ids)), key=lambda i: -scores[i])
     curve = []
     for tenth in range(11):
-        held = set(order[: math.ceil(tenth * len(ids) / 10)])
+        present = set(order[: math.ceil(tenth * len(ids) / 10)])
         curve.append(
-            chance(outputs(model, [t if i in held else blank for i, t in enumerate(ids)]), index)
+            chance(outputs(model, [t if i in present else blank for i, t in enumerate(ids)]), index)
         )
     return trapezoid(curve), curve
 

@@ -206,7 +206,11 @@ def _collect(
         settings=settings | {"failed": recorder.failed},
         studies={study.name: of_study for study, of_study in studies.items()},
         study_summaries={s.name: s.summary(of_study) for s, of_study in studies.items()},
-        study_tables={k: v for s, each in studies.items() for k, v in s.tables(each).items()},
+        study_tables={
+            name: table
+            for study, of_study in studies.items()
+            for name, table in study.tables(of_study).items()
+        },
         notes=_notes(recorder, records),
         timing={
             "seconds": seconds,

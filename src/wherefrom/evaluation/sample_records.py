@@ -173,7 +173,7 @@ class SampleRecorder:
                 lambda some, indices=indices: self.reader.batch(  # type: ignore[misc]
                     [items[indices[i]] for i in some]
                 ),
-                {label: [each[i] for i in indices] for label, each in explanations.items()},
+                {m: [of_method[i] for i in indices] for m, of_method in explanations.items()},
             )
             step = partial(report, len(self.methods) + len(self.metrics) + number, study.name)
             step()
