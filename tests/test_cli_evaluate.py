@@ -140,18 +140,19 @@ def test_one_text_without_a_label_is_enough(run):
 
 def test_ctrl_c_leaves_a_result_and_resume_continues(run, tmp_path, monkeypatch):
     plain = evaluation.evaluate
+    metrics = ("--metrics", "activation,layers")
 
     def stopped(*args, progress, **options):
-        def tell(done, total, note):
-            progress(done, total, note)
+        def report(done, total, step):
+            progress(done, total, step)
             if done > 2:
                 raise KeyboardInterrupt
 
-        return plain(*args, progress=tell, **options, window=2)
+        return plain(*args, progress=report, **options, window=2)
 
     with monkeypatch.context() as patch:
         patch.setattr(evaluation, "evaluate", stopped)
-        done = run()
+        done = run(*metrics)
     assert done.exit_code == 130
     assert "interrupted: continue with --resume" in done.stderr
     assert "2 samples (interrupted: partial result)" in done.stdout
@@ -159,26 +160,26 @@ def test_ctrl_c_leaves_a_result_and_resume_continues(run, tmp_path, monkeypatch)
     assert not part.complete
     assert len(part.sums["lrp"]) == 2
     assert "Interrupted" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert run("--resume").exit_code == 0
+    assert run(*metrics, "--resume").exit_code == 0
     whole = Evaluation.from_json(tmp_path / "out" / "evaluation.json")
-    assert run(out="fresh").exit_code == 0
+    assert run(*metrics, out="fresh").exit_code == 0
     fresh = Evaluation.from_json(tmp_path / "fresh" / "evaluation.json")
     assert whole.complete
     assert whole.values["lrp"]["activation"] == pytest.approx(
         fresh.values["lrp"]["activation"], rel=1e-5
     )
     assert len(whole.studies["layers"]) == len(fresh.studies["layers"]) == 4
-    refused(run("--resume", rows=ROWS[::-1]), "cannot resume", "other data")
+    refused(run(*metrics, "--resume", rows=ROWS[::-1]), "cannot resume", "other data")
 
 
 def test_ctrl_c_before_the_first_sample_is_an_error(run, monkeypatch):
     plain = evaluation.evaluate
 
     def stopped(*args, progress, **options):
-        def tell(done, total, note):
+        def report(done, total, step):
             raise KeyboardInterrupt
 
-        return plain(*args, progress=tell, **options)
+        return plain(*args, progress=report, **options)
 
     monkeypatch.setattr(evaluation, "evaluate", stopped)
     refused(run(), "interrupted during the first 4 samples")
