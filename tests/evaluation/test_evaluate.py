@@ -181,6 +181,19 @@ def test_a_tensor_as_baseline_is_saved_and_resumed(explainer, bert, tmp_path):
         evaluate(explainer, TEXTS, [other, "integrated_gradients"], resume=True, **options)
 
 
+def test_a_default_that_has_changed_since_is_not_resumed(explainer, tmp_path):
+    """The label shows no defaults, so the checkpoint has to hold them."""
+    options = {"methods": ["smoothgrad"], "metrics": ["entropy"], "out": tmp_path}
+    evaluate(explainer, TEXTS[:1], **options)
+    file = tmp_path / "samples.jsonl"
+    header, *lines = file.read_text(encoding="utf-8").splitlines()
+    settings = json.loads(header)
+    settings["methods"]["smoothgrad"] |= {"samples": 3}
+    file.write_text("\n".join([json.dumps(settings), *lines, ""]), encoding="utf-8")
+    with pytest.raises(FileError, match=r"cannot resume .*methods .*'samples': 3.* → "):
+        evaluate(explainer, TEXTS[:1], resume=True, **options)
+
+
 def test_what_was_finished_survives_a_resume_that_cannot_write(explainer, tmp_path, monkeypatch):
     options = {"methods": ["random"], "metrics": ["entropy"], "out": tmp_path}
     evaluate(explainer, TEXTS, **options)
