@@ -84,7 +84,7 @@ def test_two_settings_of_one_method_stand_side_by_side(explainer, tmp_path):
     labels = [few.label, many.label, "random"]
     assert result.methods == labels == ["integrated_gradients(steps=2)", labels[1], "random"]
     for entry in (few, many):
-        alone = evaluate(explainer, TEXTS, [entry], metrics)
+        alone = evaluate(explainer, TEXTS, [entry], metrics[:3])
         for name in metrics[:3]:
             assert result.values[entry.label][name] == pytest.approx(
                 alone.values[entry.label][name], rel=1e-9
