@@ -1,12 +1,12 @@
-"""What an evaluation costs beside the model's bare forward passes, and beside a plain loop.
+"""The cost of an evaluation, compared with bare forward passes and with a plain loop.
 
-    python -m benchmarks.evaluation [--data reviews.csv] [--sample 32]
+    python -m benchmarks.evaluation [--data reviews.csv] [--sample 32] [--values 60000]
 
-On the embedded model, one thread. Efficiency is the time of the bare model on the very batches that
-the evaluation made, over the time of the evaluation without its explanations. Two loops run each
-perturbed input of each sample and method alone: the one as the code published with Ali et al. 2022
-does (autograd on, a loss computed, the whole text run anew for each method and metric), the other
-in inference mode. All take turns with the evaluation, and medians are compared.
+On the embedded model. Efficiency is the time of the bare model on the same batches over the time
+of the evaluation without its explanations. Two loops run each perturbed input of each sample and
+method alone: one like the code published with Ali et al. 2022 (autograd on, a loss computed, the
+whole text run again for each method and metric), the other in inference mode. All take turns with
+the evaluation, and medians are compared. At last, time and memory of one bootstrap interval.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from torch import Tensor
 
 import wherefrom
 from wherefrom.evaluation.metrics import METRICS, Sample
+from wherefrom.evaluation.results import summarise
 from wherefrom.explain import Explainer
 from wherefrom.subject import Subject
 
@@ -39,7 +41,7 @@ TESTS = ("activation", "pruning")
 
 @dataclass(frozen=True)
 class Recorded(Subject):
-    """Keeps the batches that are run without gradients: those of the perturbed inputs."""
+    """Records the batches that run without gradients: those of the perturbed inputs."""
 
     batches: list[Mapping[str, Tensor]] = field(default_factory=list)
 
@@ -57,27 +59,27 @@ def sentences(count: int) -> list[str]:
     links = (", and yet", "; still ,", ", though for once", "because in the end")
     every = list(itertools.product(openings, verbs, praise, links))
     chance = np.random.default_rng(0)
-    made = []
+    texts = []
     for number in chance.permutation(len(every) * 4)[:count]:
         parts = [every[(number * step) % len(every)] for step in (1, 7, 13, 29)]
         clauses = [f"{a} {b} {c} {d}" for a, b, c, d in parts[: 1 + number % 4]]
-        made.append(" ".join(clauses).rpartition(" ")[0] + " .")
-    return made
+        texts.append(" ".join(clauses).rpartition(" ")[0] + " .")
+    return texts
 
 
 def alone(
-    explainer: Explainer, found: dict[str, list[wherefrom.Explanation]], original: bool
+    explainer: Explainer, by_method: dict[str, list[wherefrom.Explanation]], original: bool
 ) -> dict[str, list[float]]:
     """The values of all metrics, every perturbed input run by itself."""
     model, blank = explainer.subject.model, explainer.tokenizer.unk_token_id
     values: dict[str, list[float]] = {}
     with torch.inference_mode(not original):
-        for name, explanations in found.items():
+        for name, explanations in by_method.items():
             for explanation in explanations:
                 ids = explainer.tokenizer(explanation.text, return_tensors="pt")["input_ids"]
-                free = np.ones(ids.shape[1], dtype=bool)
+                erasable = np.ones(ids.shape[1], dtype=bool)
                 target = explanation.target.index
-                sample = Sample(explanation, free, target, every=False)
+                sample = Sample(explanation, erasable, target, every=False)
                 more = {"labels": torch.tensor([target])} if original else {}
                 for test in TESTS:
                     if original:
@@ -95,50 +97,71 @@ def alone(
     return values
 
 
+def interval_cost(count: int) -> tuple[float, int]:
+    """Seconds and peak bytes of one bootstrap interval."""
+    numbers = np.random.default_rng(0).random(count)
+    start = time.perf_counter()
+    summarise(numbers)
+    taken = time.perf_counter() - start
+    tracemalloc.start()
+    summarise(numbers)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return taken, peak
+
+
 def main(
-    data: Annotated[Path | None, typer.Option(help="Texts in a table; default: made up.")] = None,
-    threads: Annotated[int, typer.Option(help="Of torch.")] = torch.get_num_threads(),
-    sample: Annotated[int, typer.Option(help="Texts of the run.")] = 32,
-    rounds: int = 3,
+    data: Annotated[Path | None, typer.Option(help="Table of texts; default: generated.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads of torch.")] = torch.get_num_threads(),
+    sample: Annotated[int, typer.Option(help="Number of texts.")] = 32,
+    rounds: Annotated[int, typer.Option(help="Number of runs.")] = 3,
+    values: Annotated[int, typer.Option(help="Values of the interval.")] = 60_000,
 ) -> None:
-    """Prints both ratios."""
+    """Prints the times and their ratios."""
     torch.set_num_threads(threads)
     explainer = wherefrom.load("sentiment")
     explainer.subject = Recorded(explainer.subject.model)
     batches = explainer.subject.batches
     texts = sentences(sample) if data is None else wherefrom.read_table(data).texts[:sample]
-    found = {name: explainer(texts, name) for name in METHODS}
-    taken: dict[str, list[float]] = {"pooled": [], "bare": [], "original": [], "inference": []}
+    by_method = {name: explainer(texts, name) for name in METHODS}
+    seconds: dict[str, list[float]] = {
+        "evaluation": [],
+        "bare": [],
+        "original": [],
+        "inference": [],
+    }
     for _ in range(rounds):
         batches.clear()
         result = wherefrom.evaluate(explainer, texts, METHODS, TESTS)
-        taken["pooled"].append(result.timing["seconds"] - result.timing["explaining"])
+        seconds["evaluation"].append(result.timing["seconds"] - result.timing["explaining"])
         start = time.perf_counter()
         with torch.inference_mode():
             for tensors in batches:
                 explainer.subject.model(**tensors)
-        taken["bare"].append(time.perf_counter() - start)
+        seconds["bare"].append(time.perf_counter() - start)
         for name in ("original", "inference"):
             start = time.perf_counter()
-            values = alone(explainer, found, original=name == "original")
-            taken[name].append(time.perf_counter() - start)
-    pooled, bare, original, inference = (statistics.median(each) for each in taken.values())
+            areas = alone(explainer, by_method, original=name == "original")
+            seconds[name].append(time.perf_counter() - start)
+    whole, bare, original, inference = (statistics.median(runs) for runs in seconds.values())
     gaps = [
-        np.abs(np.array(values[f"{name} {test}"]) - result.values[name][test]).max()
+        np.abs(np.array(areas[f"{name} {test}"]) - result.values[name][test]).max()
         for name in METHODS
         for test in TESTS
     ]
     timing = result.timing
     typer.echo(
         f"{len(texts)} texts × {len(METHODS)} methods × {len(TESTS)} metrics, embedded model, "
-        f"{threads} thread(s): {timing['asked']:.0f} perturbed inputs asked for, "
-        f"{timing['ran']:.0f} distinct"
+        f"{threads} thread(s): {timing['requested']:.0f} perturbed inputs requested, "
+        f"{timing['computed']:.0f} distinct"
     )
-    typer.echo(f"  evaluation without explanations {pooled:8.2f} s")
-    typer.echo(f"  bare forward on its batches     {bare:8.2f} s   efficiency {bare / pooled:.2f}")
-    typer.echo(f"  one by one, as published        {original:8.2f} s   {original / pooled:.1f} ×")
-    typer.echo(f"  one by one, in inference mode   {inference:8.2f} s   {inference / pooled:.1f} ×")
+    typer.echo(f"  evaluation without explanations {whole:8.2f} s")
+    typer.echo(f"  bare forward on its batches     {bare:8.2f} s   efficiency {bare / whole:.2f}")
+    typer.echo(f"  one by one, as published        {original:8.2f} s   {original / whole:.1f} ×")
+    typer.echo(f"  one by one, in inference mode   {inference:8.2f} s   {inference / whole:.1f} ×")
     typer.echo(f"  largest difference of a value from the loop's: {max(gaps):.1e}")
+    taken, peak = interval_cost(values)
+    typer.echo(f"  interval of {values:,} values: {taken:.2f} s, {peak / 2**20:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from benchmarks.cost import bert_base, plain, tokens, turns
 from wherefrom.methods import method
-from wherefrom.methods.attention import capture
+from wherefrom.methods.attention_maps import capture
 from wherefrom.methods.flow import flows
 from wherefrom.subject import Subject
 from wherefrom.target import Target

@@ -1,4 +1,4 @@
-"""`wherefrom evaluate` on a tiny model: what it writes, and what bad input gets."""
+"""`wherefrom evaluate` on a tiny model: the files it writes, and its error messages."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from benchmarks.tiny import model as tiny
 from wherefrom.cli import app
 from wherefrom.cli.common import progress as _progress
-from wherefrom.evaluation import evaluate as running
+from wherefrom.evaluation import evaluate as evaluation
 from wherefrom.evaluation.results import Evaluation
 
 LABELS = {0: "bad", 1: "good", 2: "mixed"}
@@ -20,10 +20,10 @@ ROWS = ["the film is good,good", "a dull movie,bad", "i love the great script .,
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, wordpiece):
-    made = tmp_path_factory.mktemp("model")
-    tiny("bert", "classify", id2label=LABELS).float().save_pretrained(made)
-    wordpiece.save_pretrained(made)
-    return made
+    path = tmp_path_factory.mktemp("model")
+    tiny("bert", "classify", id2label=LABELS).float().save_pretrained(path)
+    wordpiece.save_pretrained(path)
+    return path
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def run(folder, tmp_path, monkeypatch):
     def call(*args, rows=ROWS, header="text,label", out="out", methods="lrp,random"):
         data = tmp_path / "data.csv"
         data.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
-        given = ["evaluate", data, "--out", tmp_path / out, "--methods", methods]
-        return CliRunner().invoke(app, [*map(str, [*given, *args]), "--model", str(folder)])
+        command = ["evaluate", data, "--out", tmp_path / out, "--methods", methods]
+        return CliRunner().invoke(app, [*map(str, [*command, *args]), "--model", str(folder)])
 
     return call
 
@@ -54,8 +54,7 @@ def test_it_writes_tables_pictures_and_a_page(run, tmp_path):
     assert done.exit_code == 0, done.output
     assert "AUAC ↑" in done.stdout
     assert re.search(r"^method +slope +R²", done.stdout, re.M)
-    made = {path.name for path in (tmp_path / "out").iterdir()}
-    assert made == {
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "samples.jsonl", "evaluation.json", "report.html",
         "summary.csv", "conservation.csv", "layers.csv", "collapse.csv",
         "attention_erasure_weights.csv", "attention_erasure_flips.csv",
@@ -66,9 +65,9 @@ def test_it_writes_tables_pictures_and_a_page(run, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("<img") == 9
     assert "http" not in page.replace("http-equiv", "")
-    found = Evaluation.from_json(tmp_path / "out" / "evaluation.json")
-    assert found.complete
-    assert len(found.studies["layers"]) == len(ROWS)
+    result = Evaluation.from_json(tmp_path / "out" / "evaluation.json")
+    assert result.complete
+    assert len(result.studies["layers"]) == len(ROWS)
 
 
 BAD = {
@@ -78,19 +77,19 @@ BAD = {
     "class": ([], {"rows": ["a film,7"]}, "no class 7: the model has 0 to 2"),
     "no text": ([], {"rows": []}, "has no rows"),
     "empty texts": ([], {"rows": [",good", "  ,bad"]}, "none with a text"),
-    "special": ([], {"rows": ["[SEP],good", "[CLS] [SEP],bad"]}, "2 only special tokens"),
-    "long": ([], {"rows": ["film " * 80 + ",good"]}, "1 too long"),
+    "special": ([], {"rows": ["[SEP],good", "[CLS] [SEP],bad"]}, "only special tokens (2)"),
+    "long": ([], {"rows": ["film " * 80 + ",good"]}, "too long (1)"),
     "metric": (["--metrics", "activaton"], {}, 'did you mean "activation"'),
-    "no metric": (["--metrics", ","], {}, "no metric was asked for"),
+    "no metric": (["--metrics", ","], {}, "no metric was selected"),
     "method": ([], {"methods": "lrp,lpr"}, 'did you mean "lrp"'),
-    "twice": ([], {"methods": "lrp,lrp"}, "once in a run"),
+    "twice": ([], {"methods": "lrp,lrp"}, "listed twice with the same settings: lrp"),
     "blank": (["--blank", "nothing"], {}, "zero, pad, unk, mask"),
 }
 
 
-@pytest.mark.parametrize(("args", "given", "says"), list(BAD.values()), ids=list(BAD))
-def test_bad_input_is_a_sentence_and_exit_code_2(args, given, says, run):
-    refused(run(*args, **given), says)
+@pytest.mark.parametrize(("args", "options", "message"), list(BAD.values()), ids=list(BAD))
+def test_bad_input_is_a_message_and_exit_code_2(args, options, message, run):
+    refused(run(*args, **options), message)
 
 
 def test_a_bad_label_leaves_nothing_written(run, tmp_path):
@@ -98,16 +97,16 @@ def test_a_bad_label_leaves_nothing_written(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(run, tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported_first(run, tmp_path):
     (tmp_path / "taken").write_text("a file")
-    refused(run(out="taken"), "cannot write into")
-    refused(run(out="taken/below"), "cannot write into")
+    refused(run(out="taken"), "cannot write to")
+    refused(run(out="taken/below"), "cannot write to")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
-def test_a_folder_without_the_right_to_write_is_told(run, tmp_path):
+def test_a_folder_without_permission_is_reported(run, tmp_path):
     (tmp_path / "out").mkdir(mode=0o500)
-    refused(run(), "cannot write into")
+    refused(run(), "cannot write to")
 
 
 def test_unusable_rows_are_counted_and_the_rest_is_run(run):
@@ -115,11 +114,11 @@ def test_unusable_rows_are_counted_and_the_rest_is_run(run):
     done = run("--metrics", "activation", rows=[*ROWS, *odd])
     assert done.exit_code == 0, done.output
     assert "4 samples" in done.stdout
-    for reason in ("1 empty text", "1 no label", "1 only special tokens", "1 too long"):
+    for reason in ("empty text (1)", "no label (1)", "only special tokens (1)", "too long (1)"):
         assert reason in done.stdout
 
 
-def test_a_long_text_is_cut_when_asked(run):
+def test_a_long_text_is_truncated_on_request(run):
     with pytest.warns(UserWarning, match="cut from 82 to 64"):
         done = run("--truncate", "--metrics", "activation", rows=[*ROWS, "film " * 80 + ",good"])
     assert "5 samples" in done.stdout
@@ -128,86 +127,83 @@ def test_a_long_text_is_cut_when_asked(run):
 def test_a_single_class_works_and_is_noted(run):
     done = run("--metrics", "activation", rows=[row.rpartition(",")[0] + ",good" for row in ROWS])
     assert done.exit_code == 0, done.output
-    assert "every sample has the label good" in done.stdout
+    assert "all samples have the label good" in done.stdout
 
 
 def test_one_text_without_a_label_is_enough(run):
     metrics = "activation,pruning,flip,leave_one_out,conservation,conciseness,entropy"
     done = run("--metrics", f"{metrics},layers,attention_erasure", rows=["film"], header="text")
     assert done.exit_code == 0, done.output
-    assert "1 samples" in done.stdout
+    assert "1 sample\n" in done.stdout
     assert re.search(r"^lrp +– +– +– ", done.stdout, re.M)  # no slope from one point
 
 
-def test_ctrl_c_leaves_a_result_and_resume_goes_on(run, tmp_path, monkeypatch):
-    plain = running.evaluate
+def test_ctrl_c_leaves_a_result_and_resume_continues(run, tmp_path, monkeypatch):
+    plain = evaluation.evaluate
+    metrics = ("--metrics", "activation,layers")
 
     def stopped(*args, progress, **options):
-        def tell(done, total, note):
-            progress(done, total, note)
+        def report(done, total, step):
+            progress(done, total, step)
             if done > 2:
                 raise KeyboardInterrupt
 
-        return plain(*args, progress=tell, **options, window=2)
+        return plain(*args, progress=report, **options, window=2)
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "evaluate", stopped)
-        done = run()
+        patch.setattr(evaluation, "evaluate", stopped)
+        done = run(*metrics)
     assert done.exit_code == 130
-    assert "interrupted: go on with --resume" in done.stderr
-    assert "2 samples (interrupted" in done.stdout
+    assert "interrupted: continue with --resume" in done.stderr
+    assert "2 samples (interrupted: partial result)" in done.stdout
     part = Evaluation.from_json(tmp_path / "out" / "evaluation.json")
     assert not part.complete
     assert len(part.sums["lrp"]) == 2
     assert "Interrupted" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert run("--resume").exit_code == 0
+    assert run(*metrics, "--resume").exit_code == 0
     whole = Evaluation.from_json(tmp_path / "out" / "evaluation.json")
-    assert run(out="fresh").exit_code == 0
+    assert run(*metrics, out="fresh").exit_code == 0
     fresh = Evaluation.from_json(tmp_path / "fresh" / "evaluation.json")
     assert whole.complete
     assert whole.values["lrp"]["activation"] == pytest.approx(
         fresh.values["lrp"]["activation"], rel=1e-5
     )
     assert len(whole.studies["layers"]) == len(fresh.studies["layers"]) == 4
-    refused(run("--resume", rows=ROWS[::-1]), "other settings")
+    refused(run(*metrics, "--resume", rows=ROWS[::-1]), "cannot resume", "other data")
 
 
-def test_ctrl_c_before_anything_is_done_says_so(run, monkeypatch):
-    plain = running.evaluate
+def test_ctrl_c_before_the_first_sample_is_an_error(run, monkeypatch):
+    plain = evaluation.evaluate
 
     def stopped(*args, progress, **options):
-        def tell(done, total, note):
+        def report(done, total, step):
             raise KeyboardInterrupt
 
-        return plain(*args, progress=tell, **options)
+        return plain(*args, progress=report, **options)
 
-    monkeypatch.setattr(running, "evaluate", stopped)
-    refused(run(), "interrupted before the first 4 were done")
+    monkeypatch.setattr(evaluation, "evaluate", stopped)
+    refused(run(), "interrupted during the first 4 samples")
 
 
-def test_a_damaged_file_is_not_gone_on_with(run, tmp_path):
+def test_a_damaged_file_cannot_be_resumed(run, tmp_path):
     (tmp_path / "out").mkdir()
-    for text in ("", "{"):
+    for text in ("", "{", "3"):
         (tmp_path / "out" / "samples.jsonl").write_text(text)
         refused(run("--resume"), "damaged")
 
 
-def test_a_line_that_was_cut_off_is_done_again(run, tmp_path):
+def test_a_sample_whose_line_was_cut_off_runs_again(run, tmp_path):
     assert run("--metrics", "activation").exit_code == 0
-    kept = tmp_path / "out" / "samples.jsonl"
-    text = kept.read_text(encoding="utf-8")
-    kept.write_text(text[:-40], encoding="utf-8")
+    file = tmp_path / "out" / "samples.jsonl"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text[:-40], encoding="utf-8")
     done = run("--metrics", "activation", "--resume")
     assert "4 samples" in done.stdout
-    assert [json.loads(line)["sample"] for line in kept.read_text().splitlines()[1:]] == [
-        0,
-        1,
-        2,
-        3,
-    ]
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["sample"] for line in lines[1:]] == [0, 1, 2, 3]
 
 
-def test_without_matplotlib_all_but_the_pictures_is_written(run, tmp_path, monkeypatch):
+def test_without_matplotlib_everything_but_pictures_is_written(run, tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from wherefrom.audits.report import Audit
     from wherefrom.errors import WherefromError
     from wherefrom.evaluation.evaluate import evaluate
+    from wherefrom.evaluation.metrics import Metric
+    from wherefrom.evaluation.results import Evaluation
     from wherefrom.explain import Explainer
     from wherefrom.explanation import Explanation
     from wherefrom.inputs.table import read_table
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Audit": "wherefrom.audits.report",
+    "Evaluation": "wherefrom.evaluation.results",
     "Explainer": "wherefrom.explain",
     "Explanation": "wherefrom.explanation",
     "METHODS": "wherefrom.methods",
     "Method": "wherefrom.methods",
+    "Metric": "wherefrom.evaluation.metrics",
     "WherefromError": "wherefrom.errors",
     "audit": "wherefrom.audits.audit",
     "evaluate": "wherefrom.evaluation.evaluate",
@@ -32,9 +36,11 @@ _HOMES = {
 __all__ = [
     "METHODS",
     "Audit",
+    "Evaluation",
     "Explainer",
     "Explanation",
     "Method",
+    "Metric",
     "WherefromError",
     "audit",
     "evaluate",

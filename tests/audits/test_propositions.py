@@ -11,9 +11,9 @@ from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
 from wherefrom.explanation import Unit
 from wherefrom.inputs.text import batch, from_ids
-from wherefrom.studies.erasing import (
-    Single,
-    erased,
+from wherefrom.studies.attention_erasure import (
+    WeightErasure,
+    erase_attention,
     flip_table,
     fraction_to_flip,
     js_divergence,
@@ -71,7 +71,7 @@ def test_erasing_nothing_changes_nothing_and_all_of_a_layer_equals_no_values(ber
     subject = Explainer(bert).subject
     inputs = inputs_of(subject, ROWS[:1])
     gone = torch.tensor([[False] * 5, [True] * 5])
-    whole, without = erased(subject, inputs, [0, 0], gone)
+    whole, without = erase_attention(subject, inputs, [0, 0], gone)
     with torch.no_grad():
         exactly(whole, bert(input_ids=torch.tensor(ROWS[:1])).logits[0].softmax(-1))
         attention = bert.bert.encoder.layer[-1].attention
@@ -96,7 +96,7 @@ def test_erasing_one_place_renormalises_the_rest(bert):
     one = model("bert", "classify", num_hidden_layers=1)
     alone = Explainer(one).subject
     # in a model of one block, erasing with renormalisation is masking the place
-    found = erased(alone, inputs, [0], gone, layer=0)[0]
+    found = erase_attention(alone, inputs, [0], gone, layer=0)[0]
     with torch.no_grad():
         logits = one(input_ids=inputs.tensors["input_ids"], attention_mask=masked).logits
     exactly(found, logits[0].softmax(-1))
@@ -114,7 +114,7 @@ def test_single_weights_have_one_row_a_sample_and_a_table_that_adds_to_one(bert)
     assert len(found) == 2
     assert all(each.delta_weight >= 0 for each in found)
     assert sum(flip_table(found).values()) == pytest.approx(1)
-    both = [Single(0.1, 0.2, True, True), Single(0.1, 0.2, False, True)]
+    both = [WeightErasure(0.1, 0.2, True, True), WeightErasure(0.1, 0.2, False, True)]
     assert flip_table(both) == {"both": 0.5, "only highest": 0, "only random": 0.5, "neither": 0}
 
 
@@ -130,7 +130,7 @@ def test_the_share_to_a_flip_is_found_by_erasing_one_by_one(bert):
         for count in range(len(order) + 1):
             gone = torch.zeros(1, 7, dtype=torch.bool)
             gone[0, order[:count]] = True
-            decided = erased(subject, inputs, [i], gone)[0].argmax()
+            decided = erase_attention(subject, inputs, [i], gone)[0].argmax()
             first = decided if first is None else first
             if decided != first:
                 expected = count / len(order)

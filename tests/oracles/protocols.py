@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 
 import numpy as np
 import torch
@@ -30,9 +31,9 @@ def auac(model, ids, scores, index, blank):
     order = sorted(range(len(ids)), key=lambda i: -scores[i])
     curve = []
     for tenth in range(11):
-        held = set(order[: math.ceil(tenth * len(ids) / 10)])
+        present = set(order[: math.ceil(tenth * len(ids) / 10)])
         curve.append(
-            chance(outputs(model, [t if i in held else blank for i, t in enumerate(ids)]), index)
+            chance(outputs(model, [t if i in present else blank for i, t in enumerate(ids)]), index)
         )
     return trapezoid(curve), curve
 
@@ -135,3 +136,72 @@ def line(pairs):
         fitted,
         1 - away @ away / ((outputs - outputs.mean()) @ (outputs - outputs.mean())),
     )
+
+
+# Images: one unit is a box (left, top, right, bottom) of pixels.
+
+
+def image_probabilities(model, image):
+    """The softmax probabilities of one image, (C, H, W)."""
+    with torch.no_grad():
+        logits = model(pixel_values=image[None]).logits[0].double().tolist()
+    return [chance(logits, index) for index in range(len(logits))]
+
+
+def replaced(image, fill, boxes, units):
+    """The image with the pixels of some units taken from another one."""
+    out = image.clone()
+    for unit in units:
+        left, top, right, bottom = boxes[unit]
+        for row in range(top, bottom):
+            for column in range(left, right):
+                out[:, row, column] = fill[:, row, column]
+    return out
+
+
+def normalised_area(curve):
+    """The area as the authors of RISE compute it: all points, the ends by half, over the steps."""
+    return (sum(curve) - curve[0] / 2 - curve[-1] / 2) / (len(curve) - 1)
+
+
+def insertion(model, image, fill, boxes, scores, index):
+    """Petsiuk et al. 2018: from the filling to the image, the highest scores first."""
+    order = sorted(range(len(boxes)), key=lambda i: -scores[i])
+    curve = []
+    for tenth in range(11):
+        inserted = order[: math.ceil(tenth * len(boxes) / 10)]
+        curve.append(image_probabilities(model, replaced(fill, image, boxes, inserted))[index])
+    return normalised_area(curve), curve
+
+
+def deletion(model, image, fill, boxes, scores, index):
+    """Petsiuk et al. 2018: from the image to the filling, the highest scores first."""
+    order = sorted(range(len(boxes)), key=lambda i: -scores[i])
+    curve = []
+    for tenth in range(11):
+        deleted = order[: math.ceil(tenth * len(boxes) / 10)]
+        curve.append(image_probabilities(model, replaced(image, fill, boxes, deleted))[index])
+    return normalised_area(curve), curve
+
+
+def perturbation(model, image, fill, boxes, scores, index, positive, accuracy):
+    """Chefer et al. 2021: 10 to 90 % erased, from the highest score (positive) or the lowest.
+
+    The mean height, over these shares, of the class's probability, or of whether it is predicted.
+    """
+    order = sorted(range(len(boxes)), key=lambda i: -scores[i] if positive else scores[i])
+    curve = []
+    for share in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
+        erased = order[: math.ceil(round(share * len(boxes), 6))]
+        odds = image_probabilities(model, replaced(image, fill, boxes, erased))
+        curve.append(float(odds.index(max(odds)) == index) if accuracy else odds[index])
+    return normalised_area(curve)
+
+
+def resampled_interval(values, resamples, seed):
+    """The 2.5 % and 97.5 % points of the means of resamples, one draw at a time."""
+    chance_of = random.Random(seed)
+    means = sorted(
+        sum(chance_of.choice(values) for _ in values) / len(values) for _ in range(resamples)
+    )
+    return means[round(0.025 * resamples)], means[round(0.975 * resamples) - 1]

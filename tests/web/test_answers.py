@@ -12,7 +12,7 @@ from wherefrom import METHODS, Explainer, Explanation, evaluate
 from wherefrom.errors import InputError, ModelError
 from wherefrom.evaluation.forward_cache import Pool
 from wherefrom.inputs.pictures import decoded
-from wherefrom.methods.attention import capture
+from wherefrom.methods.attention_maps import capture
 from wherefrom.show.html import render
 from wherefrom.studies.layer_profile import TABLES, course
 from wherefrom.subject import Subject

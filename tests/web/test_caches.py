@@ -10,7 +10,7 @@ import pytest
 from benchmarks.tiny import model as tiny
 from wherefrom import Explainer
 from wherefrom.errors import TooLong
-from wherefrom.methods.attention import capture
+from wherefrom.methods.attention_maps import capture
 from wherefrom.web import answers as answers_module
 from wherefrom.web.answers import Answers, Cache
 from wherefrom.web.limits import Limits

@@ -1,4 +1,4 @@
-"""Commands that test explanations."""
+"""Commands that test explanations: `wherefrom evaluate` and `wherefrom audit`."""
 
 from __future__ import annotations
 
@@ -25,25 +25,38 @@ from wherefrom.errors import MissingExtra
 
 def evaluate(
     data: Annotated[
-        Path, typer.Argument(help="CSV, TSV, JSONL, Parquet; .gz too; or a folder of images.")
+        Path,
+        typer.Argument(help="CSV, TSV, JSONL or Parquet (also .gz), or a folder of images."),
     ],
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the report.")],
     model: Model = None,
-    methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Comma-separated method names; default: all.")
+    ] = None,
     metrics: Annotated[
-        str, typer.Option(help="By commas; also studies: attention_erasure, layers.")
+        str,
+        typer.Option(help="Comma-separated metrics and studies (attention_erasure, layers)."),
     ] = "activation,pruning,conservation,layers",
-    text_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Default: by usual names.")] = None,
-    sample: Annotated[int | None, typer.Option(help="Only so many, drawn at random.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the drawing.")] = 0,
-    blank: Annotated[str | None, typer.Option(help="What erased units become.")] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column of the texts; default: text, sentence, review, …")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of the labels; default: label, class, target, …")
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option(help="Number of rows to draw at random; default: all.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed for --sample.")] = 0,
+    blank: Annotated[
+        str | None,
+        typer.Option(help="Replacement for erased units: a token, or zero, mean or blur."),
+    ] = None,
     keep_special: Annotated[bool, typer.Option(help="Never erase special tokens.")] = False,
-    every: Annotated[bool, typer.Option(help="A step for every token, not ten.")] = False,
+    every: Annotated[bool, typer.Option(help="One step per token instead of ten steps.")] = False,
     truncate: Truncate = False,
-    resume: Annotated[bool, typer.Option(help="Go on where a run into OUT stopped.")] = False,
+    resume: Annotated[bool, typer.Option(help="Continue an interrupted run in OUT.")] = False,
 ) -> None:
-    """Test which methods can be trusted on this model and data."""
+    """Measure which methods can be trusted on this model and data."""
     from wherefrom.evaluation.evaluate import evaluate as run_evaluation
     from wherefrom.inputs.table import read_table
     from wherefrom.show.report import render_evaluation
@@ -77,7 +90,7 @@ def evaluate(
     typer.echo(str(result))
     typer.echo(f"wrote {out / 'report.html'}", err=True)
     if not result.complete:
-        typer.echo("interrupted: go on with --resume", err=True)
+        typer.echo("interrupted: continue with --resume", err=True)
         raise typer.Exit(130)
 
 

@@ -1,4 +1,4 @@
-"""Runs any list of methods and metrics over any data, in one stream."""
+"""`evaluate`: any methods and metrics over any data."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.errors import InputError, MethodError
-from wherefrom.evaluation.checkpoint import Store
-from wherefrom.evaluation.explain_samples import Explains
-from wherefrom.evaluation.job import Job
-from wherefrom.evaluation.metrics import Metric
+from wherefrom.errors import InputError, MethodError, nearest
+from wherefrom.evaluation.checkpoint import Checkpoint
+from wherefrom.evaluation.explain_samples import ExplainerLike
+from wherefrom.evaluation.metrics import METRICS, Metric, check_metric
 from wherefrom.evaluation.results import Evaluation
+from wherefrom.evaluation.sample_records import Options, SampleRecorder
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
-from wherefrom.studies.base import Study
-from wherefrom.studies.registry import asked_for
+from wherefrom.studies.base import Record, Study
+from wherefrom.studies.registry import STUDIES
 
 DEFAULT_METRICS = ("activation", "pruning")
-Progress = Callable[[float, int, str], None]  # samples done, of how many, what is being done
+Progress = Callable[[float, int, str], None]  # samples done, of how many, current step
 
 
 def evaluate(
-    explainer: Explains,
+    explainer: ExplainerLike,
     data: Rows | Iterable[Any] | Iterable[tuple[Any, str | int]],
     methods: Sequence[str | Method] | None = None,
     metrics: Sequence[str | Metric | Study] = DEFAULT_METRICS,
@@ -43,84 +43,205 @@ def evaluate(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Tests methods on texts or images (or pairs of one and its label).
+    """Measures how well methods explain a model on some data.
 
-    The class explained is the label where one is given, else the prediction. Erased units become
-    `blank`: a token of a text ("unk" by default), "zero", "mean" or "blur" of an image. By default
-    special tokens are erased like any other and curves have ten steps, as in Ali et al. 2022;
-    `keep_special` and `every` change that. With `out`, finished samples are kept in a file there,
-    and `resume` goes on from them. Ctrl-C gives back what was done. `metrics` may also name
-    studies of the model: `attention_erasure`, `layers`.
+    `data` holds texts, images or other inputs, or pairs (input, label). The class explained is
+    the label where there is one, else the prediction.
+
+    `methods` are names or instances; results are keyed by `Method.label`, so one method can take
+    part with several settings. `metrics` are names, instances of your own `Metric`, or studies of
+    the model (`attention_erasure`, `layers`).
+
+    Erased units become `blank`: a token for texts ("unk" by default); "zero", "mean" or "blur"
+    for images. By default special tokens are erased like any other and curves have ten steps, as
+    in Ali et al. 2022; `keep_special` and `every` (one step per unit) change that. `sample` draws
+    so many rows at random, by `seed`.
+
+    With `out`, finished samples are written to a file in that folder, and `resume` continues
+    from it. Ctrl-C returns the result so far, with `complete` False.
     """
     rows = as_rows(data)
-    chosen = [find_method(each) for each in methods or METHODS]
-    names = [each.name for each in chosen]
-    if len(set(names)) < len(names):
-        raise MethodError(f"a method can be tested once in a run, not twice: {', '.join(names)}")
-    tests, studies = asked_for(metrics)
-    order = _drawn(len(rows), sample, seed)
-    store = Store(
+    method_list = _methods(methods or list(METHODS))
+    metric_list, study_list = _metrics(metrics)
+    order = _draw(range(len(rows)), sample, seed)
+    options = Options(blank, keep_special, every, truncate)
+    checkpoint = Checkpoint(
         Path(out) / "samples.jsonl" if out is not None else None,
         {
             "model": explainer.subject.name,
-            "methods": [[each.name, each.settings()] for each in chosen],
-            "metrics": [each.name for each in tests],
-            "studies": [each.name for each in studies],
-            "data": zlib.crc32(repr(([_mark(t) for t in rows.texts], rows.labels)).encode()),
+            "methods": {method.label: method.settings() for method in method_list},
+            "metrics": [metric.name for metric in metric_list],
+            "studies": [study.name for study in study_list],
+            "data": zlib.crc32(repr(([_content(t) for t in rows.texts], rows.labels)).encode()),
             "rows": len(rows),
             "sample": sample,
             "seed": seed,
-            "blank": blank,
-            "keep_special": keep_special,
-            "every": every,
-            "truncate": truncate,
+            **vars(options),
         },
     )
     if resume:
-        store.load()
-    job = Job(explainer, rows, chosen, tests, blank, keep_special, every, truncate, store)
-    store.start()
-    job.studies = {
-        each: set(order)
-        if each.limit is None
-        else {order[at] for at in _drawn(len(order), each.limit, seed)}
-        for each in studies
-    }
-    began = time.perf_counter()
-    left = [i for i in order if i not in store.done]
+        checkpoint.load()
+    study_rows = {study: set(_draw(order, study.limit, seed)) for study in study_list}
+    recorder = SampleRecorder(explainer, rows, method_list, metric_list, study_rows, options)
+    if checkpoint.records:
+        recorder.resume(next(iter(checkpoint.records.values())))
+    checkpoint.start()
+    start = time.perf_counter()
+    remaining = [row for row in order if row not in checkpoint.records]
+    done = len(order) - len(remaining)
+
+    def report(rows_done: float, step: str) -> None:
+        if progress is not None:
+            progress(rows_done, len(order), step)
+
     try:
-        for start in range(0, len(left), window):
-            job.told = _within(progress, len(order) - len(left) + start, len(order))
-            job.do(left[start : start + window])
-        job.told = _within(progress, len(order), len(order))
-        job.tell(0, 0.0, "")
+        for first in range(0, len(remaining), window):
+            part = remaining[first : first + window]
+            before = done + first
+
+            def within(share: float, step: str, size: int = len(part), at: int = before) -> None:
+                report(at + share * size, step)
+
+            for record in recorder.records(part, within):
+                checkpoint.add(record)
+        report(len(order), "")
         complete = True
     except KeyboardInterrupt:
         complete = False
-    total = time.perf_counter() - began
-    if not store.done:
-        reasons = ", ".join(f"{n} {why}" for why, n in job.skipped.items())
-        reasons = reasons or f"interrupted before the first {min(window, len(order))} were done"
-        raise InputError(f"no sample could be evaluated ({reasons}).")
-    return job.result(order, complete, total)
+    if not checkpoint.records:
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in recorder.skipped.items())
+        reasons = reasons or f"interrupted during the first {min(window, len(order))} samples"
+        raise InputError(f"no sample could be evaluated: {reasons}.")
+    records = [checkpoint.records[row] for row in order if row in checkpoint.records]
+    return _collect(recorder, records, checkpoint.settings, complete, time.perf_counter() - start)
 
 
-def _mark(given: Any) -> Any:
-    """Something small that differs where inputs do."""
-    if isinstance(given, str):
-        return given
-    if hasattr(given, "numpy"):
-        return zlib.crc32(given.cpu().numpy().tobytes())
-    return zlib.crc32(given.tobytes()) if hasattr(given, "tobytes") else str(given)
+def _methods(entries: Sequence[str | Method]) -> list[Method]:
+    """The methods, each with a label of its own."""
+    methods = [find_method(entry) for entry in entries]
+    labels = [method.label for method in methods]
+    twice = list(dict.fromkeys(label for label in labels if labels.count(label) > 1))
+    if twice:
+        raise MethodError(f"listed twice with the same settings: {', '.join(twice)}")
+    return methods
 
 
-def _within(
-    progress: Progress | None, done: int, total: int
-) -> Callable[[float, str], None] | None:
-    return None if progress is None else lambda more, doing: progress(done + more, total, doing)
+def _metrics(entries: Sequence[str | Metric | Study]) -> tuple[list[Metric], list[Study]]:
+    """The metrics and the studies among these."""
+    metrics: list[Metric] = []
+    studies: list[Study] = []
+    known = [*METRICS, *STUDIES]
+    for entry in dict.fromkeys(entries):
+        if isinstance(entry, Study):
+            studies.append(entry)
+        elif isinstance(entry, Metric):
+            metrics.append(check_metric(entry))
+        elif entry in STUDIES:
+            studies.append(STUDIES[entry])
+        elif entry in METRICS:
+            metrics.append(METRICS[entry])
+        else:
+            raise MethodError(f'unknown metric or study "{entry}"; {nearest(str(entry), known)}')
+    if not metrics and not studies:
+        raise MethodError(f"no metric was selected. There are: {', '.join(known)}")
+    names = [metric.name for metric in metrics] + [study.name for study in studies]
+    twice = list(dict.fromkeys(name for name in names if names.count(name) > 1))
+    if twice:
+        raise MethodError(f"two metrics have the same name: {', '.join(twice)}")
+    return metrics, studies
 
 
-def _drawn(count: int, sample: int | None, seed: int) -> list[int]:
-    if sample is None or sample >= count:
-        return list(range(count))
-    return sorted(np.random.default_rng(seed).choice(count, sample, replace=False).tolist())
+def _content(item: Any) -> Any:
+    """A short value that differs where inputs do, for the checkpoint."""
+    if isinstance(item, str):
+        return item
+    if hasattr(item, "numpy"):
+        return zlib.crc32(item.cpu().numpy().tobytes())
+    return zlib.crc32(item.tobytes()) if hasattr(item, "tobytes") else str(item)
+
+
+def _draw(rows: Sequence[int], size: int | None, seed: int) -> list[int]:
+    """So many of the rows at random, in their order; all of them for None."""
+    if size is None or size >= len(rows):
+        return list(rows)
+    picks = np.random.default_rng(seed).choice(len(rows), size, replace=False)
+    return [rows[i] for i in sorted(picks.tolist())]
+
+
+def _collect(
+    recorder: SampleRecorder,
+    records: list[Record],
+    settings: dict[str, Any],
+    complete: bool,
+    seconds: float,
+) -> Evaluation:
+    """The records of all samples as one result."""
+    labels = [m.label for m in recorder.methods if m.label in records[0]["sums"]]
+    names = [metric.name for metric in recorder.metrics]
+    studies = {
+        study: [r["studies"][study.name] for r in records if study.name in r.get("studies", {})]
+        for study in recorder.studies
+        if study.name not in recorder.failed
+    }
+    cache = recorder.cache
+    measuring = max(seconds - recorder.explain.seconds - recorder.study_seconds, 1e-9)
+    return Evaluation(
+        model=recorder.explainer.subject.name,
+        methods=labels,
+        metrics=names,
+        values={m: {n: [r["values"][m][n] for r in records] for n in names} for m in labels},
+        series={
+            m: {
+                n: [r["series"][m][n] for r in records]
+                for n in names
+                if all(n in r["series"].get(m, {}) for r in records)
+            }
+            for m in labels
+        },
+        sums={m: [(r["sums"][m][0], r["sums"][m][1]) for r in records] for m in labels},
+        agreement=_agreement(labels, records),
+        titles={metric.name: metric.title or metric.name for metric in recorder.metrics},
+        better={metric.name: metric.better for metric in recorder.metrics},
+        skipped=dict(recorder.skipped),
+        settings=settings | {"failed": recorder.failed},
+        studies={study.name: of_study for study, of_study in studies.items()},
+        study_summaries={s.name: s.summary(of_study) for s, of_study in studies.items()},
+        study_tables={
+            name: table
+            for study, of_study in studies.items()
+            for name, table in study.tables(of_study).items()
+        },
+        notes=_notes(recorder, records),
+        timing={
+            "seconds": seconds,
+            "studies": recorder.study_seconds,
+            "explaining": recorder.explain.seconds,
+            "forward": cache.forward_seconds,
+            "efficiency": cache.forward_seconds / measuring,
+            "requested": cache.requested,
+            "computed": cache.computed,
+        },
+        complete=complete,
+    )
+
+
+def _agreement(labels: list[str], records: list[Record]) -> dict[str, dict[str, float]]:
+    """The mean rank correlation of each pair of methods; a record holds each pair once."""
+    table = {a: dict.fromkeys(labels, 1.0) for a in labels}
+    for x, a in enumerate(labels):
+        for b in labels[x + 1 :]:
+            table[a][b] = table[b][a] = float(np.mean([r["agreement"][a][b] for r in records]))
+    return table
+
+
+def _notes(recorder: SampleRecorder, records: list[Record]) -> list[str]:
+    """What a reader should know before trusting the numbers."""
+    notes = [f"{name} was left out: {reason}" for name, reason in recorder.failed.items()]
+    names, classes = recorder.rows.labels or [], recorder.labels or []
+    if names and len({classes[record["sample"]] for record in records}) == 1:
+        label = names[records[0]["sample"]]
+        notes.append(f"all samples have the label {label}: other classes are untested")
+    if len(records) < 10:
+        count = "1 sample is" if len(records) == 1 else f"{len(records)} samples are"
+        notes.append(f"{count} too few for reliable intervals")
+    return notes

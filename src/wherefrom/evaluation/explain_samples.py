@@ -1,4 +1,4 @@
-"""Explains the samples of an evaluation by all methods, whatever single ones of them do."""
+"""Explains the samples of an evaluation by all methods, and keeps going when one of them fails."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from wherefrom.methods import Method
 from wherefrom.subject import Subject
 
 Failure = InputError | ModelError
-_TOGETHER = 16  # texts that are explained in one call: between two of them progress is told
+_CHUNK = 16  # inputs explained in one call; progress is reported between two calls
 
 
-class Explains(Protocol):
+class ExplainerLike(Protocol):
     """What an evaluation needs of an explainer."""
 
     subject: Subject
@@ -27,111 +27,121 @@ class Explains(Protocol):
     def index_of(self, label: str | int) -> int: ...
 
 
-class Elsewhere(InputError):
-    """The prediction explained is not that of the text's last place."""
+class NotLastPosition(InputError):
+    """The explained prediction is not the one at the last position."""
 
 
 @dataclass
-class Explaining:
-    """Explains many texts by many methods, few at a time.
+class SampleExplainer:
+    """Explains many inputs by many methods, a few at a time.
 
-    A method that fails on all it is first given is `unable`, and not tried again. A text that one
-    method fails on is left out for all of them, so that they are compared on the same texts.
+    A method that fails on all of its first inputs goes into `failed_methods` (label to reason)
+    and is not tried again. An input on which one method fails is left out for all methods, so
+    that they are compared on the same inputs.
     """
 
-    explainer: Explains
+    explainer: ExplainerLike
     methods: list[Method]
     truncate: bool
-    unable: dict[str, str]
+    failed_methods: dict[str, str]
     seconds: float = 0.0
-    able: set[str] = field(default_factory=set)
+    working: set[str] = field(default_factory=set)  # labels of methods that have worked once
 
     def __call__(
         self,
-        texts: Sequence[Any],
+        inputs: Sequence[Any],
         targets: Sequence[int] | None,
         order: Sequence[int],
-        tell: Callable[[float, str], None],
+        progress: Callable[[float, str], None],
     ) -> tuple[dict[str, list[Explanation]], dict[int, Failure]]:
-        """The explanations by method of the texts that have all, and why others have not.
+        """Explanations by method label of the inputs that all methods explain, and the failures.
 
-        `order` is the one in which texts are taken; `tell` hears how many methods are done.
+        Inputs are processed in this `order`; `progress` receives the number of methods done and
+        the label of the current one.
         """
-        began = time.perf_counter()
-        pieces = [order[at : at + _TOGETHER] for at in range(0, len(order), _TOGETHER)]
-        found: dict[str, dict[int, Explanation]] = {}
-        failed: dict[int, Failure] = {}
-        for place, each in enumerate(self.methods):
-            if each.name in self.unable:
+        start = time.perf_counter()
+        chunks = [order[i : i + _CHUNK] for i in range(0, len(order), _CHUNK)]
+        by_method: dict[str, dict[int, Explanation]] = {}
+        failures: dict[int, Failure] = {}
+        for number, method in enumerate(self.methods):
+            label = method.label
+            if label in self.failed_methods:
                 continue
-            own: dict[int, Explanation] = {}
+            explanations: dict[int, Explanation] = {}
             errors: dict[int, Failure] = {}
-            for number, piece in enumerate(pieces):
-                tell(place + number / len(pieces), each.name)
-                self._explain(each, piece, texts, targets, own, errors)
-                if not own and each.name not in self.able:
-                    break
-            broken = next((e for e in errors.values() if isinstance(e, ModelError)), None)
-            if broken is not None and not own and each.name not in self.able:
+            fatal: ModelError | None = None
+            for chunk_number, chunk in enumerate(chunks):
+                progress(number + chunk_number / len(chunks), label)
+                self._explain(method, chunk, inputs, targets, explanations, errors)
+                if not explanations and label not in self.working:
+                    # errors of the input alone say nothing of the method: it goes on
+                    fatal = next((e for e in errors.values() if isinstance(e, ModelError)), None)
+                    if fatal is not None:
+                        break
+            if fatal is not None:
                 if len(self.methods) == 1:
-                    raise broken
-                self.unable[each.name] = str(broken)
+                    raise fatal
+                self.failed_methods[label] = str(fatal)
                 continue
-            self.able.add(each.name)
-            found[each.name] = own
-            failed.update(errors)
-        self.seconds += time.perf_counter() - began
-        if not found:
-            raise ModelError(f"no method works on this model: {next(iter(self.unable.values()))}")
-        there = [at for at in range(len(texts)) if all(at in own for own in found.values())]
-        return {name: [own[at] for at in there] for name, own in found.items()}, failed
+            self.working.add(label)
+            by_method[label] = explanations
+            failures.update(errors)
+        self.seconds += time.perf_counter() - start
+        if not by_method:
+            reason = next(iter(self.failed_methods.values()))
+            raise ModelError(f"no method works on this model: {reason}")
+        complete = [i for i in range(len(inputs)) if all(i in e for e in by_method.values())]
+        return {label: [e[i] for i in complete] for label, e in by_method.items()}, failures
 
     def _explain(
         self,
         method: Method,
-        piece: Sequence[int],
-        texts: Sequence[Any],
+        chunk: Sequence[int],
+        inputs: Sequence[Any],
         targets: Sequence[int] | None,
-        own: dict[int, Explanation],
+        explanations: dict[int, Explanation],
         errors: dict[int, Failure],
     ) -> None:
-        """Some texts at once; one by one if one of them makes that fail."""
-        asked = None if targets is None else [targets[at] for at in piece]
+        """Some inputs at once; one by one if one of them makes that fail."""
         try:
-            found = self.explainer(
-                [texts[at] for at in piece], method, target=asked, truncate=self.truncate
+            batch = self.explainer(
+                [inputs[i] for i in chunk],
+                method,
+                target=None if targets is None else [targets[i] for i in chunk],
+                truncate=self.truncate,
             )
-            for at, each in zip(piece, found, strict=True):
-                place = each.target.position
-                if place is None or place == len(each.units) - 1:
-                    own[at] = each
-                else:  # metrics look at the output of the last place
-                    errors[at] = Elsewhere(f"the prediction is that of place {place}, a hole.")
         except (InputError, ModelError) as error:
-            if len(piece) == 1 or isinstance(error, NothingIntercepted):
-                errors.update(dict.fromkeys(piece, error))
+            if len(chunk) == 1 or isinstance(error, NothingIntercepted):
+                errors.update(dict.fromkeys(chunk, error))
                 return
-            for at in piece:
-                self._explain(method, [at], texts, targets, own, errors)
+            for i in chunk:
+                self._explain(method, [i], inputs, targets, explanations, errors)
+            return
+        for i, explanation in zip(chunk, batch, strict=True):
+            position = explanation.target.position
+            if position is None or position == len(explanation.units) - 1:
+                explanations[i] = explanation
+            else:  # metrics read the output at the last position
+                errors[i] = NotLastPosition(f"the prediction is at position {position}.")
 
 
-def why(error: Exception) -> str:
-    """The reason for leaving a sample out, as the counts name it."""
+def skip_reason(error: Exception) -> str:
+    """Why a sample is left out, as the counts of the result name it."""
     if isinstance(error, TooLong):
         return "too long"
-    if isinstance(error, Elsewhere):
-        return "with a hole to fill"
+    if isinstance(error, NotLastPosition):
+        return "prediction not at the last position"
     if isinstance(error, TargetError):
-        return "of no such class"
-    return "unreadable" if isinstance(error, InputError) else "that a method fails on"
+        return "unknown class"
+    return "unreadable" if isinstance(error, InputError) else "a method failed"
 
 
-def check_kind(subject: Subject) -> None:
-    """Refuses what has a decoder that writes: its input is more than the text."""
+def check_single_input(subject: Subject) -> None:
+    """Refuses encoder-decoders that generate text: their input is more than the one text."""
     config = getattr(subject.model, "config", None)
-    writes = getattr(subject.model, "can_generate", None)
-    if getattr(config, "is_encoder_decoder", False) and callable(writes) and writes():
+    generates = getattr(subject.model, "can_generate", None)
+    if getattr(config, "is_encoder_decoder", False) and callable(generates) and generates():
         raise ModelError(
-            f"{subject.name} writes with a decoder; evaluation is for models that read one text: "
-            "classifiers, and decoders that write on."
+            f"{subject.name} generates text with a decoder, which cannot be evaluated. Evaluation "
+            "supports classifiers and decoder-only language models."
         )

@@ -1,9 +1,9 @@
-"""Perturbed inputs of all methods and samples, each distinct one run once."""
+"""Runs the perturbed inputs of all methods and samples, each distinct one once."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,29 +14,31 @@ from numpy.typing import NDArray
 from wherefrom.errors import NotFinite
 from wherefrom.inputs.reader import Reader
 
+Logits = NDArray[np.floating[Any]]
+
 
 @dataclass
-class Pool:
-    """Collects forms (inputs with units erased), runs the model on those it has not seen.
+class ForwardCache:
+    """Collects forms (inputs with units erased) and runs the model on each distinct one once.
 
-    Batches are filled with forms of like length, of one length where the reader cannot pad, to
-    about `places` places. `forward_seconds` is the time in the model alone, for the efficiency of
-    the rest.
+    A batch is filled with forms of similar length, up to about `positions` positions; forms that
+    the reader cannot pad share a batch only if they have the same shape. `forward_seconds` is
+    the time spent in the model alone.
     """
 
     reader: Reader[Any, Any]
-    places: int = 2048
-    asked: int = 0
-    ran: int = 0
+    positions: int = 2048
+    requested: int = 0
+    computed: int = 0
     forward_seconds: float = 0.0
-    _known: dict[bytes, int] = field(default_factory=dict)
+    _numbers: dict[bytes, int] = field(default_factory=dict)
     _waiting: list[Any] = field(default_factory=list)
-    _logits: list[NDArray[np.float32]] = field(default_factory=list)
+    _logits: list[Logits] = field(default_factory=list)
 
-    def ask(self, forms: Sequence[Any]) -> list[int]:
-        """Numbers under which the logits of these forms will be found after `run`."""
+    def request(self, forms: Sequence[Any]) -> list[int]:
+        """Numbers by which `logits` returns the outputs for these forms, after `run`."""
         numbers = []
-        known, waiting = self._known, self._waiting
+        known, waiting = self._numbers, self._waiting
         offset = len(self._logits)
         for form in forms:
             key = self.reader.key(form)
@@ -45,37 +47,42 @@ class Pool:
                 number = known[key] = offset + len(waiting)
                 waiting.append(form)
             numbers.append(number)
-        self.asked += len(numbers)
+        self.requested += len(numbers)
         return numbers
 
-    def run(self, tick: Callable[[float], None] | None = None) -> None:
-        """Runs the model on all that was asked and is not known yet.
+    def run(self, progress: Callable[[float], None] | None = None) -> None:
+        """Runs the model on all forms that were requested and have not been run yet.
 
-        A form whose output is not finite has NaN for logits. `tick` hears what share is done.
+        A form whose output is not finite gets NaN for logits. `progress` receives the share done.
         """
         waiting = self._waiting
-        sizes = [self.reader.length(form) for form in waiting]
-        places = 1 if self.reader.alone else self.places
-        order = sorted(range(len(waiting)), key=lambda i: sizes[i])
-        found: list[NDArray[np.float32] | None] = [None] * len(waiting)
-        at = 0
-        while at < len(order):
-            # lengths rise, so the longest of a batch is its last: fill up to it
-            count = max(1, places // max(1, sizes[order[at]]))
-            batch = order[at : at + count]
-            batch = batch[: max(1, places // max(1, sizes[batch[-1]]))]
-            if not self.reader.pads:
-                batch = [i for i in batch if sizes[i] == sizes[batch[0]]]
-            at += len(batch)
-            for i, row in zip(batch, self._outputs([waiting[i] for i in batch]), strict=True):
-                found[i] = row
-            if tick is not None:
-                tick(at / len(order))
-        self.ran += len(order)
-        self._logits.extend(row for row in found if row is not None)
+        outputs: dict[int, Logits] = {}
+        for batch in self._batches(waiting):
+            rows = self._outputs([waiting[i] for i in batch])
+            outputs.update(zip(batch, rows, strict=True))
+            if progress is not None:
+                progress(len(outputs) / len(waiting))
+        self.computed += len(waiting)
+        self._logits.extend(outputs[i] for i in range(len(waiting)))
         waiting.clear()
 
-    def _outputs(self, forms: Sequence[Any]) -> Sequence[NDArray[np.float32]]:
+    def _batches(self, forms: Sequence[Any]) -> Iterator[list[int]]:
+        """The indices of forms that may share a batch, the shortest first."""
+        positions = 1 if self.reader.alone else self.positions
+        groups: dict[Hashable, list[int]] = {}
+        for i, form in enumerate(forms):
+            groups.setdefault(self.reader.batch_shape(form), []).append(i)
+        for group in groups.values():
+            lengths = {i: max(1, self.reader.length(forms[i])) for i in group}
+            order = sorted(group, key=lambda i: lengths[i])
+            while order:
+                # lengths rise, so the last of a batch is its longest: its length sets the size
+                batch = order[: max(1, positions // lengths[order[0]])]
+                batch = batch[: max(1, positions // lengths[batch[-1]])]
+                yield batch
+                order = order[len(batch) :]
+
+    def _outputs(self, forms: Sequence[Any]) -> Sequence[Logits]:
         tensors = self.reader.collate(forms)
         subject = self.reader.subject
         start = time.perf_counter()
@@ -87,19 +94,19 @@ class Pool:
                 return [np.full(1, np.nan, dtype=np.float32)]
             return [self._outputs([form])[0] for form in forms]
         self.forward_seconds += time.perf_counter() - start
-        rows: NDArray[np.float32] = logits.float().cpu().numpy()
+        # NumPy has no bfloat16; float64 stays as it is
+        rows: Logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
         if rows.ndim == 2:
             return list(rows)
-        ends = [self.reader.length(form) - 1 for form in forms]
-        return [row[end] for row, end in zip(rows, ends, strict=True)]
+        return [row[self.reader.length(form) - 1] for row, form in zip(rows, forms, strict=True)]
 
-    def logits(self, numbers: Sequence[int]) -> NDArray[np.float32]:
-        """The logits of what was asked under these numbers."""
+    def logits(self, numbers: Sequence[int]) -> Logits:
+        """The logits of the forms that were requested under these numbers."""
         rows = [self._logits[i] for i in numbers]
         width = max(map(len, rows))
         return np.stack([row if len(row) == width else np.full(width, row[0]) for row in rows])
 
-    def forget(self) -> None:
-        """Makes room: what was run is known no longer."""
-        self._known.clear()
+    def clear(self) -> None:
+        """Drops all outputs."""
+        self._numbers.clear()
         self._logits.clear()

@@ -1,34 +1,36 @@
-"""What a test of one explanation measures."""
+"""Metrics of an explanation: the base class for your own, and the built-in ones."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.integrate import trapezoid
 from scipy.special import softmax
-from scipy.stats import rankdata
+from scipy.stats import entropy, rankdata
 
-from wherefrom.errors import MethodError, nearest
+from wherefrom.errors import MethodError
 from wherefrom.explanation import Explanation
 
 Floats = NDArray[np.float64]
-Masks = NDArray[np.bool_]  # (K, units): which units are there
+Masks = NDArray[np.bool_]  # (K, units): which units are present
 Curve = Floats | None
+Better = Literal["higher", "lower", ""]
 
 
 def fractions(units: int, every: bool) -> list[float]:
-    """0, 0.1 … 1, or every single unit."""
+    """0, 0.1 … 1, or one step per unit."""
     if every:
         return [k / units for k in range(units + 1)]
     return [k / 10 for k in range(11)]
 
 
-def first(order: NDArray[np.int64], counts: list[int]) -> Masks:
-    """Masks that are true for the first so many of an order."""
+def leading(order: NDArray[np.int64], counts: list[int]) -> Masks:
+    """One mask for each count: true for that many units at the front of the order."""
     masks = np.zeros((len(counts), len(order)), dtype=bool)
     for row, count in enumerate(counts):
         masks[row, order[:count]] = True
@@ -36,57 +38,89 @@ def first(order: NDArray[np.int64], counts: list[int]) -> Masks:
 
 
 def stepwise(order: NDArray[np.int64], every: bool) -> Masks:
-    """Masks that are true for ⌈share · N⌉ units of an order, for each of the shares."""
+    """One mask for each of the `fractions` f: true for the first ⌈f · N⌉ units of the order."""
     size = len(order)
-    return first(order, [math.ceil(round(f * size, 9)) for f in fractions(size, every)])
+    return leading(order, [math.ceil(round(f * size, 9)) for f in fractions(size, every)])
+
+
+def descending(scores: Floats) -> NDArray[np.int64]:
+    """Units from the highest score to the lowest; of equal ones the first comes first."""
+    return np.argsort(-scores, kind="stable")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a metric may know of one explained input: `free` are the units that may be erased."""
+    """One explained input as a metric sees it.
+
+    `erasable` marks the units that may be erased, `target` is the index of the explained class,
+    and `every` asks for one step per unit instead of ten.
+    """
 
     explanation: Explanation
-    free: NDArray[np.bool_]
+    erasable: NDArray[np.bool_]
     target: int
     every: bool
 
     @property
     def scores(self) -> Floats:
-        """The scores of the units that may be erased."""
-        return self.explanation.scores.astype(np.float64)[self.free]
+        """The scores of the erasable units."""
+        return self.explanation.scores.astype(np.float64)[self.erasable]
 
-    def spread(self, masks: Masks) -> Masks:
-        """Masks over the free units as masks over all; the others are always there."""
-        whole = np.ones((len(masks), len(self.free)), dtype=bool)
-        whole[:, self.free] = masks
+    def over_all_units(self, masks: Masks) -> Masks:
+        """Masks over the erasable units as masks over all units; the rest is always present."""
+        whole = np.ones((len(masks), len(self.erasable)), dtype=bool)
+        whole[:, self.erasable] = masks
         return whole
 
 
 class Metric(ABC):
-    """A number for each explanation, perhaps with the curve it sums up."""
+    """A number for each explanation, optionally with the curve that it summarises.
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    better: ClassVar[Literal["higher", "lower", ""]]
+    Subclass it and pass an instance to `evaluate(metrics=[...])`. A subclass defines:
+
+    - `name`: identifies the metric in results, files and checkpoints. A metric with settings
+      should put them into its name.
+    - `title` (optional): the heading of its column, by default the name.
+    - `better`: "higher" or "lower", or "" (the default) if neither is better; `Evaluation.best`
+      and the marks in tables follow it.
+    - `masks(sample)` (optional): which perturbed inputs to run, one row of booleans over the
+      units for each (True: present). Equal inputs of all metrics and methods run once.
+    - `value(sample, logits)`: the number, and a curve or None. Row k of `logits` is the model's
+      output for mask k. Samples with a value that is not finite are left out and counted.
+
+    >>> class Largest(Metric):
+    ...     '''The share of the absolute score that the largest unit has.'''
+    ...
+    ...     name = "largest"
+    ...     better = "higher"
+    ...
+    ...     def value(self, sample, logits):
+    ...         sizes = abs(sample.scores)
+    ...         return sizes.max() / sizes.sum(), None
+    """
+
+    name: str
+    title: str = ""
+    better: Better = ""
 
     def masks(self, sample: Sample) -> Masks:
-        """The perturbed inputs to run; none by default."""
-        return np.zeros((0, len(sample.free)), dtype=bool)
+        """The perturbed inputs to run, (K, units); by default none."""
+        return np.zeros((0, len(sample.erasable)), dtype=bool)
 
     @abstractmethod
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
-        """The number, and the curve over `fractions`, from the logits of the masks."""
+        """The number, and its curve or None, from the logits (K, classes) of the masks."""
 
 
 class Activation(Metric):
-    """AUAC: units come back by descending score; the probability of the class explained."""
+    """AUAC: units are put back by descending score; area under the class's probability."""
 
     name = "activation"
     title = "AUAC"
-    better: ClassVar[Literal["higher", "lower", ""]] = "higher"
+    better: Better = "higher"
 
     def masks(self, sample: Sample) -> Masks:
-        return sample.spread(stepwise(np.argsort(-sample.scores, kind="stable"), sample.every))
+        return sample.over_all_units(stepwise(descending(sample.scores), sample.every))
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
         curve = softmax(logits, axis=1)[:, sample.target]
@@ -94,15 +128,15 @@ class Activation(Metric):
 
 
 class Pruning(Metric):
-    """AU-MSE: units go by ascending absolute score; the squared change of the logits."""
+    """AU-MSE: units are erased by ascending absolute score; area under Σ (logits − logits₀)²."""
 
     name = "pruning"
     title = "AU-MSE"
     better = "lower"
 
     def masks(self, sample: Sample) -> Masks:
-        order = np.argsort(np.abs(sample.scores), kind="stable")
-        return sample.spread(~stepwise(order, sample.every))
+        order = descending(-np.abs(sample.scores))
+        return sample.over_all_units(~stepwise(order, sample.every))
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
         curve = np.square(logits - logits[0]).sum(1)
@@ -110,54 +144,41 @@ class Pruning(Metric):
 
 
 class Insertion(Activation):
-    """Insertion: as activation, under the name it has for images (Petsiuk et al. 2018)."""
+    """Insertion (Petsiuk et al. 2018): the same as activation, under its name for images."""
 
     name = "insertion"
     title = "insertion"
 
 
 class Deletion(Activation):
-    """Deletion: units go by descending score; the probability of the class explained."""
+    """Deletion (Petsiuk et al. 2018): units are erased by descending score; area as above."""
 
     name = "deletion"
     title = "deletion"
     better = "lower"
 
     def masks(self, sample: Sample) -> Masks:
-        order = np.argsort(-sample.scores, kind="stable")
-        return sample.spread(~stepwise(order, sample.every))
+        return sample.over_all_units(~stepwise(descending(sample.scores), sample.every))
 
 
-@dataclass(frozen=True)
 class Perturbation(Metric):
-    """Units go in tenths, from 10 to 90 %, the most relevant first or last (Chefer et al. 2021).
+    """Perturbation tests (Chefer et al. 2021): 10, 20 … 90 % of the units are erased.
 
-    The area of the class's probability over these shares, or of whether it is still the decision.
+    The most relevant units first (positive) or last (negative). The value is the area, over these
+    shares, under the class's probability, or under whether it is still predicted (accuracy).
     """
 
-    positive: bool
-    accuracy: bool
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Which of the four it is."""
-        return ("positive" if self.positive else "negative") + "_accuracy" * self.accuracy
-
-    @property
-    def title(self) -> str:  # type: ignore[override]
-        """As the table's head shows it."""
-        return ("pos." if self.positive else "neg.") + (" acc." if self.accuracy else " prob.")
-
-    @property
-    def better(self) -> Literal["higher", "lower", ""]:  # type: ignore[override]
-        """Taking what matters first should hurt soon, and last, late."""
-        return "lower" if self.positive else "higher"
+    def __init__(self, positive: bool, accuracy: bool) -> None:
+        self.positive, self.accuracy = positive, accuracy
+        self.name = ("positive" if positive else "negative") + "_accuracy" * accuracy
+        self.title = ("pos." if positive else "neg.") + (" acc." if accuracy else " prob.")
+        # erasing what matters hurts soon; erasing what does not matter hurts late
+        self.better = "lower" if positive else "higher"
 
     def masks(self, sample: Sample) -> Masks:
-        scores = sample.scores if self.positive else -sample.scores
-        order = np.argsort(-scores, kind="stable")
+        order = descending(sample.scores if self.positive else -sample.scores)
         counts = [math.ceil(round(k * len(order) / 10, 9)) for k in range(1, 10)]
-        return sample.spread(~first(order, counts))
+        return sample.over_all_units(~leading(order, counts))
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
         if self.accuracy:
@@ -168,40 +189,41 @@ class Perturbation(Metric):
 
 
 class Flip(Metric):
-    """The share of units removed, best first, before the decision changes (1 if it never does)."""
+    """The share of units erased by descending score before the prediction flips; 1 if never."""
 
     name = "flip"
     title = "to flip"
     better = "lower"
 
     def masks(self, sample: Sample) -> Masks:
-        order = np.argsort(-sample.scores, kind="stable")
-        return sample.spread(~first(order, list(range(len(order) + 1))))
+        order = descending(sample.scores)
+        return sample.over_all_units(~leading(order, list(range(len(order) + 1))))
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
-        decided = logits.argmax(1)
-        changed = np.nonzero(decided != decided[0])[0]
+        predicted = logits.argmax(1)
+        changed = np.nonzero(predicted != predicted[0])[0]
         return (changed[0] / (len(logits) - 1) if len(changed) else 1.0), None
 
 
 class LeaveOneOut(Metric):
-    """Rank correlation of the scores with what the target loses without each unit."""
+    """Rank correlation of the scores with the drop of the target when each unit is erased."""
 
     name = "leave_one_out"
     title = "ρ(LOO)"
     better = "higher"
 
     def masks(self, sample: Sample) -> Masks:
-        size = int(sample.free.sum())
-        return sample.spread(np.concatenate([np.ones((1, size), bool), ~np.eye(size, dtype=bool)]))
+        size = int(sample.erasable.sum())
+        masks = np.concatenate([np.ones((1, size), bool), ~np.eye(size, dtype=bool)])
+        return sample.over_all_units(masks)
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
-        lost = logits[0, sample.target] - logits[1:, sample.target]
-        return correlation(sample.scores, lost), None
+        drops = logits[0, sample.target] - logits[1:, sample.target]
+        return correlation(sample.scores, drops), None
 
 
 class Conservation(Metric):
-    """|Σ lines − output| / |output|: what the explanation does not account for."""
+    """|Σ lines − output| / |output|: the part of the output that is not accounted for."""
 
     name = "conservation"
     title = "gap"
@@ -225,28 +247,26 @@ class Conciseness(Metric):
         sizes = np.sort(np.abs(sample.scores))[::-1]
         if not sizes.sum():
             return 1.0, None
-        enough = np.searchsorted(np.cumsum(sizes) / sizes.sum(), 0.9 - 1e-12) + 1
-        return min(int(enough), len(sizes)) / len(sizes), None
+        count = np.searchsorted(np.cumsum(sizes) / sizes.sum(), 0.9 - 1e-12) + 1
+        return min(int(count), len(sizes)) / len(sizes), None
 
 
 class Entropy(Metric):
-    """The entropy of the absolute scores, 1 if all units have the same."""
+    """The entropy of the absolute scores over its maximum; 1 if all units have the same."""
 
     name = "entropy"
     title = "entropy"
-    better = ""
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
         sizes = np.abs(sample.scores)
         if len(sizes) < 2 or not sizes.sum():
             return 1.0, None
-        shares = sizes[sizes > 0] / sizes.sum()
-        return float(-(shares * np.log(shares)).sum() / math.log(len(sizes))), None
+        return float(entropy(sizes, base=len(sizes))), None
 
 
 METRICS: dict[str, Metric] = {
-    each.name: each
-    for each in (
+    metric.name: metric
+    for metric in (
         Activation(),
         Pruning(),
         Insertion(),
@@ -264,30 +284,40 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def metric(name: str | Metric) -> Metric:
-    """The metric of this name."""
-    if isinstance(name, Metric):
-        return name
-    if name not in METRICS:
-        raise MethodError(f'there is no metric "{name}"; {nearest(name, METRICS)}')
-    return METRICS[name]
+def check_metric(metric: Metric) -> Metric:
+    """Refuses a metric that lacks a name, or has a direction that does not exist."""
+    name = getattr(metric, "name", None)
+    if not isinstance(name, str) or not name or "/" in name or "\\" in name:
+        raise MethodError(
+            f"{type(metric).__name__} needs a name that can be part of a file name: "
+            f'name = "my_metric", got {name!r}.'
+        )
+    if metric.better not in get_args(Better):
+        raise MethodError(
+            f'{type(metric).__name__}.better must be "higher", "lower" or "", got '
+            f"{metric.better!r}."
+        )
+    return metric
 
 
 def area(curve: Floats) -> float:
     """The area under a curve over evenly spaced fractions from 0 to 1, by trapezoids."""
-    return float(np.trapezoid(curve, dx=1 / (len(curve) - 1)))
+    return float(trapezoid(curve, dx=1 / (len(curve) - 1)))
 
 
 def correlation(a: Floats, b: Floats) -> float:
-    """Spearman's; 0 where one of the two is constant and says nothing."""
+    """Spearman's rank correlation; 0 if one of the two is constant."""
     return float(correlations(np.stack([a, b]))[0, 1])
 
 
 def correlations(rows: Floats) -> Floats:
-    """Spearman's of all pairs of rows, (n, n): Pearson's of their ranks, ties sharing theirs."""
+    """Spearman's rank correlation of all pairs of rows, (n, n); 0 for a constant row.
+
+    `scipy.stats.spearmanr` gives NaN and a warning there, and a scalar for two rows.
+    """
     ranks = rankdata(rows, axis=1)
     ranks -= ranks.mean(1, keepdims=True)
-    length = np.sqrt(np.square(ranks).sum(1))
-    scale = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0.0)
-    found: Floats = (ranks @ ranks.T) * scale[:, None] * scale[None, :]
-    return found
+    norms = np.sqrt(np.square(ranks).sum(1))
+    scale = np.where(norms > 0, 1 / np.where(norms > 0, norms, 1), 0.0)
+    result: Floats = (ranks @ ranks.T) * scale[:, None] * scale[None, :]
+    return result

@@ -1,4 +1,4 @@
-"""Whether an explanation of an image points at what a mask shows: segmentation scores."""
+"""Segmentation scores: whether the heatmap of an image explanation points at a mask."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
 from wherefrom.errors import InputError
+from wherefrom.evaluation.metrics import Floats
 from wherefrom.explanation import Explanation
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Pointing:
-    """How well the map of an explanation finds the pixels of a mask.
+    """How well the heatmap of an explanation finds the pixels of a mask.
 
-    The foreground of the map is where it exceeds its mean (Chefer et al. 2021); mean average
-    precision ranks the pixels by the map, once for foreground and once for background.
+    The foreground of the heatmap is where it exceeds its mean (Chefer et al. 2021); mean average
+    precision ranks the pixels by the heatmap, once for foreground and once for background.
     """
 
     accuracy: float
@@ -30,10 +29,10 @@ class Pointing:
 
 
 def pixel_map(explanation: Explanation, smooth: bool = True) -> Floats:
-    """The scores as a map over all pixels: between patches bilinear, or constant on each."""
+    """The scores as a heatmap over all pixels: bilinear between patches, or constant on each."""
     scene = explanation.scene or {}
     if scene.get("kind") != "image" or any(unit.box is None for unit in explanation.units):
-        raise InputError("a map over pixels is for explanations of images.")
+        raise InputError("a heatmap over pixels needs the explanation of an image.")
     boxes = np.array([unit.box for unit in explanation.units])
     tops, rows = np.unique(boxes[:, 1], return_inverse=True)
     lefts, columns = np.unique(boxes[:, 0], return_inverse=True)
@@ -41,43 +40,44 @@ def pixel_map(explanation: Explanation, smooth: bool = True) -> Floats:
     grid[rows, columns] = explanation.scores
     size = (scene["height"], scene["width"])
     if smooth:
-        spread = interpolate(torch.from_numpy(grid)[None, None], size, mode="bilinear")
-        found: Floats = spread[0, 0].numpy()
-        return found
-    whole = np.zeros(size)
+        heatmap: Floats = interpolate(torch.from_numpy(grid)[None, None], size, mode="bilinear")[
+            0, 0
+        ].numpy()
+        return heatmap
+    blocks = np.zeros(size)
     for (left, top, right, bottom), score in zip(boxes, explanation.scores, strict=True):
-        whole[top:bottom, left:right] = score
-    return whole
+        blocks[top:bottom, left:right] = score
+    return blocks
 
 
 def pointing(explanation: Explanation, mask: NDArray[np.bool_], smooth: bool = True) -> Pointing:
     """Pixel accuracy, mean IoU, mean average precision and the pointing game against a mask."""
-    heat = pixel_map(explanation, smooth)
+    heatmap = pixel_map(explanation, smooth)
     truth = np.asarray(mask, dtype=bool)
-    if truth.shape != heat.shape:
-        raise InputError(f"the mask has {truth.shape} pixels, the image {heat.shape}.")
+    if truth.shape != heatmap.shape:
+        raise InputError(f"the mask has {truth.shape} pixels, the image {heatmap.shape}.")
     if truth.all() or not truth.any():
-        raise InputError("the mask must hold some of the image, and not all of it.")
-    said = heat > heat.mean()
-    shares = [
-        (said & truth).sum() / (said | truth).sum(),
-        (~said & ~truth).sum() / (~said | ~truth).sum(),
+        raise InputError("the mask must cover a part of the image: neither none nor all of it.")
+    foreground = heatmap > heatmap.mean()
+    ious = [
+        (foreground & truth).sum() / (foreground | truth).sum(),
+        (~foreground & ~truth).sum() / (~foreground | ~truth).sum(),
     ]
-    precisions = [average_precision(heat, truth), average_precision(-heat, ~truth)]
+    precisions = [average_precision(heatmap, truth), average_precision(-heatmap, ~truth)]
     return Pointing(
-        accuracy=float((said == truth).mean()),
-        mean_iou=float(np.mean(shares)),
+        accuracy=float((foreground == truth).mean()),
+        mean_iou=float(np.mean(ious)),
         mean_precision=float(np.mean(precisions)),
-        pointed=bool(truth.flat[int(heat.argmax())]),
+        pointed=bool(truth.flat[int(heatmap.argmax())]),
     )
 
 
-def average_precision(heat: Floats, truth: NDArray[np.bool_]) -> float:
+def average_precision(heatmap: Floats, truth: NDArray[np.bool_]) -> float:
     """Σ (recall step) · precision over falling thresholds; equal values count as one threshold."""
-    order = np.argsort(-heat, axis=None, kind="stable")
-    values, hits = heat.flat[order], truth.flat[order]
+    order = np.argsort(-heatmap, axis=None, kind="stable")
+    values, hits = heatmap.flat[order], truth.flat[order]
     ends = np.append(np.nonzero(np.diff(values))[0], len(values) - 1)
-    found = np.cumsum(hits)[ends]
-    precision = found / (ends + 1)
-    recall = found / hits.sum()
+    true_positives = np.cumsum(hits)[ends]
+    precision = true_positives / (ends + 1)
+    recall = true_positives / hits.sum()
     return float((np.diff(recall, prepend=0.0) * precision).sum())

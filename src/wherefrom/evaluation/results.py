@@ -1,4 +1,4 @@
-"""What an evaluation found: per sample, per method, per metric."""
+"""The result of an evaluation: values per sample, summaries, tables, files."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.stats import bootstrap, linregress
 
 from wherefrom.errors import FileError
-from wherefrom.evaluation.fit import Fit, fit
-from wherefrom.evaluation.metrics import METRICS, Metric
-from wherefrom.studies.registry import STUDIES
+from wherefrom.evaluation.metrics import METRICS, Floats
+from wherefrom.methods.random_scores import Random
+from wherefrom.studies.base import Record, TableRows
 
 SCHEMA = "wherefrom/evaluation/1"
-Floats = NDArray[np.float64]
+RESAMPLES = 1000
+_AT_A_TIME = 1 << 20  # numbers that the bootstrap draws at a time: 8 MB of indices
+_ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
+_DERIVED = ("summary", "best", "conservation")  # in the JSON for readers, computed again from it
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A mean over samples with its bootstrap interval of 95 %."""
+    """The mean over samples with its 95 % interval, by the percentile bootstrap."""
 
     mean: float
     low: float
@@ -33,11 +36,29 @@ class Summary:
     samples: int
 
 
+@dataclass(frozen=True)
+class Fit:
+    """Σ lines against output over samples: a least-squares line, and the diagonal.
+
+    R² is 1 − Σ error² / Σ (Σ lines − mean)² for the line, and 1 − Σ error² / Σ (output − mean)²
+    for the diagonal, on which nothing is lost. None where all samples have the same output.
+    """
+
+    slope: float | None
+    r2: float | None
+    r2_diagonal: float | None
+    gap: float  # mean |Σ lines − output|
+    relative_gap: float | None  # over mean |output|
+
+
 @dataclass
 class Evaluation:
-    """Values and curves of every method and metric, and how they came about.
+    """Values and curves of every method and metric, as `evaluate` returns them.
 
-    `values[method][metric]` is a list over samples; `series` the curves likewise.
+    `values[method][metric]` is a list with one number per sample; `series` holds the curves
+    likewise. Methods are keyed by their label (`lrp`, `integrated_gradients(steps=64)`).
+    Print it for a table; `best` names the method to use; `summary`, `conservation`, `agreement`
+    and `study_summaries` have the details; `plot`, `to_csvs` and `to_json` write files.
     """
 
     model: str
@@ -46,63 +67,87 @@ class Evaluation:
     values: dict[str, dict[str, list[float]]]
     series: dict[str, dict[str, list[list[float]]]]
     sums: dict[str, list[tuple[float, float]]]  # Σ lines and output of each sample
-    agreement: dict[str, dict[str, float]]
-    skipped: dict[str, int] = field(default_factory=dict)
+    agreement: dict[str, dict[str, float]]  # mean rank correlation of two methods' scores
+    titles: dict[str, str] = field(default_factory=dict)  # of metrics, as headings
+    better: dict[str, str] = field(default_factory=dict)  # "higher", "lower" or "", by metric
+    skipped: dict[str, int] = field(default_factory=dict)  # number of samples by reason
     settings: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
     complete: bool = True
-    studies: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # a record a sample
+    studies: dict[str, list[Record]] = field(default_factory=dict)  # a record per sample
+    study_summaries: dict[str, Record] = field(default_factory=dict)
+    study_tables: dict[str, TableRows] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            if name in METRICS:
+                self.titles.setdefault(name, METRICS[name].title)
+                self.better.setdefault(name, METRICS[name].better)
+        self._summaries: dict[tuple[str, str, int], Summary] = {}
+
     def summary(self, method: str, metric: str, seed: int = 0) -> Summary:
-        """The mean of a metric over the samples."""
-        values = np.array(self.values[method][metric])
-        chance = np.random.default_rng(seed)
-        draws = values[chance.integers(0, len(values), (1000, len(values)))].mean(1)
-        low, high = np.quantile(draws, [0.025, 0.975])
-        return Summary(float(values.mean()), float(low), float(high), len(values))
+        """The mean of a metric over the samples with its interval, computed once."""
+        key = (method, metric, seed)
+        if key not in self._summaries:
+            self._summaries[key] = summarise(np.array(self.values[method][metric]), seed)
+        return self._summaries[key]
+
+    @property
+    def samples(self) -> int:
+        """The number of samples that were evaluated."""
+        return max(map(len, self.sums.values()), default=0)
 
     @property
     def curves(self) -> dict[str, dict[str, Floats]]:
-        """The mean curve of each method, by metric; with ten steps all samples share a grid."""
-        found: dict[str, dict[str, Floats]] = {}
+        """The mean curve by metric and method, where the curves of all samples are as long."""
+        means: dict[str, dict[str, Floats]] = {}
         for metric in self.metrics:
             for method in self.methods:
                 series = self.series.get(method, {}).get(metric)
-                if series and len({len(each) for each in series}) == 1:
-                    found.setdefault(metric, {})[method] = np.mean(series, axis=0)
-        return found
+                if series and len({len(curve) for curve in series}) == 1:
+                    means.setdefault(metric, {})[method] = np.mean(series, axis=0)
+        return means
 
     @property
     def conservation(self) -> dict[str, Fit]:
         """How well the scores of each method add up to the output."""
         return {method: fit(pairs) for method, pairs in self.sums.items()}
 
-    def study(self, name: str) -> dict[str, Any]:
-        """What a study found, in sum."""
-        return STUDIES[name].summary(self.studies[name])
+    def study(self, name: str) -> Record:
+        """The summary of a study."""
+        return self.study_summaries[name]
 
     @property
     def best(self) -> str | None:
-        """The method with the best mean rank over the perturbation metrics that were run."""
-        if not any(METRICS[m].better for m in self.metrics):
-            return None
-        named: list[str] = [m for m in ("activation", "pruning") if m in self.metrics]
-        faithful = named or [m for m in self.metrics if METRICS[m].better]
-        candidates = [m for m in self.methods if m != "random"] or self.methods
-        ranks = dict.fromkeys(candidates, 0.0)
-        for name in faithful:
-            sign = -1 if METRICS[name].better == "higher" else 1
-            ordered = sorted(candidates, key=lambda m: sign * float(np.mean(self.values[m][name])))
-            for rank, method in enumerate(ordered):
-                ranks[method] += rank
-        return min(candidates, key=lambda m: ranks[m])
+        """The method with the best mean rank, never the random baseline; None without metrics.
 
-    def leaders(self, name: str) -> str:
+        Ranked by activation and pruning if they were run, else by all metrics with a direction.
+        """
+        directed = [name for name in self.metrics if self.better.get(name)]
+        ranking = [name for name in ("activation", "pruning") if name in directed] or directed
+        candidates = [label for label in self.methods if not _is_random(label)]
+        if not ranking or not candidates:
+            return None
+        ranks = dict.fromkeys(candidates, 0)
+        for name in ranking:
+            for rank, label in enumerate(self._ranked(candidates, name)):
+                ranks[label] += rank
+        return min(candidates, key=lambda label: ranks[label])
+
+    def best_by(self, metric: str) -> str:
         """The method that is best by one metric."""
-        metric: Metric = METRICS[name]
-        sign = -1 if metric.better == "higher" else 1
-        return min(self.methods, key=lambda m: sign * float(np.mean(self.values[m][name])))
+        return self._ranked(self.methods, metric)[0]
+
+    def _ranked(self, labels: Sequence[str], metric: str) -> list[str]:
+        """Methods from the best to the worst by one metric."""
+        means = {label: float(np.mean(self.values[label][metric])) for label in labels}
+        sign = -1 if self.better[metric] == "higher" else 1
+        return sorted(labels, key=lambda label: sign * means[label])
+
+    def title(self, metric: str) -> str:
+        """The heading of a metric."""
+        return self.titles.get(metric) or metric
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each method and metric."""
@@ -110,11 +155,8 @@ class Evaluation:
             {
                 "method": method,
                 "metric": metric,
-                "mean": (found := self.summary(method, metric)).mean,
-                "low": found.low,
-                "high": found.high,
-                "samples": found.samples,
-                "better": METRICS[metric].better,
+                **vars(self.summary(method, metric)),
+                "better": self.better.get(metric, ""),
             }
             for method in self.methods
             for metric in self.metrics
@@ -122,33 +164,32 @@ class Evaluation:
 
     def table(self, markdown: bool = False) -> str:
         """Means with intervals; the best of a column is marked."""
-        arrows = {"higher": " ↑", "lower": " ↓", "": ""}
-        header = ["method"] + [METRICS[m].title + arrows[METRICS[m].better] for m in self.metrics]
-        leaders = {m: self.leaders(m) for m in self.metrics if METRICS[m].better}
+        directions = {name: self.better.get(name, "") for name in self.metrics}
+        header = ["method", *(self.title(m) + _ARROWS[directions[m]] for m in self.metrics)]
+        best = {name: self.best_by(name) for name, better in directions.items() if better}
         lines = []
         for method in self.methods:
             cells = [f"`{method}`" if markdown else method]
             for metric in self.metrics:
-                found = self.summary(method, metric)
-                half = (found.high - found.low) / 2
-                text = f"{found.mean:.3g} ± {half:.1g}" if found.mean else "0"
-                if leaders.get(metric) == method:
+                summary = self.summary(method, metric)
+                half = (summary.high - summary.low) / 2
+                text = f"{summary.mean:.3g} ± {half:.1g}" if summary.mean else "0"
+                if best.get(metric) == method:
                     text = f"**{text}**" if markdown else f"{text} *"
                 cells.append(text)
             lines.append(cells)
         return _markdown(header, lines) if markdown else _aligned(header, lines)
 
     def __str__(self) -> str:
-        count = max(map(len, self.sums.values()), default=0)
-        skipped = ", ".join(f"{n} {why}" for why, n in self.skipped.items())
-        note = f"; skipped: {skipped}" if skipped else ""
-        state = "" if self.complete else " (interrupted: what was done until then)"
-        parts = [f"{self.model}, {count} samples{note}{state}"]
+        count = "1 sample" if self.samples == 1 else f"{self.samples} samples"
+        skipped = ", ".join(f"{reason} ({n})" for reason, n in self.skipped.items())
+        state = "" if self.complete else " (interrupted: partial result)"
+        parts = [f"{self.model}, {count}{f'; skipped: {skipped}' if skipped else ''}{state}"]
         if self.metrics:
             parts.append(self.table())
-            parts.append("± is half of the 95 % bootstrap interval; * is best.")
+            parts.append("± half of the 95 % bootstrap interval, * best of the column")
         if self.best is not None:
-            parts[-1] += f" Use here: {self.best}"
+            parts.append(f"best method: {self.best}")
         if "conservation" in self.metrics:
             parts += ["", self.conservation_table()]
         parts += ["", *map(str, self.notes)] if self.notes else []
@@ -156,71 +197,119 @@ class Evaluation:
 
     def conservation_table(self, markdown: bool = False) -> str:
         """Σ scores against the output: slope, R² of the fitted line and of the diagonal, gap."""
-        header = ["method", "slope", "R²", "R² to the diagonal", "mean |gap|", "of mean |output|"]
-        lines = []
-        for method, found in self.conservation.items():
-            values = list(vars(found).values())
-            cells = ["–" if value is None else f"{value:.3g}" for value in values]
-            lines.append([f"`{method}`" if markdown else method, *cells])
+        header = ["method", "slope", "R²", "R² of the diagonal", "mean |gap|", "/ mean |output|"]
+        lines = [
+            [f"`{method}`" if markdown else method, *numbers]
+            for method, numbers in self.conservation_cells().items()
+        ]
         return _markdown(header, lines) if markdown else _aligned(header, lines)
 
-    # In and out.
+    def conservation_cells(self) -> dict[str, list[str]]:
+        """The numbers of `conservation` as text, by method."""
+        return {
+            method: ["–" if number is None else f"{number:.3g}" for number in vars(line).values()]
+            for method, line in self.conservation.items()
+        }
+
+    # Files.
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """The table of means, also written to `path` when one is given."""
-        columns = ["method", "metric", "mean", "low", "high", "samples", "better"]
+        """The table of means, also written to `path` if one is given."""
+        columns = ["method", "metric", *(f.name for f in fields(Summary)), "better"]
         text = _csv(columns, self.rows())
         if path is not None:
             _write(Path(path), text)
         return text
 
     def to_csvs(self, folder: str | Path) -> list[Path]:
-        """Every table as a file in a folder: means, conservation, and those of the studies."""
-        tables: dict[str, list[dict[str, Any]]] = {
-            "conservation": [{"method": m, **vars(f)} for m, f in self.conservation.items()]
-        }
-        for name, records in self.studies.items():
-            tables |= STUDIES[name].tables(records)
-        made = [Path(folder) / "summary.csv"]
-        self.to_csv(made[0])
-        for name, rows in tables.items():
+        """All tables as files in a folder: means, conservation, and those of the studies."""
+        conservation = [{"method": m, **vars(line)} for m, line in self.conservation.items()]
+        paths = [Path(folder) / "summary.csv"]
+        self.to_csv(paths[0])
+        for name, rows in {"conservation": conservation, **self.study_tables}.items():
             if rows:
-                made.append(Path(folder) / f"{name}.csv")
-                _write(made[-1], _csv(list(rows[0]), rows))
-        return made
+                paths.append(Path(folder) / f"{name}.csv")
+                _write(paths[-1], _csv(list(rows[0]), rows))
+        return paths
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Everything, also written to `path` when one is given."""
-        told = {
+        """Everything as JSON, also written to `path` if one is given."""
+        derived = {
             "summary": self.rows(),
             "best": self.best,
-            "conservation": {method: vars(found) for method, found in self.conservation.items()},
-            "found": {name: self.study(name) for name in self.studies},
+            "conservation": {method: vars(line) for method, line in self.conservation.items()},
         }
-        text = json.dumps({"schema": SCHEMA, **vars(self), **told})
+        data = {f.name: getattr(self, f.name) for f in fields(self)}
+        text = json.dumps({"schema": SCHEMA, **data, **derived})
         if path is not None:
             _write(Path(path), text)
         return text
 
     @classmethod
     def from_json(cls, path: str | Path) -> Evaluation:
-        """Back from `to_json`."""
+        """The evaluation that `to_json` has written."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
             if data.pop("schema") != SCHEMA:
-                raise ValueError("another schema")
-            for told in ("summary", "best", "conservation", "found"):
-                data.pop(told, None)
+                raise ValueError("the schema is different")
+            for name in _DERIVED:
+                data.pop(name, None)
             data["sums"] = {m: [(s, y) for s, y in pairs] for m, pairs in data["sums"].items()}
             return cls(**data)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileError(f"{path} is no evaluation: {error}") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"{path} cannot be read as an evaluation: {error}") from error
 
     def plot(self, path: str | Path) -> list[Path]:
         """Curves, conservation and the rest as pictures in the folder `path`."""
         draw: Callable[[Evaluation, Path], list[Path]]
         draw = import_module("wherefrom.show.figure").plot_evaluation
         return draw(self, Path(path))
+
+
+def summarise(values: Floats, seed: int = 0) -> Summary:
+    """The mean with its 95 % interval: percentiles of the means of 1,000 resamples.
+
+    Percentile and not BCa, whose jackknife would take n² numbers. The same seed draws the same
+    samples for every method and metric, so their intervals can be compared.
+    """
+    mean, count = float(values.mean()), len(values)
+    if count < 2:
+        return Summary(mean, mean, mean, count)
+    interval = bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        batch=max(1, _AT_A_TIME // count),
+        confidence_level=0.95,
+        method="percentile",
+        random_state=np.random.default_rng(seed),
+    ).confidence_interval
+    return Summary(mean, float(interval.low), float(interval.high), count)
+
+
+def fit(sums: Sequence[Sequence[float]]) -> Fit:
+    """How well pairs (Σ lines, output) lie on a line, and on the diagonal.
+
+    >>> fit([(1.0, 1.0), (2.0, 3.0), (3.0, 5.0)])
+    Fit(slope=0.5, r2=1.0, r2_diagonal=0.375, gap=1.0, relative_gap=0.3333333333333333)
+    """
+    totals, outputs = np.array(sums, dtype=np.float64).T
+    gaps = np.abs(totals - outputs)
+    size = float(np.abs(outputs).mean())
+    relative = float(gaps.mean()) / size if size else None
+    spread = float(np.square(outputs - outputs.mean()).sum())
+    if spread == 0:
+        return Fit(None, None, None, float(gaps.mean()), relative)
+    line = linregress(outputs, totals)
+    # scores that add up to the same for any output, as attention does, explain none of it
+    constant = float(np.square(totals - totals.mean()).sum()) <= 1e-12 * spread
+    r2 = 0.0 if constant else float(line.rvalue) ** 2
+    diagonal = 1 - float(np.square(gaps).sum()) / spread
+    return Fit(float(line.slope), r2, diagonal, float(gaps.mean()), relative)
+
+
+def _is_random(label: str) -> bool:
+    return label == Random.name or label.startswith(f"{Random.name}(")
 
 
 def _csv(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:

@@ -195,6 +195,9 @@ class ImageReader(Reader[Picture, Erased]):
     def length(self, form: Erased) -> int:
         return len(form.present)
 
+    def batch_shape(self, form: Erased) -> tuple[int, ...]:
+        return tuple(form.picture.pixels.shape)
+
     def collate(self, forms: Sequence[Erased]) -> dict[str, Tensor]:
         layout = self.grid(forms[0].picture)[0]
         pixels = torch.stack([form.picture.pixels for form in forms])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -64,6 +64,10 @@ class Reader(ABC, Generic[Item, Form]):
     @abstractmethod
     def length(self, form: Form) -> int:
         """The number of its units."""
+
+    def batch_shape(self, form: Form) -> Hashable:
+        """Forms may share a batch if this is equal; by default any, or those of one length."""
+        return None if self.pads else self.length(form)
 
     @abstractmethod
     def collate(self, forms: Sequence[Form]) -> dict[str, Tensor]:

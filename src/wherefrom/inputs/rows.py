@@ -20,6 +20,7 @@ class RowsReader(Reader[Tensor, Tensor]):
     """Reads (units, features), or a batch of them."""
 
     subject: Subject
+    pads = False
 
     def listed(self, given: Any) -> tuple[list[Any], bool]:
         if isinstance(given, (list, tuple)):

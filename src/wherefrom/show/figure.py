@@ -20,7 +20,7 @@ def plot_evaluation(result: Any, folder: Path) -> list[Path]:
         "pruning": ("share of units taken away", "squared change of the logits"),
     }
     for metric, curves in result.curves.items():
-        across, up = labels.get(metric, ("share of units", metric))
+        across, up = labels.get(metric, ("share of units", result.title(metric)))
         made.append(curves_plot(curves, across, up, folder / f"{metric}.png"))
     made.append(conservation_plot(result, folder / "conservation.png"))
     if "flip" in result.metrics:

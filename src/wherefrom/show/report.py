@@ -31,8 +31,7 @@ _CAPTIONS = {
 
 def render_evaluation(result: Any, pictures: Sequence[Path]) -> str:
     """A self-contained page: what to use, the tables, the pictures, how it was done."""
-    count = max(map(len, result.sums.values()), default=0)
-    skipped = ", ".join(f"{n} {why}" for why, n in result.skipped.items()) or "none"
+    skipped = ", ".join(f"{reason} ({n})" for reason, n in result.skipped.items()) or "none"
     settings = ", ".join(
         f"{key} = {value}" for key, value in result.settings.items() if key != "methods"
     )
@@ -49,7 +48,8 @@ def render_evaluation(result: Any, pictures: Sequence[Path]) -> str:
         "</style></head>"
         f'<body><div class="wherefrom"><style>{STYLE}</style>'
         f"<h1>Which explanation can be trusted on {escape(result.model)}?</h1>"
-        f'{best}{state}{notes}<p class="dim">{count} samples; skipped: {escape(skipped)}.</p>'
+        f"{best}{state}{notes}"
+        f'<p class="dim">{result.samples} samples; skipped: {escape(skipped)}.</p>'
         f"{_means(result)}{_conservation(result)}{_erasure(result)}"
         f"{''.join(_figure(picture) for picture in pictures)}"
         f'<h2>How it was done</h2><p class="dim">{escape(settings)}</p></div></body></html>\n'
@@ -63,7 +63,7 @@ def _means(result: Any) -> str:
     if not names:
         return ""
     directions = {row["metric"]: better[row["better"]] for row in rows}
-    leaders = {n: result.leaders(n) for n in names if directions[n]}
+    leaders = {n: result.best_by(n) for n in names if directions[n]}
     cells: dict[str, list[str]] = {}
     for row in rows:
         text = f"{row['mean']:.3g} <span class='dim'>[{row['low']:.3g}, {row['high']:.3g}]</span>"
@@ -76,11 +76,8 @@ def _means(result: Any) -> str:
 
 
 def _conservation(result: Any) -> str:
-    rows = []
-    for method, found in result.conservation.items():
-        numbers = ["–" if value is None else f"{value:.3g}" for value in vars(found).values()]
-        rows.append([escape(method), *numbers])
-    head = ["method", "slope", "R²", "R² to the diagonal", "mean |gap|", "of mean |output|"]
+    rows = [[escape(method), *cells] for method, cells in result.conservation_cells().items()]
+    head = ["method", "slope", "R²", "R² of the diagonal", "mean |gap|", "/ mean |output|"]
     return "<h2>Do the scores add up to the output?</h2>" + _table(head, rows)
 
 

@@ -1,72 +1,89 @@
-"""Serrano & Smith's study of attention, over a data set."""
+"""Attention erased (Serrano & Smith 2019): whether a large weight decides the prediction."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import rel_entr
+from torch import Tensor
 
-from wherefrom.methods.intercept import run
-from wherefrom.studies.base import Group, Record, Rows, Study
-from wherefrom.studies.erasing import (
-    Single,
-    attention_rankings,
-    chance_of,
-    flip_table,
-    fraction_to_flip,
-    single_weights,
-)
+from wherefrom.errors import ModelError
+from wherefrom.inputs.text import has_padding
+from wherefrom.methods.attention_maps import CapturedAttention, capture
+from wherefrom.methods.intercept import intercepted_forward, run
+from wherefrom.rules.maps import Maps
+from wherefrom.rules.tables import PLAIN
+from wherefrom.studies.base import Record, Study, StudySamples, TableRows
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
 
-_PLACES = 2048  # of the texts that are looked at together
+Array = NDArray[np.float64]
+_POSITIONS = 2048  # in one batch, about
+
+
+@dataclass(frozen=True)
+class WeightErasure:
+    """The highest attention weight and a random other one, each erased alone."""
+
+    delta_weight: float  # α of the highest minus α of the random one
+    delta_js: float  # change of the output by erasing the highest minus that by the random one
+    flips_highest: bool
+    flips_random: bool
 
 
 class AttentionErasure(Study):
-    """Whether attention weights of the last layer are reasons (Serrano & Smith 2019).
+    """Whether attention weights of the last layer decide the prediction (Serrano & Smith 2019).
 
-    The highest weight against a random one, and the share of weights erased before the decision
-    flips, ranked by chance, by attention, by its gradient, by their product and by each method.
-    The latter for texts whose class explained is the one decided: a ranking of reasons for
-    another class has no reason to flip it.
+    The highest weight against a random one, and the share of weights erased before the prediction
+    flips, ranked at random, by attention, by its gradient, by their product and by each method.
+    The latter only for samples whose explained class is the predicted one: a ranking for another
+    class has no reason to flip the prediction.
     """
 
     name = "attention_erasure"
 
-    def records(self, group: Group, tick: Callable[[], None]) -> list[Record]:
-        found: list[Record] = [{} for _ in range(len(group))]
-        for samples in _of_one_length(group):
-            for i, record in zip(samples, self._together(group, samples), strict=True):
-                found[i] = record
-            tick()
-        return found
+    def records(self, samples: StudySamples, progress: Callable[[], None]) -> list[Record]:
+        records: list[Record] = [{} for _ in range(len(samples))]
+        for batch in _same_length(samples):
+            for i, record in zip(batch, self._batch_records(samples, batch), strict=True):
+                records[i] = record
+            progress()
+        return records
 
-    def _together(self, group: Group, samples: list[int]) -> list[Record]:
-        """The records of texts of one length, so that none is padded."""
-        inputs, target = group.make(samples), group.asked(samples)
-        rankings = attention_rankings(group.subject, inputs, target)
+    def _batch_records(self, samples: StudySamples, batch: list[int]) -> list[Record]:
+        """The records of samples of the same length, so that none is padded."""
+        subject = samples.subject
+        inputs, targets = samples.batch(batch), samples.targets(batch)
+        rankings = attention_rankings(subject, inputs, targets)
         rankings["random"] = np.stack(
-            [chance_of(inputs, at, 1).random(inputs.mask.shape[1]) for at in range(len(samples))]
+            [sample_rng(inputs, i, 1).random(inputs.mask.shape[1]) for i in range(len(batch))]
         )
-        for name, explanations in group.found.items():
-            if name != "random":
-                rankings[name] = np.stack([explanations[i].scores for i in samples]).astype(float)
-        likely = target.row(run(group.subject, inputs)).argmax(-1).tolist()
-        asked = [group.target(i).index for i in samples]
-        decided = [at for at in range(len(samples)) if likely[at] == asked[at]]
-        rows = [(name, at) for name in rankings for at in decided]
-        shares = fraction_to_flip(
-            group.subject,
-            inputs,
-            [rankings[name][at] for name, at in rows],
-            rows=[at for _, at in rows],
-        )
-        singles: list[Single] = single_weights(group.subject, inputs, target)
-        records: list[Record] = [
-            {"single": asdict(singles[at]) if singles else None, "to_flip": {}}
-            for at in range(len(samples))
+        for label, explanations in samples.explanations.items():
+            if label != "random":
+                rankings[label] = np.stack([explanations[i].scores for i in batch]).astype(float)
+        predicted = targets.row(run(subject, inputs)).argmax(-1).tolist()
+        explained = [samples.target(i).index for i in batch]
+        rows = [
+            (name, i)
+            for name in rankings
+            for i in range(len(batch))
+            if predicted[i] == explained[i]
         ]
-        for (name, at), share in zip(rows, shares, strict=True):
-            records[at]["to_flip"][name] = share
+        shares = fraction_to_flip(
+            subject, inputs, [rankings[name][i] for name, i in rows], rows=[i for _, i in rows]
+        )
+        singles = single_weights(subject, inputs, targets)
+        records: list[Record] = [
+            {"single": asdict(singles[i]) if singles else None, "to_flip": {}}
+            for i in range(len(batch))
+        ]
+        for (name, i), share in zip(rows, shares, strict=True):
+            records[i]["to_flip"][name] = share
         return records
 
     def summary(self, records: Sequence[Record]) -> Record:
@@ -74,7 +91,7 @@ class AttentionErasure(Study):
         return {
             "samples": len(records),
             "flips": flip_table(singles),
-            # where the larger weight matters more, its erasure changes the output more
+            # where a larger weight matters more, erasing it changes the output more
             "highest_changes_more": sum(s.delta_js > 0 for s in singles) / max(1, len(singles)),
             "to_flip": {
                 name: {
@@ -83,42 +100,242 @@ class AttentionErasure(Study):
                     "flipped": float(np.mean(np.array(shares) < 1)),
                     "samples": len(shares),
                 }
-                for name, shares in to_flip(records).items()
+                for name, shares in shares_to_flip(records).items()
             },
         }
 
-    def tables(self, records: Sequence[Record]) -> dict[str, Rows]:
-        flips: Rows = [
-            {"flipped by": name, "share": share}
-            for name, share in flip_table(_singles(records)).items()
-        ]
+    def tables(self, records: Sequence[Record]) -> dict[str, TableRows]:
+        singles = _singles(records)
         return {
-            "attention_erasure_weights": [asdict(each) for each in _singles(records)],
-            "attention_erasure_flips": flips,
+            "attention_erasure_weights": [asdict(single) for single in singles],
+            "attention_erasure_flips": [
+                {"flipped by": name, "share": share} for name, share in flip_table(singles).items()
+            ],
             "attention_erasure_to_flip": [
-                {"ranking": name, "sample": at, "share": share}
-                for name, shares in to_flip(records).items()
-                for at, share in enumerate(shares)
+                {"ranking": name, "sample": i, "share": share}
+                for name, shares in shares_to_flip(records).items()
+                for i, share in enumerate(shares)
             ],
         }
 
 
-def to_flip(records: Sequence[Record]) -> dict[str, list[float]]:
-    """The shares erased before a flip, by ranking."""
+def shares_to_flip(records: Sequence[Record]) -> dict[str, list[float]]:
+    """The shares of weights erased before a flip, by ranking."""
     names = dict.fromkeys(name for record in records for name in record["to_flip"])
     return {name: [r["to_flip"][name] for r in records if name in r["to_flip"]] for name in names}
 
 
-def _singles(records: Sequence[Record]) -> list[Single]:
-    return [Single(**record["single"]) for record in records if record["single"] is not None]
+def _singles(records: Sequence[Record]) -> list[WeightErasure]:
+    return [WeightErasure(**r["single"]) for r in records if r["single"] is not None]
 
 
-def _of_one_length(group: Group) -> list[list[int]]:
+def _same_length(samples: StudySamples) -> list[list[int]]:
+    """Batches of samples that have the same number of units."""
     by_length: dict[int, list[int]] = {}
-    for i in range(len(group)):
-        by_length.setdefault(group.length(i), []).append(i)
-    return [
-        samples[at : at + max(1, _PLACES // length)]
-        for length, samples in sorted(by_length.items())
-        for at in range(0, len(samples), max(1, _PLACES // length))
-    ]
+    for i in range(len(samples)):
+        by_length.setdefault(samples.length(i), []).append(i)
+    batches = []
+    for length, indices in sorted(by_length.items()):
+        size = max(1, _POSITIONS // length)
+        batches += [indices[i : i + size] for i in range(0, len(indices), size)]
+    return batches
+
+
+# What is erased, and what that does to the output.
+
+
+def js_divergence(p: Array, q: Array) -> float:
+    """The Jensen–Shannon divergence of two distributions, in nats.
+
+    The square of SciPy's `jensenshannon`, which is NaN where rounding makes it negative.
+
+    >>> round(js_divergence(np.array([1.0, 0.0]), np.array([0.0, 1.0])), 4)
+    0.6931
+    """
+    mixture = (p + q) / 2
+    return max(0.0, float(rel_entr(p, mixture).sum() + rel_entr(q, mixture).sum()) / 2)
+
+
+def erase_attention(
+    subject: Subject,
+    inputs: Inputs,
+    rows: Sequence[int],
+    erased: Tensor,
+    layer: int = -1,
+    renormalise: bool = True,
+    positions: int = _POSITIONS,
+) -> Array:
+    """Output distributions with the attention to some positions set to zero in one layer.
+
+    Row r runs sample `rows[r]` without the keys `erased[r]` (bool) in the map of `layer`; the
+    rows of the map are divided by their sum again if `renormalise`. Equal erasures run once, in
+    batches of about `positions` positions.
+    """
+    map_number = range(_count_maps(subject, inputs.take([0])))[layer]
+    keys = [(sample, erased[r].numpy().tobytes()) for r, sample in enumerate(rows)]
+    first: dict[tuple[int, bytes], int] = {}
+    for r, key in enumerate(keys):
+        first.setdefault(key, r)
+    distinct = list(first.values())
+    size = max(1, positions // inputs.mask.shape[1]) if has_padding(subject) else 1
+    outputs: dict[tuple[int, bytes], Array] = {}
+    for start in range(0, len(distinct), size):
+        batch = distinct[start : start + size]
+        some = inputs.take([rows[r] for r in batch])
+        probabilities = _without(subject, some, erased[batch], map_number, renormalise)
+        outputs.update(zip([keys[r] for r in batch], probabilities, strict=True))
+    return np.stack([outputs[key] for key in keys])
+
+
+def _without(
+    subject: Subject, inputs: Inputs, erased: Tensor, map_number: int, renormalise: bool
+) -> Array:
+    def replace(number: int, weights: Tensor) -> Tensor:
+        if number != map_number:
+            return weights
+        present = (~erased[:, : weights.shape[-1]]).to(weights)[:, None, None, :]
+        remaining = weights * present
+        if not renormalise:
+            return remaining
+        total = remaining.sum(-1, keepdim=True)
+        return torch.where(total > 0, remaining / total.clamp_min(1e-30), remaining)
+
+    maps = Maps(len(inputs), replace)
+    with intercepted_forward(PLAIN, subject, inputs, Target(), maps=maps) as forward:
+        row = Target().row(forward.logits)
+    return row.detach().double().softmax(-1).cpu().numpy()
+
+
+def _count_maps(subject: Subject, sample: Inputs) -> int:
+    maps = Maps(1)
+    with intercepted_forward(PLAIN, subject, sample, Target(), maps=maps) as forward:
+        forward.need("attention")
+    if not maps.seen:
+        raise ModelError(f"{subject.name} has attention, but none of its maps could be recorded.")
+    return len(maps.seen)
+
+
+def attention_rankings(
+    subject: Subject, inputs: Inputs, target: Target, layer: int = -1
+) -> dict[str, Array]:
+    """Three scores for the positions of a layer by its map α, (B, keys) each.
+
+    The attention that the rows read by the head pay (mean over heads), and the gradient of the
+    target by α and its product with α (sums over heads and rows: the effect of erasing a
+    position, to first order).
+    """
+    attention = capture(subject, inputs, target, gradients=True, of=[layer])
+    weights, gradient = attention.maps[layer], attention.gradients[0]
+    if weights.shape[-1] != inputs.mask.shape[1]:
+        raise ModelError(
+            f"the attention of {subject.name} has {weights.shape[-1]} keys, the input "
+            f"{inputs.mask.shape[1]} units: weights cannot be assigned to units."
+        )
+    scores = {
+        "attention": _readout(attention, layer),
+        "attention_gradient": gradient.sum((1, 2)),
+        "attention_x_gradient": (weights * gradient).sum((1, 2)),
+    }
+    return {name: tensor.double().cpu().numpy() for name, tensor in scores.items()}
+
+
+def _readout(attention: CapturedAttention, layer: int) -> Tensor:
+    """The attention that the rows read by the head pay to each key, mean over heads, (B, keys)."""
+    rows = attention.start("auto")[attention.streams[layer][0]]
+    return torch.einsum("bq,bqk->bk", rows, attention.maps[layer].mean(1))
+
+
+def sample_rng(inputs: Inputs, sample: int, seed: int) -> np.random.Generator:
+    """A generator that is the same for the same sample, alone or in any batch."""
+    values = inputs.tensors[inputs.fields[0]][sample].cpu().numpy()
+    valid = inputs.mask[sample, : len(values)].cpu().numpy()
+    content = np.ascontiguousarray(values[valid]).tobytes()
+    return np.random.default_rng([seed, zlib.crc32(content)])
+
+
+def single_weights(
+    subject: Subject,
+    inputs: Inputs,
+    target: Target,
+    layer: int = -1,
+    renormalise: bool = True,
+    seed: int = 0,
+) -> list[WeightErasure]:
+    """Erases the highest weight, then a random other one, of each sample with two units or more."""
+    attention = capture(subject, inputs, target, gradients=False)
+    weights = _readout(attention, layer).double().cpu().numpy()
+    rows, masks, picks = [], [], []
+    for i in range(len(inputs)):
+        length = int(inputs.mask[i].sum())
+        if length < 2:
+            continue
+        highest = int(weights[i, :length].argmax())
+        others = [j for j in range(length) if j != highest]
+        other = int(sample_rng(inputs, i, seed).choice(others))
+        picks.append((i, highest, other))
+        for positions in ((), (highest,), (other,)):
+            mask = torch.zeros(inputs.mask.shape[1], dtype=torch.bool)
+            mask[list(positions)] = True
+            rows.append(i)
+            masks.append(mask)
+    if not picks:
+        return []
+    outputs = erase_attention(subject, inputs, rows, torch.stack(masks), layer, renormalise)
+    singles = []
+    for number, (i, highest, other) in enumerate(picks):
+        whole, without_highest, without_other = outputs[3 * number : 3 * number + 3]
+        singles.append(
+            WeightErasure(
+                float(weights[i, highest] - weights[i, other]),
+                js_divergence(whole, without_highest) - js_divergence(whole, without_other),
+                bool(whole.argmax() != without_highest.argmax()),
+                bool(whole.argmax() != without_other.argmax()),
+            )
+        )
+    return singles
+
+
+def flip_table(singles: Sequence[WeightErasure]) -> dict[str, float]:
+    """The 2 × 2 table of prediction flips, in shares of the samples."""
+    table = {"both": 0.0, "only highest": 0.0, "only random": 0.0, "neither": 0.0}
+    for single in singles:
+        if single.flips_highest:
+            key = "both" if single.flips_random else "only highest"
+        else:
+            key = "only random" if single.flips_random else "neither"
+        table[key] += 1 / len(singles)
+    return table
+
+
+def fraction_to_flip(
+    subject: Subject,
+    inputs: Inputs,
+    scores: Sequence[Array],
+    layer: int = -1,
+    renormalise: bool = True,
+    rows: Sequence[int] | None = None,
+) -> list[float]:
+    """The share of attention weights erased by descending score before the prediction flips.
+
+    `scores[r]` ranks the positions of sample `rows[r]`, by default of sample r; 1 where the
+    prediction never changes.
+    """
+    samples = range(len(scores)) if rows is None else rows
+    masks, runs = [], []
+    for ranking, sample in zip(scores, samples, strict=True):
+        order = np.argsort(-np.asarray(ranking), kind="stable")
+        steps = torch.zeros(len(order) + 1, inputs.mask.shape[1], dtype=torch.bool)
+        for count in range(1, len(order) + 1):
+            steps[count, order[:count]] = True
+        masks.append(steps)
+        runs += [sample] * len(steps)
+    if not masks:
+        return []
+    outputs = erase_attention(subject, inputs, runs, torch.cat(masks), layer, renormalise)
+    shares, start = [], 0
+    for steps in masks:
+        predicted = outputs[start : start + len(steps)].argmax(1)
+        start += len(steps)
+        changed = np.nonzero(predicted != predicted[0])[0]
+        shares.append(float(changed[0] / (len(steps) - 1)) if len(changed) else 1.0)
+    return shares

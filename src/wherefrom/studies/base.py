@@ -1,4 +1,4 @@
-"""What a study is: a look into the model on some samples, beside the metrics of explanations."""
+"""The base class for studies, and the samples that a study receives."""
 
 from __future__ import annotations
 
@@ -13,56 +13,62 @@ from wherefrom.explanation import Explanation, TargetInfo
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
-Record = dict[str, Any]  # what JSON can hold
-Rows = list[dict[str, Any]]
+Record = dict[str, Any]  # of values that JSON can hold
+TableRows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Group:
-    """Some samples with their explanations: `make` gives some of them as one batch."""
+class StudySamples:
+    """Some samples with their explanations by method label; `batch` collates some of them."""
 
     subject: Subject
-    make: Callable[[Sequence[int]], Inputs]
-    found: Mapping[str, Sequence[Explanation]]
+    batch: Callable[[Sequence[int]], Inputs]
+    explanations: Mapping[str, Sequence[Explanation]]
 
     def __len__(self) -> int:
-        return len(next(iter(self.found.values())))
+        return len(self._first)
+
+    @property
+    def _first(self) -> Sequence[Explanation]:
+        """The explanations of one method: units and target are the same for all."""
+        return next(iter(self.explanations.values()))
 
     def target(self, sample: int) -> TargetInfo:
-        """What the explanations of a sample are about, the same for all methods."""
-        return next(iter(self.found.values()))[sample].target
+        """The target that is explained for a sample."""
+        return self._first[sample].target
 
     def length(self, sample: int) -> int:
-        """Units of a sample."""
-        return len(next(iter(self.found.values()))[sample].units)
+        """The number of units of a sample."""
+        return len(self._first[sample].units)
 
-    def asked(self, samples: Sequence[int]) -> Target:
+    def targets(self, samples: Sequence[int]) -> Target:
         """The targets of these samples, for a batch of them."""
         targets = [self.target(i) for i in samples]
-        places = [each.position for each in targets]
+        positions = [target.position for target in targets]
+        device = self.subject.device
         return Target(
-            torch.tensor([each.index for each in targets]),
-            position=None if None in places else torch.tensor(places),
+            torch.tensor([target.index for target in targets], device=device),
+            position=None if None in positions else torch.tensor(positions, device=device),
         )
 
 
 class Study(ABC):
-    """One record for each sample; tables and a summary of all of them.
+    """One record for each sample; tables and a summary of all records.
 
-    `limit` is the number of samples it is made on, or None for all.
+    `limit` is the largest number of samples to study, or None for all.
     """
 
     name: ClassVar[str]
     limit: ClassVar[int | None] = None
 
     @abstractmethod
-    def records(self, group: Group, tick: Callable[[], None]) -> list[Record]:
-        """A record for each sample of the group; `tick` is called whenever some work is done."""
+    def records(self, samples: StudySamples, progress: Callable[[], None]) -> list[Record]:
+        """A record for each of the samples; `progress` is called after each piece of work."""
 
     @abstractmethod
     def summary(self, records: Sequence[Record]) -> Record:
-        """What the records say together."""
+        """The results over all records."""
 
     @abstractmethod
-    def tables(self, records: Sequence[Record]) -> dict[str, Rows]:
+    def tables(self, records: Sequence[Record]) -> dict[str, TableRows]:
         """The records as tables, by name."""

@@ -1,4 +1,4 @@
-"""Where relevance is lost on its way down: through the blocks, and at every norm."""
+"""Where relevance is lost between output and input: after each block, and at every norm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wherefrom.methods.propagation import layer_of
 from wherefrom.rules.catalogue import live
 from wherefrom.rules.mode import Table
 from wherefrom.rules.tables import AH_LN, CONSERVATIVE, PLAIN
-from wherefrom.studies.base import Group, Record, Rows, Study
+from wherefrom.studies.base import Record, Study, StudySamples, TableRows
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -29,27 +29,34 @@ TABLES: dict[str, Table] = {"lrp": CONSERVATIVE, "lrp_ah_ln": AH_LN, "gradient_x
 
 
 @dataclass
-class Watch:
-    """Keeps what goes through the blocks and norms of one forward pass.
+class ActivationRecorder:
+    """Records the activations of the blocks and norms during one forward pass.
 
-    A block is a module with the first number in its name (`encoder.layer.3`) that gives a row for
-    each place. A norm is a module named so that gives, for one tensor, another of its shape.
+    A block is a module with the first number in its name (`encoder.layer.3`) that outputs a row
+    for each position. A norm is a module with "norm" in its class name whose output has the shape
+    of its input.
     """
 
     names: dict[int, str]  # of modules, by id
     blocks: dict[str, Tensor] = field(default_factory=dict)  # outputs
+    # name, input, output and bias
     norms: list[tuple[str, Tensor, Tensor, Tensor | None]] = field(default_factory=list)
     _entered: list[Tensor] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, model: nn.Module) -> ActivationRecorder:
+        """A recorder for the modules of a model."""
+        return cls({id(module): name for name, module in model.named_modules()})
+
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Sees every module of this thread until it is closed; leaves nothing behind."""
+        """Watches every module that runs in this thread; removes its hooks at the end."""
         thread = threading.get_ident()
 
         def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
             if threading.get_ident() != thread or not self._is_norm(module, args):
                 return None
-            x = args[0].view_as(args[0])  # what goes around the norm is not its input's
+            x = args[0].view_as(args[0])  # a residual around the norm does not use this view
             self._entered.append(x)
             return (x, *args[1:])
 
@@ -57,7 +64,7 @@ class Watch:
             if threading.get_ident() != thread:
                 return
             if self._is_norm(module, args):
-                self._note(module, self._entered.pop(), out)
+                self._add_norm(module, self._entered.pop(), out)
             name = self.names.get(id(module), "")
             first = out[0] if isinstance(out, (tuple, list)) and out else out
             first = getattr(first, "last_hidden_state", first)
@@ -78,7 +85,7 @@ class Watch:
     def _is_norm(self, module: nn.Module, args: tuple[Any, ...]) -> bool:
         return "norm" in type(module).__name__.lower() and bool(args) and live(args[0])
 
-    def _note(self, module: nn.Module, x: Tensor, y: Any) -> None:
+    def _add_norm(self, module: nn.Module, x: Tensor, y: Any) -> None:
         if isinstance(y, Tensor) and y.shape == x.shape:
             bias = getattr(module, "bias", None)
             name = self.names.get(id(module), "")
@@ -86,117 +93,122 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class Course:
-    """Σ gradient × activation of one sample on its way from the output down to the input."""
+class RelevanceSums:
+    """Σ gradient × activation of one sample, from the output down to the input."""
 
     output: float
     blocks: dict[str, float]  # at the input, and at the output of each block
     norms: list[tuple[str, float, float]]  # name, Σ at its input, Σ at its output without its bias
 
 
-def course(subject: Subject, inputs: Inputs, target: Target, table: Table) -> Course:
-    """Follows the relevance of one sample under a table."""
-    watch = Watch({id(part): name for name, part in subject.model.named_modules()})
-    with watch.open(), intercepted_forward(table, subject, inputs, target) as forward:
+def relevance_sums(subject: Subject, inputs: Inputs, target: Target, table: Table) -> RelevanceSums:
+    """Σ relevance of one sample at each block and norm, under the rules of a table."""
+    recorder = ActivationRecorder.of(subject.model)
+    with recorder.open(), intercepted_forward(table, subject, inputs, target) as forward:
         sources = [source.leaf for source in forward.view.sources.entered]
-        through = [t for _, x, y, _ in watch.norms for t in (x, y)]
-        wanted = [*sources, *watch.blocks.values(), *through]
-        gradients = forward.gradients(wanted)
-    sums = [_sum(g, t) for g, t in zip(gradients, wanted, strict=True)]
-    first = len(sources)
-    blocks = {"input": sum(sums[:first])}
-    blocks |= zip(watch.blocks, sums[first:], strict=False)
+        around_norms = [t for _, x, y, _ in recorder.norms for t in (x, y)]
+        activations = [*sources, *recorder.blocks.values(), *around_norms]
+        gradients = forward.gradients(activations)
+    sums = [_product_sum(g, a) for g, a in zip(gradients, activations, strict=True)]
+    first_block = len(sources)
+    blocks = {"input": sum(sums[:first_block])}
+    blocks |= zip(recorder.blocks, sums[first_block:], strict=False)
     norms = []
-    at = first + len(watch.blocks)
-    for name, _, _, bias in watch.norms:
-        added = 0.0 if bias is None else _sum(gradients[at + 1], bias.expand_as(gradients[at + 1]))
-        norms.append((name, sums[at], sums[at + 1] - added))
+    at = first_block + len(recorder.blocks)
+    for name, _, y, bias in recorder.norms:
+        of_bias = 0.0 if bias is None else _product_sum(gradients[at + 1], bias.expand_as(y))
+        norms.append((name, sums[at], sums[at + 1] - of_bias))
         at += 2
-    return Course(float(forward.output.detach().sum()), blocks, norms)
+    return RelevanceSums(float(forward.output.detach().sum()), blocks, norms)
 
 
-def _sum(gradient: Tensor, value: Tensor) -> float:
+def _product_sum(gradient: Tensor, value: Tensor) -> float:
     return float((gradient.double() * value.detach().double()).sum())
 
 
-class Layers(Study):
+class LayerProfile(Study):
     """Σ relevance after each block and around each norm, for `lrp`, `lrp_ah_ln` and GI.
 
     On few samples, one by one. GI collapses at every LayerNorm (Ali et al. 2022, figure 2 and
-    proposition 2); with the LN rule what comes out of a norm is what went in.
+    proposition 2); with the LN rule the sums before and after a norm are equal.
     """
 
     name = "layers"
     limit = 32
 
-    def records(self, group: Group, tick: Callable[[], None]) -> list[Record]:
-        found: list[Record] = []
-        for i in range(len(group)):
-            inputs, target = group.make([i]), group.asked([i])
-            courses = {
-                name: course(group.subject, inputs, target, table) for name, table in TABLES.items()
+    def records(self, samples: StudySamples, progress: Callable[[], None]) -> list[Record]:
+        records: list[Record] = []
+        for i in range(len(samples)):
+            inputs, target = samples.batch([i]), samples.targets([i])
+            sums = {
+                method: relevance_sums(samples.subject, inputs, target, table)
+                for method, table in TABLES.items()
             }
-            if any(len(each.blocks) < 2 and not each.norms for each in courses.values()):
+            if any(len(s.blocks) < 2 and not s.norms for s in sums.values()):
                 raise ModelError(
-                    f"{group.subject.name} has neither numbered blocks nor norms to look at."
+                    f"{samples.subject.name} has neither numbered blocks nor norms to record."
                 )
-            found.append(
+            records.append(
                 {
-                    "output": courses["lrp"].output,
-                    "blocks": {name: each.blocks for name, each in courses.items()},
-                    "norms": {name: list(map(list, c.norms)) for name, c in courses.items()},
+                    "output": sums["lrp"].output,
+                    "blocks": {method: s.blocks for method, s in sums.items()},
+                    "norms": {method: list(map(list, s.norms)) for method, s in sums.items()},
                 }
             )
-            tick()
-        return found
+            progress()
+        return records
 
     def summary(self, records: Sequence[Record]) -> Record:
-        return {"samples": len(records), "blocks": profile(records), "norms": collapse(records)}
+        return {
+            "samples": len(records),
+            "blocks": block_shares(records),
+            "norms": norm_shares(records),
+        }
 
-    def tables(self, records: Sequence[Record]) -> dict[str, Rows]:
+    def tables(self, records: Sequence[Record]) -> dict[str, TableRows]:
         return {
             "layers": [
                 {"method": method, "block": block, **shares}
-                for method, blocks in profile(records).items()
+                for method, blocks in block_shares(records).items()
                 for block, shares in blocks.items()
             ],
             "collapse": [
                 {"method": method, **norm}
-                for method, norms in collapse(records).items()
+                for method, norms in norm_shares(records).items()
                 for norm in norms
             ],
         }
 
 
-def profile(records: Sequence[Record]) -> dict[str, dict[str, dict[str, float]]]:
-    """By method and block: the share of the output that is there, its median and quartiles.
+def block_shares(records: Sequence[Record]) -> dict[str, dict[str, dict[str, float]]]:
+    """By method and block: Σ relevance as a share of the output, median and quartiles.
 
-    Quantiles, since an output near zero makes a share of any size.
+    Quantiles, since an output near zero makes shares arbitrarily large.
     """
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    table: dict[str, dict[str, dict[str, float]]] = {}
     for method in records[0]["blocks"] if records else ():
-        met = [record["blocks"][method] for record in records]
-        for block in (name for name in met[0] if all(name in each for each in met)):
-            shares = _shares(records, [each[block] for each in met])
-            low, middle, high = np.quantile(shares, [0.25, 0.5, 0.75]).tolist()
-            found.setdefault(method, {})[block] = {"share": middle, "low": low, "high": high}
-    return found
+        sums = [record["blocks"][method] for record in records]
+        for block in (name for name in sums[0] if all(name in s for s in sums)):
+            shares = _shares(records, [s[block] for s in sums])
+            low, median, high = np.quantile(shares, [0.25, 0.5, 0.75]).tolist()
+            table.setdefault(method, {})[block] = {"share": median, "low": low, "high": high}
+    return table
 
 
-def collapse(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
+def norm_shares(records: Sequence[Record]) -> dict[str, TableRows]:
     """By method, for each norm in its order: the median share before and after it."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    table: dict[str, TableRows] = {}
     for method in records[0]["norms"] if records else ():
-        norms = [r["norms"][method] for r in records]
-        for at in range(min(map(len, norms))):
-            found.setdefault(method, []).append(
+        norms = [record["norms"][method] for record in records]
+        for i in range(min(map(len, norms))):
+            table.setdefault(method, []).append(
                 {
-                    "norm": norms[0][at][0],
-                    "before": float(np.median(_shares(records, [n[at][1] for n in norms]))),
-                    "after": float(np.median(_shares(records, [n[at][2] for n in norms]))),
+                    "norm": norms[0][i][0],
+                    "before": float(np.median(_shares(records, [n[i][1] for n in norms]))),
+                    "after": float(np.median(_shares(records, [n[i][2] for n in norms]))),
                 }
             )
-    return found
+    return table
 
 
 def _shares(records: Sequence[Record], sums: Sequence[float]) -> Any:

@@ -1,4 +1,4 @@
-"""Where relevance is on its way down: at each place, after each block."""
+"""Relevance of each unit after each block, for one sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import stream_of
 from wherefrom.rules.tables import CONSERVATIVE
-from wherefrom.studies.layer_profile import Watch
+from wherefrom.studies.layer_profile import ActivationRecorder
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -21,7 +21,8 @@ from wherefrom.target import Target
 class UnitProfile:
     """Σ gradient × activation of one sample, for each unit after each block.
 
-    `others` is what lies on places of no unit, such as a class token that the model puts in front.
+    `others` is the relevance at positions without a unit, such as a class token that the model
+    puts in front.
     """
 
     output: float
@@ -32,14 +33,14 @@ class UnitProfile:
 def unit_profile(
     subject: Subject, inputs: Inputs, target: Target, table: Table = CONSERVATIVE
 ) -> UnitProfile:
-    """Follows the relevance of one sample place by place."""
-    watch = Watch({id(part): name for name, part in subject.model.named_modules()})
-    with watch.open(), intercepted_forward(table, subject, inputs, target) as forward:
-        gradients = forward.gradients(list(watch.blocks.values()))
+    """Relevance of one sample by unit and block, under the rules of a table."""
+    recorder = ActivationRecorder.of(subject.model)
+    with recorder.open(), intercepted_forward(table, subject, inputs, target) as forward:
+        gradients = forward.gradients(list(recorder.blocks.values()))
     sources = forward.view.sources
     units: dict[str, NDArray[np.float64]] = {}
     others: dict[str, float] = {}
-    for (name, value), gradient in zip(watch.blocks.items(), gradients, strict=True):
+    for (name, value), gradient in zip(recorder.blocks.items(), gradients, strict=True):
         rows = (gradient.double() * value.detach().double()).sum(-1).cpu().numpy()
         rows = rows[0] if len(rows) == 1 else rows[:, 0]  # places first, as some models have it
         span = sources.span_in(stream_of(value)) or sources.span_in(0)
@@ -50,5 +51,5 @@ def unit_profile(
         units[name] = row
         others[name] = float(rows.sum() - row.sum())
     if not units:
-        raise ModelError(f"{subject.name} has no numbered blocks with a row for each place.")
+        raise ModelError(f"{subject.name} has no numbered blocks with a row for each position.")
     return UnitProfile(float(forward.output.detach().sum()), units, others)

@@ -1,0 +1,148 @@
+"""Each metric against its protocol, one model call at a time, and its direction."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import gaussian_filter
+from scipy.stats import spearmanr
+
+from benchmarks.tiny import model
+from tests.evaluation.additive import FixedScores, additive_explainer
+from tests.helpers import exactly
+from tests.oracles import protocols
+from wherefrom import Explainer, evaluate
+from wherefrom.evaluation.metrics import METRICS, Sample, correlations
+from wherefrom.explanation import Explanation, TargetInfo, Unit
+
+TEXTS = ["the film is good", "a dull movie", "i love the great script and it is not bad .", "bad"]
+IMAGE_METRICS = (
+    "insertion", "deletion", "positive", "negative", "positive_accuracy", "negative_accuracy",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["lrp", "random"])
+def test_metrics_of_texts_equal_the_slow_loop(bert, wordpiece, name):
+    explainer = Explainer(bert, wordpiece)
+    metrics = ["activation", "pruning", "flip", "leave_one_out"]
+    result = evaluate(explainer, TEXTS, [name], metrics, window=3)
+    values, series = result.values[name], result.series[name]
+    blank = wordpiece.unk_token_id
+    for at, text in enumerate(TEXTS):
+        explanation = explainer(text, name)
+        scores, index = explanation.scores, explanation.target.index
+        ids = wordpiece(text)["input_ids"]
+        area, curve = protocols.auac(bert, ids, scores, index, blank)
+        exactly(values["activation"][at], area, 1e-12)
+        exactly(series["activation"][at], curve, 1e-12)
+        area, curve = protocols.au_mse(bert, ids, scores, blank)
+        exactly(values["pruning"][at], area, 1e-12)
+        exactly(series["pruning"][at], curve, 1e-12)
+        exactly(values["flip"][at], protocols.to_flip(bert, ids, scores, blank))
+        whole = protocols.outputs(bert, ids)[index]
+        drops = [
+            whole - protocols.outputs(bert, [*ids[:k], blank, *ids[k + 1 :]])[index]
+            for k in range(len(ids))
+        ]
+        expected = protocols.rank_correlation(scores, drops)
+        exactly(values["leave_one_out"][at], expected, 1e-12)
+
+
+@pytest.mark.parametrize("blank", ["zero", "blur"])
+def test_metrics_of_images_equal_the_slow_loop(blank):
+    vit = model("vit", "see")
+    with torch.no_grad():  # so that the patches decide, and predictions flip
+        vit.vit.embeddings.patch_embeddings.projection.weight.mul_(20)
+        vit.classifier.bias.zero_()
+    explainer = Explainer(vit)
+    chance = torch.Generator().manual_seed(1)
+    images = [torch.randn(3, 32, 32, generator=chance, dtype=torch.float64) for _ in range(3)]
+    result = evaluate(explainer, images, ["lrp"], IMAGE_METRICS, blank=blank)
+    values = result.values["lrp"]
+    for at, image in enumerate(images):
+        explanation = explainer(image)
+        fill = torch.zeros_like(image)
+        if blank == "blur":  # as wide as an eighth of the image
+            blurred = gaussian_filter(image.numpy(), (0, 4, 4), mode="nearest", truncate=3)
+            fill = torch.from_numpy(blurred)
+        boxes = [unit.box for unit in explanation.units]
+        setting = (vit, image, fill, boxes, explanation.scores, explanation.target.index)
+        for name, protocol in (
+            ("insertion", protocols.insertion),
+            ("deletion", protocols.deletion),
+        ):
+            area, curve = protocol(*setting)
+            exactly(values[name][at], area, 1e-12)
+            exactly(result.series["lrp"][name][at], curve, 1e-12)
+        for kind in ("positive", "negative"):
+            positive = kind == "positive"
+            exactly(values[kind][at], protocols.perturbation(*setting, positive, False), 1e-12)
+            accuracy = protocols.perturbation(*setting, positive, True)
+            exactly(values[f"{kind}_accuracy"][at], accuracy, 1e-12)
+    for name in ("positive_accuracy", "negative_accuracy"):
+        assert 0 < np.mean(values[name]) < 1
+
+
+def test_the_true_ranking_is_best_by_every_metric_and_its_reverse_the_worst(wordpiece):
+    """On an additive model the weights are the one right explanation."""
+    words = "good great love film movie dull bad hate not script".split()
+    weights = np.zeros(len(wordpiece), dtype=np.float32)
+    weights[wordpiece.convert_tokens_to_ids(words)] = [4, 3, 2, 1.5, 1, -0.5, -1, -2, -2.5, -3]
+    by_token = tuple(weights.tolist())
+    explainer = additive_explainer(by_token, wordpiece)
+    true, reverse = FixedScores(by_token), FixedScores(tuple(-w for w in by_token))
+    # least important first: the reverse of a ranking by absolute score is one by its inverse
+    inverse = FixedScores(tuple(1 / (1 + abs(w)) for w in by_token))
+    metrics = [name for name, metric in METRICS.items() if metric.better]
+    metrics = [name for name in metrics if name not in ("conservation", "conciseness")]
+    data = [(" ".join(words), "yes")]
+    result = evaluate(explainer, data, [reverse, inverse, true], metrics, keep_special=True)
+    assert set(metrics) >= {"activation", "pruning", "flip", "leave_one_out", *IMAGE_METRICS}
+    for name in metrics:
+        values = {label: result.values[label][name][0] for label in result.methods}
+        worst = inverse.label if name == "pruning" else reverse.label
+        assert values[true.label] != values[worst], name
+        assert result.best_by(name) in (true.label, reverse.label if name == "pruning" else ""), (
+            name
+        )
+        ordered = sorted(values, key=values.__getitem__)
+        assert ordered[0 if METRICS[name].better == "higher" else -1] == worst, name
+
+
+def test_no_ranking_beats_the_true_one_on_an_additive_model(wordpiece):
+    chance = np.random.default_rng(0)
+    weights = chance.normal(size=len(wordpiece)).astype(np.float32)
+    weights[wordpiece.unk_token_id] = 0
+    explainer = additive_explainer(weights.tolist(), wordpiece)
+    others = [FixedScores(tuple(chance.normal(size=len(weights)).tolist())) for _ in range(8)]
+    best, worst = (FixedScores(tuple((s * weights).tolist())) for s in (1, -1))
+    pairs = [(text, "yes") for text in TEXTS[:3]]
+    result = evaluate(explainer, pairs, [best, worst, *others], ["activation"])
+    areas = {label: np.array(result.values[label]["activation"]) for label in result.methods}
+    assert (areas[best.label] > areas[worst.label]).all()
+    for other in others:
+        assert (areas[other.label] <= areas[best.label] + 1e-7).all()
+        assert (areas[other.label] >= areas[worst.label] - 1e-7).all()
+
+
+def sample_of(scores):
+    units = tuple(Unit(str(i)) for i in range(len(scores)))
+    explanation = Explanation(units, scores.astype(np.float32), TargetInfo(0, "a"), 1.0, None, "x")
+    return Sample(explanation, np.ones(len(scores), bool), 0, False)
+
+
+def test_conciseness_and_entropy_of_known_scores():
+    sample = sample_of(np.array([0.0, 9.0, 1.0, 0.0]))
+    assert METRICS["conciseness"].value(sample, None)[0] == 0.25
+    expected = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1)) / math.log(4)
+    exactly(METRICS["entropy"].value(sample, None)[0], expected)
+    for scores, value in ((np.zeros(4), 1), (np.ones(4), 1), (np.array([0.0, -2.0]), 0)):
+        exactly(METRICS["entropy"].value(sample_of(scores), None)[0], value)
+
+
+def test_rank_correlations_are_those_of_scipy_also_with_ties():
+    rows = np.random.default_rng(0).normal(size=(5, 12)).round(1)
+    np.testing.assert_allclose(correlations(rows), spearmanr(rows.T)[0], atol=1e-12)
+    rows[2] = 0.3  # a constant correlates with nothing
+    assert not correlations(rows)[2].any()

@@ -1,0 +1,299 @@
+"""Summaries, intervals, the best method, and every form of output."""
+
+import json
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers import exactly
+from tests.oracles import protocols
+from wherefrom import Explainer, evaluate
+from wherefrom.errors import FileError, MethodError
+from wherefrom.evaluation import results
+from wherefrom.evaluation.metrics import Metric
+from wherefrom.evaluation.results import Evaluation, fit, summarise
+from wherefrom.show.report import render_evaluation
+from wherefrom.studies.base import Study
+
+TEXTS = ["the film is good", "a dull movie", "i love the great script and it is not bad .", "bad"]
+
+
+@pytest.fixture(scope="module")
+def explainer(bert, wordpiece):
+    return Explainer(bert, wordpiece)
+
+
+@pytest.fixture(scope="module")
+def result(explainer):
+    metrics = ["activation", "pruning", "flip", "conservation", "entropy"]
+    return evaluate(explainer, TEXTS, ["lrp", "gradient", "random"], metrics)
+
+
+def means(values, **options):
+    """A result with one sample; `values` by method and metric."""
+    return Evaluation(
+        model="m",
+        methods=list(values),
+        metrics=list(next(iter(values.values()))),
+        values={label: {k: [v] for k, v in row.items()} for label, row in values.items()},
+        series={},
+        sums={},
+        agreement={},
+        **options,
+    )
+
+
+# Intervals.
+
+
+def test_the_interval_is_that_of_an_independent_bootstrap():
+    values = np.random.default_rng(3).gamma(2.0, size=60)
+    summary = summarise(values)
+    low, high = protocols.resampled_interval(values.tolist(), 4000, seed=1)
+    error = values.std() / math.sqrt(len(values))
+    # two bootstraps differ by chance by 0.1 errors; an interval of 90 % would by 0.3
+    assert summary.low == pytest.approx(low, abs=0.2 * error)
+    assert summary.high == pytest.approx(high, abs=0.2 * error)
+    assert summary.mean == pytest.approx(values.mean(), rel=1e-12)
+    assert summary.samples == 60
+
+
+def test_the_interval_covers_the_true_mean_in_95_of_100_cases():
+    chance = np.random.default_rng(0)
+    intervals = [summarise(chance.normal(size=50), seed) for seed in range(400)]
+    covered = np.mean([interval.low <= 0 <= interval.high for interval in intervals])
+    assert 0.92 < covered < 0.98
+
+
+def test_the_interval_depends_on_the_seed_alone():
+    values = np.random.default_rng(3).random(30)
+    assert summarise(values, 1) == summarise(values, 1)
+    assert summarise(values, 1) != summarise(values, 2)
+    assert summarise(values[:1]) == results.Summary(values[0], values[0], values[0], 1)
+    constant = summarise(np.full(9, 0.25))
+    assert (constant.low, constant.high) == (0.25, 0.25)
+
+
+def test_the_interval_of_many_samples_takes_little_memory():
+    values = np.random.default_rng(0).random(20_000)
+    tracemalloc.start()
+    summarise(values)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6  # all resamples at once would be 320 MB
+
+
+def test_intervals_are_computed_once(result, monkeypatch):
+    fresh = Evaluation(**{k: v for k, v in vars(result).items() if not k.startswith("_")})
+    calls = []
+    monkeypatch.setattr(results, "summarise", lambda *args: calls.append(args) or summarise(*args))
+    for _ in range(2):
+        str(fresh)
+        fresh.to_json()
+        fresh.to_csv()
+    assert len(calls) == len(fresh.methods) * len(fresh.metrics)
+
+
+# The best method.
+
+
+@pytest.mark.parametrize(
+    ("values", "best"),
+    [
+        # activation is better higher, pruning lower; random is no candidate
+        ({"a": (0.9, 0.1), "b": (0.5, 0.5), "random": (1.0, 0.0)}, "a"),
+        ({"b": (0.5, 0.5), "a": (0.9, 0.1), "random(seed=3)": (1.0, 0.0)}, "a"),
+        ({"b": (0.9, 0.9), "a": (0.5, 0.1), "c": (0.8, 0.2)}, "b"),  # 0 + 2, 2 + 0, 1 + 1: first
+        ({"random": (1.0, 0.0)}, None),
+    ],
+)
+def test_best_has_the_best_mean_rank_and_is_never_random(values, best):
+    rows = {
+        label: {"activation": a, "pruning": p, "conciseness": -1.0}
+        for label, (a, p) in values.items()
+    }
+    assert means(rows).best == best
+
+
+@pytest.mark.parametrize(("metric", "best"), [("deletion", "low"), ("insertion", "high")])
+def test_best_follows_the_direction_of_the_metric(metric, best):
+    result = means({"low": {metric: 0.1}, "middle": {metric: 0.4}, "high": {metric: 0.9}})
+    assert result.best == result.best_by(metric) == best
+
+
+def test_without_a_metric_that_has_a_direction_no_method_is_best():
+    result = means({"a": {"entropy": 0.1}, "b": {"entropy": 0.4}})
+    assert result.best is None
+    assert "best method" not in str(result)
+
+
+# Output.
+
+
+def test_the_table_marks_the_best_and_shows_the_direction(result):
+    text = str(result)
+    assert "AUAC ↑" in text
+    assert "AU-MSE ↓" in text
+    assert f"best method: {result.best}" in text
+    header, *rows = result.table().splitlines()
+    assert len(rows) == 3
+    for name, column in (("activation", "AUAC ↑"), ("pruning", "AU-MSE ↓")):
+        at = header.index(column)
+        marked = [row.split()[0] for row in rows if row[at:].partition("  ")[0].endswith(" *")]
+        assert marked == [result.best_by(name)]
+
+
+def test_it_goes_to_json_and_csv_and_back(result, tmp_path):
+    result.to_json(tmp_path / "e.json")
+    back = Evaluation.from_json(tmp_path / "e.json")
+    assert back == result
+    assert str(back) == str(result)
+    assert len(result.to_csv().splitlines()) == 1 + len(result.methods) * len(result.metrics)
+    for content in ('{"schema": "x"}', "[]", "{"):
+        (tmp_path / "bad.json").write_text(content)
+        with pytest.raises(FileError, match="cannot be read as an evaluation"):
+            Evaluation.from_json(tmp_path / "bad.json")
+
+
+def test_plots_are_written_for_each_metric(result, tmp_path):
+    paths = result.plot(tmp_path)
+    names = ["activation", "pruning", "conservation", "flip", "agreement"]
+    assert sorted(path.stem for path in paths) == sorted(names)
+    assert all(path.stat().st_size > 5000 for path in paths)
+
+
+class Half(Metric):
+    """The probability with half of the units, which any third party could write."""
+
+    name = "half"
+    better = "higher"
+
+    def masks(self, sample):
+        return (np.arange(len(sample.erasable)) % 2 == np.array([[0], [1], [0]])).astype(bool)
+
+    def value(self, sample, logits):
+        return logits[:, sample.target].mean(), logits[:, sample.target]
+
+
+class Length(Metric):
+    """No direction, no title, no perturbed input."""
+
+    name = "length"
+
+    def value(self, sample, logits):
+        assert logits.shape == (0, 0)
+        return len(sample.scores), None
+
+
+class Positions(Study):
+    """A study that is not built in."""
+
+    name = "positions"
+
+    def records(self, samples, progress):
+        return [{"length": samples.length(i)} for i in range(len(samples))]
+
+    def summary(self, records):
+        return {"mean": float(np.mean([record["length"] for record in records]))}
+
+    def tables(self, records):
+        return {"positions": list(records)}
+
+
+def test_own_metrics_and_studies_work_in_every_output(explainer, wordpiece, tmp_path):
+    metrics = [Half(), Length(), Positions()]
+    result = evaluate(explainer, TEXTS, ["lrp", "random"], metrics, out=tmp_path)
+    lengths = [len(wordpiece(text)["input_ids"]) for text in TEXTS]
+    assert result.values["lrp"]["length"] == lengths
+    for at, text in enumerate(TEXTS):
+        ids = wordpiece(text)["input_ids"]
+        index = explainer(text).target.index
+        halves = [[t if i % 2 == k else 1 for i, t in enumerate(ids)] for k in (0, 1)]
+        even, odd = (protocols.outputs(explainer.subject.model, row)[index] for row in halves)
+        exactly(result.values["lrp"]["half"][at], (2 * even + odd) / 3, 1e-12)
+    assert result.best == "lrp"
+    assert "half ↑" in str(result)
+    assert "length" in result.table(markdown=True)
+    assert {row["better"] for row in result.rows()} == {"higher", ""}
+    pictures = result.plot(tmp_path)
+    assert "half.png" in {path.name for path in pictures}
+    page = render_evaluation(result, pictures)
+    assert "half<br>more is better" in page
+    assert page.count("<img") == len(pictures)
+    result.to_json(tmp_path / "e.json")
+    back = Evaluation.from_json(tmp_path / "e.json")
+    assert back == result
+    assert str(back) == str(result)
+    assert back.study("positions") == {"mean": np.mean(lengths)}
+    assert "positions.csv" in {path.name for path in back.to_csvs(tmp_path)}
+    again = evaluate(explainer, TEXTS, ["lrp", "random"], metrics, out=tmp_path, resume=True)
+    assert again.values == result.values
+    assert again.timing["computed"] == 0
+
+
+class Nameless(Metric):
+    def value(self, sample, logits):
+        return 0.0, None
+
+
+class Sideways(Length):
+    better = "sideways"
+
+
+class Slashed(Length):
+    name = "a/b"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ([Nameless()], "needs a name"),
+        ([Slashed()], "part of a file name"),
+        ([Sideways()], 'must be "higher", "lower" or ""'),
+        ([Length(), Length()], "two metrics have the same name: length"),
+        ([], "no metric was selected"),
+    ],
+)
+def test_a_metric_that_breaks_the_contract_is_refused(explainer, metrics, words):
+    with pytest.raises(MethodError, match=words):
+        evaluate(explainer, TEXTS, ["lrp"], metrics)
+
+
+class Broken(Length):
+    name = "broken"
+
+    def value(self, sample, logits):
+        return (float("nan") if len(sample.scores) < 4 else 1.0), None
+
+
+def test_samples_with_a_value_that_is_not_finite_are_counted(explainer):
+    result = evaluate(explainer, TEXTS, ["lrp"], [Broken(), "activation"])
+    assert result.skipped == {"broken not finite": 1}  # "bad" has three tokens
+    assert len(result.values["lrp"]["activation"]) == 3
+
+
+# Conservation.
+
+
+def test_the_numbers_of_conservation_are_those_of_the_line(rng):
+    pairs = torch.randn(20, 2, generator=rng, dtype=torch.float64).numpy()
+    numbers = fit(pairs)
+    exactly((numbers.slope, numbers.r2, numbers.r2_diagonal), protocols.line(pairs))
+    exactly(numbers.gap, np.mean([abs(a - b) for a, b in pairs]))
+    exactly(numbers.relative_gap, numbers.gap / np.abs(pairs[:, 1]).mean())
+    assert fit([(1.0, 2.0), (3.0, 2.0)]).slope is None  # one output says nothing of a slope
+    assert fit([(1.0, 2.0), (1.0, 3.0)]).r2 == 0
+    assert json.dumps(vars(numbers))  # plain numbers
+
+
+def test_scores_of_lrp_add_up_to_the_output(result):
+    numbers = result.conservation
+    assert numbers["lrp"].slope == pytest.approx(1, abs=1e-6)
+    assert numbers["lrp"].r2_diagonal == pytest.approx(1, abs=1e-6)
+    assert numbers["lrp"].relative_gap < 1e-6
+    assert numbers["random"].relative_gap > 0.01
+    assert max(result.values["lrp"]["conservation"]) < 1e-9
+    assert min(result.values["gradient"]["conservation"]) > 1e-3
