@@ -38,8 +38,8 @@ INPUTS = {
     "one empty of two": (["good", ""], "text is empty"),
     "empty list": ([], "list of inputs is empty"),
     "empty list of ids": ([[]], "list of token ids is empty"),
-    "None": (None, "NoneType cannot be explained"),
-    "number": (3, "int cannot be explained"),
+    "None": (None, "cannot explain a NoneType"),
+    "number": (3, "cannot explain a int"),
     "list of None": ([None], "list of NoneType"),
     "list of floats": ([1.5, 2.5], "list of float"),
     "text and number": (["good", 3], "list of int, str"),
@@ -76,7 +76,7 @@ TARGETS = {
     "fraction": ({"target": 1.5}, "1.5"),
     "too many": ({"target": [0, 1, 2]}, "3 targets for 1 inputs"),
     "some": ({"target": [None, 1]}, "for every input, or for none"),
-    "position": ({"position": 1}, "output at every place"),
+    "position": ({"position": 1}, "output for every token"),
 }
 
 
@@ -162,7 +162,10 @@ def test_model_that_looks_nothing_up(wordpiece):
 
 @pytest.mark.parametrize(
     ("shape", "words"),
-    [((4,), r"give \(units, features\)"), ((1, 2, 3, 4), r"does not take an image of shape")],
+    [
+        ((4,), r"must have the shape \(units, features\)"),
+        ((1, 2, 3, 4), "does not take an image of shape"),
+    ],
 )
 def test_float_tensor_without_units(shape, words):
     with pytest.raises(InputError, match=words):
@@ -176,7 +179,7 @@ def test_model_without_logits(bert):
 
 @pytest.mark.parametrize("given", ["bert-base", 3, None])
 def test_what_is_no_model(given):
-    with pytest.raises(ModelError, match="is no model"):
+    with pytest.raises(ModelError, match=r"cannot explain a \w+: pass a torch module"):
         Explainer(given)
 
 

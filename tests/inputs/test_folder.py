@@ -23,7 +23,7 @@ def folder(tmp_path):
 
 def test_folders_are_labels(folder):
     rows = read_table(folder)
-    assert rows.labels == [3, 7]
+    assert rows.labels == ["3", "7"]
     assert [text.endswith("a.png") for text in rows.texts] == [True, True]
     assert read_table(folder / "3").labels is None
 

@@ -1,4 +1,4 @@
-"""A model that holds images against texts, and rows of numbers under evaluation."""
+"""A model that compares images with texts, and rows of numbers under evaluation."""
 
 import pytest
 import torch
@@ -62,7 +62,7 @@ def test_an_image_is_explained_for_one_text_against_another(clip, pixels, method
 def test_without_texts_it_says_what_is_wanted(clip, pixels):
     explainer = wherefrom.Explainer(clip, letters)
     for ask in (explainer, lambda given: wherefrom.evaluate(explainer, list(given), ["lrp"])):
-        with pytest.raises(TargetError, match="holds images against texts"):
+        with pytest.raises(TargetError, match="compares images with texts"):
             ask(pixels)
 
 

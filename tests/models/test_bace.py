@@ -87,4 +87,4 @@ def test_the_command_line_explains_a_molecule(tmp_path):
     assert "<circle" in page.read_text(encoding="utf-8")
     wrong = CliRunner().invoke(app, ["explain", "--smiles", "C1CC"])
     assert wrong.exit_code == 2
-    assert "is no SMILES" in wrong.output
+    assert "is not a valid SMILES" in wrong.output

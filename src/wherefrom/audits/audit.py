@@ -39,7 +39,7 @@ class Explains(Protocol):
 
     subject: Subject
 
-    def prepare(self, given: Any, truncate: bool = ...) -> tuple[Inputs, Target]: ...
+    def prepare(self, inputs: Any, /, truncate: bool = ...) -> tuple[Inputs, Target]: ...
 
 
 def audit(

@@ -61,7 +61,7 @@ class Shown:
             return MOLECULES
         if not isinstance(self.explainer.reader(""), TextReader):
             return ()
-        return OPENINGS if self.explainer.naming.writes else EXAMPLES
+        return OPENINGS if self.explainer.naming.generates else EXAMPLES
 
 
 class Shelf:

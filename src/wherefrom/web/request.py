@@ -12,7 +12,7 @@ from typing import Any
 from wherefrom.errors import InputError, MethodError, TooLong, nearest
 from wherefrom.inputs.pictures import decoded, is_image
 from wherefrom.methods import METHODS
-from wherefrom.naming import Asked
+from wherefrom.naming import TargetSpec
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import Shelf, Shown
 
@@ -28,8 +28,8 @@ class Question:
     given: Any
     key: tuple[str, str, bool]
     method: str
-    target: Asked
-    against: Asked
+    target: TargetSpec
+    against: TargetSpec
     truncate: bool
 
 
@@ -102,7 +102,7 @@ def _text(data: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _asked(data: Mapping[str, Any], name: str) -> Asked:
+def _asked(data: Mapping[str, Any], name: str) -> TargetSpec:
     value = data.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, str))):
         raise InputError(f"{name} is a class by number or by name.")
