@@ -212,7 +212,7 @@ def test_folder_without_a_model(tmp_path):
 def test_path_that_is_not_there_or_is_a_file(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     for path in (tmp_path / "nowhere", tmp_path / "notes.txt"):
-        with pytest.raises(FileError, match="is no folder with a model"):
+        with pytest.raises(FileError, match="is not a folder with a model"):
             load(path)
 
 

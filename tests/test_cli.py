@@ -152,7 +152,7 @@ def test_an_error_is_a_sentence_on_stderr_and_exit_code_2(args, says, run):
 def test_model_that_is_not_there(run, tmp_path):
     done = run("explain", TEXT, model=tmp_path / "nowhere")
     assert done.exit_code == 2
-    assert "is no folder with a model" in done.stderr
+    assert "is not a folder with a model" in done.stderr
 
 
 def test_a_long_text_is_cut_when_asked(run):

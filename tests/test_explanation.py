@@ -124,15 +124,15 @@ def test_a_ledgers_residual_and_its_share():
 
 
 def test_words_need_the_text(bert):
-    with pytest.raises(InputError, match="carry no word numbers"):
+    with pytest.raises(InputError, match="have no word numbers"):
         Explainer(bert)([2, 5, 3]).words()
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "no JSON"),
-        ("{}", "no explanation of schema"),
+        ("{", "not JSON"),
+        ("{}", "an explanation of schema"),
         ('{"schema": "wherefrom/explanation/9"}', "wherefrom/explanation/9"),
         ('{"schema": "wherefrom/explanation/1"}', "damaged"),
     ],
@@ -146,7 +146,7 @@ def test_other_files_are_told(tmp_path):
     with pytest.raises(FileError, match="cannot read"):
         Explanation.from_json(tmp_path / "nowhere.json")
     (tmp_path / "list.json").write_text("[1]")
-    with pytest.raises(FileError, match="no explanation of schema"):
+    with pytest.raises(FileError, match="an explanation of schema"):
         Explanation.from_json(tmp_path / "list.json")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileError, match=r"bytes\.json"):

@@ -179,7 +179,7 @@ class Explainer:
         # tensors made under the caller's inference mode could carry no gradient
         with torch.inference_mode(False):
             reader = self.reader(inputs, units).with_options(prefix=prefix)
-            sources, is_single = reader.as_list(inputs)
+            sources, is_single = reader.listed(inputs)
             items = reader.read_all(sources, truncate)
             explanations: dict[int, Explanation] = {}
             for chunk in reader.chunks(items, batch_size or 16):

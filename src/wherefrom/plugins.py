@@ -54,6 +54,10 @@ class PluginTable(Mapping[str, Kind]):
             raise ValueError(f"cannot add {kind!r} to {self.group}: {problem}")
         self._added[name] = kind
 
+    def remove(self, name: str) -> None:
+        """Takes back what `add` added."""
+        del self._added[name]
+
     def extras(self) -> dict[str, Kind]:
         """The classes that are not built in."""
         with self._lock:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from wherefrom.inputs.graph_reader import GraphReader
 from wherefrom.inputs.image import ImageReader
-from wherefrom.inputs.reader import Reader, ReaderContext
+from wherefrom.inputs.reader import Reader, ReaderContext, first_of
 from wherefrom.inputs.rows import RowsReader
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.plugins import PluginTable
@@ -47,4 +47,4 @@ def find_reader(context: ReaderContext, inputs: Any) -> type[Reader[Any, Any]]:
     return next(kind for kind in kinds if kind.accepts(context, inputs))
 
 
-__all__ = ["READERS", "Reader", "ReaderContext", "find_reader", "register_reader"]
+__all__ = ["READERS", "Reader", "ReaderContext", "find_reader", "first_of", "register_reader"]

@@ -54,7 +54,7 @@ class GraphReader(Reader[Graph, ErasedGraph]):
     def _reads(self) -> str:
         return str(getattr(self._config, "reads", ""))
 
-    def as_list(self, inputs: Any) -> tuple[list[Any], bool]:
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
         if isinstance(inputs, (list, tuple)):
             if not inputs:
                 raise InputError("the list of graphs is empty: there is nothing to explain.")

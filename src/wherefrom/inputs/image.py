@@ -102,7 +102,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
             self._other_units[key] = reader
         return self._other_units[key]
 
-    def as_list(self, inputs: Any) -> tuple[list[Any], bool]:
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
         if isinstance(inputs, (Tensor, np.ndarray)):
             if inputs.ndim != 4:
                 return [inputs], True

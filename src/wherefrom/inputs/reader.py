@@ -78,7 +78,7 @@ class Reader(ABC, Generic[Item, Form]):
     # Reading.
 
     @abstractmethod
-    def as_list(self, inputs: Any) -> tuple[list[Any], bool]:
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
         """The inputs as a list of sources, and whether they were a single one."""
 
     @abstractmethod

@@ -31,7 +31,7 @@ class RowsReader(Reader[Tensor, Tensor]):
     def build(cls, context: ReaderContext) -> RowsReader:
         return cls(by_position(context.subject, "x"))
 
-    def as_list(self, inputs: Any) -> tuple[list[Any], bool]:
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
         if isinstance(inputs, (list, tuple)):
             return list(inputs), False
         if inputs.ndim not in (2, 3):

@@ -97,7 +97,7 @@ class TextReader(Reader[Encoded, Ids]):
         units = tuple(Unit(u.text, special=u.special, field="decoder") for u in encoded.units)
         return Encoded(encoded.ids, units, None)
 
-    def as_list(self, inputs: Any) -> tuple[list[Any], bool]:
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
         if isinstance(inputs, (str, Encoded)):
             return [inputs], True
         if isinstance(inputs, (Tensor, np.ndarray)):
