@@ -1,5 +1,6 @@
 """The explainer: every kind of input, every kind of target."""
 
+import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,10 +9,12 @@ import torch
 import transformers
 from torch import nn
 
+import wherefrom
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly, normal
 from tests.modules import Block, D
 from wherefrom import METHODS, Explainer, method
+from wherefrom.errors import InputError, TargetError
 
 TEXT = "The film is great, and not dull."
 TEXTS = [
@@ -49,7 +52,7 @@ def test_a_batch_of_mixed_lengths_is_its_samples_one_by_one(name, dtype, wordpie
             exactly(found.ledger.total, alone.ledger.total, tol=tight)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("size", [1, 3])
 def test_batch_size_changes_nothing(size, explainer):
     found = explainer(TEXTS, batch_size=size)
     for one, two in zip(found, explainer(TEXTS), strict=True):
@@ -98,6 +101,82 @@ def test_a_pipeline_is_taken_as_it_is(bert, wordpiece, explainer):
     assert Explainer(pipeline)(TEXT).scores.tolist() == expected
     stand_in = SimpleNamespace(model=bert, tokenizer=wordpiece)
     assert Explainer(stand_in)(TEXT).scores.tolist() == expected
+
+
+def wrapped_in(kind, model):
+    """A copy of a model, wrapped or compiled."""
+    model = copy.deepcopy(model)
+    if kind == "torch.compile(model)":
+        return torch.compile(model, backend="eager")
+    if kind == "model.compile()":
+        model.compile(backend="eager")
+    elif kind == "a part compiled in place":
+        model.bert.encoder.layer[1].compile(backend="eager")
+    elif kind == "a part replaced":
+        model.bert.encoder.layer[0] = torch.compile(model.bert.encoder.layer[0], backend="eager")
+    elif kind == "model.forward":
+        model.forward = torch.compile(model.forward, backend="eager")
+    elif kind == "DataParallel":
+        return nn.DataParallel(model)
+    elif kind == "both":
+        return nn.DataParallel(torch.compile(model, backend="eager"))
+    return model
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "torch.compile(model)",
+        "model.compile()",
+        "a part compiled in place",
+        "a part replaced",
+        "model.forward",
+        "DataParallel",
+        "both",
+    ],
+)
+def test_a_compiled_or_parallel_model_is_explained_as_the_plain_one(
+    kind, bert, wordpiece, explainer
+):
+    model = wrapped_in(kind, bert)
+    before = {name: id(parameter) for name, parameter in model.named_parameters()}
+    compiled = Explainer(model, wordpiece)
+    assert compiled.labels() == explainer.labels()
+    for method_name in ("lrp", "gradient", "attention_rollout"):
+        expected = explainer(TEXT, method_name)
+        explanation = compiled(TEXT, method_name)
+        assert explanation.target == expected.target
+        exactly(explanation.scores, expected.scores, tol=1e-7)
+    # the weights are shared, and what was wrapped is as it was
+    assert {id(p) for p in compiled.subject.model.parameters()} == set(before.values())
+    assert {name: id(parameter) for name, parameter in model.named_parameters()} == before
+
+
+def test_a_compiled_model_stays_compiled_for_its_owner(bert, wordpiece):
+    model = wrapped_in("model.compile()", bert)
+    compiled_call = model._compiled_call_impl
+    explainer = Explainer(model, wordpiece)
+    explainer(TEXT)
+    assert compiled_call is not None
+    assert model._compiled_call_impl is compiled_call
+    with torch.no_grad():
+        model.classifier.bias.fill_(3.0)  # trained on: the explainer sees it
+    assert explainer.subject.model.classifier.bias is model.classifier.bias
+
+
+def test_a_plain_model_is_taken_as_it_is(bert):
+    assert Explainer(bert).subject.model is bert
+
+
+def test_a_tokenizer_set_later_is_used_at_once(bert, wordpiece):
+    explainer = Explainer(bert, wordpiece)
+    expected = explainer("good").units
+    explainer.tokenizer = None
+    assert explainer.naming.tokenizer is None
+    with pytest.raises(InputError, match="no tokenizer"):
+        explainer("good")
+    explainer.tokenizer = wordpiece
+    assert explainer("good").units == expected
 
 
 class Bag(nn.Module):
@@ -149,11 +228,56 @@ def test_the_default_target_is_the_most_likely(bert, explainer, wordpiece):
     exactly(found.probability, float(logits.softmax(-1).max()))
 
 
-@pytest.mark.parametrize("asked", [1, "good", "GOOD", "Good"])
-def test_a_class_is_asked_for_by_number_or_by_label_in_any_case(asked, explainer):
-    found = explainer(TEXT, target=asked)
-    assert (found.target.index, found.target.label) == (1, "good")
-    assert str(explainer(TEXT, target=asked, against="bad").target) == "good − bad"
+@pytest.mark.parametrize("spec", [1, "1", "good", "GOOD"])
+def test_a_class_is_named_by_index_or_by_label_in_any_case(spec, explainer):
+    explanation = explainer(TEXT, target=spec, against="bad")
+    assert (explanation.target.index, explanation.target.label) == (1, "good")
+    assert str(explanation.target) == "good − bad"
+
+
+def test_a_label_that_is_a_number_goes_before_an_index(bert, wordpiece):
+    stars = Explainer(bert, wordpiece, labels=["1", "2", "3"])
+    assert stars(TEXT, target="1").target.index == 0
+    assert stars(TEXT, target="3").target.index == 2
+    assert stars(TEXT, target="0").target.index == 0  # no label "0": an index
+    assert stars(TEXT, target=1).target.label == "2"  # an integer is always an index
+    with pytest.raises(TargetError, match="no class 7: the model has 0 to 2"):
+        stars(TEXT, target="7")
+
+
+def test_the_label_column_of_a_table_names_classes_before_indices(bert, wordpiece, tmp_path):
+    (tmp_path / "stars.csv").write_text("text,label\ngood film,1\nbad film,3\n", encoding="utf-8")
+    labels = wherefrom.read_table(tmp_path / "stars.csv").labels
+    assert labels == ["1", "3"]
+    stars = Explainer(bert, wordpiece, labels=["1", "2", "3"])
+    assert [stars.index_of(label) for label in labels] == [0, 2]
+    plain = Explainer(bert, wordpiece)
+    assert plain.index_of(labels[0]) == 1
+    (tmp_path / "stars.jsonl").write_text('{"text": "good film", "label": 1}\n', encoding="utf-8")
+    (number,) = wherefrom.read_table(tmp_path / "stars.jsonl").labels
+    assert stars.index_of(number) == 1  # a number in the file is an index
+
+
+def test_a_number_is_the_token_with_this_text_before_it_is_an_id(gpt2, bytepairs):
+    writer = Explainer(gpt2, bytepairs)
+    assert writer.index_of("7") == bytepairs.convert_tokens_to_ids("7") != 7
+    assert writer.index_of("123") == 123  # three tokens: an id
+    assert Explainer(gpt2).index_of("7") == 7
+
+
+def test_an_unknown_word_is_not_explained_as_the_unknown_token(wordpiece):
+    filler = Explainer(tiny("bert", "fill"), wordpiece)
+    assert filler.index_of("[UNK]") == wordpiece.unk_token_id
+    assert filler.index_of("film") == wordpiece.convert_tokens_to_ids("film")
+    assert filler.index_of("77") == 77
+    with pytest.raises(TargetError, match="'xyzzy' is not in the vocabulary"):
+        filler.index_of("xyzzy")
+
+
+def test_a_single_output_has_no_probability(wordpiece):
+    explanation = Explainer(tiny("bert", "classify", num_labels=1), wordpiece)(TEXT)
+    assert explanation.probability is None
+    assert explanation.output != 0
 
 
 def test_numbers_of_numpy_and_torch_are_numbers(explainer):

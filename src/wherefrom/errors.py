@@ -9,6 +9,7 @@ WherefromError
 │   └── NotFinite       the model's output is NaN or infinite
 ├── FileError           a file is missing, damaged or of another kind
 ├── MethodError         no such method, or a setting it does not have
+├── PluginError         a class cannot be added to the methods or readers
 └── MissingExtra        an optional library is not installed
 """
 
@@ -52,6 +53,10 @@ class FileError(WherefromError, OSError):
 
 class MethodError(WherefromError, ValueError):
     """No such method, or a setting it does not have."""
+
+
+class PluginError(WherefromError, ValueError):
+    """A class cannot be added to the methods or readers."""
 
 
 class MissingExtra(WherefromError, ImportError):

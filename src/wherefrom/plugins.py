@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
+from wherefrom.errors import PluginError
+
 Kind = TypeVar("Kind", bound=type)
 
 
@@ -51,7 +53,7 @@ class PluginTable(Mapping[str, Kind]):
         """Adds a class for this process; one added before under the same name is replaced."""
         problem = f"{name!r} is built in" if name in self.builtin else self._problem(name, kind)
         if problem is not None:
-            raise ValueError(f"cannot add {kind!r} to {self.group}: {problem}")
+            raise PluginError(f"cannot add {kind!r} to {self.group}: {problem}.")
         self._added[name] = kind
 
     def remove(self, name: str) -> None:
