@@ -2,10 +2,13 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
+import wherefrom
 from benchmarks.tiny import model as tiny
 from wherefrom import METHODS, Explainer, Explanation
 from wherefrom.cli import app
@@ -91,6 +94,26 @@ def test_target_and_against_by_number_or_name(target, against, run):
     data = json.loads(done.stdout)["target"]
     assert (data["index"], data["against"]) == (1, 0)
     assert (data["label"], data["against_label"]) == ("good", "bad")
+
+
+def test_a_label_that_is_a_number_goes_before_an_index(run, tmp_path, wordpiece):
+    labels = {0: "1", 1: "2", 2: "3"}
+    tiny("bert", "classify", id2label=labels).float().save_pretrained(tmp_path)
+    wordpiece.save_pretrained(tmp_path)
+    command = ("explain", TEXT, "--target", "1", "--against", "3", "--json", "-")
+    data = json.loads(run(*command, model=tmp_path).stdout)["target"]
+    assert (data["index"], data["label"]) == (0, "1")
+    assert (data["against"], data["against_label"]) == (2, "3")
+
+
+def test_the_version_is_printed(run):
+    done = run("--version", model=None)
+    assert done.exit_code == 0
+    assert done.stdout == f"wherefrom {wherefrom.__version__}\n"
+    module = subprocess.run(
+        [sys.executable, "-m", "wherefrom", "--version"], capture_output=True, text=True, check=True
+    )
+    assert module.stdout == done.stdout
 
 
 def test_method_and_its_settings(run):

@@ -15,9 +15,9 @@ from transformers import ViTImageProcessorPil
 from benchmarks.tiny import model as tiny
 from tests.modules import Plain
 from wherefrom import Explainer
-from wherefrom.errors import FileError, InputError
+from wherefrom.errors import FileError, InputError, TooLong
 from wherefrom.inputs.image import ImageReader
-from wherefrom.inputs.pictures import is_image
+from wherefrom.inputs.pictures import decoded, is_image, opened
 from wherefrom.subject import Subject
 
 
@@ -190,7 +190,28 @@ def test_files_that_are_no_pictures(explainer, tmp_path):
             explainer(path)
 
 
-@pytest.mark.parametrize("units", ["words", 0, -3, 2.5, True, [4], ""])
+@pytest.mark.parametrize("kind", ["PPM", "ICO", "TGA", "PCX"])
+def test_other_formats_are_refused_whatever_the_name(kind, explainer, tmp_path):
+    path = tmp_path / "picture.png"
+    Image.new("RGB", (32, 32), "red").save(path, kind)
+    with pytest.raises(FileError, match=r"cannot read .* in PNG, JPEG, BMP, GIF, WEBP or TIFF"):
+        explainer(path)
+    with pytest.raises(InputError, match="not an image in PNG, JPEG"):
+        decoded(path.read_bytes(), 1 << 20)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF"])
+def test_usual_formats_are_read_alike(kind, tmp_path):
+    path = tmp_path / "picture"
+    Image.new("RGB", (32, 32), "white").save(path, kind)
+    for image in (opened(path)[0], decoded(path.read_bytes(), 32 * 32)):
+        assert image.size == (32, 32)
+        assert np.asarray(image.convert("L")).min() > 250
+    with pytest.raises(TooLong, match="32 × 32 is too large: at most 1,023 pixels"):
+        decoded(path.read_bytes(), 32 * 32 - 1)
+
+
+@pytest.mark.parametrize("units", ["words", 0, 2.5, True, [4]])
 def test_units_that_are_none(units, explainer, pixels):
     with pytest.raises(InputError, match='units must be "patches", "pixels" or a positive integer'):
         explainer(pixels, units=units)
@@ -270,8 +291,6 @@ def test_loading_says_nothing_to_the_user(model, processor, pixels, tmp_path):
 
 
 def test_a_photograph_is_turned_as_its_camera_says(tmp_path):
-    from wherefrom.inputs.pictures import opened
-
     picture = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) * 20)
     exif = picture.getexif()
     exif[0x0112] = 6  # to be turned by a quarter

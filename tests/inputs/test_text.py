@@ -7,12 +7,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from wherefrom import Explainer
 from wherefrom.errors import TooLong
-from wherefrom.inputs.text import encode
+from wherefrom.explanation import Unit
+from wherefrom.inputs.text import Encoded, encode, fitted
 
 ODD = [
     "The film is GREAT, and not dull.",
@@ -86,6 +88,49 @@ def test_a_long_text_is_cut_when_asked_with_its_closing_token_kept(wordpiece):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         exactly(found.scores, explainer("the film was good", truncate=True).scores, tol=1e-6)
+
+
+def test_both_of_two_closing_tokens_are_kept():
+    closing = (Unit("</s>", special=True), Unit("<end>", special=True))
+    units = (*(Unit(word) for word in "abcd"), *closing)
+    encoded = Encoded([5, 6, 7, 8, 1, 2], units, "a b c d", types=[0, 0, 0, 0, 1, 1])
+    with pytest.warns(UserWarning, match="cut from 6 to 4 tokens"):
+        cut = fitted(encoded, 4, truncate=True)
+    assert cut.ids == [5, 6, 1, 2]
+    assert [unit.text for unit in cut.units] == ["a", "b", "</s>", "<end>"]
+    assert cut.types == [0, 0, 1, 1]
+
+
+class Unmasked(nn.Module):
+    """The mean of all embeddings: it takes a mask and does not look at it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head = nn.Embedding(60, 4), nn.Linear(4, 2)
+        self.double()
+
+    def forward(self, input_ids, attention_mask):
+        return self.head(self.table(input_ids).mean(1))
+
+
+def test_a_model_that_looks_at_padding_is_run_on_one_length_at_a_time(wordpiece):
+    explainer = Explainer(Unmasked(), wordpiece)
+    texts = ["good", "the film was good and great", "bad film", "dull"]
+    reader = explainer.reader("")
+    assert reader.pads  # not tried yet
+    for text, together in zip(texts, explainer(texts, target=0), strict=True):
+        alone = explainer(text, target=0)
+        exactly(together.output, alone.output)
+        exactly(together.scores, alone.scores, tol=1e-7)
+    assert not reader.pads
+
+
+def test_a_model_that_ignores_padding_is_run_on_several_lengths(bert, wordpiece):
+    reader = Explainer(bert, wordpiece).reader("")
+    items = reader.read_all(["good", "the film was good and great"])
+    assert reader.chunks(items, 16) == [[0, 1]]
+    assert reader.pads
 
 
 def test_ids_beyond_the_tables_of_a_model_are_refused_by_name(bert):

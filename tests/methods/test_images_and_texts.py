@@ -1,5 +1,8 @@
 """A model that compares images with texts, and rows of numbers under evaluation."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from transformers import CLIPConfig, CLIPModel
@@ -74,6 +77,19 @@ def test_patches_are_found_once_for_the_same_texts(clip, pixels, monkeypatch):
     for method in ("lrp", "gae", "gradient"):
         explainer(pixels, method, target="a cat", against="a dog")
     assert asked == [1]
+
+
+def test_explainers_for_texts_are_kept_in_a_bounded_number(clip, pixels):
+    explainer = wherefrom.Explainer(clip, letters)
+    first = explainer.with_text_classes(["a cat"])
+    assert explainer.with_text_classes(["a cat"]) is first
+    forgotten = weakref.ref(explainer.with_text_classes(["a dog"]))
+    for number in range(30):
+        explainer.with_text_classes([f"text {number}"])
+        assert explainer.with_text_classes(["a cat"]) is first  # used again and again: kept
+    gc.collect()
+    assert forgotten() is None
+    assert len(explainer._by_class_texts) == 8
 
 
 def test_rows_of_numbers_can_be_evaluated():
