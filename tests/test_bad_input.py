@@ -57,10 +57,10 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize(("given", "says"), list(INPUTS.values()), ids=list(INPUTS))
-def test_input_that_cannot_be_explained(given, says, explainer):
+@pytest.mark.parametrize(("inputs", "says"), list(INPUTS.values()), ids=list(INPUTS))
+def test_input_that_cannot_be_explained(inputs, says, explainer):
     with pytest.raises(InputError, match=says):
-        explainer(given)
+        explainer(inputs)
 
 
 def test_what_a_tokenizer_gives_is_not_read_as_texts(explainer, wordpiece):
@@ -134,8 +134,14 @@ def test_weights_that_are_not_numbers(wordpiece):
         Explainer(broken, wordpiece)("good")
 
 
-@pytest.mark.parametrize("family", [("mamba", "write"), ("fnet", "classify")])
-@pytest.mark.parametrize("name", ["lrp_ah", "lrp_ah_ln", "attn_lrp"])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        (("mamba", "write"), "lrp_ah"),
+        (("mamba", "write"), "attn_lrp"),
+        (("fnet", "classify"), "lrp_ah_ln"),
+    ],
+)
 def test_attention_method_on_a_model_without_attention(family, name):
     model = tiny(*family)
     said = (
@@ -177,10 +183,10 @@ def test_model_without_logits(bert):
         Explainer(bert.bert)([2, 5, 3])
 
 
-@pytest.mark.parametrize("given", ["bert-base", 3, None])
-def test_what_is_no_model(given):
+@pytest.mark.parametrize("inputs", ["bert-base", 3, None])
+def test_what_is_no_model(inputs):
     with pytest.raises(ModelError, match=r"cannot explain a \w+: pass a torch module"):
-        Explainer(given)
+        Explainer(inputs)
 
 
 METHODS = {

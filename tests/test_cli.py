@@ -29,9 +29,9 @@ def folder(tmp_path_factory, wordpiece):
 def run(folder, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def call(*args, given=None, model=folder):
-        chosen = () if model is None else ("--model", str(model))
-        return CliRunner().invoke(app, [*map(str, args), *chosen], input=given)
+    def call(*args, stdin=None, model=folder):
+        options = () if model is None else ("--model", str(model))
+        return CliRunner().invoke(app, [*map(str, args), *options], input=stdin)
 
     return call
 
@@ -47,17 +47,17 @@ def test_explain_shows_the_answer_the_text_and_the_ledger(run):
 
 def test_json_on_stdout_is_the_explanation_and_nothing_else(run, folder, wordpiece):
     done = run("explain", TEXT, "--json", "-")
-    found = Explanation.from_dict(json.loads(done.stdout))
+    explanation = Explanation.from_dict(json.loads(done.stdout))
     model = tiny("bert", "classify", id2label=LABELS).float()
     expected = Explainer(model, wordpiece)(TEXT)
-    assert found.text == TEXT
-    assert found.units == expected.units
-    assert found.scores == pytest.approx(expected.scores, abs=1e-5)
+    assert explanation.text == TEXT
+    assert explanation.units == expected.units
+    assert explanation.scores == pytest.approx(expected.scores, abs=1e-5)
 
 
 def test_several_texts_make_a_list(run):
     data = json.loads(run("explain", "good", "bad film", "--json", "-").stdout)
-    assert [each["text"] for each in data] == ["good", "bad film"]
+    assert [entry["text"] for entry in data] == ["good", "bad film"]
 
 
 def test_json_and_html_go_to_files(run, tmp_path):
@@ -75,12 +75,12 @@ def test_texts_come_from_a_file_or_from_stdin(run, tmp_path):
     expected = ["good film", "bad – naïve"]
     ways = [
         run("explain", "--file", tmp_path / "texts.txt", "--json", "-"),
-        run("explain", "--json", "-", given="good film\n\nbad – naïve\n"),
-        run("explain", "-", "--json", "-", given="good film\nbad – naïve"),
+        run("explain", "--json", "-", stdin="good film\n\nbad – naïve\n"),
+        run("explain", "-", "--json", "-", stdin="good film\nbad – naïve"),
     ]
     for done in ways:
         assert done.exit_code == 0, done.output
-        assert [each["text"] for each in json.loads(done.stdout)] == expected
+        assert [entry["text"] for entry in json.loads(done.stdout)] == expected
 
 
 def test_words_are_joined(run):
@@ -134,8 +134,8 @@ def test_compare_has_a_row_for_each_method(run, tmp_path):
 
 def test_compare_without_names_takes_all_methods(run):
     data = json.loads(run("compare", "good", "--words", "--target", "1", "--json", "-").stdout)
-    assert [each["method"]["name"] for each in data] == list(METHODS)
-    assert {each["target"]["label"] for each in data} == {"good"}
+    assert [entry["method"]["name"] for entry in data] == list(METHODS)
+    assert {entry["target"]["label"] for entry in data} == {"good"}
 
 
 def test_methods_are_listed_with_a_sentence_each(run):
@@ -164,7 +164,7 @@ ERRORS = {
 
 @pytest.mark.parametrize(("args", "says"), list(ERRORS.values()), ids=list(ERRORS))
 def test_an_error_is_a_sentence_on_stderr_and_exit_code_2(args, says, run):
-    done = run(*args, given="")
+    done = run(*args, stdin="")
     assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1].startswith("wherefrom: ")

@@ -34,7 +34,7 @@ def test_a_unit_is_exactly_the_text_of_its_span(text, kind, request):
     encoded = encode(request.getfixturevalue(kind), text)
     assert encoded.text == text
     spans = [(u.start, u.end, u.text) for u in encoded.units if u.start is not None]
-    assert all(text[start:end] == held for start, end, held in spans)
+    assert all(text[start:end] == piece for start, end, piece in spans)
     assert not any(unit.special for unit in encoded.units if unit.start is not None)
     # what has no span is special, or a blank that the tokenizer itself trims
     assert {u.text for u in encoded.units if u.start is None} <= {"[CLS]", "[SEP]", "Ġ"}
@@ -83,11 +83,18 @@ def test_a_long_text_is_refused_with_both_lengths(wordpiece):
 def test_a_long_text_is_cut_when_asked_with_its_closing_token_kept(wordpiece):
     explainer = Explainer(tiny("bert", "classify", max_position_embeddings=6), wordpiece)
     with pytest.warns(UserWarning, match="cut from 8 to 6 tokens: 2 are not part"):
-        found = explainer("the film was good and great", truncate=True)
-    assert [unit.text for unit in found.units] == ["[CLS]", "the", "film", "was", "good", "[SEP]"]
+        explanation = explainer("the film was good and great", truncate=True)
+    assert [unit.text for unit in explanation.units] == [
+        "[CLS]",
+        "the",
+        "film",
+        "was",
+        "good",
+        "[SEP]",
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        exactly(found.scores, explainer("the film was good", truncate=True).scores, tol=1e-6)
+        exactly(explanation.scores, explainer("the film was good", truncate=True).scores, tol=1e-6)
 
 
 def test_both_of_two_closing_tokens_are_kept():
@@ -156,8 +163,8 @@ def test_padding_has_no_say(bert, wordpiece):
 
 
 def test_a_single_token_is_explained(gpt2):
-    found = Explainer(gpt2)([5])
-    assert found.scores.shape == (1,)
+    explanation = Explainer(gpt2)([5])
+    assert explanation.scores.shape == (1,)
     logits = gpt2(torch.tensor([[5]])).logits.detach()
-    exactly(found.output, float(logits.max()))
-    assert found.ledger.relative < 1e-9
+    exactly(explanation.output, float(logits.max()))
+    assert explanation.ledger.relative < 1e-9
