@@ -64,7 +64,7 @@ def read_table(
             if label:
                 labels.append(_as_label(label_value))
     if not texts:
-        raise InputError(f"{source} has {len(rows)} rows, but no usable text.")
+        raise InputError(f"{source} has {len(rows)} rows, but none with a text.")
     return Rows(texts, labels if label else None, skipped)
 
 
@@ -73,11 +73,11 @@ def as_rows(data: Any) -> Rows:
     if isinstance(data, Rows):
         return data
     if isinstance(data, str):
-        raise InputError("pass a list of texts, or wherefrom.read_table(path).")
+        raise InputError("give a list of texts, or wherefrom.read_table(path).")
     samples = list(data)
     if not samples:
         raise InputError(
-            "the list of texts is empty: pass a list of texts, or wherefrom.read_table(path)."
+            "the list of texts is empty: give a list of texts, or wherefrom.read_table(path)."
         )
     is_pair = [isinstance(sample, (tuple, list)) for sample in samples]
     if not any(is_pair):
