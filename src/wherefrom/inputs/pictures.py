@@ -31,7 +31,7 @@ def decoded(data: bytes, max_pixels: int) -> Any:
     except TooLong:
         raise
     except _unreadable() as error:
-        raise InputError(f"these bytes are not an image in {_ALLOWED}.") from error
+        raise InputError(f"these bytes contain no image in {_ALLOWED}.") from error
 
 
 def opened(source: Any) -> tuple[Any, str | None]:
