@@ -24,10 +24,10 @@ demo: .venv/ready ## set up, then explain a sentence and write a page
 	@$(BIN)/wherefrom compare "has a lot of the virtues of eastwood at his best." --html demo.html
 	@echo "Open demo.html in a browser."
 
-serve: .venv/ready-dev ## set up, then open the page on which predictions are explored
+serve: .venv/ready-dev ## set up, then open the page to explore predictions
 	$(BIN)/wherefrom serve --open
 
-test: .venv/ready-dev check ## set up, then run all tests
+test: .venv/ready-dev check ## set up, then run the tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser"
 
 test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps screenshots
@@ -35,7 +35,7 @@ test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps 
 		echo "*** NO BROWSER TEST IS RUN: install chromium and chromium-driver ***" >&2
 	OMP_NUM_THREADS=1 WHEREFROM_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web -m browser -rs
 
-test-all: .venv/ready-dev check ## also the slow ones
+test-all: .venv/ready-dev check ## set up, then run all tests, the slow ones too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 check: .venv/ready-dev ## lint, format and types
@@ -43,7 +43,7 @@ check: .venv/ready-dev ## lint, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: .venv/ready-dev ## put the code in order
+format: .venv/ready-dev ## format the code, fix what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -64,7 +64,7 @@ families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md
 	$(BIN)/python -m benchmarks.families --vision --out docs/families.md
 
-bench: .venv/ready-dev ## what things cost: beside plain autograd, Captum, networkx, a loop, bare forward
+bench: .venv/ready-dev ## run time and memory, compared with autograd, Captum, networkx, a loop, a bare forward
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.evaluation $(if $(DATA),--data "$(DATA)")
@@ -74,5 +74,5 @@ bench: .venv/ready-dev ## what things cost: beside plain autograd, Captum, netwo
 mutate: .venv/ready-dev ## plant faults and count those that no test notices: [SAMPLE=200] [SEED=0]; resumes
 	$(BIN)/python -m tools.mutate --workers 2 --sample $(or $(SAMPLE),200) --seed $(or $(SEED),0)
 
-clean: ## forget the environment and all caches
+clean: ## remove the environment and all caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

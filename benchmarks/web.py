@@ -54,7 +54,7 @@ def serving() -> Iterator[tuple[int, int]]:
     command = [
         sys.executable,
         "-m",
-        "wherefrom.cli",
+        "wherefrom",
         "serve",
         "--model",
         "sentiment",

@@ -38,8 +38,8 @@ INPUTS = {
     "one empty of two": (["good", ""], "text is empty"),
     "empty list": ([], "list of inputs is empty"),
     "empty list of ids": ([[]], "list of token ids is empty"),
-    "None": (None, "NoneType cannot be explained"),
-    "number": (3, "int cannot be explained"),
+    "None": (None, "cannot explain a NoneType"),
+    "number": (3, "cannot explain a int"),
     "list of None": ([None], "list of NoneType"),
     "list of floats": ([1.5, 2.5], "list of float"),
     "text and number": (["good", 3], "list of int, str"),
@@ -57,10 +57,10 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize(("given", "says"), list(INPUTS.values()), ids=list(INPUTS))
-def test_input_that_cannot_be_explained(given, says, explainer):
+@pytest.mark.parametrize(("inputs", "says"), list(INPUTS.values()), ids=list(INPUTS))
+def test_input_that_cannot_be_explained(inputs, says, explainer):
     with pytest.raises(InputError, match=says):
-        explainer(given)
+        explainer(inputs)
 
 
 def test_what_a_tokenizer_gives_is_not_read_as_texts(explainer, wordpiece):
@@ -76,7 +76,7 @@ TARGETS = {
     "fraction": ({"target": 1.5}, "1.5"),
     "too many": ({"target": [0, 1, 2]}, "3 targets for 1 inputs"),
     "some": ({"target": [None, 1]}, "for every input, or for none"),
-    "position": ({"position": 1}, "output at every place"),
+    "position": ({"position": 1}, "output for every token"),
 }
 
 
@@ -134,8 +134,14 @@ def test_weights_that_are_not_numbers(wordpiece):
         Explainer(broken, wordpiece)("good")
 
 
-@pytest.mark.parametrize("family", [("mamba", "write"), ("fnet", "classify")])
-@pytest.mark.parametrize("name", ["lrp_ah", "lrp_ah_ln", "attn_lrp"])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        (("mamba", "write"), "lrp_ah"),
+        (("mamba", "write"), "attn_lrp"),
+        (("fnet", "classify"), "lrp_ah_ln"),
+    ],
+)
 def test_attention_method_on_a_model_without_attention(family, name):
     model = tiny(*family)
     said = (
@@ -162,7 +168,10 @@ def test_model_that_looks_nothing_up(wordpiece):
 
 @pytest.mark.parametrize(
     ("shape", "words"),
-    [((4,), r"give \(units, features\)"), ((1, 2, 3, 4), r"does not take an image of shape")],
+    [
+        ((4,), r"must have the shape \(units, features\)"),
+        ((1, 2, 3, 4), "does not take an image of shape"),
+    ],
 )
 def test_float_tensor_without_units(shape, words):
     with pytest.raises(InputError, match=words):
@@ -174,10 +183,10 @@ def test_model_without_logits(bert):
         Explainer(bert.bert)([2, 5, 3])
 
 
-@pytest.mark.parametrize("given", ["bert-base", 3, None])
-def test_what_is_no_model(given):
-    with pytest.raises(ModelError, match="is no model"):
-        Explainer(given)
+@pytest.mark.parametrize("inputs", ["bert-base", 3, None])
+def test_what_is_no_model(inputs):
+    with pytest.raises(ModelError, match=r"cannot explain a \w+: pass a torch module"):
+        Explainer(inputs)
 
 
 METHODS = {
@@ -209,7 +218,7 @@ def test_folder_without_a_model(tmp_path):
 def test_path_that_is_not_there_or_is_a_file(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     for path in (tmp_path / "nowhere", tmp_path / "notes.txt"):
-        with pytest.raises(FileError, match="is no folder with a model"):
+        with pytest.raises(FileError, match="is not a folder with a model"):
             load(path)
 
 

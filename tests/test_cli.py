@@ -2,10 +2,13 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
+import wherefrom
 from benchmarks.tiny import model as tiny
 from wherefrom import METHODS, Explainer, Explanation
 from wherefrom.cli import app
@@ -26,9 +29,9 @@ def folder(tmp_path_factory, wordpiece):
 def run(folder, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def call(*args, given=None, model=folder):
-        chosen = () if model is None else ("--model", str(model))
-        return CliRunner().invoke(app, [*map(str, args), *chosen], input=given)
+    def call(*args, stdin=None, model=folder):
+        options = () if model is None else ("--model", str(model))
+        return CliRunner().invoke(app, [*map(str, args), *options], input=stdin)
 
     return call
 
@@ -44,17 +47,17 @@ def test_explain_shows_the_answer_the_text_and_the_ledger(run):
 
 def test_json_on_stdout_is_the_explanation_and_nothing_else(run, folder, wordpiece):
     done = run("explain", TEXT, "--json", "-")
-    found = Explanation.from_dict(json.loads(done.stdout))
+    explanation = Explanation.from_dict(json.loads(done.stdout))
     model = tiny("bert", "classify", id2label=LABELS).float()
     expected = Explainer(model, wordpiece)(TEXT)
-    assert found.text == TEXT
-    assert found.units == expected.units
-    assert found.scores == pytest.approx(expected.scores, abs=1e-5)
+    assert explanation.text == TEXT
+    assert explanation.units == expected.units
+    assert explanation.scores == pytest.approx(expected.scores, abs=1e-5)
 
 
 def test_several_texts_make_a_list(run):
     data = json.loads(run("explain", "good", "bad film", "--json", "-").stdout)
-    assert [each["text"] for each in data] == ["good", "bad film"]
+    assert [entry["text"] for entry in data] == ["good", "bad film"]
 
 
 def test_json_and_html_go_to_files(run, tmp_path):
@@ -72,12 +75,12 @@ def test_texts_come_from_a_file_or_from_stdin(run, tmp_path):
     expected = ["good film", "bad – naïve"]
     ways = [
         run("explain", "--file", tmp_path / "texts.txt", "--json", "-"),
-        run("explain", "--json", "-", given="good film\n\nbad – naïve\n"),
-        run("explain", "-", "--json", "-", given="good film\nbad – naïve"),
+        run("explain", "--json", "-", stdin="good film\n\nbad – naïve\n"),
+        run("explain", "-", "--json", "-", stdin="good film\nbad – naïve"),
     ]
     for done in ways:
         assert done.exit_code == 0, done.output
-        assert [each["text"] for each in json.loads(done.stdout)] == expected
+        assert [entry["text"] for entry in json.loads(done.stdout)] == expected
 
 
 def test_words_are_joined(run):
@@ -91,6 +94,26 @@ def test_target_and_against_by_number_or_name(target, against, run):
     data = json.loads(done.stdout)["target"]
     assert (data["index"], data["against"]) == (1, 0)
     assert (data["label"], data["against_label"]) == ("good", "bad")
+
+
+def test_a_label_that_is_a_number_goes_before_an_index(run, tmp_path, wordpiece):
+    labels = {0: "1", 1: "2", 2: "3"}
+    tiny("bert", "classify", id2label=labels).float().save_pretrained(tmp_path)
+    wordpiece.save_pretrained(tmp_path)
+    command = ("explain", TEXT, "--target", "1", "--against", "3", "--json", "-")
+    data = json.loads(run(*command, model=tmp_path).stdout)["target"]
+    assert (data["index"], data["label"]) == (0, "1")
+    assert (data["against"], data["against_label"]) == (2, "3")
+
+
+def test_the_version_is_printed(run):
+    done = run("--version", model=None)
+    assert done.exit_code == 0
+    assert done.stdout == f"wherefrom {wherefrom.__version__}\n"
+    module = subprocess.run(
+        [sys.executable, "-m", "wherefrom", "--version"], capture_output=True, text=True, check=True
+    )
+    assert module.stdout == done.stdout
 
 
 def test_method_and_its_settings(run):
@@ -111,8 +134,8 @@ def test_compare_has_a_row_for_each_method(run, tmp_path):
 
 def test_compare_without_names_takes_all_methods(run):
     data = json.loads(run("compare", "good", "--words", "--target", "1", "--json", "-").stdout)
-    assert [each["method"]["name"] for each in data] == list(METHODS)
-    assert {each["target"]["label"] for each in data} == {"good"}
+    assert [entry["method"]["name"] for entry in data] == list(METHODS)
+    assert {entry["target"]["label"] for entry in data} == {"good"}
 
 
 def test_methods_are_listed_with_a_sentence_each(run):
@@ -141,7 +164,7 @@ ERRORS = {
 
 @pytest.mark.parametrize(("args", "says"), list(ERRORS.values()), ids=list(ERRORS))
 def test_an_error_is_a_sentence_on_stderr_and_exit_code_2(args, says, run):
-    done = run(*args, given="")
+    done = run(*args, stdin="")
     assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1].startswith("wherefrom: ")
@@ -152,7 +175,7 @@ def test_an_error_is_a_sentence_on_stderr_and_exit_code_2(args, says, run):
 def test_model_that_is_not_there(run, tmp_path):
     done = run("explain", TEXT, model=tmp_path / "nowhere")
     assert done.exit_code == 2
-    assert "is no folder with a model" in done.stderr
+    assert "is not a folder with a model" in done.stderr
 
 
 def test_a_long_text_is_cut_when_asked(run):

@@ -21,10 +21,10 @@ units = st.builds(Unit, st.text(), whole, whole, st.booleans(), whole, st.sample
 
 @st.composite
 def explanations(draw):
-    held = tuple(draw(st.lists(units, max_size=5)))
-    numbers = st.lists(small, min_size=len(held), max_size=len(held)).map(np.float32)
+    some_units = tuple(draw(st.lists(units, max_size=5)))
+    numbers = st.lists(small, min_size=len(some_units), max_size=len(some_units)).map(np.float32)
     return Explanation(
-        units=held,
+        units=some_units,
         scores=draw(numbers),
         target=draw(st.builds(TargetInfo, st.integers(0, 9), st.text(), whole, st.none(), whole)),
         output=draw(finite),
@@ -65,19 +65,19 @@ def test_back_from_json_is_the_same(explanation):
 
 
 @pytest.fixture(scope="module")
-def found(bert, wordpiece):
+def explanation(bert, wordpiece):
     return Explainer(bert, wordpiece)("The film is good, not dull.")
 
 
-def test_back_from_a_file_is_the_same(found, tmp_path):
+def test_back_from_a_file_is_the_same(explanation, tmp_path):
     path = tmp_path / "found.json"
-    assert found.to_json(path) == path.read_text(encoding="utf-8")
-    same(found, Explanation.from_json(path))
-    same(found, Explanation.from_json(str(path)))
+    assert explanation.to_json(path) == path.read_text(encoding="utf-8")
+    same(explanation, Explanation.from_json(path))
+    same(explanation, Explanation.from_json(str(path)))
 
 
-def test_json_has_the_keys_of_its_schema(found):
-    data = json.loads(found.to_json())
+def test_json_has_the_keys_of_its_schema(explanation):
+    data = json.loads(explanation.to_json())
     wanted = {
         "schema",
         "method",
@@ -98,20 +98,20 @@ def test_json_has_the_keys_of_its_schema(found):
     assert len(data["units"]) == len(data["scores"])
 
 
-def test_explanation_is_frozen(found):
+def test_explanation_is_frozen(explanation):
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.output = 1.0
+        explanation.output = 1.0
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.ledger.output = 1.0
+        explanation.ledger.output = 1.0
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.units[0].text = ""
+        explanation.units[0].text = ""
 
 
-def test_top_names_the_largest_and_leaves_special_tokens_out(found):
-    top = found.top(3)
+def test_top_names_the_largest_and_leaves_special_tokens_out(explanation):
+    top = explanation.top(3)
     plain = [
         (unit.text, float(score))
-        for unit, score in zip(found.units, found.scores, strict=True)
+        for unit, score in zip(explanation.units, explanation.scores, strict=True)
         if not unit.special
     ]
     assert top == sorted(plain, key=lambda pair: -abs(pair[1]))[:3]
@@ -124,15 +124,15 @@ def test_a_ledgers_residual_and_its_share():
 
 
 def test_words_need_the_text(bert):
-    with pytest.raises(InputError, match="carry no word numbers"):
+    with pytest.raises(InputError, match="have no word numbers"):
         Explainer(bert)([2, 5, 3]).words()
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "no JSON"),
-        ("{}", "no explanation of schema"),
+        ("{", "not JSON"),
+        ("{}", "an explanation of schema"),
         ('{"schema": "wherefrom/explanation/9"}', "wherefrom/explanation/9"),
         ('{"schema": "wherefrom/explanation/1"}', "damaged"),
     ],
@@ -146,7 +146,7 @@ def test_other_files_are_told(tmp_path):
     with pytest.raises(FileError, match="cannot read"):
         Explanation.from_json(tmp_path / "nowhere.json")
     (tmp_path / "list.json").write_text("[1]")
-    with pytest.raises(FileError, match="no explanation of schema"):
+    with pytest.raises(FileError, match="an explanation of schema"):
         Explanation.from_json(tmp_path / "list.json")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileError, match=r"bytes\.json"):
@@ -159,9 +159,9 @@ JUNK = [None, 1, "x", [], {}, [1], {"a": 1}, [[]]]
 @pytest.mark.parametrize(
     "key", ["units", "scores", "parts", "target", "output", "ledger", "method", "settings"]
 )
-def test_a_damaged_entry_is_told_or_harmless(key, found):
+def test_a_damaged_entry_is_told_or_harmless(key, explanation):
     for junk in JUNK:
-        data = found.to_dict()
+        data = explanation.to_dict()
         if key == "settings":
             data["method"]["settings"] = junk
         else:
@@ -172,14 +172,14 @@ def test_a_damaged_entry_is_told_or_harmless(key, found):
             assert read.to_html()
 
 
-def test_a_missing_score_is_told(found):
-    data = found.to_dict()
+def test_a_missing_score_is_told(explanation):
+    data = explanation.to_dict()
     data["scores"] = data["scores"][:-1]
     with pytest.raises(FileError, match=r"units but \d+ scores"):
         Explanation.from_dict(data)
 
 
-def test_a_place_that_cannot_be_written_is_told(found, tmp_path):
-    for write in (found.to_json, found.to_html):
+def test_a_place_that_cannot_be_written_is_told(explanation, tmp_path):
+    for write in (explanation.to_json, explanation.to_html):
         with pytest.raises(FileError, match="cannot write"):
             write(tmp_path / "no folder" / "found")

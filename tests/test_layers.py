@@ -10,16 +10,16 @@ import pytest
 import wherefrom
 
 HOME = Path(wherefrom.__file__).parent
-# cli, web → run → explain, load → evaluate | show | methods → inputs | rules
-# → subject, target, explanation → errors
+# cli, web → explain, loading, testing → audits | corpus | evaluation | studies | show | methods
+# → inputs | rules → subject, target, explanation → errors
 LEVELS = [
-    {"errors"},
-    {"subject", "target", "explanation"},
+    {"errors", "plugins"},
+    {"subject", "target", "explanation", "unwrap"},
     {"models", "naming", "rules"},
     {"inputs"},
     {"audits", "corpus", "evaluation", "methods", "show", "studies"},
-    {"explain", "loading", "testing"},
-    {"cli", "web"},
+    {"assemble", "explain", "loading", "testing"},
+    {"__main__", "cli", "web"},
 ]
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
 # in one layer, side by side or one on the other
@@ -60,7 +60,8 @@ def imported(path, inside=True):
             assert node.module is not None
             yield node.module
             if node.module == "wherefrom":
-                yield from (f"wherefrom.{alias.name}" for alias in node.names)
+                modules = (alias.name for alias in node.names if alias.name != "__version__")
+                yield from (f"wherefrom.{name}" for name in modules)
 
 
 FILES = sorted(path for path in HOME.rglob("*.py") if path != HOME / "__init__.py")
@@ -68,17 +69,17 @@ FILES = sorted(path for path in HOME.rglob("*.py") if path != HOME / "__init__.p
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HOME)))
 def test_a_file_imports_only_what_lies_below_it(path):
-    own = part_of(path)
-    assert own in HEIGHT, f"{own} is in no layer"
+    part = part_of(path)
+    assert part in HEIGHT, f"{part} is in no layer"
     for name in imported(path):
         if not name.startswith("wherefrom."):
             continue
         other = name.split(".")[1]
         assert other in HEIGHT, f"{other} is in no layer"
-        assert HEIGHT[other] <= HEIGHT[own], f"{own} imports {other}, which lies above"
-        if other != own:
-            assert (own, other) not in APART, f"{own} and {other} lie side by side"
-            assert (other, own) not in APART, f"{own} and {other} lie side by side"
+        assert HEIGHT[other] <= HEIGHT[part], f"{part} imports {other}, which lies above"
+        if other != part:
+            assert (part, other) not in APART, f"{part} and {other} lie side by side"
+            assert (other, part) not in APART, f"{part} and {other} lie side by side"
 
 
 def test_show_sees_only_an_explanation():
@@ -158,7 +159,7 @@ def test_help_stays_light(args):
 def test_public_names_are_sorted_and_all_there():
     assert wherefrom.__all__ == sorted(wherefrom.__all__, key=_constants_first)
     assert set(wherefrom.__all__) == set(wherefrom._HOMES)
-    assert dir(wherefrom) == sorted(wherefrom.__all__)
+    assert dir(wherefrom) == sorted([*wherefrom.__all__, "__version__"])
     tree = ast.parse((HOME / "__init__.py").read_text(encoding="utf-8"))
     checked = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {alias.name for node in checked.body for alias in node.names}
@@ -167,6 +168,35 @@ def test_public_names_are_sorted_and_all_there():
         assert getattr(wherefrom, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         wherefrom.nothing  # noqa: B018
+
+
+def test_every_public_class_and_function_has_a_docstring_and_lives_at_its_home():
+    for name, home in wherefrom._HOMES.items():
+        value = getattr(wherefrom, name)
+        assert value.__doc__, name
+        if not name.isupper():
+            assert value.__module__.startswith(home), name
+
+
+def test_the_version_is_written_once():
+    import tomllib
+    from importlib.metadata import version
+
+    project = tomllib.loads((HOME.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/wherefrom/__init__.py"
+    assert wherefrom.__version__ == version("wherefrom")
+
+
+def test_the_old_name_is_gone():
+    names = subprocess.run(
+        ["git", "grep", "-il", "when" + "ce", "--", ":!CHANGELOG.md"],
+        cwd=HOME.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert names.stdout == ""
 
 
 def _constants_first(name):

@@ -66,10 +66,10 @@ def test_digits_are_read_and_cut_once(tmp_path):
         ("labels-idx1", 8, bytes([7, 0, 4])),
     ):
         (tmp_path / f"t10k-{name}-ubyte.gz").write_bytes(gzip.compress(bytes(head) + body))
-    found = cut(tmp_path, "test", tmp_path / "cache")
+    tensors = cut(tmp_path, "test", tmp_path / "cache")
     expected = batch([Graph.superpixels(image) for image in images])
-    assert found["labels"].tolist() == [7, 0, 4]
-    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    assert tensors["labels"].tolist() == [7, 0, 4]
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in expected.items())
     (tmp_path / "t10k-images-idx3-ubyte.gz").unlink()
     assert torch.equal(cut(tmp_path, "test", tmp_path / "cache")["x"], expected["x"])
 

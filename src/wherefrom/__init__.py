@@ -13,49 +13,78 @@ if TYPE_CHECKING:
     from wherefrom.evaluation.metrics import Metric
     from wherefrom.evaluation.results import Evaluation
     from wherefrom.explain import Explainer
-    from wherefrom.explanation import Explanation
+    from wherefrom.explanation import Explanation, Unit
+    from wherefrom.inputs import READERS, register_reader
+    from wherefrom.inputs.graph import Graph
+    from wherefrom.inputs.reader import Reader, ReaderContext
     from wherefrom.inputs.table import read_table
     from wherefrom.loading import load
-    from wherefrom.methods import METHODS, Method, method
+    from wherefrom.methods import METHODS, Method, Scores, method
+    from wherefrom.subject import Inputs, Subject
+    from wherefrom.target import Target
 
+__version__ = "0.1.0"  # the only place where it is written: pyproject.toml reads it from here
+
+# Every public name and the module that it lives in; imported when it is first used, so that
+# `import wherefrom` brings in neither torch nor transformers.
 _HOMES = {
+    "METHODS": "wherefrom.methods",
+    "READERS": "wherefrom.inputs",
     "Audit": "wherefrom.audits.report",
     "Evaluation": "wherefrom.evaluation.results",
     "Explainer": "wherefrom.explain",
     "Explanation": "wherefrom.explanation",
-    "METHODS": "wherefrom.methods",
+    "Graph": "wherefrom.inputs.graph",
+    "Inputs": "wherefrom.subject",
     "Method": "wherefrom.methods",
     "Metric": "wherefrom.evaluation.metrics",
+    "Reader": "wherefrom.inputs.reader",
+    "ReaderContext": "wherefrom.inputs.reader",
+    "Scores": "wherefrom.methods",
+    "Subject": "wherefrom.subject",
+    "Target": "wherefrom.target",
+    "Unit": "wherefrom.explanation",
     "WherefromError": "wherefrom.errors",
     "audit": "wherefrom.audits.audit",
     "evaluate": "wherefrom.evaluation.evaluate",
     "load": "wherefrom.loading",
     "method": "wherefrom.methods",
     "read_table": "wherefrom.inputs.table",
+    "register_reader": "wherefrom.inputs",
 }
 __all__ = [
     "METHODS",
+    "READERS",
     "Audit",
     "Evaluation",
     "Explainer",
     "Explanation",
+    "Graph",
+    "Inputs",
     "Method",
     "Metric",
+    "Reader",
+    "ReaderContext",
+    "Scores",
+    "Subject",
+    "Target",
+    "Unit",
     "WherefromError",
     "audit",
     "evaluate",
     "load",
     "method",
     "read_table",
+    "register_reader",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Brings torch and transformers in only when something of theirs is used."""
+    """Imports a public name from its home at the first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'wherefrom' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "__version__"])

@@ -1,14 +1,15 @@
 """What can go wrong, as one tree.
 
 WherefromError
-├── InputError          the text, ids or tensor given cannot be explained
+├── InputError          the text, ids or tensor cannot be explained
 │   ├── TooLong         more units than the model takes
 │   └── TargetError     no such class, label, token or position
 ├── ModelError          the model could not be loaded, run or understood
-│   ├── NothingIntercepted   a rule asked for calls that the model never made
+│   ├── NothingIntercepted   the model makes no call of the kind that a method needs
 │   └── NotFinite       the model's output is NaN or infinite
 ├── FileError           a file is missing, damaged or of another kind
 ├── MethodError         no such method, or a setting it does not have
+├── PluginError         a class cannot be added to the methods or readers
 └── MissingExtra        an optional library is not installed
 
 SamplesRunAlone is a warning: a batch is run one by one, and why.
@@ -25,7 +26,7 @@ class WherefromError(Exception):
 
 
 class InputError(WherefromError, ValueError):
-    """The text, ids or tensor given cannot be explained."""
+    """The text, ids or tensor cannot be explained."""
 
 
 class TooLong(InputError):
@@ -41,7 +42,7 @@ class ModelError(WherefromError):
 
 
 class NothingIntercepted(ModelError):
-    """A rule asked for calls that the model never made."""
+    """The model makes no call of the kind that a method needs."""
 
 
 class NotFinite(ModelError):
@@ -60,6 +61,10 @@ class SamplesRunAlone(UserWarning):
     """A batch is run one by one, since its rows cannot be told apart by sample."""
 
 
+class PluginError(WherefromError, ValueError):
+    """A class cannot be added to the methods or readers."""
+
+
 class MissingExtra(WherefromError, ImportError):
     """An optional library is not installed."""
 
@@ -71,7 +76,7 @@ class MissingExtra(WherefromError, ImportError):
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:
-    """The known names for an error message, those like the wanted one first.
+    """The known names for an error message, those similar to the wanted one first.
 
     >>> nearest("positiv", ["NEGATIVE", "POSITIVE"])
     'did you mean "POSITIVE"? There are: POSITIVE, NEGATIVE'

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import cache
-from importlib.metadata import version
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -13,30 +10,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wherefrom.errors import InputError, ModelError, TargetError, WherefromError
-from wherefrom.explanation import Explanation, Ledger, Line, TargetInfo
+from wherefrom.assemble import explain_batch
+from wherefrom.errors import InputError, ModelError, TargetError
+from wherefrom.explanation import Explanation
+from wherefrom.inputs import Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
-from wherefrom.inputs.graph_reader import GraphReader
-from wherefrom.inputs.image import ImageReader, Picture, Units, beside_texts
-from wherefrom.inputs.pictures import is_image
-from wherefrom.inputs.reader import Reader
-from wherefrom.inputs.rows import RowsReader
+from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.text import Encoded
-from wherefrom.inputs.text_reader import TextReader
-from wherefrom.methods import METHODS, Method, Scores
+from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
-from wherefrom.naming import Asked, Naming
+from wherefrom.naming import Naming, TargetSpec
 from wherefrom.subject import Forward, Inputs, Subject
 from wherefrom.target import Target
+from wherefrom.unwrap import unwrap
+
+Single = str | Path | Encoded | Graph | Picture
+_TEXT_CLASSES = 8  # explainers kept for a model that compares images with texts
 
 
 class Explainer:
     """Explains the predictions of one model.
 
-    `model` is a Hugging Face model, a pipeline, or any `nn.Module`; then `forward(model, inputs)`
-    may say how to run it on the dict of tensors `inputs` (`input_ids` and `attention_mask`,
-    `pixel_values` for images, or `x` for a float tensor), and must return its logits.
+    `model` is a Hugging Face model, a pipeline, or any `nn.Module`. For the latter,
+    `forward(model, inputs)` can say how to run it: `inputs` is a dict of tensors (`input_ids` and
+    `attention_mask`; `pixel_values` for images; `x` for a float tensor), the result its logits.
+    A compiled or parallel model is explained by the plain one inside it.
     """
 
     def __init__(
@@ -54,34 +53,87 @@ class Explainer:
             model = model.model
         if not isinstance(model, nn.Module):
             raise ModelError(
-                f"a {type(model).__name__} is no model: give a torch module, a Hugging Face "
-                "model or pipeline, or a path or id to wherefrom.load(…)."
+                f"cannot explain a {type(model).__name__}: pass a torch module, a Hugging Face "
+                "model or pipeline, or load one by path or id with wherefrom.load(…)."
             )
-        # a processor of texts and images holds one of each
-        self.tokenizer = tokenizer or getattr(processor, "tokenizer", None)
-        self.processor = getattr(processor, "image_processor", processor)
-        self.subject = Subject(model, forward)
-        given = None if labels is None else tuple(labels)
-        self.naming = Naming(self.subject, self.tokenizer, given)
-        self._readers: dict[Any, Reader[Any, Any]] = {}
-        self._named: dict[tuple[str, ...], Explainer] = {}
+        self.subject = Subject(unwrap(model), forward)
+        # a processor of texts and images has one of each
+        self._tokenizer = tokenizer or getattr(processor, "tokenizer", None)
+        self._processor = getattr(processor, "image_processor", processor)
+        self._labels = None if labels is None else tuple(labels)
+        self._readers: dict[type, Reader[Any, Any]] = {}
+        self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
 
     def __repr__(self) -> str:
         return f"Explainer({self.subject.name})"
 
-    @overload
-    def __call__(self, inputs: str, method: str | Method = ..., **options: Any) -> Explanation: ...
+    @property
+    def tokenizer(self) -> Any:
+        """What texts are read with; a new one takes effect at once."""
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._forget()
+
+    @property
+    def processor(self) -> Any:
+        """What images are read with; a new one takes effect at once."""
+        return self._processor
+
+    @processor.setter
+    def processor(self, processor: Any) -> None:
+        self._processor = processor
+        self._forget()
+
+    def _forget(self) -> None:
+        self._readers.clear()
+        self._by_class_texts.clear()
+
+    @property
+    def _context(self) -> ReaderContext:
+        return ReaderContext(self.subject, self._tokenizer, self._processor, self._labels)
+
+    @property
+    def naming(self) -> Naming:
+        """What the model's outputs are called."""
+        return self._context.naming
+
     @overload
     def __call__(
-        self, inputs: Any, method: str | Method = ..., **options: Any
-    ) -> Explanation | list[Explanation]: ...
+        self,
+        inputs: Single | list[int] | tuple[int, ...],
+        method: str | Method = ...,
+        target: TargetSpec = ...,
+        against: TargetSpec = ...,
+        **options: Any,
+    ) -> Explanation: ...
+    @overload
+    def __call__(
+        self,
+        inputs: Sequence[Single] | Sequence[Sequence[int]] | Sequence[Tensor],
+        method: str | Method = ...,
+        target: TargetSpec | Sequence[TargetSpec] = ...,
+        against: TargetSpec | Sequence[TargetSpec] = ...,
+        **options: Any,
+    ) -> list[Explanation]: ...
+    @overload
+    def __call__(
+        self,
+        inputs: Any,
+        method: str | Method = ...,
+        target: TargetSpec | Sequence[TargetSpec] = ...,
+        against: TargetSpec | Sequence[TargetSpec] = ...,
+        **options: Any,
+    ) -> Any: ...
 
     def __call__(
         self,
         inputs: Any,
         method: str | Method = "lrp",
-        target: Asked | Sequence[Asked] = None,
-        against: Asked | Sequence[Asked] = None,
+        target: TargetSpec | Sequence[TargetSpec] = None,
+        against: TargetSpec | Sequence[TargetSpec] = None,
         *,
         position: int | None = None,
         prefix: str | None = None,
@@ -90,45 +142,60 @@ class Explainer:
         truncate: bool = False,
         **settings: Any,
     ) -> Explanation | list[Explanation]:
-        """Explains one input, or a list of them.
+        """Explains one input, or a list of inputs.
 
-        An input is a text, its token ids, or what `encode` made of a text; an image; a graph; rows
-        of numbers.
+        An input is a text, its token ids, or a result of `encode`; an image; a graph; rows of
+        numbers. A tensor may be one input or a batch, which gives a list.
 
-        `target`: a class by id or label, a next token by id or text; the most likely by default.
-        `against`: explain the difference to this one. `position`: the place whose next token is
-        asked about (language models). `prefix`: what the decoder has written so far. `units`: of
-        an image, "patches", "pixels", or the size of square cells. Further settings go to the
-        method.
+        `target`: a class by index or label, a next token by id or text; by default the most
+        likely. `against`: explain the difference to this class or token. `position`: the token
+        whose successor is explained (language models). `prefix`: what the decoder has generated
+        so far. `units` of an image: "patches", "pixels", or the side of square cells. `truncate`:
+        cut what is too long. All other settings go to the method.
         """
-        chosen = find_method(method, **settings)
-        if self._lacks_texts(inputs):
-            asked = [name for name in (*_flat(target), *_flat(against)) if isinstance(name, str)]
-            options: dict[str, Any] = {"target": target, "against": against, "units": units}
-            options["batch_size"] = batch_size
-            named: Any = self.with_text_classes(asked)
-            answer: Explanation | list[Explanation] = named(inputs, chosen, **options)
-            return answer
+        resolved = find_method(method, **settings)
+        context = self._context
+        if find_reader(context, inputs).needs_class_texts(context):
+            texts = [spec for spec in (*_flat(target), *_flat(against)) if isinstance(spec, str)]
+            return self.with_text_classes(texts)._explain_all(
+                inputs, resolved, target, against, position, prefix, units, batch_size, truncate
+            )
+        return self._explain_all(
+            inputs, resolved, target, against, position, prefix, units, batch_size, truncate
+        )
+
+    def _explain_all(
+        self,
+        inputs: Any,
+        method: Method,
+        target: TargetSpec | Sequence[TargetSpec],
+        against: TargetSpec | Sequence[TargetSpec],
+        position: int | None,
+        prefix: str | None,
+        units: Units | None,
+        batch_size: int | None,
+        truncate: bool,
+    ) -> Explanation | list[Explanation]:
         # tensors made under the caller's inference mode could carry no gradient
         with torch.inference_mode(False):
-            reader = self._reading(inputs, prefix, units)
-            given, single = reader.listed(inputs)
-            items = reader.read_all(given, truncate)
-            results: list[Explanation | None] = [None] * len(items)
+            reader = self.reader(inputs, units).with_options(prefix=prefix)
+            sources, is_single = reader.listed(inputs)
+            items = reader.read_all(sources, truncate)
+            explanations: dict[int, Explanation] = {}
             for chunk in reader.chunks(items, batch_size or 16):
-                group = reader.batch([items[i] for i in chunk])
-                wanted = Target(
-                    self._indices(_each(target, chunk, len(items))),
-                    self._indices(_each(against, chunk, len(items))),
-                    reader.positions(group, position),
+                batch = reader.batch([items[i] for i in chunk])
+                batch_target = Target(
+                    self._indices(_spec_of_each(target, chunk, len(items))),
+                    self._indices(_spec_of_each(against, chunk, len(items))),
+                    reader.positions(batch, position),
                 )
-                explained = self._explain(reader.subject, group, chosen, wanted)
-                for i, one in zip(chunk, explained, strict=True):
-                    if position is not None and one.target.position is None:
-                        raise TargetError("position= is for models with an output at every place.")
-                    results[i] = one
-            done = [one for one in results if one is not None]
-            return done[0] if single else done
+                results = explain_batch(reader.subject, batch, method, batch_target, self.naming)
+                if position is not None and results[0].target.position is None:
+                    raise TargetError("position= is for models with an output for every token.")
+                explanations.update(zip(chunk, results, strict=True))
+        if is_single:
+            return explanations[0]
+        return [explanations[i] for i in range(len(items))]
 
     def compare(
         self,
@@ -138,217 +205,83 @@ class Explainer:
         starting: Callable[[str], None] | None = None,
         **options: Any,
     ) -> list[Explanation]:
-        """One input by many methods; those that this model has no use for are left out.
+        """Explains one input with several methods, without those that do not apply to the model.
 
-        `starting` hears the name of each method before it is run.
+        `starting(name)` is called before each method.
         """
-        found: list[Explanation] = []
-        failed: dict[str, WherefromError] = {}
-        for each in methods or METHODS:
+        explanations: list[Explanation] = []
+        errors: list[ModelError] = []
+        for method in methods or METHODS:
             if starting is not None:
-                starting(find_method(each).name)
+                starting(find_method(method).name)
             try:
-                found.append(self(inputs, each, **options))
+                explanations.append(self(inputs, method, **options))
             except ModelError as error:
-                failed[str(each)] = error
-        if not found and failed:
-            raise next(iter(failed.values()))
-        return found
+                errors.append(error)
+        if errors and not explanations:
+            raise errors[0]
+        return explanations
 
-    def prepare(self, given: Any, truncate: bool = False) -> tuple[Inputs, Target]:
-        """One input as the methods see it, a batch of one, and its most likely answer."""
-        reader = self.reader(given)
-        inputs = reader.batch([reader.read(given, truncate)])
-        target = Target(position=reader.positions(inputs, None))
-        return inputs, target.resolved(run(reader.subject, inputs))
+    def prepare(self, inputs: Any, truncate: bool = False) -> tuple[Inputs, Target]:
+        """One input as the methods see it, a batch of one, and its most likely class."""
+        reader = self.reader(inputs)
+        batch = reader.batch([reader.read(inputs, truncate)])
+        target = Target(position=reader.positions(batch, None))
+        return batch, target.resolved(run(reader.subject, batch))
 
     def labels(self) -> list[str]:
-        """The names of the classes, where the model has any."""
+        """The labels of the classes; empty if the model has none."""
         return self.naming.labels
 
     def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
-        """Each text as tokens, or the reason why it cannot be one of this model's inputs."""
+        """Each text as tokens, or the reason why the model cannot take it."""
         return self.reader("").read_each(texts, truncate)
 
     def index_of(self, label: str | int) -> int:
-        """The number of a class, by its label or number."""
+        """The index of a class, by its label or index."""
         return self.naming.index(label)
 
     def with_text_classes(self, texts: Sequence[str]) -> Explainer:
-        """The same model with these texts for classes, of those that hold images against texts."""
+        """For a model that compares images with texts: the same with these texts as classes."""
         names = tuple(dict.fromkeys(texts))
-        if not names:
-            raise self._no_texts()
-        if names not in self._named:  # its patches are found once
-            self._named[names] = Explainer(
-                self.subject.model, self.tokenizer, processor=self.processor, labels=names
-            )
-        return self._named[names]
-
-    def _no_texts(self) -> TargetError:
-        return TargetError(
-            f"{self.subject.name} holds images against texts: say which, as in "
-            'target="a photo of a cat", or give Explainer(…, labels=[…]).'
+        # kept, since the patches are found once; no texts: the reader says what is missing
+        explainer = self._by_class_texts.pop(names, None) or Explainer(
+            self.subject.model,
+            self._tokenizer,
+            processor=self._processor,
+            labels=names or None,
         )
+        self._by_class_texts[names] = explainer
+        if len(self._by_class_texts) > _TEXT_CLASSES:
+            del self._by_class_texts[next(iter(self._by_class_texts))]
+        return explainer
 
-    @property
-    def _holds_images_against_texts(self) -> bool:
-        subject = self.subject
-        return subject.forward is None and subject.takes("pixel_values", "input_ids")
+    def reader(self, inputs: Any, units: Units | None = None) -> Reader[Any, Any]:
+        """The reader of inputs such as these: texts, images, graphs, or rows of numbers."""
+        context = self._context
+        kind = find_reader(context, inputs)
+        if kind not in self._readers:
+            self._readers[kind] = kind.build(context)
+        return self._readers[kind].with_options(units=units)
 
-    def _lacks_texts(self, given: Any) -> bool:
-        named = self.naming.given is not None
-        return not named and self._holds_images_against_texts and self._kind(given) == "image"
-
-    # Reading what was given.
-
-    def reader(self, given: Any, units: Units | None = None) -> Reader[Any, Any]:
-        """What reads inputs such as this one: texts, images, or rows of numbers."""
-        kind = self._kind(given)
-        if units is not None and kind != "image":
-            raise InputError("units= is for images.")
-        key = (kind, repr(units))
-        if key not in self._readers:
-            self._readers[key] = self._new_reader(kind, "patches" if units is None else units)
-        return self._readers[key]
-
-    def _kind(self, given: Any) -> str:
-        subject = self.subject
-        graphs_of = getattr(getattr(subject.model, "config", None), "reads", None)
-        first = given[0] if isinstance(given, (list, tuple)) and given else given
-        if isinstance(first, Graph) or graphs_of is not None:
-            return "graph"
-        floats = isinstance(first, Tensor) and first.is_floating_point()
-        sees = self.processor is not None or subject.takes("pixel_values")
-        reads = self.tokenizer is not None or subject.takes("input_ids")
-        pictured = isinstance(first, Picture) or is_image(first)
-        if sees and (not reads or pictured or (floats and first.ndim > 2)):
-            return "image"
-        if floats and first.ndim == 4 - isinstance(given, (list, tuple)) and not reads:
-            return "image"
-        if not floats and not sees and is_image(first) and not isinstance(first, str):
-            raise InputError(f"{subject.name} reads texts; a {type(first).__name__} is none.")
-        if not sees and isinstance(first, str) and is_image(first) and Path(first).is_file():
-            raise InputError(f"{subject.name} reads texts, and {first} is an image.")
-        return "rows" if floats else "text"
-
-    def _new_reader(self, kind: str, units: Units) -> Reader[Any, Any]:
-        subject = self.subject
-        if kind == "graph":
-            return GraphReader(subject)
-        if kind == "text":
-            return TextReader(subject, self.tokenizer, self.naming)
-        name = "pixel_values" if kind == "image" else "x"
-        if kind == "image" and self._holds_images_against_texts:
-            if self.naming.given is None:
-                raise self._no_texts()
-            subject = Subject(subject.model, beside_texts(self.tokenizer, self.naming.given))
-        if subject.forward is None and not subject.takes(name):
-            subject = Subject(subject.model, lambda model, tensors: model(tensors[name]))
-        if kind == "rows":
-            return RowsReader(subject)
-        return ImageReader(subject, self.processor, units)
-
-    def _reading(self, given: Any, prefix: str | None, units: Units | None) -> Reader[Any, Any]:
-        reader = self.reader(given, units)
-        if isinstance(reader, TextReader):
-            return reader.prefixed(prefix)
-        if prefix is not None:
-            raise InputError("prefix= is for models with a decoder that writes text.")
-        return reader
-
-    def _indices(self, asked: list[Asked]) -> Tensor | None:
-        if all(one is None for one in asked):
+    def _indices(self, specs: list[TargetSpec]) -> Tensor | None:
+        if all(spec is None for spec in specs):
             return None
-        if any(one is None for one in asked):
-            raise TargetError("give a target for every input, or for none.")
-        return torch.tensor([self.naming.index(one) for one in asked], device=self.subject.device)
-
-    # Explaining.
-
-    def _explain(
-        self, subject: Subject, inputs: Inputs, chosen: Method, target: Target
-    ) -> list[Explanation]:
-        scores = chosen(subject, inputs, target)
-        logits = scores.logits
-        if logits is None:
-            logits = run(subject, inputs)
-        settled = target.resolved(logits)
-        row = settled.row(logits.detach()).cpu()
-        outputs = settled(logits.detach()).cpu().double()
-        chances = row.double().softmax(-1) if row.shape[1] > 1 else None
-        places = settled.position if logits.ndim == 3 else None
-        told = replace(settled, position=places)
-        return list(self._results(inputs, scores, told, outputs, chances, chosen))
-
-    def _results(
-        self,
-        inputs: Inputs,
-        scores: Scores,
-        target: Target,
-        outputs: Tensor,
-        chances: Tensor | None,
-        chosen: Method,
-    ) -> Iterator[Explanation]:
-        # brought over once for the whole batch: for a small model this is not for nothing
-        name = cache(self.naming.name)
-        kept = inputs.mask.cpu().numpy()
-        values = _floats(scores.values)
-        parts = {part: _floats(held) for part, held in scores.parts.items()}
-        lines = [(*key, held.tolist()) for key, held in (scores.lines or {}).items()]
-        asked = [
-            [None] * len(inputs) if each is None else each.tolist()
-            for each in (target.index, target.against, target.position)
-        ]
-        about: dict[str, Any] = {
-            "method": chosen.name,
-            "settings": chosen.settings(),
-            "model": self.subject.name,
-            "versions": dict(_versions()),
-        }
-        for i, (index, against, position) in enumerate(zip(*asked, strict=True)):
-            output = float(outputs[i])
-            ledger = Ledger(tuple(Line(text, kind, held[i]) for text, kind, held in lines), output)
-            yield Explanation(
-                units=inputs.units[i],
-                scores=values[i][kept[i]],
-                target=TargetInfo(
-                    index,
-                    name(index),
-                    against,
-                    None if against is None else name(against),
-                    position,
-                ),
-                output=output,
-                probability=None if chances is None else float(chances[i, index]),
-                ledger=None if scores.lines is None else ledger,
-                parts={part: held[i][kept[i]] for part, held in parts.items()},
-                text=inputs.texts[i],
-                scene=inputs.scenes[i] if inputs.scenes else None,
-                **about,
-            )
+        if any(spec is None for spec in specs):
+            raise TargetError("pass a target for every input, or for none.")
+        return torch.tensor([self.naming.index(spec) for spec in specs], device=self.subject.device)
 
 
-def _each(asked: Any, chunk: list[int], count: int) -> list[Asked]:
+def _spec_of_each(specs: Any, chunk: list[int], count: int) -> list[TargetSpec]:
     """The target of each sample of a chunk, from one for all or one for each."""
-    if isinstance(asked, (Tensor, np.ndarray)):
-        asked = asked.tolist()
-    if not isinstance(asked, (list, tuple)):
-        return [asked] * len(chunk)
-    listed = list(asked)
-    if len(listed) != count:
-        raise TargetError(f"there are {len(listed)} targets for {count} inputs.")
-    return [listed[i] for i in chunk]
+    if isinstance(specs, (Tensor, np.ndarray)):
+        specs = specs.tolist()
+    if not isinstance(specs, (list, tuple)):
+        return [specs] * len(chunk)
+    if len(specs) != count:
+        raise TargetError(f"there are {len(specs)} targets for {count} inputs.")
+    return [specs[i] for i in chunk]
 
 
-def _flat(asked: Any) -> list[Any]:
-    return list(asked) if isinstance(asked, (list, tuple)) else [asked]
-
-
-def _floats(values: Tensor) -> Any:
-    return values.detach().cpu().float().numpy()
-
-
-@cache  # reading them takes longer than explaining a sentence
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("wherefrom", "torch", "transformers")}
+def _flat(specs: Any) -> list[Any]:
+    return list(specs) if isinstance(specs, (list, tuple)) else [specs]

@@ -21,7 +21,7 @@ SCHEMA = "wherefrom/explanation/1"
 class Unit:
     """A token, word, patch or node.
 
-    `start` and `end` are its place in the text; `box` its left, top, right and bottom in an image.
+    `start` and `end` are its span in the text; `box` its left, top, right and bottom in an image.
     """
 
     text: str
@@ -71,7 +71,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """What was asked: the class or token, in contrast to another where one was given."""
+    """What is explained: a class or token, or the difference to a second one, `against`."""
 
     index: int
     label: str
@@ -88,7 +88,8 @@ class Explanation:
     """Where one prediction comes from.
 
     `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
-    position and its type contributed. `scene` is what units that are no text are drawn on.
+    position and its type contributed. `scene` is the picture that units other than tokens are
+    drawn on.
     """
 
     units: tuple[Unit, ...]
@@ -109,7 +110,7 @@ class Explanation:
         return len(self.units)
 
     def top(self, n: int = 5) -> list[tuple[str, float]]:
-        """The n units of the largest absolute score, special tokens aside."""
+        """The n units with the largest absolute scores, without special tokens."""
         plain = [i for i, unit in enumerate(self.units) if not unit.special]
         plain.sort(key=lambda i: -abs(float(self.scores[i])))
         return [(self.units[i].text, float(self.scores[i])) for i in plain[:n]]
@@ -120,8 +121,8 @@ class Explanation:
 
         if self.text is None or all(unit.word is None for unit in self.units):
             raise InputError(
-                "the tokens of this explanation carry no word numbers, so they cannot be joined "
-                "to words. That needs a fast tokenizer and a text as the input."
+                "cannot join tokens to words: the tokens have no word numbers. "
+                "That needs a fast tokenizer and a text as the input."
             )
         groups: list[list[int]] = []
         for i, unit in enumerate(self.units):
@@ -134,7 +135,7 @@ class Explanation:
 
         def joined(group: list[int]) -> Unit:
             first = self.units[group[0]]
-            # a blank before a word may be a token of its own, without a span
+            # a space before a word may be a separate token, without a span
             starts = [self.units[i].start for i in group if self.units[i].start is not None]
             ends = [self.units[i].end for i in group if self.units[i].end is not None]
             if len(group) == 1 or self.text is None or not starts or not ends:
@@ -180,7 +181,7 @@ class Explanation:
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The explanation as JSON, also written to `path` when one is given."""
+        """The explanation as JSON, also written to `path` if set."""
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
         if path is not None:
             _write(path, text)
@@ -192,8 +193,8 @@ class Explanation:
         import numpy as np
 
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise FileError(f"this is no explanation of schema {SCHEMA} (found: {found!r})")
+            schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
+            raise FileError(f"expected an explanation of schema {SCHEMA}, got {schema!r}.")
         try:
             ledger = data["ledger"]
             units = tuple(_unit(unit) for unit in data["units"])
@@ -230,14 +231,14 @@ class Explanation:
         if isinstance(source, Path) or not text.lstrip().startswith("{"):
             try:
                 text = Path(source).read_text(encoding="utf-8")
-            except (OSError, ValueError) as error:  # ValueError: no UTF-8, no path
+            except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
                 raise FileError(f"cannot read {source}: {error}") from error
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
-            raise FileError(f"this is no JSON: {error}") from error
+            raise FileError(f"this is not JSON: {error}") from error
 
-    # Shown. The renderers see only an Explanation; they are reached by name to keep imports down.
+    # Rendering. The renderers see only an Explanation; imported by name, they stay above this file.
 
     def __str__(self) -> str:
         return str(_renderer("terminal")(self))
@@ -246,23 +247,23 @@ class Explanation:
         return str(_renderer("html")([self], whole_page=False))
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """A self-contained page, also written to `path` when one is given."""
+        """A self-contained page, also written to `path` if set."""
         page = str(_renderer("html")([self]))
         if path is not None:
             _write(path, page)
         return page
 
     def to_png(self, path: str | Path) -> None:
-        """The image or molecule with its heatmap beside it, as a picture."""
+        """The image or molecule next to its heatmap, as a PNG file."""
         from importlib import import_module
 
         if self.scene is None or "png" not in self.scene:
-            raise InputError("a PNG is drawn of images and molecules; write a text with to_html.")
+            raise InputError("a PNG is for images and molecules; for texts use to_html.")
         import_module("wherefrom.show.svg_figure").scene_plot([self], Path(path))
 
 
 def plural(noun: str) -> str:
-    """More than one of it.
+    """The plural of a noun.
 
     >>> [plural(noun) for noun in ("word", "patch", "bias")]
     ['words', 'patches', 'biases']

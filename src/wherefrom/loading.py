@@ -19,31 +19,32 @@ _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
 def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any) -> Explainer:
     """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
 
-    The class is the one that the model's config names; weights are read from safetensors, and all
-    of them must be there. Further options go to `from_pretrained` (`dtype=`, …).
+    The class is the one that the model's config names. Weights are read from safetensors only,
+    never from pickles, and all of them must be there. Other options go to `from_pretrained`
+    (`dtype=`, …).
     """
-    box = embedded()
-    if str(source) in box:
-        source = verified(box[str(source)])
+    cards = embedded()
+    if str(source) in cards:
+        source = verified(cards[str(source)])
         options.setdefault("dtype", "float32")
     path = Path(source).expanduser()
     local = path.is_dir()
     if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
-        raise FileError(f"{source} is no folder with a model (config.json, *.safetensors).")
+        raise FileError(f"{source} is not a folder with a model (config.json, *.safetensors).")
     try:
         with _quietly():
-            model, tokenizer, processor, absent = _read(
+            model, tokenizer, processor, missing = _read(
                 path if local else source, trust_remote_code, options
             )
     except Exception as error:
-        hint = "" if local else f" It is no embedded model either; {nearest(str(source), box)}."
+        hint = "" if local else f" Nor is it an embedded model; {nearest(str(source), cards)}."
         raise ModelError(
             f"cannot load {'the model in ' if local else ''}{source}: {_first_line(error)}{hint}"
         ) from error
-    if absent:
+    if missing:
         raise ModelError(
-            f"{source} has no weights for {', '.join(sorted(absent)[:4])}: these would be random, "
-            "and so would be the explanation. Is it a base model that was never trained for a task?"
+            f"{source} has no weights for {', '.join(sorted(missing)[:4])}: they would be random, "
+            "and so would the explanation. Is it a base model that was not trained for a task?"
         )
     return Explainer(model.eval(), tokenizer, processor=processor)
 
@@ -51,7 +52,7 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
 def _read(
     source: str | Path, trust_remote_code: bool, options: dict[str, Any]
 ) -> tuple[Any, Any, Any, list[str]]:
-    """The model, its tokenizer, its image processor, and the names of weights not found."""
+    """The model, its tokenizer, its image processor, and the names of missing weights."""
     import transformers
 
     folder = Path(source)
@@ -71,7 +72,7 @@ def _read(
     takes = inspect.signature(model.forward).parameters
     tokenizer = processor = None  # a model without one takes token ids, or a tensor
     with suppress(OSError, ValueError, KeyError):
-        # without a file of its own transformers makes one up, of special tokens alone
+        # without a file transformers builds a tokenizer that knows only special tokens
         if not folder.is_dir() or any(f for name in _TOKENIZERS for f in folder.glob(name)):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 source, trust_remote_code=trust_remote_code
@@ -86,7 +87,7 @@ def _read(
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the loader's own bars and reports: what matters of them is an error here."""
+    """Without the progress bars and reports of transformers: problems are errors here."""
     from transformers.utils import logging
 
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()

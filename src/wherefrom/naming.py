@@ -9,21 +9,24 @@ from typing import Any
 from wherefrom.errors import TargetError, nearest
 from wherefrom.subject import Subject
 
-Asked = int | str | None
+TargetSpec = int | str | None  # an index, a label or the text of a token; None: the most likely
 
 
 @dataclass(frozen=True)
 class Naming:
-    """Finds the number of an output by its name, and the name by its number."""
+    """Finds the index of an output by its name, and the name by its index.
+
+    `labels_override` replaces the labels of the model's config.
+    """
 
     subject: Subject
     tokenizer: Any = None
-    given: tuple[str, ...] | None = None
+    labels_override: tuple[str, ...] | None = None
 
     @property
-    def speaks(self) -> bool:
+    def is_language_model(self) -> bool:
         """Whether the outputs are the tokens of a vocabulary."""
-        if self.given is not None:
+        if self.labels_override is not None:
             return False
         head = getattr(self.subject.model, "get_output_embeddings", None)
         try:
@@ -32,60 +35,75 @@ class Naming:
             return False
 
     @property
-    def writes(self) -> bool:
-        """Whether the model is made to write text, token by token."""
-        can = getattr(self.subject.model, "can_generate", None)
-        return bool(can()) if callable(can) else False
+    def generates(self) -> bool:
+        """Whether the model generates text, token by token."""
+        can_generate = getattr(self.subject.model, "can_generate", None)
+        return bool(can_generate()) if callable(can_generate) else False
 
     @property
     def labels(self) -> list[str]:
-        """The names of the classes, where the model has any."""
-        if self.given is not None:
-            return list(self.given)
-        named = getattr(getattr(self.subject.model, "config", None), "id2label", None)
-        return [named[i] for i in sorted(named)] if named and not self.speaks else []
+        """The labels of the classes; empty if the model has none."""
+        if self.labels_override is not None:
+            return list(self.labels_override)
+        labels = getattr(getattr(self.subject.model, "config", None), "id2label", None)
+        return [labels[i] for i in sorted(labels)] if labels and not self.is_language_model else []
 
-    def index(self, asked: Asked) -> int:
-        """The number of the class or token that was asked for."""
-        labels = self.labels
-        if isinstance(asked, str) and self.speaks:
-            return self._token(asked)
-        if isinstance(asked, str):
-            by_name = {name: i for i, name in enumerate(labels)}
-            folded = {name.lower(): i for name, i in by_name.items()}
-            index = by_name.get(asked, folded.get(asked.lower()))
-            if index is None:
-                raise TargetError(f'there is no label "{asked}"; {nearest(asked, labels)}')
-            return index
+    def index(self, target: TargetSpec) -> int:
+        """The index of a class or token.
+
+        A string is a name first: "1" is the class labelled "1" where there is one, else the class
+        with index 1. An integer is always an index.
+        """
+        if isinstance(target, str):
+            index = self._token_id(target) if self.is_language_model else self._label_index(target)
+            if index is not None:
+                return index
+            target = int(target)
         try:
-            index = operator.index(asked)  # type: ignore[arg-type]
+            index = operator.index(target)  # type: ignore[arg-type]
         except TypeError:
-            raise TargetError(f"{asked!r} is no class: give its number or its name.") from None
-        self.check(index, len(labels))
+            raise TargetError(f"a target must be an index or a name, got {target!r}.") from None
+        count = len(self.labels)  # 0: the number of outputs is not known here
+        if count and not 0 <= index < count:
+            raise TargetError(f"there is no class {index}: the model has 0 to {count - 1}.")
         return index
 
-    def check(self, index: int, known: int) -> None:
-        """Refuses a number that no output has; `known` 0 means that their number is not known."""
-        if known and not 0 <= index < known:
-            raise TargetError(f"there is no class {index}: the model has 0 to {known - 1}.")
-
     def name(self, index: int) -> str:
-        """What the output of this number is called."""
+        """The name of the output with this index."""
         labels = self.labels
         if index < len(labels):
             return labels[index]
-        if self.speaks and self.tokenizer is not None:
+        if self.is_language_model and self.tokenizer is not None:
             return str(self.tokenizer.decode([index]))
         return str(index)
 
-    def _token(self, text: str) -> int:
+    def _label_index(self, text: str) -> int | None:
+        """The index of a label, in any case; None for a number that is not a label."""
+        labels = self.labels
+        exact = {label: i for i, label in enumerate(labels)}
+        folded = {label.lower(): i for label, i in exact.items()}
+        index = exact.get(text, folded.get(text.lower()))
+        if index is None and not text.isdecimal():
+            known = nearest(text, labels) if labels else "the model has no labels; pass an index."
+            raise TargetError(f'there is no label "{text}"; {known}')
+        return index
+
+    def _token_id(self, text: str) -> int | None:
+        """The id of the token with this text; None for a number that is not a token."""
         if self.tokenizer is None:
-            raise TargetError("a next token by text needs a tokenizer; give its id instead.")
+            if text.isdecimal():
+                return None
+            raise TargetError("a target token by text needs a tokenizer; pass its id instead.")
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(ids) != 1:
-            pieces = self.tokenizer.convert_ids_to_tokens(ids)
-            raise TargetError(
-                f"{text!r} is {len(ids)} tokens for this model ({', '.join(map(repr, pieces))}), "
-                "and one next token can be asked about. Mind the leading blank."
-            )
-        return int(ids[0])
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        if len(ids) == 1 and (ids[0] != unknown or text == self.tokenizer.unk_token):
+            return int(ids[0])
+        if text.isdecimal():
+            return None
+        if len(ids) == 1:
+            raise TargetError(f"{text!r} is not in the vocabulary of this model.")
+        pieces = self.tokenizer.convert_ids_to_tokens(ids)
+        raise TargetError(
+            f"{text!r} is {len(ids)} tokens for this model ({', '.join(map(repr, pieces))}); "
+            "a target must be a single token. Mind the leading space."
+        )

@@ -1,4 +1,4 @@
-"""The scalar asked about: a class, a contrast of two, a next token."""
+"""The scalar that is explained: a class, a contrast of two, a next token."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from wherefrom.errors import TargetError
 class Target:
     """One number for each sample: a logit, or the difference of two.
 
-    `index` None means the most likely class of each sample; `position` names the row of logits
-    that have one for each place.
+    `index` None means the most likely class of each sample; `position` is the row of the logits
+    of a model that has one for each token.
     """
 
     index: Tensor | None = None  # (B,)
@@ -23,12 +23,12 @@ class Target:
     position: Tensor | None = None  # (B,)
 
     def row(self, logits: Tensor) -> Tensor:
-        """The logits that are asked about, (B, classes)."""
+        """The logits at the position, (B, classes)."""
         if logits.ndim == 2:
             return logits
         samples = torch.arange(logits.shape[0])
-        places = -1 if self.position is None else self.position
-        return logits[samples, places]
+        positions = -1 if self.position is None else self.position
+        return logits[samples, positions]
 
     def resolved(self, logits: Tensor) -> Target:
         """The same target with the most likely class filled in."""
@@ -38,11 +38,13 @@ class Target:
 
     def __call__(self, logits: Tensor) -> Tensor:
         row = self.row(logits)  # (B, C)
-        for asked in (self.index, self.against):
-            bad = None if asked is None else asked[(asked < 0) | (asked >= row.shape[1])]
-            if bad is not None and len(bad):
+        for classes in (self.index, self.against):
+            if classes is None:
+                continue
+            beyond = classes[(classes < 0) | (classes >= row.shape[1])]
+            if len(beyond):
                 raise TargetError(
-                    f"there is no class {int(bad[0])}: the model has 0 to {row.shape[1] - 1}."
+                    f"there is no class {int(beyond[0])}: the model has 0 to {row.shape[1] - 1}."
                 )
         index = self.index if self.index is not None else row.detach().argmax(-1)
         out = row.gather(1, index.unsqueeze(1)).squeeze(1)
@@ -53,5 +55,5 @@ class Target:
     def take(self, rows: list[int]) -> Target:
         """The target of some of the samples."""
         at = torch.tensor(rows)
-        parts = (self.index, self.against, self.position)
-        return Target(*(None if part is None else part[at] for part in parts))
+        tensors = (self.index, self.against, self.position)
+        return Target(*(None if tensor is None else tensor[at] for tensor in tensors))

@@ -10,16 +10,20 @@ import copy
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from wherefrom.assemble import explain_batch
 from wherefrom.explain import Explainer
+from wherefrom.explanation import Explanation
 from wherefrom.inputs.text import batch, from_ids
-from wherefrom.methods import Method
+from wherefrom.methods import Method, Scores
 from wherefrom.methods.intercept import run
+from wherefrom.naming import Naming
+from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
 _ROWS = ([5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2], [6, 2])
@@ -41,52 +45,80 @@ def tiny_classifier(seed: int = 0) -> nn.Module:
 
 
 def check_method(method: Method, model: nn.Module | None = None) -> None:
-    """Raises AssertionError, with the claim that fails, unless the method keeps the contract.
+    """Raises AssertionError, naming the claim that fails, unless the method keeps the contract.
 
-    It is a frozen dataclass with settings that JSON can hold; gives each unit a finite score and
-    padding zero; gives a sample the same scores alone as in a batch, and again when asked again;
-    and leaves the model as it was.
+    A method is a frozen dataclass with a name, a docstring and settings that JSON can hold. It
+    gives each unit a finite score and padding zero; a sample has the same scores alone as in a
+    batch, and the same again when explained again; the model is left as it was; and the
+    explanations made with it survive a round trip through JSON.
     """
-    subject = Explainer(model or tiny_classifier()).subject
-    _check_form(method)
+    _check_class(method)
+    subject = Explainer(tiny_classifier() if model is None else model).subject
     rows = [from_ids(None, ids) for ids in _ROWS]
-    together = batch(subject, None, rows, None)
-    target = Target(torch.tensor([0, 1, 0]))
+    inputs = batch(subject, None, rows, None)
+    target = Target(torch.tensor([0, 1, 0], device=subject.device))
     with untouched(subject.model):
-        found = method(subject, together, target)
-        again = method(subject, together, target)
-        alone = [
-            method(subject, batch(subject, None, [row], None), target.take([i]))
-            for i, row in enumerate(rows)
-        ]
-    values = found.values
-    claim(values.shape == together.mask.shape, f"one score for each place, not {values.shape}")
-    claim(bool(torch.isfinite(values).all()), "every score is finite")
-    claim(not values[~together.mask].any(), "padding scores zero")
-    claim(torch.equal(values, again.values), "the same input gives the same scores again")
-    scale = float(values.abs().max())
-    for i, one in enumerate(alone):
-        gap = float((values[i, together.mask[i]] - one.values[0]).abs().max())
-        claim(gap <= 1e-5 * max(scale, 1e-8), f"alone as in a batch (sample {i} is off by {gap:g})")
-    if found.logits is not None:
+        scores = method(subject, inputs, target)
+        _check_scores(scores, inputs)
+        again = method(subject, inputs, target)
         claim(
-            torch.allclose(found.logits, run(subject, together)),
-            "the logits it hands on are those of the input itself",
+            isinstance(again, Scores) and torch.equal(scores.values, again.values),
+            "the same input gets the same scores again",
         )
+        scale = max(float(scores.values.abs().max()), 1e-8)
+        for i, row in enumerate(rows):
+            alone = method(subject, batch(subject, None, [row], None), target.take([i]))
+            together = scores.values[i, inputs.mask[i]]
+            gap = float((together - alone.values[0]).abs().max())
+            claim(gap <= 1e-5 * scale, f"a sample scores alone as in a batch (differs by {gap:g})")
+        if scores.logits is not None:
+            claim(
+                torch.allclose(scores.logits, run(subject, inputs)),
+                "the logits it returns are the model's logits of the input",
+            )
+        _check_json(method, subject, inputs, target)
 
 
-def _check_form(method: Method) -> None:
+def _check_class(method: Method) -> None:
     kind: Any = type(method)
+    claim(isinstance(method, Method), f"{kind.__name__} is derived from wherefrom.Method")
     claim(is_dataclass(kind), f"{kind.__name__} is a dataclass")
+    claim(kind.__dataclass_params__.frozen, f"{kind.__name__} is frozen: @dataclass(frozen=True)")
     claim(bool(getattr(kind, "name", "")), f"{kind.__name__} has a name")
-    claim(bool((kind.__doc__ or "").strip()), f"{kind.__name__} says in its docstring what it is")
-    for each in fields(kind):
+    # a dataclass without a docstring gets its signature for one
+    described = (kind.__doc__ or "").strip()
+    claim(
+        bool(described) and not described.startswith(f"{kind.__name__}("),
+        f"{kind.__name__} has a docstring",
+    )
+    try:
+        json.dumps(method.settings(), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        claim(False, f"JSON can hold its settings ({error})")
+
+
+def _check_scores(scores: Scores, inputs: Inputs) -> None:
+    claim(isinstance(scores, Scores), f"scores() returns Scores, not {type(scores).__name__}")
+    shape, expected = tuple(scores.values.shape), tuple(inputs.mask.shape)
+    claim(shape == expected, f"values have the shape (batch, units) = {expected}, not {shape}")
+    claim(bool(torch.isfinite(scores.values).all()), "every score is finite")
+    claim(not scores.values.cpu()[~inputs.mask.cpu()].any(), "padding scores zero")
+    for name, part in scores.parts.items():
+        claim(tuple(part.shape) == expected, f"the part {name!r} has the shape {expected}")
+    for key, values in (scores.lines or {}).items():
+        claim(tuple(values.shape) == expected[:1], f"the line {key!r} has a value for each sample")
+
+
+def _check_json(method: Method, subject: Subject, inputs: Inputs, target: Target) -> None:
+    for explanation in explain_batch(subject, inputs, method, target, Naming(subject)):
         try:
-            setattr(method, each.name, getattr(method, each.name))
-        except FrozenInstanceError:
-            continue
-        raise AssertionError(f"wherefrom: {kind.__name__} is not frozen")
-    json.dumps(method.settings(), default=str)
+            text = explanation.to_json()
+            again = Explanation.from_json(text).to_json()
+        except (TypeError, ValueError) as error:
+            raise AssertionError(
+                f"wherefrom: the method breaks its contract: an explanation is JSON ({error})"
+            ) from error
+        claim(text == again, "an explanation read back from JSON is the same")
 
 
 def claim(holds: bool, what: str) -> None:
@@ -104,13 +136,11 @@ def untouched(model: nn.Module) -> Iterator[None]:
     finally:
         after = snapshot(model)
         for name, was in before.items():
-            now = after[name]
-            same = _same(was, now)
-            claim(same, f"the model's {name} are as they were")
+            claim(_same(was, after[name]), f"the model's {name} are as they were")
 
 
 def snapshot(model: nn.Module) -> dict[str, Any]:
-    """All of a model that an explanation must leave alone."""
+    """Everything about a model that an explanation must not change."""
     registries = nn.modules.module
     return {
         "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},

@@ -22,7 +22,10 @@ def test_every_format_gives_the_same_rows(tmp_path):
     )
     for name in ("a.csv", "a.csv.gz", "a.jsonl", "a.parquet"):
         found = read_table(tmp_path / name)
-        assert list(zip(found.texts, found.labels, strict=True)) == rows, name
+        assert found.texts == [text for text, _ in rows], name
+        # CSV has only text: the model's labels decide whether "1" is a name or an index
+        as_read = str if name.startswith("a.csv") else int
+        assert found.labels == [as_read(label) for _, label in rows], name
 
 
 def test_rows_that_say_nothing_are_counted(tmp_path):
@@ -39,9 +42,9 @@ def test_rows_that_say_nothing_are_counted(tmp_path):
         ("a.csv", "body,label\nfilm,1\n", {}, InputError, "--text-column"),
         ("a.csv", "text\n", {}, FileError, "no rows"),
         ("a.csv", "text\n''\n", {"label_column": "label"}, InputError, 'no column "label"'),
-        ("a.jsonl", "{", {}, FileError, "line 1 is no JSON"),
-        ("a.jsonl", "[1]", {}, FileError, "no object"),
-        ("a.xls", "x", {}, FileError, "of no kind"),
+        ("a.jsonl", "{", {}, FileError, "line 1 is not JSON"),
+        ("a.jsonl", "[1]", {}, FileError, "not an object"),
+        ("a.xls", "x", {}, FileError, "must end in .csv"),
         ("a.csv.gz", "not gzip", {}, FileError, "cannot read"),
         ("a.parquet", "not parquet", {}, FileError, "cannot read"),
     ],

@@ -23,7 +23,7 @@ def folder(tmp_path):
 
 def test_folders_are_labels(folder):
     rows = read_table(folder)
-    assert rows.labels == [3, 7]
+    assert rows.labels == ["3", "7"]
     assert [text.endswith("a.png") for text in rows.texts] == [True, True]
     assert read_table(folder / "3").labels is None
 
@@ -41,8 +41,8 @@ def test_a_table_names_images_from_where_it_lies(folder):
 
 
 def test_images_are_evaluated_from_the_command_line(folder, tmp_path):
-    asked = ["evaluate", str(folder), "--out", str(tmp_path / "out"), "--methods", "lrp,random"]
-    done = CliRunner().invoke(app, [*asked, "--metrics", "positive,insertion,conservation"])
+    command = ["evaluate", str(folder), "--out", str(tmp_path / "out"), "--methods", "lrp,random"]
+    done = CliRunner().invoke(app, [*command, "--metrics", "positive,insertion,conservation"])
     assert done.exit_code == 0, done.output
     data = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))
     assert data["model"] == "digits"

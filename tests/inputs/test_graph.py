@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wherefrom
 from tests.helpers import exactly
 from tests.oracles.graphormer import shortest_paths
-from wherefrom.errors import InputError, MissingExtra
+from wherefrom.errors import InputError, MissingExtra, TooLong
 from wherefrom.inputs.graph import UNREACHABLE, Graph, batch
 from wherefrom.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
 from wherefrom.inputs.superpixel import of_regions
@@ -64,12 +65,12 @@ def test_mirror_images_differ_and_so_do_cis_and_trans():
 
 
 def test_how_a_smiles_is_written_has_no_say():
-    one, other = (
+    first, second = (
         Graph.from_smiles("CC(=O)Oc1ccccc1C(=O)O"),
         Graph.from_smiles("OC(=O)c1ccccc1OC(C)=O"),
     )
-    assert sorted(map(tuple, one.x)) == sorted(map(tuple, other.x))
-    assert sorted(one.distance.ravel()) == sorted(other.distance.ravel())
+    assert sorted(map(tuple, first.x)) == sorted(map(tuple, second.x))
+    assert sorted(first.distance.ravel()) == sorted(second.distance.ravel())
 
 
 @pytest.mark.parametrize(
@@ -77,8 +78,8 @@ def test_how_a_smiles_is_written_has_no_say():
     [
         ("", "empty"),
         ("  ", "empty"),
-        ("c1ccc", "no SMILES"),
-        ("hello", "no SMILES"),
+        ("c1ccc", "not a valid SMILES"),
+        ("hello", "not a valid SMILES"),
         ("C(C)(C)(C)(C)C", "valence"),
         ("c1cccc1", "kekulize"),
     ],
@@ -156,12 +157,12 @@ def test_what_is_no_image_is_refused(image):
 
 
 def test_a_networkx_graph_keeps_its_nodes_and_features():
-    given = networkx.Graph()
-    given.add_node("a", x=[1.0, 2.0])
-    given.add_node("b", x=[3.0, 4.0])
-    given.add_node("c", x=[5.0, 6.0])
-    given.add_edge("c", "a", weight=0.5)
-    graph = Graph.from_networkx(given, edge_features="weight")
+    source = networkx.Graph()
+    source.add_node("a", x=[1.0, 2.0])
+    source.add_node("b", x=[3.0, 4.0])
+    source.add_node("c", x=[5.0, 6.0])
+    source.add_edge("c", "a", weight=0.5)
+    graph = Graph.from_networkx(source, edge_features="weight")
     assert graph.names == ("a", "b", "c")
     assert graph.x.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert graph.edges.tolist() == [[0, 2]]
@@ -172,7 +173,7 @@ def test_a_networkx_graph_keeps_its_nodes_and_features():
         [1, UNREACHABLE, 0],
     ]
     with pytest.raises(InputError, match=r"'a' has no attribute \"size\" \(it has: x\)"):
-        Graph.from_networkx(given, features="size")
+        Graph.from_networkx(source, features="size")
 
 
 def test_data_of_pytorch_geometric_gives_each_edge_once():
@@ -198,7 +199,7 @@ def test_data_of_pytorch_geometric_gives_each_edge_once():
         ((np.zeros((0, 3)), []), "at least one node"),
         (([1.0, 2.0], []), "shape"),
         (([[np.nan]], []), "NaN"),
-        (([[1.0], [2.0]], [(0, 2)]), "the node 2, but there are 2"),
+        (([[1.0], [2.0]], [(0, 2)]), "the node 2; the nodes are 0 to 1"),
         (([[1.0], [2.0]], [(1, 1)]), "with itself"),
         (([[1.0], [2.0]], [(0, 1)], [[1.0], [2.0]]), "features of 2 edges for 1"),
     ],
@@ -219,7 +220,7 @@ def test_paths_are_the_first_in_order_of_all_shortest_ones(seed, nodes, length):
     rng = np.random.default_rng(seed)
     pairs = [(i, j) for i in range(nodes) for j in range(i) if rng.random() < 0.35]
     graph = Graph(np.ones((nodes, 1)), pairs, rng.integers(0, 2, (len(pairs), 2)))
-    found, paths = graph.kinds[0], graph.paths(length)
+    kinds_of_edges, paths = graph.kinds[0], graph.paths(length)
     walks = shortest_paths(nodes, graph.edges.tolist(), graph.edge_features.tolist())
     for i in range(nodes):
         for j in range(nodes):
@@ -227,30 +228,42 @@ def test_paths_are_the_first_in_order_of_all_shortest_ones(seed, nodes, length):
             assert graph.distance[i, j] == (len(between[0]) if between else UNREACHABLE)
             expected = [list(step) for step in min(between)[:length]] if between else []
             kinds = [kind for kind in paths[i, j] if kind >= 0]
-            assert [found[kind].tolist() for kind in kinds] == expected
+            assert [kinds_of_edges[kind].tolist() for kind in kinds] == expected
             assert (paths[i, j, len(kinds) :] == -1).all()
 
 
 def test_a_batch_is_padded_and_masked():
     small, large = Graph.from_smiles("CO"), Graph.from_smiles("CC(=O)Nc1ccc(O)cc1")
-    given = batch([small, large], path_length=4)
-    assert given["mask"].sum(1).tolist() == [2, 11]
-    assert given["x"].shape == (2, 11, len(ATOM_FEATURES))
-    assert given["paths"].shape == (2, 11, 11, 4)
-    assert not given["x"][0, 2:].any()
-    assert (given["paths"][0, 2:] == -1).all()
-    assert given["degree"][1].tolist() == large.degree.tolist()
-    assert np.array_equal(given["distance"][1].numpy(), large.distance)
+    tensors = batch([small, large], path_length=4)
+    assert tensors["mask"].sum(1).tolist() == [2, 11]
+    assert tensors["x"].shape == (2, 11, len(ATOM_FEATURES))
+    assert tensors["paths"].shape == (2, 11, 11, 4)
+    assert not tensors["x"][0, 2:].any()
+    assert (tensors["paths"][0, 2:] == -1).all()
+    assert tensors["degree"][1].tolist() == large.degree.tolist()
+    assert np.array_equal(tensors["distance"][1].numpy(), large.distance)
     assert set(batch([small])) == {"x", "degree", "distance", "mask"}
 
 
 def test_graphs_that_do_not_go_together_are_refused():
     with pytest.raises(InputError, match="no graph"):
         batch([])
-    one, two = Graph([[1.0]], []), Graph([[1.0, 2.0]], [])
+    narrow, wide = Graph([[1.0]], []), Graph([[1.0, 2.0]], [])
     with pytest.raises(InputError, match=r"node features: \[1, 2\]"):
-        batch([one, two])
+        batch([narrow, wide])
     edged = Graph([[1.0], [2.0]], [(0, 1)], [[1.0]])
     with pytest.raises(InputError, match=r"edge features: \[0, 1\]"):
         batch([Graph([[1.0], [2.0]], [(0, 1)]), edged], path_length=1)
-    assert batch([one, edged], path_length=1)["edges"].tolist() == [[[0.0]], [[1.0]]]
+    assert batch([narrow, edged], path_length=1)["edges"].tolist() == [[[0.0]], [[1.0]]]
+
+
+def test_a_molecule_that_is_too_large_is_refused_before_its_layout_is_computed(monkeypatch):
+    from rdkit.Chem import rdDepictor
+
+    def refuse(mol):
+        raise AssertionError("the layout of a large molecule takes minutes")
+
+    monkeypatch.setattr(rdDepictor, "Compute2DCoords", refuse)
+    explainer = wherefrom.load("bace")
+    with pytest.raises(TooLong, match="has 600 atoms, but the model takes"):
+        explainer("C" * 600)

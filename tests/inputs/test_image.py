@@ -1,4 +1,4 @@
-"""What may be given as an image, what may not, and that it is the same in every form."""
+"""What may be passed as an image, what may not, and that it is the same in every form."""
 
 import os
 import subprocess
@@ -15,9 +15,9 @@ from transformers import ViTImageProcessorPil
 from benchmarks.tiny import model as tiny
 from tests.modules import Plain
 from wherefrom import Explainer
-from wherefrom.errors import FileError, InputError
+from wherefrom.errors import FileError, InputError, TooLong
 from wherefrom.inputs.image import ImageReader
-from wherefrom.inputs.pictures import is_image
+from wherefrom.inputs.pictures import decoded, is_image, opened
 from wherefrom.subject import Subject
 
 
@@ -63,20 +63,20 @@ def forms(pixels, folder):
 
 
 def test_every_form_is_the_same_image(explainer, pixels, tmp_path):
-    given = forms(pixels, tmp_path)
-    expected = explainer(given["picture"])
+    sources = forms(pixels, tmp_path)
+    expected = explainer(sources["picture"])
     assert len(expected) == 16
-    for name, one in given.items():
-        found = explainer(one)
+    for name, source in sources.items():
+        explanation = explainer(source)
         np.testing.assert_allclose(
-            found.scores, expected.scores, rtol=1e-4, atol=1e-6, err_msg=name
+            explanation.scores, expected.scores, rtol=1e-4, atol=1e-6, err_msg=name
         )
         named = "picture.png" if name in ("path", "name") else None
-        assert found.scene["name"] == named
-    together = explainer(list(given.values()))
-    assert len(together) == len(given)
-    for one in together:
-        np.testing.assert_allclose(one.scores, expected.scores, rtol=1e-4, atol=1e-6)
+        assert explanation.scene["name"] == named
+    together = explainer(list(sources.values()))
+    assert len(together) == len(sources)
+    for explanation in together:
+        np.testing.assert_allclose(explanation.scores, expected.scores, rtol=1e-4, atol=1e-6)
 
 
 def test_grey_and_palette_pictures_are_read_as_colours(explainer, pixels, tmp_path):
@@ -86,22 +86,24 @@ def test_grey_and_palette_pictures_are_read_as_colours(explainer, pixels, tmp_pa
     palette = grey.convert("P")
     clear = palette.copy()
     clear.info["transparency"] = bytes(range(256))
-    for given in (grey, pixels[..., 0], pixels[..., :1], palette, clear, grey.convert("LA")):
-        np.testing.assert_array_equal(explainer(given).scores, expected)
+    for sources in (grey, pixels[..., 0], pixels[..., :1], palette, clear, grey.convert("LA")):
+        np.testing.assert_array_equal(explainer(sources).scores, expected)
 
 
 def test_a_batch_tensor_is_a_list(explainer, pixels):
     both = torch.from_numpy(np.stack([pixels, pixels[::-1]])).permute(0, 3, 1, 2)
-    found = explainer(both)
-    assert len(found) == 2
-    np.testing.assert_allclose(found[1].scores, explainer(both[1]).scores, rtol=1e-4, atol=1e-6)
+    explanations = explainer(both)
+    assert len(explanations) == 2
+    np.testing.assert_allclose(
+        explanations[1].scores, explainer(both[1]).scores, rtol=1e-4, atol=1e-6
+    )
     assert len(explainer(both.float() / 255)) == 2
 
 
 def test_large_and_small_pictures_in_one_list(explainer, pixels):
     sizes = [(32, 32), (50, 20), (7, 90)]
-    found = explainer([Image.fromarray(pixels).resize(size) for size in sizes])
-    assert [each.scene["width"] for each in found] == [32, 32, 32]
+    explanations = explainer([Image.fromarray(pixels).resize(size) for size in sizes])
+    assert [explanation.scene["width"] for explanation in explanations] == [32, 32, 32]
 
 
 class AnySize(Plain):
@@ -121,20 +123,20 @@ class AnySize(Plain):
 def test_images_of_several_shapes_in_one_list(rng):
     explainer = Explainer(AnySize())
     shapes = [(16, 32), (32, 16), (16, 32), (24, 24), (64, 8)]  # 8, 8, 8, 9 and 8 patches
-    given = [torch.randn(1, *shape, generator=rng, dtype=torch.float64) for shape in shapes]
-    for image, found in zip(given, explainer(given, target=0), strict=True):
+    sources = [torch.randn(1, *shape, generator=rng, dtype=torch.float64) for shape in shapes]
+    for image, explanation in zip(sources, explainer(sources, target=0), strict=True):
         alone = explainer(image, target=0)
-        assert found.units == alone.units
-        assert (found.scene["height"], found.scene["width"]) == image.shape[1:]
-        np.testing.assert_allclose(found.scores, alone.scores, rtol=1e-6)
-        assert found.ledger.relative < 1e-10
-    flat = explainer(given[0][0], target=0)  # (height, width)
-    np.testing.assert_array_equal(flat.scores, explainer(given[0], target=0).scores)
+        assert explanation.units == alone.units
+        assert (explanation.scene["height"], explanation.scene["width"]) == image.shape[1:]
+        np.testing.assert_allclose(explanation.scores, alone.scores, rtol=1e-6)
+        assert explanation.ledger.relative < 1e-10
+    flat = explainer(sources[0][0], target=0)  # (height, width)
+    np.testing.assert_array_equal(flat.scores, explainer(sources[0], target=0).scores)
 
 
 def test_units_have_their_boxes(explainer, pixels):
-    found = explainer(pixels)
-    assert [unit.box for unit in found.units[:5]] == [
+    explanation = explainer(pixels)
+    assert [unit.box for unit in explanation.units[:5]] == [
         (0, 0, 8, 8), (8, 0, 16, 8), (16, 0, 24, 8), (24, 0, 32, 8), (0, 8, 8, 16),
     ]  # fmt: skip
     assert explainer(pixels, units="pixels").units[33].box == (1, 1, 2, 2)
@@ -146,20 +148,20 @@ def test_units_have_their_boxes(explainer, pixels):
 
 BAD = {
     "empty list": ([], InputError, "list of images is empty"),
-    "None": (None, InputError, "NoneType is no image"),
-    "number": (3, InputError, "int is no image"),
+    "None": (None, InputError, "cannot read a NoneType as an image"),
+    "number": (3, InputError, "cannot read a int as an image"),
     "NaN": (torch.full((3, 32, 32), torch.nan), InputError, "NaN"),
     "infinite": (torch.full((3, 32, 32), torch.inf), InputError, "infinite"),
     "NaN in numpy": (np.full((32, 32), np.nan), InputError, "values from 0 to 1"),
-    "beyond one": (np.full((32, 32), 2.5), InputError, "values from 0 to 1.*2.5 to 2.5"),
+    "beyond one": (np.full((32, 32), 2.5), InputError, "values from 0 to 1, got 2.5 to 2.5"),
     "one axis": (torch.zeros(5), InputError, r"shape \(5,\)"),
     "five axes": (torch.zeros(1, 1, 3, 4, 4), InputError, r"shape \(1, 1, 3, 4, 4\)"),
     "nothing": (torch.zeros(3, 0, 4), InputError, r"shape \(3, 0, 4\)"),
     "no sample": (torch.zeros(0, 3, 32, 32), InputError, "nothing to explain"),
     "four channels": (torch.zeros(4, 32, 32), InputError, r"not take an image .*\(4, 32, 32\)"),
     "wrong size": (torch.zeros(3, 40, 32), InputError, r"not take an image .*\(3, 40, 32\)"),
-    "channels first": (np.zeros((3, 32, 32)), InputError, r"give \(height, width\)"),
-    "four in numpy": (np.zeros((32, 32, 4)), InputError, r"give \(height, width\)"),
+    "channels first": (np.zeros((3, 32, 32)), InputError, r"must have the shape \(height, width\)"),
+    "four in numpy": (np.zeros((32, 32, 4)), InputError, r"must have the shape \(height, width\)"),
     "missing": ("nowhere.png", FileError, "takes images.*no file nowhere.png"),
     "a text": ("hello", FileError, "takes images.*no file hello"),
     "a text in a list": (["hello"], FileError, "takes images.*no file hello"),
@@ -167,10 +169,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("given", "kind", "says"), list(BAD.values()), ids=list(BAD))
-def test_what_is_no_image(given, kind, says, explainer):
+@pytest.mark.parametrize(("sources", "kind", "says"), list(BAD.values()), ids=list(BAD))
+def test_what_is_no_image(sources, kind, says, explainer):
     with pytest.raises(kind, match=says):
-        explainer(given)
+        explainer(sources)
 
 
 @pytest.mark.parametrize("units", [4, "pixels"])
@@ -190,9 +192,30 @@ def test_files_that_are_no_pictures(explainer, tmp_path):
             explainer(path)
 
 
-@pytest.mark.parametrize("units", ["words", 0, -3, 2.5, True, [4], ""])
+@pytest.mark.parametrize("kind", ["PPM", "ICO", "TGA", "PCX"])
+def test_other_formats_are_refused_whatever_the_name(kind, explainer, tmp_path):
+    path = tmp_path / "picture.png"
+    Image.new("RGB", (32, 32), "red").save(path, kind)
+    with pytest.raises(FileError, match=r"cannot read .* in PNG, JPEG, BMP, GIF, WEBP or TIFF"):
+        explainer(path)
+    with pytest.raises(InputError, match="contain no image in PNG, JPEG"):
+        decoded(path.read_bytes(), 1 << 20)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF"])
+def test_usual_formats_are_read_alike(kind, tmp_path):
+    path = tmp_path / "picture"
+    Image.new("RGB", (32, 32), "white").save(path, kind)
+    for image in (opened(path)[0], decoded(path.read_bytes(), 32 * 32)):
+        assert image.size == (32, 32)
+        assert np.asarray(image.convert("L")).min() > 250
+    with pytest.raises(TooLong, match="32 × 32 is too large: at most 1,023 pixels"):
+        decoded(path.read_bytes(), 32 * 32 - 1)
+
+
+@pytest.mark.parametrize("units", ["words", 0, 2.5, True, [4]])
 def test_units_that_are_none(units, explainer, pixels):
-    with pytest.raises(InputError, match='say "patches", "pixels", or how large'):
+    with pytest.raises(InputError, match='units must be "patches", "pixels" or a positive integer'):
         explainer(pixels, units=units)
 
 
@@ -205,12 +228,12 @@ def test_a_text_model_takes_no_image(bert, wordpiece, pixels, tmp_path):
     reads = Explainer(bert, wordpiece)
     path = tmp_path / "picture.png"
     Image.fromarray(pixels).save(path)
-    for given in (Image.fromarray(pixels), path, [path], [Image.fromarray(pixels)]):
+    for sources in (Image.fromarray(pixels), path, [path], [Image.fromarray(pixels)]):
         with pytest.raises(InputError, match="reads texts"):
-            reads(given)
-    for given in (str(path), [str(path)]):
+            reads(sources)
+    for sources in (str(path), [str(path)]):
         with pytest.raises(InputError, match=r"reads texts, and .*picture.png is an image"):
-            reads(given)
+            reads(sources)
     assert len(reads("the good picture.png"))  # a text that speaks of one
     with pytest.raises(InputError, match="units= is for images"):
         reads("good", units="patches")
@@ -231,22 +254,22 @@ def test_erased_units_become_zero_or_the_mean_or_a_blur(model, pixels):
     present[0, 5] = False
     present[1] = False
 
-    def made(item, blank):
+    def erased(item, blank):
         return reader.collate(reader.erased(item, present, blank))["pixel_values"]
 
     for blank in (None, "mean", "blur"):
-        changed = (made(item, blank)[0] != item.pixels).any(0)
+        changed = (erased(item, blank)[0] != item.pixels).any(0)
         assert changed[8:16, 8:16].float().mean() > 0.9
         assert not changed[:8].any()
         assert not changed[16:].any()
         assert not changed[:, :8].any()
-    zero, mean, blur = (made(item, blank)[1] for blank in ("zero", "mean", "blur"))
+    zero, mean, blur = (erased(item, blank)[1] for blank in ("zero", "mean", "blur"))
     assert not zero.any()
     torch.testing.assert_close(mean[:, 0, 0], item.pixels.mean((1, 2)))
     assert 0 < float(blur.std()) < 0.5 * float(item.pixels.std())
     flat = reader.read(torch.full((3, 32, 32), 0.7))
-    torch.testing.assert_close(made(flat, "blur")[1], flat.pixels)
-    with pytest.raises(InputError, match='no filling "unk"'):
+    torch.testing.assert_close(erased(flat, "blur")[1], flat.pixels)
+    with pytest.raises(InputError, match='no blank "unk"'):
         reader.erased(item, present, "unk")
 
 
@@ -270,11 +293,9 @@ def test_loading_says_nothing_to_the_user(model, processor, pixels, tmp_path):
 
 
 def test_a_photograph_is_turned_as_its_camera_says(tmp_path):
-    from wherefrom.inputs.pictures import opened
-
     picture = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) * 20)
     exif = picture.getexif()
     exif[0x0112] = 6  # to be turned by a quarter
     picture.save(tmp_path / "turned.png", exif=exif)
-    found, _ = opened(tmp_path / "turned.png")
-    np.testing.assert_array_equal(np.asarray(found), np.rot90(np.asarray(picture), -1))
+    image, _ = opened(tmp_path / "turned.png")
+    np.testing.assert_array_equal(np.asarray(image), np.rot90(np.asarray(picture), -1))

@@ -7,12 +7,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from wherefrom import Explainer
 from wherefrom.errors import TooLong
-from wherefrom.inputs.text import encode
+from wherefrom.explanation import Unit
+from wherefrom.inputs.text import Encoded, encode, fitted
 
 ODD = [
     "The film is GREAT, and not dull.",
@@ -32,7 +34,7 @@ def test_a_unit_is_exactly_the_text_of_its_span(text, kind, request):
     encoded = encode(request.getfixturevalue(kind), text)
     assert encoded.text == text
     spans = [(u.start, u.end, u.text) for u in encoded.units if u.start is not None]
-    assert all(text[start:end] == held for start, end, held in spans)
+    assert all(text[start:end] == piece for start, end, piece in spans)
     assert not any(unit.special for unit in encoded.units if unit.start is not None)
     # what has no span is special, or a blank that the tokenizer itself trims
     assert {u.text for u in encoded.units if u.start is None} <= {"[CLS]", "[SEP]", "Ġ"}
@@ -81,17 +83,67 @@ def test_a_long_text_is_refused_with_both_lengths(wordpiece):
 def test_a_long_text_is_cut_when_asked_with_its_closing_token_kept(wordpiece):
     explainer = Explainer(tiny("bert", "classify", max_position_embeddings=6), wordpiece)
     with pytest.warns(UserWarning, match="cut from 8 to 6 tokens: 2 are not part"):
-        found = explainer("the film was good and great", truncate=True)
-    assert [unit.text for unit in found.units] == ["[CLS]", "the", "film", "was", "good", "[SEP]"]
+        explanation = explainer("the film was good and great", truncate=True)
+    assert [unit.text for unit in explanation.units] == [
+        "[CLS]",
+        "the",
+        "film",
+        "was",
+        "good",
+        "[SEP]",
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        exactly(found.scores, explainer("the film was good", truncate=True).scores, tol=1e-6)
+        exactly(explanation.scores, explainer("the film was good", truncate=True).scores, tol=1e-6)
+
+
+def test_both_of_two_closing_tokens_are_kept():
+    closing = (Unit("</s>", special=True), Unit("<end>", special=True))
+    units = (*(Unit(word) for word in "abcd"), *closing)
+    encoded = Encoded([5, 6, 7, 8, 1, 2], units, "a b c d", types=[0, 0, 0, 0, 1, 1])
+    with pytest.warns(UserWarning, match="cut from 6 to 4 tokens"):
+        cut = fitted(encoded, 4, truncate=True)
+    assert cut.ids == [5, 6, 1, 2]
+    assert [unit.text for unit in cut.units] == ["a", "b", "</s>", "<end>"]
+    assert cut.types == [0, 0, 1, 1]
+
+
+class Unmasked(nn.Module):
+    """The mean of all embeddings: it takes a mask and does not look at it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head = nn.Embedding(60, 4), nn.Linear(4, 2)
+        self.double()
+
+    def forward(self, input_ids, attention_mask):
+        return self.head(self.table(input_ids).mean(1))
+
+
+def test_a_model_that_looks_at_padding_is_run_on_one_length_at_a_time(wordpiece):
+    explainer = Explainer(Unmasked(), wordpiece)
+    texts = ["good", "the film was good and great", "bad film", "dull"]
+    reader = explainer.reader("")
+    assert reader.pads  # not tried yet
+    for text, together in zip(texts, explainer(texts, target=0), strict=True):
+        alone = explainer(text, target=0)
+        exactly(together.output, alone.output)
+        exactly(together.scores, alone.scores, tol=1e-7)
+    assert not reader.pads
+
+
+def test_a_model_that_ignores_padding_is_run_on_several_lengths(bert, wordpiece):
+    reader = Explainer(bert, wordpiece).reader("")
+    items = reader.read_all(["good", "the film was good and great"])
+    assert reader.chunks(items, 16) == [[0, 1]]
+    assert reader.pads
 
 
 def test_ids_beyond_the_tables_of_a_model_are_refused_by_name(bert):
     explainer = Explainer(bert)
     for ids in ([2, 500, 3], [2, -1, 3]):
-        with pytest.raises(ValueError, match="120"):
+        with pytest.raises(ValueError, match="0 to 119"):
             explainer(ids)
 
 
@@ -111,8 +163,8 @@ def test_padding_has_no_say(bert, wordpiece):
 
 
 def test_a_single_token_is_explained(gpt2):
-    found = Explainer(gpt2)([5])
-    assert found.scores.shape == (1,)
+    explanation = Explainer(gpt2)([5])
+    assert explanation.scores.shape == (1,)
     logits = gpt2(torch.tensor([[5]])).logits.detach()
-    exactly(found.output, float(logits.max()))
-    assert found.ledger.relative < 1e-9
+    exactly(explanation.output, float(logits.max()))
+    assert explanation.ledger.relative < 1e-9

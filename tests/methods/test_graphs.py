@@ -144,8 +144,8 @@ def test_networkx_and_pyg_are_read(explainer):
         (random_graph(1, 21), TooLong, "the graph has 21 nodes, but the model takes 20"),
         (Graph([[1.0, 2.0]], []), InputError, "the nodes have 2 features, but the model takes 5"),
         ([], InputError, "the list of graphs is empty"),
-        (3.5, InputError, "a float is no graph"),
-        ("CCO", InputError, "a str is no graph"),
+        (3.5, InputError, "cannot read a float as a graph"),
+        ("CCO", InputError, "cannot read a str as a graph"),
     ],
 )
 def test_what_cannot_be_read_is_said(explainer, given, error, words):
@@ -187,7 +187,7 @@ class TestMolecules:
 
     @pytest.mark.parametrize(
         ("smiles", "words"),
-        [("", "empty"), ("C1CC", "is no SMILES"), ("not a molecule", "is no SMILES")],
+        [("", "empty"), ("C1CC", "not a valid SMILES"), ("not a molecule", "not a valid SMILES")],
     )
     def test_bad_smiles(self, reader, smiles, words):
         with pytest.raises(WherefromError, match=words):

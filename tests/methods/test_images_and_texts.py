@@ -1,4 +1,7 @@
-"""A model that holds images against texts, and rows of numbers under evaluation."""
+"""A model that compares images with texts, and rows of numbers under evaluation."""
+
+import gc
+import weakref
 
 import pytest
 import torch
@@ -62,7 +65,7 @@ def test_an_image_is_explained_for_one_text_against_another(clip, pixels, method
 def test_without_texts_it_says_what_is_wanted(clip, pixels):
     explainer = wherefrom.Explainer(clip, letters)
     for ask in (explainer, lambda given: wherefrom.evaluate(explainer, list(given), ["lrp"])):
-        with pytest.raises(TargetError, match="holds images against texts"):
+        with pytest.raises(TargetError, match="compares images with texts"):
             ask(pixels)
 
 
@@ -74,6 +77,19 @@ def test_patches_are_found_once_for_the_same_texts(clip, pixels, monkeypatch):
     for method in ("lrp", "gae", "gradient"):
         explainer(pixels, method, target="a cat", against="a dog")
     assert asked == [1]
+
+
+def test_explainers_for_texts_are_kept_in_a_bounded_number(clip, pixels):
+    explainer = wherefrom.Explainer(clip, letters)
+    first = explainer.with_text_classes(["a cat"])
+    assert explainer.with_text_classes(["a cat"]) is first
+    forgotten = weakref.ref(explainer.with_text_classes(["a dog"]))
+    for number in range(30):
+        explainer.with_text_classes([f"text {number}"])
+        assert explainer.with_text_classes(["a cat"]) is first  # used again and again: kept
+    gc.collect()
+    assert forgotten() is None
+    assert len(explainer._by_class_texts) == 8
 
 
 def test_rows_of_numbers_can_be_evaluated():

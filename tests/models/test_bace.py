@@ -29,7 +29,7 @@ def bace(card):
 
 @torch.inference_mode()
 def logits_of(model, smiles):
-    return model(**batch([Graph.from_smiles(each) for each in smiles], model.config.max_path))
+    return model(**batch([Graph.from_smiles(text) for text in smiles], model.config.max_path))
 
 
 def test_the_card_is_true_of_the_files(card, bace):
@@ -42,24 +42,24 @@ def test_the_card_is_true_of_the_files(card, bace):
 
 
 def test_logits_on_molecules_of_our_own_are_as_when_it_was_trained(bace):
-    kept = json.loads(KEPT.read_text(encoding="utf-8"))
-    found = logits_of(bace, [each["smiles"] for each in kept])
-    np.testing.assert_allclose(found, [each["logits"] for each in kept], rtol=1e-3, atol=1e-3)
+    expected = json.loads(KEPT.read_text(encoding="utf-8"))
+    logits = logits_of(bace, [row["smiles"] for row in expected])
+    np.testing.assert_allclose(logits, [row["logits"] for row in expected], rtol=1e-3, atol=1e-3)
 
 
 def test_how_a_molecule_is_written_and_what_is_beside_it_has_no_say(bace):
-    one, other, long = "CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O", "CCCCCCCCCCCCCCCCCCCC"
-    alone = logits_of(bace, [one])
+    aspirin, other, long = "CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O", "CCCCCCCCCCCCCCCCCCCC"
+    alone = logits_of(bace, [aspirin])
     torch.testing.assert_close(logits_of(bace, [other]), alone, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(logits_of(bace, [long, one])[1:], alone, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(logits_of(bace, [long, aspirin])[1:], alone, rtol=1e-5, atol=1e-5)
 
 
 def test_it_takes_a_molecule_in_parts_an_ion_and_the_empty_graph(bace):
     assert torch.isfinite(logits_of(bace, ["CC(=O)[O-].[Na+]", "C"])).all()
-    given = batch([Graph.from_smiles("CCO")], bace.config.max_path)
-    given["mask"][:] = False
+    tensors = batch([Graph.from_smiles("CCO")], bace.config.max_path)
+    tensors["mask"][:] = False
     with torch.inference_mode():
-        assert torch.isfinite(bace(**given)).all()
+        assert torch.isfinite(bace(**tensors)).all()
 
 
 @pytest.mark.skipif(BACE is None, reason="BACE is not at hand; set WHEREFROM_DATA to its parent")
@@ -69,8 +69,8 @@ def test_roc_auc_on_the_held_out_molecules_is_what_the_card_says(card, bace):
     data = read(BACE)
     parts = random_split(data.labels)
     for split in ("validation", "test"):
-        found, _ = measure(bace, data, parts[split])
-        assert found == pytest.approx(card.figures[split], abs=2e-3)
+        auc, _ = measure(bace, data, parts[split])
+        assert auc == pytest.approx(card.figures[split], abs=2e-3)
 
 
 def test_the_command_line_explains_a_molecule(tmp_path):
@@ -87,4 +87,4 @@ def test_the_command_line_explains_a_molecule(tmp_path):
     assert "<circle" in page.read_text(encoding="utf-8")
     wrong = CliRunner().invoke(app, ["explain", "--smiles", "C1CC"])
     assert wrong.exit_code == 2
-    assert "is no SMILES" in wrong.output
+    assert "is not a valid SMILES" in wrong.output

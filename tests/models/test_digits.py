@@ -32,25 +32,27 @@ def test_the_card_is_true_of_the_files(digits):
 
 @pytest.mark.parametrize("name", DIGITS)
 def test_it_reads_drawn_digits_and_says_why(digits, name):
-    found = digits(drawn(DIGITS[name]))
-    assert found.target.label == str(NAMES.index(name))
-    assert found.probability > 0.9
-    assert len(found) == 49
-    assert found.ledger.relative < 1e-4
-    kinds = {line.kind for line in found.ledger.lines}
+    explanation = digits(drawn(DIGITS[name]))
+    assert explanation.target.label == str(NAMES.index(name))
+    assert explanation.probability > 0.9
+    assert len(explanation) == 49
+    assert explanation.ledger.relative < 1e-4
+    kinds = {line.kind for line in explanation.ledger.lines}
     assert {"patch", "position", "token", "bias"} <= kinds
 
 
 def test_the_left_half_of_an_eight_speaks_against_a_three(digits):
-    found = digits(drawn(DIGITS["eight"]), target=3, against=8)
-    left = sum(s for u, s in zip(found.units, found.scores, strict=True) if u.box[2] <= 12)
+    explanation = digits(drawn(DIGITS["eight"]), target=3, against=8)
+    left = sum(
+        s for u, s in zip(explanation.units, explanation.scores, strict=True) if u.box[2] <= 12
+    )
     assert left < 0
 
 
 def test_the_pictures_in_examples_are_those_that_the_script_draws():
     for name, strokes in DIGITS.items():
-        kept = np.asarray(Image.open(f"examples/{name}.png"))
-        np.testing.assert_array_equal(kept, drawn(strokes))
+        saved = np.asarray(Image.open(f"examples/{name}.png"))
+        np.testing.assert_array_equal(saved, drawn(strokes))
 
 
 def test_the_command_line_explains_and_compares_images(tmp_path):
@@ -61,8 +63,8 @@ def test_the_command_line_explains_and_compares_images(tmp_path):
     assert done.stdout.startswith("3  ")
     assert "<rect" in page.read_text(encoding="utf-8")
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    asked = ["compare", "examples/eight.png", "--methods", "lrp,gae", "--beside", "3"]
-    done = run(app, [*asked, "--html", str(page)])
+    command = ["compare", "examples/eight.png", "--methods", "lrp,gae", "--beside", "3"]
+    done = run(app, [*command, "--html", str(page)])
     assert done.exit_code == 0, done.output
     assert page.read_text(encoding="utf-8").count("<svg") == 5
 
@@ -74,6 +76,6 @@ def test_accuracy_on_the_test_images_is_what_the_card_says(digits):
     from training.mnist import read_images
 
     images, truth = read_images(MNIST, "test")
-    found = answers(digits.subject.model, normalised(images)).argmax(1)
-    share = float((found == truth).float().mean())
+    predicted = answers(digits.subject.model, normalised(images)).argmax(1)
+    share = float((predicted == truth).float().mean())
     assert share == pytest.approx(embedded.embedded()["digits"].figures["test"], abs=1e-3)

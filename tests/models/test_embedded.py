@@ -22,11 +22,11 @@ SST2 = next((Path(p, "sst2_glue") for p in PLACES if Path(p, "sst2_glue").is_dir
 
 def logits_of(explainer, texts):
     rows = explainer.encode(texts)
-    found = []
+    logits = []
     for start in range(0, len(rows), 64):
         inputs = batch(explainer.subject, explainer.tokenizer, rows[start : start + 64], None)
-        found.append(run(explainer.subject, inputs))
-    return torch.cat(found).numpy()
+        logits.append(run(explainer.subject, inputs))
+    return torch.cat(logits).numpy()
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,9 @@ def test_the_card_is_true_of_the_files():
 
 
 def test_logits_on_sentences_of_our_own_are_as_when_it_was_trained(sentiment):
-    kept = json.loads(KEPT.read_text(encoding="utf-8"))
-    found = logits_of(sentiment, [each["text"] for each in kept])
-    np.testing.assert_allclose(found, [each["logits"] for each in kept], rtol=1e-3, atol=1e-3)
+    expected = json.loads(KEPT.read_text(encoding="utf-8"))
+    logits = logits_of(sentiment, [row["text"] for row in expected])
+    np.testing.assert_allclose(logits, [row["logits"] for row in expected], rtol=1e-3, atol=1e-3)
 
 
 def test_it_tells_praise_from_blame(sentiment):
@@ -65,16 +65,16 @@ def test_it_tells_praise_from_blame(sentiment):
 
 
 def test_the_ledger_closes_and_the_telling_word_leads(sentiment):
-    found = sentiment("has a lot of the virtues of eastwood at his best.")
-    assert found.ledger.relative < 1e-4
-    assert found.top(1)[0][0] == "best"
+    explanation = sentiment("has a lot of the virtues of eastwood at his best.")
+    assert explanation.ledger.relative < 1e-4
+    assert explanation.top(1)[0][0] == "best"
 
 
 @pytest.mark.skipif(SST2 is None, reason="SST-2 is not at hand; set WHEREFROM_DATA to its parent")
 def test_accuracy_on_the_validation_sentences_is_what_the_card_says(sentiment):
     rows = wherefrom.read_table(SST2 / "validation.csv.gz")
-    found = logits_of(sentiment, rows.texts).argmax(1)
-    share = float((found == np.array(rows.labels)).mean())
+    predicted = logits_of(sentiment, rows.texts).argmax(1)
+    share = float((predicted == [sentiment.index_of(label) for label in rows.labels]).mean())
     assert share == pytest.approx(embedded.embedded()["sentiment"].figures["validation"], abs=2e-3)
     assert share >= 0.82
 
@@ -116,6 +116,8 @@ def test_an_unknown_name_says_which_models_there_are():
 def test_classes_differ_where_the_method_looks_at_the_class_and_only_there(sentiment, method):
     attention_alone = {"attention_last", "attention_rollout", "attention_flow"}
     text = "a charming but often dull journey"
-    one, other = (sentiment(text, method, target=t).scores for t in ("POSITIVE", "NEGATIVE"))
-    same = np.allclose(one, other, rtol=1e-4, atol=1e-6 * np.abs(one).max())
+    positive, negative = (
+        sentiment(text, method, target=t).scores for t in ("POSITIVE", "NEGATIVE")
+    )
+    same = np.allclose(positive, negative, rtol=1e-4, atol=1e-6 * np.abs(positive).max())
     assert same == (method in attention_alone)

@@ -19,7 +19,7 @@ from wherefrom.rules.tables import AH, CONSERVATIVE
 PATH = 3
 
 
-def made(seed=0, **changes):
+def graphormer(seed=0, **changes):
     """A small Graphormer with all its weights random, float64."""
     torch.manual_seed(seed)
     config = {
@@ -49,29 +49,32 @@ def permuted(graph, order):
 
 
 def run(model, graphs, **changes):
-    given = batch(graphs, model.config.max_path)
+    tensors = batch(graphs, model.config.max_path)
     dtype = next(model.parameters()).dtype
-    floats = {name: given[name].to(dtype) for name in ("x", "edges") if name in given}
+    floats = {name: tensors[name].to(dtype) for name in ("x", "edges") if name in tensors}
     with torch.no_grad():
-        return model(**(given | floats | changes))
+        return model(**(tensors | floats | changes))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_logits_are_those_of_the_papers_equations(seed):
-    model, graph = made(seed), random_graph(seed, nodes=3 + 2 * seed, chance=0.15 + 0.05 * seed)
+    model, graph = (
+        graphormer(seed),
+        random_graph(seed, nodes=3 + 2 * seed, chance=0.15 + 0.05 * seed),
+    )
     exactly(run(model, [graph])[0], Oracle(model)(graph), tol=1e-11)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_removed_node_is_a_key_of_no_attention_and_changes_nothing_else(seed):
-    model, graph = made(seed), random_graph(seed)
+    model, graph = graphormer(seed), random_graph(seed)
     mask = torch.ones(1, len(graph), dtype=torch.bool)
     mask[0, [1, 4]] = False
     exactly(run(model, [graph], mask=mask)[0], Oracle(model)(graph, removed=(1, 4)), tol=1e-11)
 
 
 def test_of_the_empty_graph_the_virtual_node_is_left():
-    model = made()
+    model = graphormer()
     graphs = [random_graph(1), random_graph(2, nodes=5)]
     none = torch.zeros(2, 8, dtype=torch.bool)
     empty = run(model, graphs, mask=none)
@@ -83,7 +86,7 @@ def test_of_the_empty_graph_the_virtual_node_is_left():
 
 @pytest.mark.parametrize(("dtype", "tol"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
 def test_padding_changes_nothing(dtype, tol):
-    model = made().to(dtype)
+    model = graphormer().to(dtype)
     if dtype == torch.float32:
         with torch.no_grad():
             for weight in model.parameters():
@@ -97,22 +100,22 @@ def test_padding_changes_nothing(dtype, tol):
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), order=st.permutations(range(8)))
 def test_the_numbering_of_nodes_has_no_say(seed, order):
-    model, graph = made(), random_graph(seed)
+    model, graph = graphormer(), random_graph(seed)
     exactly(run(model, [permuted(graph, order)]), run(model, [graph]), tol=1e-11)
 
 
 def test_each_encoding_has_a_say():
-    model, graph = made(), random_graph(3)
+    model, graph = graphormer(), random_graph(3)
     whole = run(model, [graph])
     for name in ("centrality.weight", "spatial", "virtual_distance", "path", "virtual"):
-        other = made()
+        other = graphormer()
         with torch.no_grad():
             other.get_parameter(name).mul_(0.5)
         assert not torch.allclose(run(other, [graph]), whole, atol=1e-4), name
 
 
 def test_what_is_beyond_the_tables_is_taken_as_their_last_place():
-    model = made(max_degree=2, max_distance=2)
+    model = graphormer(max_degree=2, max_distance=2)
     star = Graph(np.eye(6, 4), [(0, i) for i in range(1, 6)], np.zeros((5, 2)))
     chain = Graph(np.eye(6, 4), [(i, i + 1) for i in range(5)], np.zeros((5, 2)))
     for graph in (star, chain):
@@ -120,23 +123,23 @@ def test_what_is_beyond_the_tables_is_taken_as_their_last_place():
 
 
 def test_without_edge_features_only_degrees_and_distances_count():
-    model = made(edge_features=0, max_path=0)
+    model = graphormer(edge_features=0, max_path=0)
     graph = random_graph(5)
     bare = Graph(graph.x, graph.edges)
     exactly(run(model, [graph]), run(model, [bare]), tol=1e-12)
 
 
 def test_training_drops_and_evaluation_does_not():
-    model, graph = made(), random_graph(1)
+    model, graph = graphormer(), random_graph(1)
     assert torch.equal(run(model, [graph]), run(model, [graph]))
     model.train()
     assert not torch.equal(run(model, [graph]), run(model, [graph]))
 
 
 def test_a_saved_model_is_the_same_when_loaded(tmp_path):
-    model = made().float()
-    model.save(tmp_path / "kept")
-    again = Graphormer.load(tmp_path / "kept")
+    model = graphormer().float()
+    model.save(tmp_path / "saved")
+    again = Graphormer.load(tmp_path / "saved")
     assert again.config == model.config
     assert not again.training
     assert torch.equal(run(again, [random_graph(1)]), run(model, [random_graph(1)]))
@@ -147,54 +150,54 @@ def test_a_saved_model_is_the_same_when_loaded(tmp_path):
 
 
 def test_the_config_holds_names_of_classes():
-    assert made().config.id2label == {0: "a", 1: "b", 2: "c"}
+    assert graphormer().config.id2label == {0: "a", 1: "b", 2: "c"}
 
 
 def test_more_nodes_than_the_model_takes_are_refused():
     with pytest.raises(TooLong, match="has 21 nodes, but the model takes 20"):
-        run(made(), [random_graph(0, nodes=21)])
+        run(graphormer(), [random_graph(0, nodes=21)])
 
 
 def test_other_features_are_refused():
     graph = Graph(np.ones((3, 5)), [(0, 1)], [[1, 0]])
     with pytest.raises(InputError, match=r"5 features, but the model takes 4: .*molecule"):
-        run(made(reads="molecule"), [graph])
+        run(graphormer(reads="molecule"), [graph])
     with pytest.raises(InputError, match="3 features, but the model takes 2"):
-        run(made(), [Graph(np.ones((3, 4)), [(0, 1)], [[1, 0, 0]])])
+        run(graphormer(), [Graph(np.ones((3, 4)), [(0, 1)], [[1, 0, 0]])])
 
 
 def test_paths_of_another_length_are_refused():
-    model = made()
-    given = {name: t.double() if t.is_floating_point() else t
+    model = graphormer()
+    tensors = {name: t.double() if t.is_floating_point() else t
              for name, t in batch([random_graph(1)]).items()}  # fmt: skip
     with pytest.raises(InputError, match=r"looks at 3 edges .* path_length=3"):
-        model(**given)
+        model(**tensors)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "graphormer", "depth": 3}', "{}"])
 def test_a_damaged_config_is_refused(tmp_path, text):
-    made().save(tmp_path)
+    graphormer().save(tmp_path)
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(FileError, match="no config of a graphormer"):
+    with pytest.raises(FileError, match="not the config of a graphormer"):
         Graphormer.load(tmp_path)
 
 
 def test_a_config_of_another_model_is_refused(tmp_path):
-    made().save(tmp_path)
+    graphormer().save(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(FileError, match="of a bert"):
+    with pytest.raises(FileError, match="describes a bert"):
         Graphormer.load(tmp_path)
 
 
 def test_missing_files_and_other_weights_are_refused(tmp_path):
     with pytest.raises(FileError, match=r"config\.json is missing"):
         Graphormer.load(tmp_path)
-    made().save(tmp_path)
-    made(width=24).config.save(tmp_path)
-    with pytest.raises(FileError, match="does not hold the weights"):
+    graphormer().save(tmp_path)
+    graphormer(width=24).config.save(tmp_path)
+    with pytest.raises(FileError, match=r"do not fit config\.json"):
         Graphormer.load(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(FileError, match="does not hold the weights"):
+    with pytest.raises(FileError, match=r"do not fit config\.json"):
         Graphormer.load(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(FileError, match=r"model\.safetensors is missing"):
@@ -203,15 +206,15 @@ def test_missing_files_and_other_weights_are_refused(tmp_path):
 
 def inside(model, graphs, table, maps=None):
     """The first logit of each graph under a table, from the node features on."""
-    given = batch(graphs, PATH)
-    x = given.pop("x").double()
-    given["edges"] = given["edges"].double()
-    ran = through(table, lambda x: model(x=x, **given)[:, 0], x, maps=maps, model=model)
-    return ran, given["mask"]
+    tensors = batch(graphs, PATH)
+    x = tensors.pop("x").double()
+    tensors["edges"] = tensors["edges"].double()
+    ran = through(table, lambda x: model(x=x, **tensors)[:, 0], x, maps=maps, model=model)
+    return ran, tensors["mask"]
 
 
 def test_the_ledger_closes_from_the_node_features_on():
-    model, graphs = made(), [random_graph(1), random_graph(2, nodes=5)]
+    model, graphs = graphormer(), [random_graph(1), random_graph(2, nodes=5)]
     ran, mask = inside(model, graphs, CONSERVATIVE)
     relevance = ran.relevance[0].sum(-1)  # (B, N)
     exactly(float(relevance.sum()) + ran.booked, float(ran.out.sum()), tol=1e-10)
@@ -222,11 +225,11 @@ def test_the_ledger_closes_from_the_node_features_on():
 
 
 def test_attention_is_seen_with_the_virtual_node_first():
-    model, graphs = made(), [random_graph(1), random_graph(2, nodes=5)]
+    model, graphs = graphormer(), [random_graph(1), random_graph(2, nodes=5)]
     maps = Maps(2)
     inside(model, graphs, AH, maps)
-    found = captured(maps)
-    assert [tuple(map_.shape) for map_ in found] == [(2, 3, 9, 9)] * 2
-    for weights in found:
+    weights_of_layers = captured(maps)
+    assert [tuple(map_.shape) for map_ in weights_of_layers] == [(2, 3, 9, 9)] * 2
+    for weights in weights_of_layers:
         exactly(weights.sum(-1), torch.ones(2, 3, 9))
         assert not weights[1, :, :, 6:].any()

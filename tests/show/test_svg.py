@@ -111,5 +111,5 @@ def test_png_has_a_map_for_each(tmp_path):
     with Image.open(tmp_path / "map.png") as drawn:
         assert drawn.width > drawn.height > 100
     text = Explanation((Unit("a"),), np.ones(1, np.float32), TargetInfo(0, "x"), 1.0, None, "lrp")
-    with pytest.raises(InputError, match="a PNG is drawn of images"):
+    with pytest.raises(InputError, match="a PNG is for images"):
         text.to_png(tmp_path / "no.png")

@@ -1,9 +1,12 @@
-"""The command line: thin, and light until something is explained."""
+"""The command line: thin; torch is imported when a command needs it."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from wherefrom import __version__
 from wherefrom.cli.common import plainly
 from wherefrom.cli.corpus import bias, corpus
 from wherefrom.cli.evaluate import audit, evaluate
@@ -11,10 +14,29 @@ from wherefrom.cli.explain import compare, explain, methods, models
 from wherefrom.cli.serve import serve
 
 app = typer.Typer(
-    help="Where a Transformer's prediction comes from, in scores that add up.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"wherefrom {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Where a Transformer's prediction comes from, in scores that add up."""
+
+
 for _command in (explain, compare, evaluate, audit, bias, corpus, serve, methods, models):
     app.command()(plainly(_command))

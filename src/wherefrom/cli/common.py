@@ -19,30 +19,35 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 Texts = Annotated[
-    list[str] | None, typer.Argument(help="Texts or image files to explain; - reads lines.")
+    list[str] | None, typer.Argument(help="Texts or image files to explain; - reads stdin.")
 ]
 Model = Annotated[
     str | None,
-    typer.Option("--model", "-m", help="An embedded model, a folder, a hub id; by default the "
-                 "embedded one for what is given."),
+    typer.Option("--model", "-m", help="An embedded model, a folder or a hub id. Default: the "
+                 "embedded model for this kind of input."),
 ]  # fmt: skip
-Png = Annotated[Path | None, typer.Option("--png", help="Draw the image's heatmaps here.")]
+Png = Annotated[Path | None, typer.Option("--png", help="Write the heatmaps of images here.")]
 Smiles = Annotated[list[str] | None, typer.Option("--smiles", help="A molecule to explain.")]
-Units = Annotated[str | None, typer.Option(help="Of an image: patches, pixels, or a size.")]
-FromFile = Annotated[Path | None, typer.Option("--file", "-f", help="A text in each line.")]
-Asked = Annotated[str | None, typer.Option(help="Class or next token; default: most likely.")]
-Against = Annotated[str | None, typer.Option(help="Explain the difference to this one.")]
+Units = Annotated[
+    str | None, typer.Option(help="Units of an image: patches, pixels, or a cell size.")
+]
+FromFile = Annotated[Path | None, typer.Option("--file", "-f", help="A file with a text per line.")]
+TargetOption = Annotated[
+    str | None, typer.Option(help="Class by label or index, or next token. Default: most likely.")
+]
+Against = Annotated[str | None, typer.Option(help="Explain the difference to this class or token.")]
+MethodNames = Annotated[str | None, typer.Option(help="Comma-separated method names.")]
 Words = Annotated[bool, typer.Option("--words", help="Join tokens to words.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write JSON here; - prints it.")]
-Html = Annotated[Path | None, typer.Option("--html", help="Write a page here.")]
-Truncate = Annotated[bool, typer.Option("--truncate", help="Cut what is too long.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Write an HTML page here.")]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as key=value.")
 ]
 
 
 def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Errors made for people are shown as such, and the exit code is 2."""
+    """Shows an error of ours as one line on stderr, with exit code 2."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Result:
@@ -76,7 +81,7 @@ def progress(what: str) -> Iterator[Callable[[float, int, str], None]]:
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         task = bar.add_task(what, total=None, pace="")
-        first: list[float] = []  # what an earlier run has done says nothing of this one's pace
+        first: list[float] = []  # work done by an earlier run is not part of this one's rate
 
         def advance(done: float, total: int, note: str) -> None:
             first[:] = first or [done]
@@ -99,31 +104,31 @@ def _pace(done: float, left: float, seconds: float) -> str:
     if done <= 0 or seconds <= 0:
         return ""
     rate = done / seconds
-    told = f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
-    return f"{told}, {timedelta(seconds=round(left / rate))} left"
+    shown = f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
+    return f"{shown}, {timedelta(seconds=round(left / rate))} left"
 
 
 def listed(names: str | None) -> list[str] | None:
-    """Names by commas."""
+    """Comma-separated names as a list."""
     return [name.strip() for name in names.split(",") if name.strip()] if names else None
 
 
-def load(model: str | None, given: list[str] | None = None) -> Explainer:
-    """The model that was named, else the embedded one for what is given."""
+def load(model: str | None, sources: list[str] | None = None) -> Explainer:
+    """The model with this name, else the embedded one for this kind of input."""
     from wherefrom.inputs.pictures import is_image
     from wherefrom.loading import load as load_model
 
-    pictures = bool(given) and all(is_image(one) for one in given or ())
-    return load_model(model or ("digits" if pictures else "sentiment"))
+    are_images = bool(sources) and all(is_image(source) for source in sources or ())
+    return load_model(model or ("digits" if are_images else "sentiment"))
 
 
-def asked(value: str | None) -> int | str | None:
-    """A class by number or by name."""
-    return int(value) if value is not None and value.isdigit() else value
+def image_units(value: str | None) -> Any:
+    """`--units` as the explainer takes it: a name, or a cell size."""
+    return int(value) if value is not None and value.isdecimal() else value
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file, or says plainly that it cannot be written."""
+    """Writes a file; failing that, one clear error."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -131,17 +136,16 @@ def write(path: Path, text: str) -> None:
 
 
 def read_texts(texts: list[str] | None, file: Path | None) -> list[str]:
-    """What was given as arguments, in a file, or on standard input."""
-    given = list(texts or ())
+    """The texts in the arguments, in a file, or on standard input."""
+    lines = list(texts or ())
     if file is not None:
         try:
-            given += [
-                line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()
-            ]
+            content = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise FileError(f"cannot read {file}: {error}") from error
-    if given == ["-"] or (not given and file is None and not sys.stdin.isatty()):
-        given = [line for line in sys.stdin.read().splitlines() if line.strip()]
-    if not given:
-        raise InputError("there is no text to explain. Give one, or --file, or lines on stdin.")
-    return given
+        lines += [line for line in content.splitlines() if line.strip()]
+    if lines == ["-"] or (not lines and file is None and not sys.stdin.isatty()):
+        lines = [line for line in sys.stdin.read().splitlines() if line.strip()]
+    if not lines:
+        raise InputError("there is no text to explain. Pass one, or --file, or lines on stdin.")
+    return lines

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from wherefrom.cli.common import Against, Model, Truncate, asked, load, progress, write
+from wherefrom.cli.common import Against, Model, Truncate, load, progress, write
 from wherefrom.errors import FileError, MissingExtra
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def _explained(
             explainer,
             rows,
             method,
-            asked(target),
-            asked(against),
+            target,
+            against,
             tokens=tokens,
             truncate=truncate,
             out=out,

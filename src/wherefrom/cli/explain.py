@@ -10,19 +10,20 @@ import typer
 
 from wherefrom.cli.common import (
     Against,
-    Asked,
     FromFile,
     Html,
     Json,
+    MethodNames,
     Model,
     Png,
     Settings,
     Smiles,
+    TargetOption,
     Texts,
     Truncate,
     Units,
     Words,
-    asked,
+    image_units,
     listed,
     load,
     progress,
@@ -34,12 +35,14 @@ from wherefrom.errors import InputError, MethodError
 if TYPE_CHECKING:
     from wherefrom.explanation import Explanation
 
+_BATCH = 16  # inputs explained between two steps of the progress bar
+
 
 def explain(
     texts: Texts = None,
     model: Model = None,
     method: Annotated[str, typer.Option(help="See `wherefrom methods`.")] = "lrp",
-    target: Asked = None,
+    target: TargetOption = None,
     against: Against = None,
     words: Words = False,
     json: Json = None,
@@ -53,39 +56,38 @@ def explain(
 ) -> None:
     """Explain a text, an image or a molecule: the heatmap and the ledger of one method."""
     model = model or ("bace" if smiles else None)
-    given = smiles or read_texts(texts, file)
-    explainer = load(model, given)
-    found: list[Explanation] = []
+    sources = smiles or read_texts(texts, file)
+    explainer = load(model, sources)
+    explanations: list[Explanation] = []
     with progress("explaining") as advance:
-        for at in range(0, len(given), 16):
-            advance(at, len(given), method)
-            made = explainer(
-                given[at : at + 16],
+        for start in range(0, len(sources), _BATCH):
+            advance(start, len(sources), method)
+            explanations += explainer(
+                sources[start : start + _BATCH],
                 method,
-                target=asked(target),
-                against=asked(against),
-                units=asked(units),
+                target,
+                against,
+                units=image_units(units),
                 truncate=truncate,
                 **parsed(settings),
             )
-            assert isinstance(made, list)
-            found += made
-    found = [each.words() for each in found] if words else found
+    if words:
+        explanations = [explanation.words() for explanation in explanations]
     if json is not None:
-        _write_json(found, json)
+        _write_json(explanations, json)
     if html is not None:
-        _write_pages([[each] for each in found], html)
+        _write_pages([[explanation] for explanation in explanations], html)
     if png is not None:
-        _draw(found, png)
+        _draw(explanations, png)
     if json is None or str(json) != "-":
-        typer.echo("\n\n".join(str(each) for each in found))
+        typer.echo("\n\n".join(str(explanation) for explanation in explanations))
 
 
 def compare(
     texts: Texts = None,
     model: Model = None,
-    methods: Annotated[str | None, typer.Option(help="Some of them, by commas.")] = None,
-    target: Asked = None,
+    methods: MethodNames = None,
+    target: TargetOption = None,
     against: Against = None,
     words: Words = False,
     json: Json = None,
@@ -93,51 +95,52 @@ def compare(
     png: Png = None,
     units: Units = None,
     beside: Annotated[
-        str | None, typer.Option(help="Of an image: show the answer for this class beside.")
+        str | None, typer.Option(help="Also explain an image for this class, side by side.")
     ] = None,
     smiles: Smiles = None,
     file: FromFile = None,
     truncate: Truncate = False,
 ) -> None:
-    """Explain a text, an image or a molecule by all methods, a row each."""
+    """Explain a text, an image or a molecule with all methods, a row each."""
     from wherefrom.methods import METHODS
     from wherefrom.show.terminal import render_rows
 
     model = model or ("bace" if smiles else None)
-    given = smiles or read_texts(texts, file)
-    explainer = load(model, given)
-    chosen = listed(methods)
-    classes = [asked(target)] + ([asked(beside)] if beside is not None else [])
+    sources = smiles or read_texts(texts, file)
+    explainer = load(model, sources)
+    names = listed(methods)
+    classes = [target] if beside is None else [target, beside]
     tables = []
     with progress("explaining") as advance:
-        count = len(chosen or METHODS) * len(given) * len(classes)
-        ran = itertools.count()
-        for text, wanted in itertools.product(given, classes):
+        total = len(names or METHODS) * len(sources) * len(classes)
+        done = itertools.count()
+        for source, label in itertools.product(sources, classes):
             tables.append(
                 explainer.compare(
-                    text,
-                    chosen,
-                    target=wanted,
-                    against=asked(against),
-                    units=asked(units),
+                    source,
+                    names,
+                    target=label,
+                    against=against,
+                    units=image_units(units),
                     truncate=truncate,
-                    starting=lambda name: advance(next(ran), count, name),
+                    starting=lambda name: advance(next(done), total, name),
                 )
             )
     if words:
-        tables = [[each.words() for each in table] for table in tables]
+        tables = [[explanation.words() for explanation in table] for table in tables]
+    explanations = [explanation for table in tables for explanation in table]
     if json is not None:
-        _write_json([each for table in tables for each in table], json)
+        _write_json(explanations, json)
     if html is not None:
         _write_pages(tables, html, beside=beside is not None)
     if png is not None:
-        _draw([each for table in tables for each in table], png)
+        _draw(explanations, png)
     if json is None or str(json) != "-":
         typer.echo("\n\n".join(render_rows(table) for table in tables))
 
 
 def methods() -> None:
-    """List the methods with a sentence each."""
+    """List all methods, those of installed packages too."""
     from rich.console import Console
     from rich.table import Table
 
@@ -161,7 +164,7 @@ def models() -> None:
     from wherefrom.models.embedded import embedded
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("model", "what it tells", "data", "measured", "parameters", "size"):
+    for column in ("model", "task", "data", "measured", "parameters", "size"):
         table.add_column(column, no_wrap=column == "model")
     for name, card in embedded().items():
         form = "{} {:.1%}" if card.metric == "accuracy" else "{} {:.3f}"
@@ -180,25 +183,25 @@ def models() -> None:
 
 
 def parsed(settings: list[str] | None) -> dict[str, Any]:
-    """`steps=64` as {"steps": 64}: numbers and truth values are read as such."""
+    """`steps=64` as {"steps": 64}: a value is a Python literal, else text."""
     import ast
 
-    parsed: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for setting in settings or ():
         key, equals, value = setting.partition("=")
         if not equals:
-            raise MethodError(f'"{setting}" is no setting: write key=value.')
+            raise MethodError(f'cannot read the setting "{setting}": write key=value.')
         try:
-            parsed[key] = ast.literal_eval(value)
+            values[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            parsed[key] = value
-    return parsed
+            values[key] = value
+    return values
 
 
-def _write_json(found: list[Explanation], path: Path) -> None:
+def _write_json(explanations: list[Explanation], path: Path) -> None:
     import json
 
-    data = [each.to_dict() for each in found]
+    data = [explanation.to_dict() for explanation in explanations]
     text = json.dumps(data[0] if len(data) == 1 else data, ensure_ascii=False, indent=1)
     if str(path) == "-":
         typer.echo(text)
@@ -206,12 +209,12 @@ def _write_json(found: list[Explanation], path: Path) -> None:
         write(path, text)
 
 
-def _draw(found: list[Explanation], path: Path) -> None:
+def _draw(explanations: list[Explanation], path: Path) -> None:
     from wherefrom.show.svg_figure import scene_plot
 
-    if any(each.scene is None or "png" not in each.scene for each in found):
-        raise InputError("--png draws images and molecules; write a text with --html.")
-    scene_plot(found, path)
+    if any("png" not in (explanation.scene or {}) for explanation in explanations):
+        raise InputError("--png is for images and molecules; for texts use --html.")
+    scene_plot(explanations, path)
     typer.echo(f"wrote {path}", err=True)
 
 

@@ -26,7 +26,7 @@ UNREACHABLE = 255  # a distance: no path, or one of so many steps
 class Graph:
     """Nodes with features, joined by undirected edges that may have features too.
 
-    An edge may be given in both directions, as long as its features are the same in both.
+    An edge may occur in both directions, with the same features.
 
     >>> chain = Graph([[1.0], [2.0], [3.0]], [(0, 1), (1, 2)])
     >>> chain.degree.tolist(), chain.distance[0].tolist()
@@ -45,11 +45,11 @@ class Graph:
         x = np.asarray(self.x, dtype=np.float32)
         if x.ndim != 2 or not x.shape[0]:
             raise InputError(
-                f"the node features have the shape {x.shape}: (nodes, features) is wanted, "
-                "with at least one node."
+                "node features must have the shape (nodes, features) with at least one node, "
+                f"got shape {x.shape}."
             )
         if not np.isfinite(x).all():
-            raise InputError("the node features hold NaN or infinite numbers.")
+            raise InputError("node features must be finite, got NaN or infinite numbers.")
         edges, features = _undirected(self.edges, self.edge_features, len(x))
         names = self.names or tuple(str(i) for i in range(len(x)))
         if len(names) != len(x):
@@ -62,11 +62,11 @@ class Graph:
         return len(self.x)
 
     @classmethod
-    def from_smiles(cls, smiles: str) -> Graph:
+    def from_smiles(cls, smiles: str, max_atoms: int | None = None) -> Graph:
         """The heavy atoms and bonds of a molecule, read by RDKit."""
         from wherefrom.inputs.molecule import molecule
 
-        return molecule(smiles)
+        return molecule(smiles, max_atoms)
 
     @classmethod
     def superpixels(cls, image: ArrayLike, n: int = 75, nearest: int | None = None) -> Graph:
@@ -114,14 +114,14 @@ class Graph:
         a, b = self.edges.T
         joined = coo_array((np.ones(len(a)), (a, b)), shape=(len(self), len(self))).tocsr()
         steps = shortest_path(joined, directed=False, unweighted=True)
-        found: NDArray[np.uint8] = np.minimum(steps, UNREACHABLE).astype(np.uint8)
-        return found
+        distance: NDArray[np.uint8] = np.minimum(steps, UNREACHABLE).astype(np.uint8)
+        return distance
 
     @cached_property
     def kinds(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The distinct edge features, (kinds, features), and the kind of each edge."""
-        found, kind = np.unique(self.edge_features, axis=0, return_inverse=True)
-        return found, kind.reshape(-1)
+        kinds, kind = np.unique(self.edge_features, axis=0, return_inverse=True)
+        return kinds, kind.reshape(-1)
 
     def paths(self, length: int) -> NDArray[np.int16]:
         """The kinds of the first `length` edges of each shortest path, −1 beyond its end.
@@ -138,7 +138,7 @@ class Graph:
         return {}
 
     def _find_paths(self, length: int) -> NDArray[np.int16]:
-        n, (found, kind) = len(self), self.kinds
+        n, (kinds, kind) = len(self), self.kinds
         away, home = np.concatenate([self.edges, self.edges[:, ::-1]]).T
         kind = np.concatenate([kind, kind])
         paths = np.full((n, n, length), -1, dtype=np.int16)
@@ -147,7 +147,7 @@ class Graph:
         hops[hops == UNREACHABLE] = -2
         for step in range(1, hops.max() + 1):
             start, edge = np.nonzero((hops[:, away] == step - 1) & (hops[:, home] == step))
-            key = rank[start, away[edge]] * len(found) + kind[edge]
+            key = rank[start, away[edge]] * len(kinds) + kind[edge]
             order = np.lexsort((key, home[edge], start))
             start, edge, key = start[order], edge[order], key[order]
             same = (np.diff(start) == 0) & (np.diff(home[edge]) == 0)
@@ -163,8 +163,8 @@ class Graph:
 def batch(graphs: Sequence[Graph], path_length: int = 0) -> dict[str, Tensor]:
     """Graphs padded to one number of nodes, as the arguments of a Graphormer.
 
-    `path_length` is how many edges of a shortest path the model looks at; with none, the edges
-    have no part in the batch but through degrees and distances.
+    `path_length` is how many edges of a shortest path the model looks at; with 0, edges count
+    only through degrees and distances.
     """
     if not graphs:
         raise InputError("there is no graph to explain.")
@@ -197,8 +197,8 @@ def _edges(graphs: Sequence[Graph], size: int, length: int) -> dict[str, Tensor]
     edges = torch.zeros(len(graphs), most, features.pop())
     paths = torch.full((len(graphs), size, size, length), -1, dtype=torch.int16)
     for i, graph in enumerate(graphs):
-        n, found = len(graph), graph.kinds[0]
-        edges[i, : len(found), : found.shape[1]] = torch.from_numpy(found)
+        n, kinds = len(graph), graph.kinds[0]
+        edges[i, : len(kinds), : kinds.shape[1]] = torch.from_numpy(kinds)
         paths[i, :n, :n] = torch.from_numpy(graph.paths(length))
     return {"edges": edges, "paths": paths}
 
@@ -214,7 +214,7 @@ def _undirected(
         raise InputError(f"there are features of {len(values)} edges for {len(pairs)} edges.")
     beyond = pairs[(pairs < 0) | (pairs >= nodes)]
     if beyond.size:
-        raise InputError(f"an edge names the node {beyond[0]}, but there are {nodes} from 0.")
+        raise InputError(f"an edge names the node {beyond[0]}; the nodes are 0 to {nodes - 1}.")
     loops = pairs[pairs[:, 0] == pairs[:, 1]]
     if loops.size:
         raise InputError(f"an edge joins the node {loops[0, 0]} with itself: leave it out.")
@@ -222,14 +222,16 @@ def _undirected(
         np.sort(pairs, axis=1), axis=0, return_index=True, return_inverse=True
     )
     if not np.array_equal(values[where][back.reshape(-1)], values):
-        raise InputError("an edge is given twice with different features: edges have no direction.")
+        raise InputError("an edge occurs twice with different features: edges have no direction.")
     return once, values[where]
 
 
 def _column(values: NDArray[Any]) -> NDArray[np.float32]:
-    """One number for each edge as features; more than two axes are none."""
+    """One number for each edge, as a column of features."""
     if values.ndim != 1:
-        raise InputError(f"the edge features have the shape {values.shape}, not (edges, features).")
+        raise InputError(
+            f"edge features must have the shape (edges, features), got shape {values.shape}."
+        )
     return values.astype(np.float32)[:, None]
 
 

@@ -1,10 +1,10 @@
-"""Reads graphs: as they are, from a SMILES, or from an image cut into superpixels."""
+"""Reads graphs: as they are, from a SMILES, or from an image split into superpixels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,25 +15,36 @@ from wherefrom.errors import InputError, TooLong
 from wherefrom.explanation import Unit
 from wherefrom.inputs.graph import Graph, batch
 from wherefrom.inputs.pictures import opened, png_of
-from wherefrom.inputs.reader import Present, Reader
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
 from wherefrom.subject import Inputs, Subject
 
 _NOUNS = {"molecule": "atom", "superpixels": "superpixel"}
 
 
 @dataclass(frozen=True)
-class Erased:
-    """A graph of which some nodes are not there."""
+class ErasedGraph:
+    """A graph with some of its nodes removed."""
 
     graph: Graph
     present: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class GraphReader(Reader[Graph, Erased]):
-    """Reads what the model's config says that its graphs are made of: molecules, superpixels."""
+class GraphReader(Reader[Graph, ErasedGraph]):
+    """Reads what the graphs of the model stand for: molecules, superpixels, or just graphs."""
 
+    name: ClassVar[str] = "graph"
     subject: Subject
+
+    @classmethod
+    def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
+        """Graphs, and whatever is passed to a model of graphs."""
+        config = getattr(context.subject.model, "config", None)
+        return isinstance(first_of(inputs), Graph) or hasattr(config, "reads")
+
+    @classmethod
+    def build(cls, context: ReaderContext) -> GraphReader:
+        return cls(context.subject)
 
     @property
     def _config(self) -> Any:
@@ -43,45 +54,45 @@ class GraphReader(Reader[Graph, Erased]):
     def _reads(self) -> str:
         return str(getattr(self._config, "reads", ""))
 
-    def listed(self, given: Any) -> tuple[list[Any], bool]:
-        if isinstance(given, (list, tuple)):
-            if not given:
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
+        if isinstance(inputs, (list, tuple)):
+            if not inputs:
                 raise InputError("the list of graphs is empty: there is nothing to explain.")
-            return list(given), False
-        return [given], True
+            return list(inputs), False
+        return [inputs], True
 
-    def read(self, given: Any, truncate: bool = False) -> Graph:
-        graph = self._graph(given)
+    def read(self, source: Any, truncate: bool = False) -> Graph:
+        graph = self._graph(source)
         limit = getattr(self._config, "max_nodes", None)
         if limit is not None and len(graph) > limit:
             raise TooLong(f"the graph has {len(graph)} nodes, but the model takes {limit}.")
         return graph
 
-    def _graph(self, given: Any) -> Graph:
-        if isinstance(given, Graph):
-            return given
-        if hasattr(given, "edge_index"):
-            return Graph.from_pyg(given)
-        if hasattr(given, "nodes") and hasattr(given, "edges"):
-            return Graph.from_networkx(given)
-        if self._reads == "molecule" and isinstance(given, str):
-            return Graph.from_smiles(given)
+    def _graph(self, source: Any) -> Graph:
+        if isinstance(source, Graph):
+            return source
+        if hasattr(source, "edge_index"):
+            return Graph.from_pyg(source)
+        if hasattr(source, "nodes") and hasattr(source, "edges"):
+            return Graph.from_networkx(source)
+        if self._reads == "molecule" and isinstance(source, str):
+            return Graph.from_smiles(source, getattr(self._config, "max_nodes", None))
         if self._reads == "superpixels":
-            picture, _ = opened(given)
-            return Graph.superpixels(np.asarray(picture.convert("L")))
-        wanted = {"molecule": "a SMILES or ", "superpixels": "an image or "}.get(self._reads, "")
+            image, _ = opened(source)
+            return Graph.superpixels(np.asarray(image.convert("L")))
+        also = {"molecule": "a SMILES, ", "superpixels": "an image, "}.get(self._reads, "")
         raise InputError(
-            f"a {type(given).__name__} is no graph: give {wanted}a Graph, a networkx graph, or a "
-            "Data of PyTorch Geometric."
+            f"cannot read a {type(source).__name__} as a graph: pass {also}a Graph, a networkx "
+            "graph, or a Data of PyTorch Geometric."
         )
 
     def size(self, item: Graph) -> int:
         return len(item)
 
     def chunks(self, items: Sequence[Graph], size: int) -> list[list[int]]:
-        """Graphs of like size together: what pads them is not there."""
+        """Graphs of like size together: the model masks what pads them."""
         order = sorted(range(len(items)), key=lambda i: len(items[i]))
-        return [order[at : at + size] for at in range(0, len(order), size)]
+        return [order[start : start + size] for start in range(0, len(order), size)]
 
     def units_of(self, item: Graph) -> tuple[Unit, ...]:
         return tuple(Unit(name) for name in item.names)
@@ -100,24 +111,24 @@ class GraphReader(Reader[Graph, Erased]):
 
     def _tensors(self, graphs: Sequence[Graph]) -> dict[str, Tensor]:
         first = next(self.subject.model.parameters())
-        found = batch(graphs, getattr(self._config, "max_path", 0))
+        tensors = batch(graphs, getattr(self._config, "max_path", 0))
         return {
             name: t.to(first.device, first.dtype if t.is_floating_point() else t.dtype)
-            for name, t in found.items()
+            for name, t in tensors.items()
         }
 
-    def erased(self, item: Graph, present: Present, blank: str | int | None) -> list[Erased]:
+    def erased(self, item: Graph, present: Present, blank: str | int | None) -> list[ErasedGraph]:
         if blank is not None:
-            raise InputError("nodes of a graph are taken away, not filled: blank= is for others.")
-        return [Erased(item, row) for row in present]
+            raise InputError("blank= is not for graphs: their nodes are removed, not replaced.")
+        return [ErasedGraph(item, row) for row in present]
 
-    def key(self, form: Erased) -> bytes:
+    def key(self, form: ErasedGraph) -> bytes:
         return id(form.graph).to_bytes(8) + np.packbits(form.present).tobytes()
 
-    def length(self, form: Erased) -> int:
+    def length(self, form: ErasedGraph) -> int:
         return len(form.graph)
 
-    def collate(self, forms: Sequence[Erased]) -> dict[str, Tensor]:
+    def collate(self, forms: Sequence[ErasedGraph]) -> dict[str, Tensor]:
         tensors = self._tensors([form.graph for form in forms])
         mask = tensors["mask"]
         for row, form in enumerate(forms):
@@ -143,11 +154,11 @@ def _scene(graph: Graph) -> dict[str, Any]:
     return {"kind": "graph", "edges": graph.edges.tolist()}
 
 
-def _outline(held: NDArray[np.bool_]) -> str:
+def _outline(inside: NDArray[np.bool_]) -> str:
     """The pixels of a region as runs of an SVG path."""
     runs = []
-    for row in np.nonzero(held.any(1))[0].tolist():
-        edges = np.diff(held[row].astype(np.int8), prepend=0, append=0)
+    for row in np.nonzero(inside.any(1))[0].tolist():
+        edges = np.diff(inside[row].astype(np.int8), prepend=0, append=0)
         starts, ends = np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             runs.append(f"M{start} {row}h{end - start}v1h{start - end}z")

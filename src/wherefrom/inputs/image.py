@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from wherefrom.errors import InputError, TooLong
 from wherefrom.explanation import Unit
+from wherefrom.inputs.image_text import compare_with, compares_with_texts, no_class_texts
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
-from wherefrom.inputs.pictures import opened, png_of
-from wherefrom.inputs.reader import Present, Reader
-from wherefrom.subject import Forward, Inputs, Layout, Subject
+from wherefrom.inputs.pictures import is_image, opened, png_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, by_position, first_of
+from wherefrom.subject import Inputs, Layout, Subject
 
 Units = Literal["patches", "pixels"] | int
 _MOST_UNITS = 1 << 18
@@ -31,8 +32,8 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Erased:
-    """An image of which some units are not there, until it is collated."""
+class ErasedImage:
+    """An image with some of its units erased, until it is collated."""
 
     picture: Picture
     present: NDArray[np.bool_]
@@ -40,12 +41,13 @@ class Erased:
 
 
 @dataclass
-class ImageReader(Reader[Picture, Erased]):
-    """Reads images by the model's processor; units are its patches, or its pixels.
+class ImageReader(Reader[Picture, ErasedImage]):
+    """Reads images with the model's processor; units are its patches, or its pixels.
 
-    A whole number for `units` means square cells of so many pixels.
+    An integer for `units` is the side of square cells, in pixels.
     """
 
+    name: ClassVar[str] = "image"
     subject: Subject
     processor: Any = None
     units: Units = "patches"
@@ -53,60 +55,103 @@ class ImageReader(Reader[Picture, Erased]):
     _fill: tuple[Picture, str | int | None, Tensor] | None = None
     _grids: dict[tuple[int, ...], tuple[Layout, tuple[Unit, ...]]] = field(default_factory=dict)
 
+    _other_units: dict[str, ImageReader] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
-        whole = isinstance(self.units, int) and not isinstance(self.units, bool) and self.units > 0
-        if not whole and self.units not in ("patches", "pixels"):
-            raise InputError(f'units={self.units!r}: say "patches", "pixels", or how large.')
+        is_size = isinstance(self.units, int) and not isinstance(self.units, bool)
+        if not (is_size and int(self.units) > 0) and self.units not in ("patches", "pixels"):
+            raise InputError(
+                f'units must be "patches", "pixels" or a positive integer, got {self.units!r}.'
+            )
 
-    def listed(self, given: Any) -> tuple[list[Any], bool]:
-        if isinstance(given, (Tensor, np.ndarray)):
-            if given.ndim != 4:
-                return [given], True
-            given = list(given)
-        if isinstance(given, (list, tuple)):
-            if not given:
+    @classmethod
+    def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
+        """Pictures where the model sees; floats with more axes than rows of units have."""
+        first = first_of(inputs)
+        floats = isinstance(first, Tensor) and first.is_floating_point()
+        sees = context.processor is not None or context.subject.takes("pixel_values")
+        reads = context.tokenizer is not None or context.subject.takes("input_ids")
+        if sees:
+            return not reads or isinstance(first, Picture) or is_image(first) or (
+                floats and first.ndim > 2
+            )  # fmt: skip
+        axes = 3 if isinstance(inputs, (list, tuple)) else 4
+        return floats and first.ndim == axes and not reads
+
+    @classmethod
+    def build(cls, context: ReaderContext) -> ImageReader:
+        subject = context.subject
+        if compares_with_texts(subject):
+            if context.labels is None:
+                raise no_class_texts(subject)
+            subject = Subject(subject.model, compare_with(context.tokenizer, context.labels))
+        return cls(by_position(subject, cls.argument), context.processor)
+
+    @classmethod
+    def needs_class_texts(cls, context: ReaderContext) -> bool:
+        return context.labels is None and compares_with_texts(context.subject)
+
+    def with_options(self, *, units: Any = None, prefix: str | None = None) -> ImageReader:
+        """The same reader for other units."""
+        super().with_options(prefix=prefix)
+        if units is None or (units == self.units and type(units) is type(self.units)):
+            return self
+        key = repr(units)
+        if key not in self._other_units:  # their grids are found once
+            reader = ImageReader(self.subject, self.processor, units, self.argument)
+            self._other_units[key] = reader
+        return self._other_units[key]
+
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
+        if isinstance(inputs, (Tensor, np.ndarray)):
+            if inputs.ndim != 4:
+                return [inputs], True
+            inputs = list(inputs)
+        if isinstance(inputs, (list, tuple)):
+            if not inputs:
                 raise InputError("the list of images is empty: there is nothing to explain.")
-            return list(given), False
-        return [given], True
+            return list(inputs), False
+        return [inputs], True
 
-    def read(self, given: Any, truncate: bool = False) -> Picture:
-        if isinstance(given, Picture):
-            return given
-        if isinstance(given, Tensor) and given.is_floating_point():
-            pixels = given.unsqueeze(0) if given.ndim == 2 else given
+    def read(self, source: Any, truncate: bool = False) -> Picture:
+        if isinstance(source, Picture):
+            return source
+        if isinstance(source, Tensor) and source.is_floating_point():
+            pixels = source.unsqueeze(0) if source.ndim == 2 else source
             if pixels.ndim != 3 or 0 in pixels.shape:
                 raise InputError(
-                    f"an image tensor of shape {tuple(given.shape)}: give (channels, height, width)"
-                    ", as the model takes it."
+                    "an image tensor must have the shape (channels, height, width), "
+                    f"got shape {tuple(source.shape)}."
                 )
             if not bool(torch.isfinite(pixels).all()):
-                raise InputError("the image has pixels that are no numbers (NaN or infinite).")
+                raise InputError("the image has pixels that are NaN or infinite.")
             return Picture(pixels.detach().to(self.subject.device, self._dtype(pixels.dtype)))
-        picture, name = opened(given)
+        image, name = opened(source)
         if self.processor is None:
             raise InputError(
-                "this explainer has no image processor, so it cannot read a picture. Give it one: "
-                "Explainer(model, processor=…), or give the tensor that the model takes."
+                "this explainer has no image processor to read a picture with. Pass one, "
+                "Explainer(model, processor=…), or pass the tensor that the model takes."
             )
-        found = self.processor(images=self._coloured(picture), return_tensors="pt")
-        pixels = found["pixel_values"][0].to(self.subject.device, self._dtype(torch.float32))
+        output = self.processor(images=self._with_channels(image), return_tensors="pt")
+        pixels = output["pixel_values"][0].to(self.subject.device, self._dtype(torch.float32))
         if pixels.ndim != 3:
             raise InputError(
-                f"the processor of {self.subject.name} makes an image into numbers of shape "
-                f"{tuple(pixels.shape)}, and not into (channels, height, width)."
+                f"the processor of {self.subject.name} returns pixels of shape "
+                f"{tuple(pixels.shape)}; (channels, height, width) is needed."
             )
         return Picture(pixels, name)
 
-    def _dtype(self, otherwise: torch.dtype) -> torch.dtype:
-        first = next((p for p in self.subject.model.parameters() if p.is_floating_point()), None)
-        return otherwise if first is None else first.dtype
+    def _dtype(self, default: torch.dtype) -> torch.dtype:
+        weights = (p for p in self.subject.model.parameters() if p.is_floating_point())
+        first = next(weights, None)
+        return default if first is None else first.dtype
 
-    def _coloured(self, picture: Any) -> Any:
+    def _with_channels(self, image: Any) -> Any:
         config = getattr(self.subject.model, "config", None)
         config = getattr(config, "vision_config", config)
-        if "transparency" in picture.info:  # of a palette: Pillow asks for this step
-            picture = picture.convert("RGBA")
-        return picture.convert("L" if getattr(config, "num_channels", 3) == 1 else "RGB")
+        if "transparency" in image.info:  # of a palette: Pillow requires this step
+            image = image.convert("RGBA")
+        return image.convert("L" if getattr(config, "num_channels", 3) == 1 else "RGB")
 
     def grid(self, picture: Picture) -> tuple[Layout, tuple[Unit, ...]]:
         """The layout and the units of an image of this size, found once."""
@@ -135,14 +180,14 @@ class ImageReader(Reader[Picture, Erased]):
         return self.grid(item)[0].units
 
     def chunks(self, items: Sequence[Picture], size: int) -> list[list[int]]:
-        """Images of one shape together: as many patches may lie otherwise."""
-        alike: dict[tuple[int, ...], list[int]] = {}
+        """Images of one shape together: the same number of patches may lie differently."""
+        by_shape: dict[tuple[int, ...], list[int]] = {}
         for i, item in enumerate(items):
-            alike.setdefault(tuple(item.pixels.shape), []).append(i)
+            by_shape.setdefault(tuple(item.pixels.shape), []).append(i)
         return [
-            of_one[at : at + size]
-            for of_one in alike.values()
-            for at in range(0, len(of_one), size)
+            group[start : start + size]
+            for group in by_shape.values()
+            for start in range(0, len(group), size)
         ]
 
     def batch(self, items: Sequence[Picture]) -> Inputs:
@@ -161,16 +206,16 @@ class ImageReader(Reader[Picture, Erased]):
 
     def _scene(self, item: Picture) -> dict[str, Any]:
         _, height, width = item.pixels.shape
-        mean, spread = (
-            torch.tensor(getattr(self.processor, name, None) or [given]).reshape(-1, 1, 1)
-            for name, given in (("image_mean", 0.0), ("image_std", 1.0))
+        mean, std = (
+            torch.tensor(getattr(self.processor, name, None) or [default]).reshape(-1, 1, 1)
+            for name, default in (("image_mean", 0.0), ("image_std", 1.0))
         )
-        seen = item.pixels.detach().cpu().float()
+        pixels = item.pixels.detach().cpu().float()
         if getattr(self.processor, "do_normalize", False):
-            seen = seen * spread + mean
+            pixels = pixels * std + mean
         else:
-            seen = (seen - seen.min()) / (seen.max() - seen.min()).clamp_min(1e-12)
-        shown = (seen.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+            pixels = (pixels - pixels.min()) / (pixels.max() - pixels.min()).clamp_min(1e-12)
+        shown = (pixels.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
         return {
             "kind": "image",
             "png": png_of(shown),
@@ -182,23 +227,23 @@ class ImageReader(Reader[Picture, Erased]):
     def units_of(self, item: Picture) -> tuple[Unit, ...]:
         return self.grid(item)[1]
 
-    def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[Erased]:
+    def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[ErasedImage]:
         if blank not in (None, "zero", "mean", "blur"):
             raise InputError(
-                f'there is no filling "{blank}" for pixels; there are: zero, mean, blur.'
+                f'there is no blank "{blank}" for pixels; there are: zero, mean, blur.'
             )
-        return [Erased(item, row, blank) for row in present]
+        return [ErasedImage(item, row, blank) for row in present]
 
-    def key(self, form: Erased) -> bytes:
+    def key(self, form: ErasedImage) -> bytes:
         return id(form.picture).to_bytes(8) + np.packbits(form.present).tobytes()
 
-    def length(self, form: Erased) -> int:
+    def length(self, form: ErasedImage) -> int:
         return len(form.present)
 
-    def batch_shape(self, form: Erased) -> tuple[int, ...]:
+    def batch_shape(self, form: ErasedImage) -> tuple[int, ...]:
         return tuple(form.picture.pixels.shape)
 
-    def collate(self, forms: Sequence[Erased]) -> dict[str, Tensor]:
+    def collate(self, forms: Sequence[ErasedImage]) -> dict[str, Tensor]:
         layout = self.grid(forms[0].picture)[0]
         pixels = torch.stack([form.picture.pixels for form in forms])
         fill = torch.stack([self._filled(form) for form in forms])
@@ -206,12 +251,13 @@ class ImageReader(Reader[Picture, Erased]):
         kept = layout.whole(present.expand(-1, -1, layout.features)).to(pixels.device)
         return {self.argument: torch.where(kept, pixels, fill)}
 
-    def _filled(self, form: Erased) -> Tensor:
-        """What stands in the place of what is not there, worked out once for each image."""
-        asked = (form.picture, form.blank)
-        if self._fill is None or self._fill[0] is not asked[0] or self._fill[1] != asked[1]:
-            self._fill = (*asked, _filled(form.picture.pixels, form.blank))
-        return self._fill[2]
+    def _filled(self, form: ErasedImage) -> Tensor:
+        """What erased pixels become, computed once for each image."""
+        fill = self._fill
+        if fill is None or fill[0] is not form.picture or fill[1] != form.blank:
+            fill = (form.picture, form.blank, _filled(form.picture.pixels, form.blank))
+            self._fill = fill
+        return fill[2]
 
 
 def _filled(pixels: Tensor, blank: str | int | None) -> Tensor:
@@ -233,8 +279,8 @@ def _blurred(pixels: Tensor, share: float = 0.125) -> Tensor:
         places = (torch.arange(size)[:, None] + steps.long().cpu()[None, :]).clamp(0, size - 1)
         gathered = pixels.index_select(axis, places.flatten().to(pixels.device))
         shape = (*pixels.shape[:axis], size, len(steps), *pixels.shape[axis + 1 :])
-        lined = weights.reshape(1, *(1,) * (axis), -1, *(1,) * (2 - axis))
-        pixels = (gathered.reshape(shape) * lined).sum(axis + 1)
+        along = weights.reshape(1, *(1,) * (axis), -1, *(1,) * (2 - axis))
+        pixels = (gathered.reshape(shape) * along).sum(axis + 1)
     return pixels
 
 
@@ -252,17 +298,3 @@ def _units(owners: Tensor) -> tuple[Unit, ...]:
     ]
     boxes = torch.stack([edges[0], edges[1], edges[2] + 1, edges[3] + 1], 1).tolist()
     return tuple(Unit(f"{left},{top}", box=(left, top, r, b)) for left, top, r, b in boxes)
-
-
-def beside_texts(tokenizer: Any, texts: Sequence[str]) -> Forward:
-    """Runs a model that holds images against texts, with these for its classes."""
-    if tokenizer is None:
-        raise InputError("texts to hold images against need a tokenizer: Explainer(model, …).")
-    found = tokenizer(list(texts), return_tensors="pt", padding=True)
-    names = [name for name in ("input_ids", "attention_mask") if name in found]
-
-    def forward(model: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
-        device = tensors["pixel_values"].device
-        return model(**tensors, **{name: found[name].to(device) for name in names})
-
-    return forward

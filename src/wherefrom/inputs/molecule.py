@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.errors import InputError, MissingExtra
+from wherefrom.errors import InputError, MissingExtra, TooLong
 from wherefrom.inputs.graph import Graph
 
 ELEMENTS = ("B", "C", "N", "O", "F", "Si", "P", "S", "Cl", "Br", "I")
@@ -25,8 +25,8 @@ ATOM_FEATURES = (
 BOND_FEATURES = (*BONDS, "conjugated", "in a ring", "E", "Z")
 
 
-def molecule(smiles: str) -> Graph:
-    """The atoms (hydrogens left out) and bonds of a molecule, with its layout on paper."""
+def molecule(smiles: str, max_atoms: int | None = None) -> Graph:
+    """The atoms (without hydrogens) and bonds of a molecule, with its layout in the plane."""
     try:
         from rdkit import Chem, rdBase
         from rdkit.Chem import rdDepictor
@@ -35,17 +35,21 @@ def molecule(smiles: str) -> Graph:
     if not smiles.strip():
         raise InputError("the SMILES is empty: there is no molecule to explain.")
     with rdBase.BlockLogs():
-        found: Any = Chem.MolFromSmiles(smiles.strip())
-        if found is None:
+        mol: Any = Chem.MolFromSmiles(smiles.strip())
+        if mol is None:
             unchecked: Any = Chem.MolFromSmiles(smiles.strip(), sanitize=False)
             problems = [] if unchecked is None else Chem.DetectChemistryProblems(unchecked)
-            why = problems[0].Message() if problems else "it breaks the rules of the notation"
-            raise InputError(f"{smiles!r} is no SMILES of a molecule: {why}.")
-    if not found.GetNumAtoms():
-        raise InputError(f"the molecule {smiles!r} has no atom.")
-    rdDepictor.Compute2DCoords(found)
-    layout = found.GetConformer().GetPositions()[:, :2]
-    atoms, bonds = list(found.GetAtoms()), list(found.GetBonds())
+            why = problems[0].Message() if problems else "it breaks the rules of SMILES"
+            raise InputError(f"{smiles!r} is not a valid SMILES: {why}.")
+    if not mol.GetNumAtoms():
+        raise InputError(f"the molecule {smiles!r} has no atoms.")
+    if max_atoms is not None and mol.GetNumAtoms() > max_atoms:  # the layout would take minutes
+        raise TooLong(
+            f"the molecule has {mol.GetNumAtoms()} atoms, but the model takes {max_atoms}."
+        )
+    rdDepictor.Compute2DCoords(mol)
+    layout = mol.GetConformer().GetPositions()[:, :2]
+    atoms, bonds = list(mol.GetAtoms()), list(mol.GetBonds())
     return Graph(
         np.array([_atom(atom) for atom in atoms], dtype=np.float32),
         np.array([(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in bonds]).reshape(-1, 2),
@@ -63,21 +67,21 @@ def drawing(smiles: str, width: int = 420, height: int = 300) -> dict[str, Any]:
         from rdkit.Chem.Draw import rdMolDraw2D
     except ImportError as error:
         raise MissingExtra("RDKit", "graph", "drawing a molecule") from error
-    found = Chem.MolFromSmiles(smiles)
-    made: dict[str, Any] = {"width": width, "height": height}
+    mol = Chem.MolFromSmiles(smiles)
+    picture: dict[str, Any] = {"width": width, "height": height}
     kinds = {"svg": rdMolDraw2D.MolDraw2DSVG, "png": rdMolDraw2D.MolDraw2DCairo}
     for kind, drawer in kinds.items():
         canvas: Any = drawer(width, height)
         canvas.drawOptions().clearBackground = False
         canvas.drawOptions().useBWAtomPalette()
         canvas.drawOptions().padding = 0.12  # room for a disc around each atom
-        canvas.DrawMolecule(found)
+        canvas.DrawMolecule(mol)
         canvas.FinishDrawing()
         text = canvas.GetDrawingText()
-        made[kind] = base64.b64encode(text.encode() if kind == "svg" else text).decode("ascii")
-        places = [canvas.GetDrawCoords(i) for i in range(found.GetNumAtoms())]
-        made["points"] = [[round(p.x, 1), round(p.y, 1)] for p in places]
-    return made
+        picture[kind] = base64.b64encode(text.encode() if kind == "svg" else text).decode("ascii")
+        points = [canvas.GetDrawCoords(i) for i in range(mol.GetNumAtoms())]
+        picture["points"] = [[round(p.x, 1), round(p.y, 1)] for p in points]
+    return picture
 
 
 def scaffold(smiles: str) -> str:
@@ -86,8 +90,8 @@ def scaffold(smiles: str) -> str:
         from rdkit.Chem.Scaffolds import MurckoScaffold
     except ImportError as error:
         raise MissingExtra("RDKit", "graph", "finding a scaffold") from error
-    found: str = MurckoScaffold.MurckoScaffoldSmiles(smiles=smiles, includeChirality=False)
-    return found
+    rings: str = MurckoScaffold.MurckoScaffoldSmiles(smiles=smiles, includeChirality=False)
+    return rings
 
 
 def _atom(atom: Any) -> list[bool]:
@@ -112,7 +116,7 @@ def _atom(atom: Any) -> list[bool]:
 def _bond(bond: Any) -> list[bool]:
     kind, stereo = str(bond.GetBondType()), str(bond.GetStereo())
     return [
-        *(kind == each for each in BONDS),
+        *(kind == bond_kind for bond_kind in BONDS),
         bond.GetIsConjugated(),
         bond.IsInRing(),
         stereo in ("STEREOE", "STEREOTRANS"),
@@ -122,7 +126,7 @@ def _bond(bond: Any) -> list[bool]:
 
 def _one_of(value: str, known: Sequence[str]) -> list[bool]:
     """A place for each known value, and a last one for any other."""
-    return [*(value == each for each in known), value not in known]
+    return [*(value == name for name in known), value not in known]
 
 
 def _count(value: int, most: int) -> list[bool]:

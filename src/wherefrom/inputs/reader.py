@@ -1,10 +1,11 @@
-"""What every kind of input has in common: it is read, batched, and has units that can be erased."""
+"""What a kind of input is: it is recognised, read, batched, and its units can be erased."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from wherefrom.errors import InputError, TargetError
 from wherefrom.explanation import Unit
+from wherefrom.naming import Naming
 from wherefrom.subject import Inputs, Subject
 
 Item = TypeVar("Item")
@@ -20,24 +22,68 @@ Form = TypeVar("Form")
 Present = NDArray[np.bool_]  # (K, units): which units are there
 
 
-class Reader(ABC, Generic[Item, Form]):
-    """Turns what a person gives into batches that the model takes.
-
-    An item is one input, read but not yet in a batch. A form is an item with some of its units
-    erased, as evaluations run by the thousand: light until it is collated.
-    """
+@dataclass(frozen=True)
+class ReaderContext:
+    """What an explainer has to read inputs with."""
 
     subject: Subject
+    tokenizer: Any = None
+    processor: Any = None
+    labels: tuple[str, ...] | None = None  # passed to the explainer, in place of the model's
+
+    @property
+    def naming(self) -> Naming:
+        """What the model's outputs are called."""
+        return Naming(self.subject, self.tokenizer, self.labels)
+
+
+class Reader(ABC, Generic[Item, Form]):
+    """Turns what a person passes into batches that the model takes.
+
+    A source is one input as a person passes it; an item is the same, read but not yet in a batch.
+    A form is an item with some of its units erased, as evaluations run by the thousand: light
+    until it is collated.
+    """
+
+    name: ClassVar[str]  # of the kind of input: text, image, …
+    subject: Subject
     pads: bool = True  # whether items of several sizes may share a batch
-    alone: bool = False  # whether each must be run by itself
+    alone: bool = False  # whether each item must be run by itself
+
+    # How an explainer finds it.
+
+    @classmethod
+    @abstractmethod
+    def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
+        """Whether these inputs, one or a list of them, are of this kind for this model."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, context: ReaderContext) -> Reader[Item, Form]:
+        """The reader for a model."""
+
+    @classmethod
+    def needs_class_texts(cls, context: ReaderContext) -> bool:
+        """Whether the model compares inputs with texts, and no text was passed as a label."""
+        return False
+
+    def with_options(self, *, units: Any = None, prefix: str | None = None) -> Reader[Item, Form]:
+        """The same reader for other units of an image, or after a decoder's prefix."""
+        if units is not None:
+            raise InputError("units= is for images.")
+        if prefix is not None:
+            raise InputError("prefix= is for models with a decoder that generates text.")
+        return self
+
+    # Reading.
 
     @abstractmethod
-    def read(self, given: Any, truncate: bool = False) -> Item:
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
+        """The inputs as a list of sources, and whether they were a single one."""
+
+    @abstractmethod
+    def read(self, source: Any, truncate: bool = False) -> Item:
         """One input."""
-
-    @abstractmethod
-    def listed(self, given: Any) -> tuple[list[Any], bool]:
-        """What was given as a list of inputs, and whether it was a single one."""
 
     @abstractmethod
     def batch(self, items: Sequence[Item]) -> Inputs:
@@ -49,7 +95,7 @@ class Reader(ABC, Generic[Item, Form]):
 
     @abstractmethod
     def units_of(self, item: Item) -> tuple[Unit, ...]:
-        """What its units are called."""
+        """Its units, by name."""
 
     # For evaluation.
 
@@ -71,21 +117,23 @@ class Reader(ABC, Generic[Item, Form]):
 
     @abstractmethod
     def collate(self, forms: Sequence[Form]) -> dict[str, Tensor]:
-        """What the model takes for these."""
+        """The tensors that the model takes for these forms."""
 
-    def read_all(self, given: Sequence[Any], truncate: bool = False) -> list[Item]:
+    # What follows from the above.
+
+    def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Item]:
         """Each input; the first that cannot be read is an error."""
-        return [self.read(one, truncate) for one in given]
+        return [self.read(source, truncate) for source in sources]
 
-    def read_each(self, given: Sequence[Any], truncate: bool = False) -> list[Item | InputError]:
-        """Each input, or the reason why it cannot be one of this model's."""
-        found: list[Item | InputError] = []
-        for one in given:
+    def read_each(self, sources: Sequence[Any], truncate: bool = False) -> list[Item | InputError]:
+        """Each input, or the reason why it cannot be read."""
+        items: list[Item | InputError] = []
+        for source in sources:
             try:
-                found.append(self.read(one, truncate))
+                items.append(self.read(source, truncate))
             except InputError as error:
-                found.append(error)
-        return found
+                items.append(error)
+        return items
 
     def chunks(self, items: Sequence[Item], size: int) -> list[list[int]]:
         """Which items go into a batch together: those of one size."""
@@ -100,13 +148,25 @@ class Reader(ABC, Generic[Item, Form]):
         return chunks
 
     def positions(self, inputs: Inputs, position: int | None) -> Tensor:
-        """The row of the logits that is asked about, where they have one for each place."""
+        """The row of the logits to explain, where they have one for each place."""
         lengths = inputs.mask.sum(1)
-        return lengths - 1 if position is None else placed(lengths, position)
+        return lengths - 1 if position is None else resolve_position(lengths, position)
 
 
-def placed(lengths: Tensor, position: int) -> Tensor:
-    """A position as each sample's own number, counted from the end if negative."""
+def first_of(inputs: Any) -> Any:
+    """The first input of a list, or the single one."""
+    return inputs[0] if isinstance(inputs, (list, tuple)) and inputs else inputs
+
+
+def by_position(subject: Subject, argument: str) -> Subject:
+    """The subject, with its one tensor passed by position if forward names it differently."""
+    if subject.forward is not None or subject.takes(argument):
+        return subject
+    return Subject(subject.model, lambda model, tensors: model(tensors[argument]))
+
+
+def resolve_position(lengths: Tensor, position: int) -> Tensor:
+    """A position in each sample, counted from its end if negative."""
     shortest = int(lengths.min())
     if not -shortest <= position < shortest:
         raise TargetError(f"there is no position {position}: the input has {shortest} tokens.")

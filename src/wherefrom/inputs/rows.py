@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from wherefrom.errors import InputError
 from wherefrom.explanation import Unit
-from wherefrom.inputs.reader import Present, Reader
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, by_position, first_of
 from wherefrom.subject import Inputs, Subject
 
 
@@ -19,21 +19,31 @@ from wherefrom.subject import Inputs, Subject
 class RowsReader(Reader[Tensor, Tensor]):
     """Reads (units, features), or a batch of them."""
 
+    name: ClassVar[str] = "rows"
     subject: Subject
     pads = False
 
-    def listed(self, given: Any) -> tuple[list[Any], bool]:
-        if isinstance(given, (list, tuple)):
-            return list(given), False
-        if given.ndim not in (2, 3):
-            raise InputError(
-                f"a float tensor of shape {tuple(given.shape)} has no units: give (units, "
-                "features) or (batch, units, features)."
-            )
-        return ([given], True) if given.ndim == 2 else (list(given), False)
+    @classmethod
+    def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
+        first = first_of(inputs)
+        return isinstance(first, Tensor) and first.is_floating_point()
 
-    def read(self, given: Any, truncate: bool = False) -> Tensor:
-        return torch.as_tensor(given)
+    @classmethod
+    def build(cls, context: ReaderContext) -> RowsReader:
+        return cls(by_position(context.subject, "x"))
+
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
+        if isinstance(inputs, (list, tuple)):
+            return list(inputs), False
+        if inputs.ndim not in (2, 3):
+            raise InputError(
+                f"a float tensor must have the shape (units, features) or (batch, units, "
+                f"features), got {tuple(inputs.shape)}."
+            )
+        return ([inputs], True) if inputs.ndim == 2 else (list(inputs), False)
+
+    def read(self, source: Any, truncate: bool = False) -> Tensor:
+        return torch.as_tensor(source).to(self.subject.device)
 
     def size(self, item: Tensor) -> int:
         return len(item)

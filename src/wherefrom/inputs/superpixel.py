@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from wherefrom.errors import InputError, MissingExtra
 from wherefrom.inputs.graph import Graph
 
-COMPACTNESS = 0.25  # gives close to 75 regions on images of 28 × 28 in which 75 are asked for
+COMPACTNESS = 0.25  # with n = 75 gives close to 75 regions on images of 28 × 28
 WAVES = 6
 
 
@@ -18,19 +18,19 @@ def superpixels(image: ArrayLike, n: int = 75, nearest: int | None = None) -> Gr
     A position is the centre (across, down) in [0, 1] and the sines and cosines of its multiples
     by π: a linear layer cannot tell places apart from the two numbers alone.
 
-    SLIC decides how many regions there are. They are joined where they touch, or each one to its
-    `nearest` ones when that number is given.
+    SLIC decides on the exact number. Regions are joined where they touch, or each to its
+    `nearest` others if that number is set.
     """
     pixels = np.asarray(image)
     if pixels.ndim not in (2, 3) or min(pixels.shape[:2], default=0) < 2:
         raise InputError(
-            f"the image has the shape {pixels.shape}: (height, width) or (height, width, channels) "
-            "is wanted."
+            "an image must have the shape (height, width) or (height, width, channels), "
+            f"got shape {pixels.shape}."
         )
     scale = 255.0 if pixels.dtype == np.uint8 else 1.0
     values = pixels.reshape(*pixels.shape[:2], -1) / scale
     if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
-        raise InputError("an image holds bytes, or numbers from 0 to 1.")
+        raise InputError("an image must hold bytes, or values from 0 to 1.")
     return of_regions(values, segment(values, n), nearest, pixels)
 
 
@@ -39,16 +39,16 @@ def segment(values: NDArray[np.float64], n: int) -> NDArray[np.int64]:
     try:
         from skimage.segmentation import slic
     except ImportError as error:
-        raise MissingExtra("scikit-image", "graph", "cutting an image into superpixels") from error
+        raise MissingExtra("scikit-image", "graph", "superpixels") from error
     colour = values.shape[2] == 3
-    found = slic(
+    regions = slic(
         values if values.shape[2] > 1 else values[..., 0],
         n_segments=n,
         compactness=COMPACTNESS * (100 if colour else 1),  # Lab colours run to 100
         channel_axis=-1 if values.shape[2] > 1 else None,
         start_label=0,
     )
-    return np.unique(found, return_inverse=True)[1].reshape(found.shape)
+    return np.unique(regions, return_inverse=True)[1].reshape(regions.shape)
 
 
 def of_regions(
@@ -57,7 +57,7 @@ def of_regions(
     nearest: int | None = None,
     image: NDArray[np.generic] | None = None,
 ) -> Graph:
-    """The graph of an image that is already cut into regions."""
+    """The graph of an image that is already split into regions."""
     height, width, channels = values.shape
     flat, count = regions.reshape(-1), int(regions.max()) + 1
     size = np.bincount(flat, minlength=count)

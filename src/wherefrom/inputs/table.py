@@ -36,8 +36,9 @@ def read_table(
 ) -> Rows:
     """The texts and labels of a file; the columns are found by their usual names.
 
-    A column of image files names them from where the table lies. Of a folder all images are
-    taken, with the folders they lie in for labels.
+    Paths of images are relative to the file. In a folder every image is taken, labelled by the
+    name of the subfolder that it is in. A label stays text where the file has text: "1" is the
+    class labelled "1" where the model has one, else the class with index 1.
     """
     source = Path(path)
     if source.is_dir():
@@ -53,66 +54,70 @@ def read_table(
     skipped: dict[str, int] = {}
     for record in rows:
         value = record.get(text)
-        given = record.get(label) if label else None
+        label_value = record.get(label) if label else None
         if not isinstance(value, str) or not value.strip():
             skipped["empty text"] = skipped.get("empty text", 0) + 1
-        elif label and given in (None, ""):
+        elif label and label_value in (None, ""):
             skipped["no label"] = skipped.get("no label", 0) + 1
         else:
             texts.append(str(source.parent / value) if text in _FILES else value)
             if label:
-                labels.append(_as_label(given))
+                labels.append(_as_label(label_value))
     if not texts:
         raise InputError(f"{source} has {len(rows)} rows, but none with a text.")
     return Rows(texts, labels if label else None, skipped)
 
 
 def as_rows(data: Any) -> Rows:
-    """A list of inputs, or of pairs of one and its label, as rows."""
+    """A list of inputs, or of pairs (input, label), as rows."""
     if isinstance(data, Rows):
         return data
     if isinstance(data, str):
         raise InputError("give a list of texts, or wherefrom.read_table(path).")
-    given = list(data)
-    if not given:
+    samples = list(data)
+    if not samples:
         raise InputError(
             "the list of texts is empty: give a list of texts, or wherefrom.read_table(path)."
         )
-    pairs = [isinstance(each, (tuple, list)) for each in given]
-    if not any(pairs):
-        return Rows(given, None)
-    if all(pairs) and all(len(each) == 2 for each in given):
-        return Rows([one for one, _ in given], [label for _, label in given])
-    raise InputError("give texts or images, or pairs of one and its label.")
+    is_pair = [isinstance(sample, (tuple, list)) for sample in samples]
+    if not any(is_pair):
+        return Rows(samples, None)
+    if all(is_pair) and all(len(sample) == 2 for sample in samples):
+        return Rows([source for source, _ in samples], [label for _, label in samples])
+    raise InputError("pass texts or images, or pairs (input, label).")
 
 
 def _folder(folder: Path) -> Rows:
-    """The images of a folder, or of its folders, by whose names they are labelled then."""
-    within = sorted(each for each in folder.iterdir() if each.is_dir())
-    found = [
-        (str(file), home.name)
-        for home in within or [folder]
-        for file in sorted(home.iterdir())
+    """The images of a folder, or of its subfolders, whose names are then the labels."""
+    subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
+    files = [
+        file
+        for parent in subfolders or [folder]
+        for file in sorted(parent.iterdir())
         if file.suffix.lower() in SUFFIXES
     ]
-    if not found:
+    if not files:
         raise FileError(f"{folder} has no images ({', '.join(sorted(SUFFIXES))}).")
-    labels = [_as_label(name) for _, name in found] if within else None
-    return Rows([file for file, _ in found], labels)
+    labels: list[str | int] | None = [file.parent.name for file in files] if subfolders else None
+    return Rows([str(file) for file in files], labels)
 
 
 def column(
-    columns: list[str], wanted: str | None, usual: tuple[str, ...], what: str, needed: bool = True
+    columns: list[str],
+    requested: str | None,
+    usual: tuple[str, ...],
+    what: str,
+    needed: bool = True,
 ) -> str:
-    """The column that was asked for, or the one that has a usual name."""
-    if wanted is not None:
-        if wanted not in columns:
-            raise InputError(f'there is no column "{wanted}"; {nearest(wanted, columns)}')
-        return wanted
-    found = {name.lower(): name for name in columns}
+    """The column named by the caller, else the first with a usual name."""
+    if requested is not None:
+        if requested not in columns:
+            raise InputError(f'there is no column "{requested}"; {nearest(requested, columns)}')
+        return requested
+    by_name = {name.lower(): name for name in columns}
     for name in usual:
-        if name in found:
-            return found[name]
+        if name in by_name:
+            return by_name[name]
     if needed:
         raise InputError(
             f"no column looks like the {what} ({', '.join(columns)}); name it with --{what}-column."
@@ -121,10 +126,8 @@ def column(
 
 
 def _as_label(value: Any) -> str | int:
-    if isinstance(value, (bool, int)):
-        return int(value)
-    text = str(value).strip()
-    return int(text) if text.lstrip("-").isdigit() else text
+    """An integer as an index; text as a name, which the model's labels decide about."""
+    return int(value) if isinstance(value, (bool, int)) else str(value).strip()
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
@@ -137,7 +140,7 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.name.lower().endswith(".gz") else raw).decode("utf-8")
     except FileNotFoundError as error:
-        raise FileError(f"there is no file {path}") from error
+        raise FileError(f"there is no file {path}.") from error
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise FileError(f"cannot read {path}: {error}") from error
     if name.endswith((".jsonl", ".ndjson", ".json")):
@@ -151,7 +154,7 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
             yield {key: value for key, value in row.items() if key is not None}
     else:
         raise FileError(
-            f"{path.name} is of no kind that is read: .csv, .tsv, .jsonl, .parquet (.gz)"
+            f"cannot read {path.name}: the name must end in .csv, .tsv, .jsonl or .parquet (.gz)."
         )
 
 
@@ -162,9 +165,9 @@ def _json_lines(path: Path, text: str) -> Iterator[dict[str, Any]]:
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
-            raise FileError(f"{path}, line {number} is no JSON: {error.msg}") from error
+            raise FileError(f"{path}, line {number} is not JSON: {error.msg}") from error
         if not isinstance(record, dict):
-            raise FileError(f"{path}, line {number} is no object with columns.")
+            raise FileError(f"{path}, line {number} is not an object with columns.")
         yield record
 
 

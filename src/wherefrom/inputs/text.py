@@ -27,68 +27,70 @@ class Encoded:
 
 def encode(tokenizer: Any, text: str) -> Encoded:
     """The tokens of a text, each with its exact span and the number of its word."""
-    found = encode_each(tokenizer, [text])[0]
-    if isinstance(found, InputError):
-        raise found
-    return found
+    encoded = encode_each(tokenizer, [text])[0]
+    if isinstance(encoded, InputError):
+        raise encoded
+    return encoded
 
 
 def encode_each(tokenizer: Any, texts: Sequence[str]) -> list[Encoded | InputError]:
     """`encode` of many texts in one call of the tokenizer; an error in the place of a bad one."""
     usable = [isinstance(text, str) and bool(text.strip()) for text in texts]
-    given = [text for text, fine in zip(texts, usable, strict=True) if fine]
-    made = iter(_encoded(tokenizer, given) if given and tokenizer is not None else ())
-    return [next(made, InputError(_UNREAD)) if fine else InputError(_EMPTY) for fine in usable]
+    good = [text for text, is_usable in zip(texts, usable, strict=True) if is_usable]
+    encoded = iter(_encoded(tokenizer, good) if good and tokenizer is not None else ())
+    return [
+        next(encoded, InputError(_NO_TOKENIZER)) if is_usable else InputError(_EMPTY)
+        for is_usable in usable
+    ]
 
 
-_EMPTY = "the text is empty: there is nothing to explain. Give it a word."
-_UNREAD = (
-    "this explainer has no tokenizer, so it cannot read a text. "
-    "Give it one: Explainer(model, tokenizer), or give token ids."
+_EMPTY = "the text is empty: there is nothing to explain."
+_NO_TOKENIZER = (
+    "this explainer has no tokenizer to read a text with. "
+    "Pass one, Explainer(model, tokenizer), or pass token ids."
 )
 
 
 def _encoded(tokenizer: Any, texts: list[str]) -> Iterator[Encoded | InputError]:
     fast = bool(getattr(tokenizer, "is_fast", False))
     settings: dict[str, Any] = {"return_offsets_mapping": True} if fast else {}
-    # the length is our business, with an error of our own: silence the tokenizer's hint
-    found = tokenizer(texts, return_special_tokens_mask=True, verbose=False, **settings)
-    marks = _special_ids(tokenizer)
+    # lengths are checked in `fitted`, with a better message than the tokenizer's
+    output = tokenizer(texts, return_special_tokens_mask=True, verbose=False, **settings)
+    special_ids = _special_ids(tokenizer)
 
     def name(number: int) -> str:
         return str(tokenizer.convert_ids_to_tokens([number])[0])
 
-    for at, text in enumerate(texts):
-        ids: list[int] = list(found["input_ids"][at])
+    for row, text in enumerate(texts):
+        ids: list[int] = list(output["input_ids"][row])
         if not ids:
-            yield InputError(f"the tokenizer makes no token of {text!r}.")
+            yield InputError(f"the tokenizer returns no token for {text!r}.")
             continue
-        special = found["special_tokens_mask"][at]
-        spans = found["offset_mapping"][at] if fast else [(0, 0)] * len(ids)
-        words = found.word_ids(at) if fast else [None] * len(ids)
+        special = output["special_tokens_mask"][row]
+        spans = output["offset_mapping"][row] if fast else [(0, 0)] * len(ids)
+        words = output.word_ids(row) if fast else [None] * len(ids)
         units = tuple(
             Unit(text[start:end], start, end, False, word)
-            if end > start and not (mark or number in marks)
-            else Unit(name(number), special=bool(mark) or number in marks, word=word)
+            if end > start and not (mark or number in special_ids)
+            else Unit(name(number), special=bool(mark) or number in special_ids, word=word)
             for (start, end), word, mark, number in zip(spans, words, special, ids, strict=True)
         )
-        types = found.get("token_type_ids")
-        yield Encoded(ids, units, text, None if types is None else types[at])
+        types = output.get("token_type_ids")
+        yield Encoded(ids, units, text, None if types is None else types[row])
 
 
 def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) -> Encoded:
     """Token ids as they are; their names come from the tokenizer when there is one."""
-    wrong = [i for i in ids if isinstance(i, bool) or not isinstance(i, Integral)]
-    if wrong:
-        raise InputError(f"{wrong[0]!r} is none: token ids are whole numbers.")
-    numbers = [int(i) for i in ids]
-    beyond = [i for i in numbers if i < 0 or (vocabulary is not None and i >= vocabulary)]
-    if beyond:
-        raise InputError(
-            f"there is no token {beyond[0]}: the model has {vocabulary or 'some'} tokens from 0."
-        )
+    for number in ids:
+        if isinstance(number, bool) or not isinstance(number, Integral):
+            raise InputError(f"token ids must be integers, got {number!r}.")
+    numbers = [int(number) for number in ids]
     if not numbers:
         raise InputError("the list of token ids is empty: there is nothing to explain.")
+    for number in numbers:
+        if number < 0 or (vocabulary is not None and number >= vocabulary):
+            allowed = "0 or more" if vocabulary is None else f"0 to {vocabulary - 1}"
+            raise InputError(f"there is no token {number}: the ids of this model are {allowed}.")
     if tokenizer is None:
         return Encoded(numbers, tuple(Unit(f"#{i}") for i in numbers), None)
     names = tokenizer.convert_ids_to_tokens(numbers)
@@ -100,12 +102,12 @@ def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) 
 
 
 def _special_ids(tokenizer: Any) -> set[int]:
-    """The ids of tokens that are no part of any text; an unknown word is one."""
+    """The ids of tokens that are not part of a text; [UNK] and [MASK] stand for words."""
     return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
 
 
 def longest(subject: Subject, tokenizer: Any) -> int | None:
-    """The number of tokens the model takes, or None where nothing says."""
+    """The largest number of tokens the model takes, or None where it is not known."""
     config = getattr(subject.model, "config", None)
     limits = [
         getattr(tokenizer, "model_max_length", None),
@@ -117,24 +119,27 @@ def longest(subject: Subject, tokenizer: Any) -> int | None:
 
 
 def vocabulary(subject: Subject) -> int | None:
-    """The number of tokens that the model can look up, or None where it does not say."""
-    find = getattr(subject.model, "get_input_embeddings", None)
+    """The size of the model's vocabulary, or None where it is not known."""
+    get_embeddings = getattr(subject.model, "get_input_embeddings", None)
     try:
-        table = find() if callable(find) else None
+        embeddings = get_embeddings() if callable(get_embeddings) else None
     except NotImplementedError:
-        table = None
-    return getattr(table, "num_embeddings", None)
+        embeddings = None
+    return getattr(embeddings, "num_embeddings", None)
 
 
 def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
-    """The text if the model takes its length; else refused, or cut when asked."""
+    """The text if it is short enough for the model; else an error, or with `truncate` its start.
+
+    Up to two special tokens at the end, such as [SEP], stay at the end.
+    """
     length = len(encoded.ids)
     if limit is None or length <= limit:
         return encoded
     if not truncate:
         raise TooLong(
             f"the text has {length} tokens, but the model takes {limit}. "
-            "Shorten it, or pass truncate=True to explain its beginning."
+            "Shorten it, or pass truncate=True to explain its start."
         )
     closing = 0
     while closing < 2 and encoded.units[-1 - closing].special:
@@ -156,7 +161,7 @@ def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
 def batch(
     subject: Subject, tokenizer: Any, rows: Sequence[Encoded], prefix: Encoded | None
 ) -> Inputs:
-    """Encoded texts padded on the right to one length, with what else the model asks for."""
+    """Encoded texts padded on the right to one length, with all tensors that the model takes."""
     width = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), width), _padding_id(subject, tokenizer))
     mask = torch.zeros((len(rows), width), dtype=torch.bool)
@@ -208,8 +213,8 @@ def like_lengths(
 
 
 def _blanks(tokenizer: Any) -> dict[str, int]:
-    found = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("pad", "unk", "mask")}
-    return {name: number for name, number in found.items() if isinstance(number, int)}
+    ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("pad", "unk", "mask")}
+    return {name: number for name, number in ids.items() if isinstance(number, int)}
 
 
 def can_pad(subject: Subject) -> bool:
@@ -219,7 +224,7 @@ def can_pad(subject: Subject) -> bool:
 
 
 def has_padding(subject: Subject) -> bool:
-    """Whether the model has a padding id: a classifier may need it for any batch but of one."""
+    """Whether the model has a padding id: some classifiers take no batch without one."""
     config = getattr(subject.model, "config", None)
     return config is None or getattr(config, "pad_token_id", None) is not None
 
@@ -227,7 +232,7 @@ def has_padding(subject: Subject) -> bool:
 def _padding_id(subject: Subject, tokenizer: Any) -> int:
     config = getattr(subject.model, "config", None)
     for owner in (config, tokenizer):
-        found = getattr(owner, "pad_token_id", None)
-        if isinstance(found, int) and found >= 0:
-            return found
+        number = getattr(owner, "pad_token_id", None)
+        if isinstance(number, int) and number >= 0:
+            return number
     return 0

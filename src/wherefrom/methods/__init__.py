@@ -1,8 +1,11 @@
-"""Every method by its name: the one place where a new one is entered."""
+"""Every method by its name: the one place where a new one is entered.
+
+Another package adds one through the entry point group `wherefrom.methods`: name = "module:Class".
+"""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from wherefrom.errors import MethodError, nearest
@@ -23,19 +26,37 @@ from wherefrom.methods.path import IntegratedGradients, PathGradients
 from wherefrom.methods.propagation import AttnLrp, GradientXInput, Lrp, LrpAh, LrpAhLn
 from wherefrom.methods.random_scores import Random
 from wherefrom.methods.transformer_attribution import TransformerAttribution
+from wherefrom.plugins import PluginTable
 
-METHODS: dict[str, type[Method]] = {
-    kind.name: kind
-    for kind in (
-        Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad, IntegratedGradients,
-        PathGradients, AttentionLast, AttentionRollout, AttentionFlow, GradientXAttention,
-        GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Random,
-    )
-}  # fmt: skip
+_BUILTIN: tuple[type[Method], ...] = (
+    Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad, IntegratedGradients,
+    PathGradients, AttentionLast, AttentionRollout, AttentionFlow, GradientXAttention,
+    GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Random,
+)  # fmt: skip
+
+
+def _problem(name: str, kind: Any) -> str | None:
+    """Why a class cannot be a method of this name."""
+    is_method = isinstance(kind, type) and issubclass(kind, Method)
+    if not is_method or not is_dataclass(kind):
+        return f"{kind!r} is not a dataclass derived from wherefrom.Method"
+    if getattr(kind, "name", None) != name:
+        return f"its name is {getattr(kind, 'name', None)!r}, not {name!r}"
+    required = [
+        setting.name
+        for setting in fields(kind)
+        if setting.default is MISSING and setting.default_factory is MISSING
+    ]
+    return f"these settings have no default: {', '.join(required)}" if required else None
+
+
+METHODS: PluginTable[type[Method]] = PluginTable(
+    "wherefrom.methods", {kind.name: kind for kind in _BUILTIN}, _problem
+)
 
 
 def method(name: str | Method, **settings: Any) -> Method:
-    """The method of this name, with these settings; `captum:NAME` is Captum's."""
+    """The method of this name with these settings; `captum:NAME` is Captum's."""
     if isinstance(name, Method) and not settings:
         return name
     if isinstance(name, str) and name.startswith(PREFIX):
@@ -43,7 +64,7 @@ def method(name: str | Method, **settings: Any) -> Method:
     if not isinstance(name, Method) and (not isinstance(name, str) or name not in METHODS):
         raise MethodError(f'there is no method "{name}"; {nearest(str(name), METHODS)}')
     kind = METHODS[name] if isinstance(name, str) else type(name)
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    known = [setting.name for setting in fields(kind)]  # type: ignore[arg-type]
     for key in settings:
         if key not in known:
             has = f"it has: {', '.join(known)}" if known else "it has none"

@@ -1,1 +1,1 @@
-"""Models that come with the library, and model kinds of its own."""
+"""The embedded models, and the Graphormer."""

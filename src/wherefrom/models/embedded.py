@@ -1,4 +1,4 @@
-"""The models in the box: small, real, loaded with no network."""
+"""The models that come with the library: small, trained, loaded without a network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Card:
-    """What an embedded model is, as its training measured it."""
+    """What an embedded model is, with the figures measured in training."""
 
     name: str
     task: str
@@ -29,7 +29,7 @@ class Card:
 
     @property
     def folder(self) -> Path:
-        """Where the model lies."""
+        """The folder of the model."""
         return HOME / self.name
 
     @property
@@ -44,7 +44,7 @@ def embedded() -> dict[str, Card]:
 
 
 def verified(card: Card) -> Path:
-    """The model's folder, once its weights are known to be the ones that were trained."""
+    """The model's folder, after a check that its weights are those that were trained."""
     weights = card.folder / WEIGHTS
     if not weights.is_file():
         raise FileError(

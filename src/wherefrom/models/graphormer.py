@@ -21,21 +21,21 @@ KIND = "graphormer"
 
 @dataclass(frozen=True)
 class GraphormerConfig:
-    """The form of a Graphormer; `reads` says what its graphs are made of."""
+    """The architecture of a Graphormer; `reads` says what its graphs stand for."""
 
     features: int
     labels: tuple[str, ...]
-    edge_features: int = 0  # none: no edge encoding
+    edge_features: int = 0  # 0: no edge encoding
     width: int = 128
     layers: int = 2
     heads: int = 8
     hidden: int = 128
-    max_degree: int = 8  # more is taken as this
-    max_distance: int = 20  # more is taken as unreachable
+    max_degree: int = 8  # higher degrees count as this
+    max_distance: int = 20  # farther nodes count as unreachable
     max_path: int = 0  # edges of a shortest path that the edge encoding looks at
     max_nodes: int = 512
     dropout: float = 0.1
-    reads: str = ""  # "molecule", "superpixels" or nothing in particular
+    reads: str = ""  # "molecule", "superpixels" or "": any graph
 
     @property
     def id2label(self) -> dict[int, str]:
@@ -55,13 +55,13 @@ class GraphormerConfig:
             data = json.loads(path.read_text(encoding="utf-8"))
             kind = data.pop("model_type")
             if kind != KIND:
-                raise FileError(f"{path} is of a {kind}, not of a {KIND}.")
+                raise FileError(f"{path} describes a {kind}, not a {KIND}.")
             return cls(**{**data, "labels": tuple(data["labels"])})
         except FileNotFoundError as error:
             raise FileError(f"there is no model in {folder}: {CONFIG} is missing.") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            known = ", ".join(each.name for each in fields(cls))
-            raise FileError(f"{path} is no config of a {KIND} ({known}).") from error
+            names = ", ".join(field.name for field in fields(cls))
+            raise FileError(f"{path} is not the config of a {KIND} ({names}).") from error
 
 
 def is_graphormer(folder: Path) -> bool:
@@ -74,7 +74,7 @@ def is_graphormer(folder: Path) -> bool:
 
 
 class Block(nn.Module):
-    """Attention and a network of two layers, each on the norm of what it is added to."""
+    """Attention and a network of two layers, with the norm before each (pre-norm)."""
 
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Graphormer(nn.Module):
     of (edge features · weights of that place in the path). A node enters as W x + z(degree).
 
     A node whose mask is False is not there: nothing attends to it, so padding and the removal
-    of nodes are the same thing. Degrees and distances of the others stay those they are given,
+    of nodes are the same thing. Degrees and distances of the others stay as they are passed,
     and the virtual node always remains; without any node the output is that of the empty graph.
     """
 
@@ -164,7 +164,7 @@ class Graphormer(nn.Module):
         # as a lookup: the gradient of an index by so many pairs is slow
         pairs = F.embedding(distance.long().clamp(max=self.config.max_distance + 1), self.spatial)
         if self.config.max_path:
-            assert edges is not None  # `_check` has seen to it
+            assert edges is not None  # `_check` made sure
             assert paths is not None
             pairs = pairs + self._along(edges, paths.long())
         batch, nodes = mask.shape
@@ -172,14 +172,14 @@ class Graphormer(nn.Module):
         row = virtual.expand(batch, 1, nodes, -1)
         column = virtual.expand(batch, nodes + 1, 1, -1)
         bias = torch.cat([column, torch.cat([row, pairs], dim=1)], dim=2).permute(0, 3, 1, 2)
-        kept = F.pad(mask.bool(), (1, 0), value=True)  # the virtual node is always there
-        return bias.masked_fill(~kept[:, None, None, :], float("-inf"))
+        present = F.pad(mask.bool(), (1, 0), value=True)  # the virtual node is always there
+        return bias.masked_fill(~present[:, None, None, :], float("-inf"))
 
     def _along(self, edges: Tensor, paths: Tensor) -> Tensor:
         """The edge encoding of each pair of nodes, (B, N, N, H)."""
-        known = F.pad(edges, (0, 0, 0, 1))  # −1, beyond the end of a path, is a row of zeros
+        kinds = F.pad(edges, (0, 0, 0, 1))  # −1, beyond the end of a path, is a row of zeros
         rows = torch.arange(len(paths), device=paths.device)[:, None, None, None]
-        steps = known[rows, paths]  # (B, N, N, length, features)
+        steps = kinds[rows, paths]  # (B, N, N, length, features)
         length = (paths >= 0).sum(-1, keepdim=True).clamp(min=1)
         return steps.flatten(3) @ self.path.flatten(0, 1) / length
 
@@ -197,8 +197,8 @@ class Graphormer(nn.Module):
         length = 0 if paths is None or edges is None else paths.shape[-1]
         if length != config.max_path:
             raise InputError(
-                f"the model looks at {config.max_path} edges of a path and was given {length}: "
-                f"batch(graphs, path_length={config.max_path})."
+                f"the model looks at {config.max_path} edges of a path, got {length}: "
+                f"use batch(graphs, path_length={config.max_path})."
             )
         if edges is not None and edges.shape[2] != config.edge_features:
             raise InputError(
@@ -207,7 +207,7 @@ class Graphormer(nn.Module):
             )
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-        """Writes config.json and model.safetensors, in another number type if one is given."""
+        """Writes config.json and model.safetensors, optionally in another number type."""
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         self.config.save(home)
@@ -216,7 +216,7 @@ class Graphormer(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path) -> Graphormer:
-        """Reads what `save` wrote, in float32 and evaluation mode."""
+        """Reads the files of `save`, in float32 and evaluation mode."""
         home = Path(folder)
         model = cls(GraphormerConfig.load(home))
         model.name_or_path = str(home)
@@ -225,7 +225,5 @@ class Graphormer(nn.Module):
         except FileNotFoundError as error:
             raise FileError(f"there are no weights in {home}: {WEIGHTS} is missing.") from error
         except (SafetensorError, RuntimeError) as error:
-            raise FileError(
-                f"{home / WEIGHTS} does not hold the weights that {CONFIG} asks for."
-            ) from error
+            raise FileError(f"the weights in {home / WEIGHTS} do not fit {CONFIG}.") from error
         return model.eval()

@@ -60,7 +60,7 @@ class ServedModel:
             return MOLECULES
         if not isinstance(self.explainer.reader(""), TextReader):
             return ()
-        return PROMPTS if self.explainer.naming.writes else SENTENCES
+        return PROMPTS if self.explainer.naming.generates else SENTENCES
 
 
 class Models:

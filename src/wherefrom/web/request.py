@@ -13,7 +13,7 @@ from typing import Any
 from wherefrom.errors import InputError, MethodError, TooLong, nearest
 from wherefrom.inputs.pictures import decoded, is_image
 from wherefrom.methods import METHODS
-from wherefrom.naming import Asked
+from wherefrom.naming import TargetSpec
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models, ServedModel
 
@@ -38,8 +38,8 @@ class ParsedRequest:
     input: Any
     input_key: tuple[str, str, bool]
     method: str
-    target: Asked
-    against: Asked
+    target: TargetSpec
+    against: TargetSpec
     truncate: bool
     data: Mapping[str, Any]
 
@@ -140,7 +140,7 @@ def _text(data: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _class(data: Mapping[str, Any], name: str) -> Asked:
+def _class(data: Mapping[str, Any], name: str) -> TargetSpec:
     value = data.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, str))):
         raise InputError(f"{name} must be the number or the name of a class.")

@@ -1,0 +1,93 @@
+"""Explanations from the scores that a method gives a batch."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherefrom import __version__
+from wherefrom.explanation import Explanation, Ledger, Line, TargetInfo
+from wherefrom.methods import Method, Scores
+from wherefrom.methods.intercept import run
+from wherefrom.naming import Naming
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+
+def explain_batch(
+    subject: Subject, inputs: Inputs, method: Method, target: Target, naming: Naming
+) -> list[Explanation]:
+    """Scores a batch and makes an explanation of each of its samples."""
+    scores = method(subject, inputs, target)
+    logits = (run(subject, inputs) if scores.logits is None else scores.logits).detach()
+    resolved = target.resolved(logits)
+    rows = resolved.row(logits).cpu().double()  # (B, classes)
+    # the softmax of a single output is 1 whatever it is: no probability
+    probabilities = rows.softmax(-1) if rows.shape[1] > 1 else None
+    targets = _target_infos(resolved, naming, has_positions=logits.ndim == 3)
+    outputs = resolved(logits).double().tolist()
+    # everything is moved off the device once for the batch: one by one costs a small model much
+    values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
+    parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
+    ledgers = _ledgers(scores, outputs)
+    settings, versions = method.settings(), _versions()
+    return [
+        Explanation(
+            units=inputs.units[i],
+            scores=values[i][mask[i]],
+            target=info,
+            output=outputs[i],
+            probability=None if probabilities is None else float(probabilities[i, info.index]),
+            method=method.name,
+            settings=settings,
+            ledger=ledgers[i],
+            parts={name: part[i][mask[i]] for name, part in parts.items()},
+            text=inputs.texts[i],
+            scene=inputs.scenes[i] if inputs.scenes else None,
+            model=subject.name,
+            versions=dict(versions),
+        )
+        for i, info in enumerate(targets)
+    ]
+
+
+def _target_infos(target: Target, naming: Naming, has_positions: bool) -> list[TargetInfo]:
+    """What is explained of each sample, by index and by name."""
+    name = cache(naming.name)
+    assert target.index is not None
+    indices = target.index.tolist()
+    position = target.position if has_positions else None
+    against, positions = (
+        [None] * len(indices) if values is None else values.tolist()
+        for values in (target.against, position)
+    )
+    return [
+        TargetInfo(index, name(index), other, None if other is None else name(other), position)
+        for index, other, position in zip(indices, against, positions, strict=True)
+    ]
+
+
+def _ledgers(scores: Scores, outputs: list[float]) -> list[Ledger | None]:
+    if scores.lines is None:
+        return [None] * len(outputs)
+    lines = [(label, kind, values.tolist()) for (label, kind), values in scores.lines.items()]
+    return [
+        Ledger(tuple(Line(label, kind, values[i]) for label, kind, values in lines), output)
+        for i, output in enumerate(outputs)
+    ]
+
+
+def _as_numpy(values: Tensor) -> Any:
+    return values.detach().cpu().to(torch.float32).numpy()
+
+
+@cache  # reading them takes longer than explaining a sentence
+def _versions() -> dict[str, str]:
+    return {
+        "wherefrom": __version__,
+        **{name: version(name) for name in ("torch", "transformers")},
+    }

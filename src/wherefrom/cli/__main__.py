@@ -1,5 +1,0 @@
-"""`python -m wherefrom.cli`."""
-
-from wherefrom.cli import app
-
-app()

@@ -1,0 +1,38 @@
+"""Models that compare images with texts: the texts are their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from wherefrom.errors import InputError, TargetError
+from wherefrom.subject import Forward, Subject
+
+
+def compares_with_texts(subject: Subject) -> bool:
+    """Whether the model takes an image together with texts."""
+    return subject.forward is None and subject.takes("pixel_values", "input_ids")
+
+
+def no_class_texts(subject: Subject) -> TargetError:
+    """The error for a model that compares images with texts and got no text."""
+    return TargetError(
+        f"{subject.name} compares images with texts: name the texts, as in "
+        'target="a photo of a cat", or pass Explainer(…, labels=[…]).'
+    )
+
+
+def compare_with(tokenizer: Any, texts: Sequence[str]) -> Forward:
+    """Runs such a model on images, with these texts as its classes."""
+    if tokenizer is None:
+        raise InputError("texts as classes need a tokenizer: Explainer(model, tokenizer).")
+    encoded = tokenizer(list(texts), return_tensors="pt", padding=True)
+    names = [name for name in ("input_ids", "attention_mask") if name in encoded]
+
+    def forward(model: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
+        device = tensors["pixel_values"].device
+        return model(**tensors, **{name: encoded[name].to(device) for name in names})
+
+    return forward

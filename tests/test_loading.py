@@ -1,0 +1,53 @@
+"""What is read from a folder: safetensors alone, never a pickle."""
+
+import pickle
+
+import pytest
+import torch
+
+from benchmarks.tiny import model as tiny
+from wherefrom import load
+from wherefrom.errors import ModelError
+
+
+class Payload:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model whose only weights are a pickle, and a good one at that."""
+    model = tiny("bert", "classify").float()
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "model" / "pytorch_model.bin")
+    return tmp_path / "model"
+
+
+def test_weights_in_a_pickle_are_refused(folder):
+    with pytest.raises(ModelError, match=r"cannot load the model in .*model\.safetensors"):
+        load(folder)
+
+
+def test_a_pickle_is_never_unpickled(folder, tmp_path):
+    mark = tmp_path / "was_run"
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(mark)))
+    with pytest.raises(ModelError):
+        load(folder)
+    assert not mark.exists()
+
+
+def test_a_model_without_the_weights_of_its_head_is_refused(tmp_path):
+    model = tiny("bert", "classify").float()
+    model.bert.save_pretrained(tmp_path)
+    config = (tmp_path / "config.json").read_text(encoding="utf-8")
+    changed = config.replace('"BertModel"', '"BertForSequenceClassification"')
+    (tmp_path / "config.json").write_text(changed, encoding="utf-8")
+    with pytest.raises(ModelError, match=r"has no weights for classifier\.bias"):
+        load(tmp_path)
