@@ -10,7 +10,6 @@ from tests.corpus import planted
 from wherefrom.corpus import Lexicon, bias, explain_corpus, overview
 from wherefrom.inputs.table import Rows
 from wherefrom.show.corpus import render_bias, render_overview
-from wherefrom.show.figure import histogram_plot
 
 EVIL = "Anna </script><script>alert(1)</script> <!-- good Boba"
 
@@ -92,9 +91,3 @@ def test_an_overview_has_a_table_for_each_view(corpus):
         for row in table["rows"][:20]:
             for number, start, end, _ in row["texts"]:
                 assert data["texts"][str(number)]["text"][start:end].casefold() == row["cells"][0]
-
-
-def test_the_histogram_is_drawn_also_of_one_value(tmp_path):
-    path = histogram_plot({"a": [0.1, 0.2, 0.9], "b": [0.1]}, "relevance", tmp_path / "a.png")
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert histogram_plot({"a": [1.0], "b": [1.0]}, "relevance", tmp_path / "b.png").exists()
