@@ -85,7 +85,7 @@ def test_the_text_names_every_method_and_what_was_rewritten(found):
     assert max(map(len, lines.splitlines())) <= 100
     shown = re.sub(r"\s+", " ", lines)
     assert "hidden units permuted (3 places)" in shown
-    assert "Nothing that was tested fails for: lrp, integrated_gradients." in shown
+    assert "Methods that pass every test: lrp, integrated_gradients." in shown
 
 
 def test_that_no_rewrite_was_found_is_said():
@@ -188,7 +188,7 @@ def test_the_command_says_it_in_words(explainer, tmp_path, wordpiece):
     )
     assert done.exit_code == 0, done.output
     assert "adds up to the output" in done.stdout
-    assert "Which explanations of" in page.read_text(encoding="utf-8")
+    assert "Which axioms do explanations of" in page.read_text(encoding="utf-8")
     assert json.loads(data.read_text(encoding="utf-8"))["texts"] == ["good film"]
     done = CliRunner().invoke(app, ["audit", *given, "--json", "-"])
     assert json.loads(done.stdout)["texts"] == list(wherefrom.audits.audit.TEXTS)

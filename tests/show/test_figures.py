@@ -11,10 +11,11 @@ from PIL import Image
 from tests.show.test_svg import explained
 from wherefrom.errors import FileError
 from wherefrom.show import figure, study_figures
-from wherefrom.show.plot_style import saved_figure
+from wherefrom.show.plot_style import COLORS, saved_figure
 from wherefrom.show.svg_figure import scene_plot
 
-METHODS = [f"method {i}" for i in range(8)]  # one more than there are colours
+METHODS = ["lrp", "random"]
+PROFILE = {f"blocks.{i}": {"share": 0.5, "low": 0.2, "high": 0.9} for i in range(3)}
 
 
 @pytest.fixture
@@ -33,7 +34,6 @@ def session():
 def evaluation():
     """The fields of an evaluation that plots read."""
     chance = np.random.default_rng(0)
-    profile = {f"blocks.{i}": {"share": 0.5, "low": 0.2, "high": 0.9} for i in range(3)}
     record = {"delta_weight": 0.3, "delta_js": 0.1, "flips_highest": True, "flips_random": False}
     studies = {
         "attention_erasure": [{"single": record, "to_flip": dict.fromkeys(METHODS, 0.5)}] * 3,
@@ -49,7 +49,7 @@ def evaluation():
         conservation=dict.fromkeys(METHODS, types.SimpleNamespace(slope=-0.001, r2=0.5)),
         agreement={a: dict.fromkeys(METHODS, 0.5) for a in METHODS},
         studies=studies,
-        study=lambda name: {"blocks": dict.fromkeys(METHODS, profile), "norms": norms},
+        study=lambda name: {"blocks": dict.fromkeys(METHODS, PROFILE), "norms": norms},
     )
 
 
@@ -107,3 +107,8 @@ def test_boxes_are_over_the_texts_that_some_ranking_flips(tmp_path, monkeypatch)
     shares = {"slow": [0.9, 1.0, 1.0], "fast": [0.5, 0.25, 1.0]}
     study_figures.until_flip_plot(shares, tmp_path / "a.png")
     assert list(boxes[0].items()) == [("fast", [0.5, 0.25]), ("slow", [0.9, 1.0])]
+
+
+def test_a_profile_may_have_more_methods_than_there_are_colours(tmp_path):
+    blocks = {f"method {i}": PROFILE for i in range(len(COLORS) + 1)}
+    assert study_figures.profile_plot(blocks, tmp_path / "a.png").exists()

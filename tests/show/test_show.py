@@ -100,7 +100,7 @@ def test_rows_show_each_method_once_and_what_it_adds_up_to(bert, wordpiece):
     for each in found:
         assert len(re.findall(rf"^{each.method} ", shown, re.M)) == 1
     assert signed(found[0].ledger.total) in shown
-    assert f"the model's output is {signed(found[0].output)}" in shown
+    assert f"output of the model: {signed(found[0].output)}" in shown
 
 
 class Page(HTMLParser):

@@ -75,7 +75,7 @@ def test_pages_are_self_contained_and_escaped(page):
     found = re.findall(r'(?:src|href)="([^"]{0,40})', made)
     assert found
     assert all(each.startswith("data:image/png;base64,") for each in found)
-    assert "http" not in made.replace("http://www.w3.org", "")
+    assert not re.search(r"https?:", made)
 
 
 def test_every_patch_is_drawn_where_it_is():
@@ -96,7 +96,7 @@ def test_every_patch_is_drawn_where_it_is():
 @pytest.mark.parametrize("side", [20, 21, 33])
 def test_many_units_are_added_up_in_a_coarser_grid(side):
     one = explained(side, size=1)
-    found = cells(one, most=100)
+    found = cells(one, limit=100)
     assert 1 < len(found) <= 121
     np.testing.assert_allclose(sum(c.score for c in found), one.scores.sum(), rtol=1e-4)
     grid = one.scores.reshape(side, side)

@@ -1,4 +1,4 @@
-"""An audit as text and as a page: for each method, what holds and what does not."""
+"""An audit as text and as a page: for each method, which axioms hold and which fail."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from wherefrom.show.html import STYLE
+from wherefrom.show.page import page
 
 _STATES = ((True, "holds"), (False, "fails"), (None, "open "))
+_SIGNS = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}
+_STYLE = ".wherefrom .no{font-weight:600;color:rgb(var(--for))}.wherefrom ul{margin:.2rem 0}"
 _AXIOMS = (
     ("completeness", "adds up: gap"),
     ("sensitivity", "sensitive: least"),
@@ -19,13 +21,13 @@ _AXIOMS = (
     ("conservation", "LayerNorm: lost"),
 )
 _LEGEND = (
-    "Shares are of the largest score where nothing else is named; the worst of all texts counts. "
-    "Open: the method makes no such claim, or it could not be tested."
+    "Shares are relative to the largest score unless another reference is named; the worst of all "
+    "texts counts. Open: the method does not claim it, or it could not be tested."
 )
 
 
 def text(audit: Any) -> str:
-    """Three lines a method, then what was found out about the model."""
+    """Up to three lines for each method, then notes on the model."""
     blocks = [heading(audit)]
     for method in audit.methods:
         lines = [method]
@@ -34,26 +36,26 @@ def text(audit: Any) -> str:
             if words:
                 lines.append(_filled(f"  {name}  ", "; ".join(words) + "."))
         blocks.append("\n".join(lines))
-    notes = [_filled("", each) for each in (*audit.conservation, found_rewrites(audit), _LEGEND)]
+    notes = [_filled("", note) for note in (*audit.conservation, rewrite_counts(audit), _LEGEND)]
     return "\n\n".join([*blocks, "\n".join(notes)])
 
 
 def heading(audit: Any) -> str:
-    """Which methods fail nothing."""
+    """The methods that pass every test."""
     sound = ", ".join(audit.sound()) or "none"
     return _filled(
         "",
         f"{audit.model}, {len(audit.methods)} methods on {len(audit.texts)} "
-        f"text{'' if len(audit.texts) == 1 else 's'}. Nothing that was tested fails for: {sound}.",
+        f"text{_s(len(audit.texts))}. Methods that pass every test: {sound}.",
     )
 
 
-def found_rewrites(audit: Any) -> str:
-    """How many rewrites of each kind there were; that there was none is said too."""
+def rewrite_counts(audit: Any) -> str:
+    """How many rewrites of each kind were tested, also where there were none."""
     parts = []
-    for each in audit.rewrites.values():
-        dropped = f", {each['dropped']} more dropped: outputs moved" if each["dropped"] else ""
-        parts.append(f"{each['words']} ({each['found'] or 'no'} place{_s(each['found'])}{dropped})")
+    for kind in audit.rewrites.values():
+        dropped = f", {kind['dropped']} dropped: they change outputs" if kind["dropped"] else ""
+        parts.append(f"{kind['words']} ({kind['found'] or 'no'} place{_s(kind['found'])}{dropped})")
     return "Other weights for the same function: " + ", ".join(parts) + "."
 
 
@@ -79,33 +81,28 @@ def render(audit: Any) -> str:
         f"<h2>{escape(method)}</h2><ul>{_items(audit.of(method))}</ul>" for method in audit.methods
     )
     notes = "".join(
-        f"<p>{escape(each)}</p>" for each in (*audit.conservation, found_rewrites(audit))
+        f"<p>{escape(note)}</p>" for note in (*audit.conservation, rewrite_counts(audit))
     )
-    texts = "".join(f"<li>{escape(each)}</li>" for each in audit.texts)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>wherefrom: audit of {escape(audit.model)}</title><style>body{{margin:0}}"
-        "@media (prefers-color-scheme:dark){body{background:#17171c}}"
-        ".wherefrom .no{font-weight:600;color:rgb(var(--for))}.wherefrom ul{margin:.2rem 0}</style>"
-        f'</head><body><div class="wherefrom"><style>{STYLE}</style>'
-        f"<h1>Which explanations of {escape(audit.model)} keep their promises?</h1>"
+    texts = "".join(f"<li>{escape(text)}</li>" for text in audit.texts)
+    body = (
+        f"<h1>Which axioms do explanations of {escape(audit.model)} satisfy?</h1>"
         f"<p>{escape(heading(audit))}</p>"
-        f"<table><tr><th>method</th>{head}</tr>{rows}</table>"
+        f'<div class="wide"><table><tr><th>method</th>{head}</tr>{rows}</table></div>'
         f'<p class="dim">✓ holds, ✗ fails, – open. {escape(_LEGEND)}</p>'
-        f"{words}<h2>The model</h2>{notes}<h2>The texts</h2><ul>{texts}</ul></div></body></html>\n"
+        f"{words}<h2>The model</h2>{notes}<h2>The texts</h2><ul>{texts}</ul>"
     )
+    return page(f"audit of {audit.model}", body, _STYLE)
 
 
 def _cell(audit: Any, method: str, axiom: str) -> str:
-    found = [each for each in audit.of(method) if each.axiom == axiom]
-    if not found:
+    finding = next((each for each in audit.of(method) if each.axiom == axiom), None)
+    if finding is None:
         return "<td></td>"
-    sign, kind = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}[found[0].holds]
-    value = "" if found[0].value is None else f" {found[0].value:.2g}"
-    return f'<td class="{kind}" title="{escape(found[0].words, quote=True)}">{sign}{value}</td>'
+    sign, css_class = _SIGNS[finding.holds]
+    value = "" if finding.value is None else f" {finding.value:.2g}"
+    title = escape(finding.words, quote=True)
+    return f'<td class="{css_class}" title="{title}">{sign}{value}</td>'
 
 
 def _items(findings: Sequence[Any]) -> str:
-    sign = {True: "✓", False: "✗", None: "–"}
-    return "".join(f"<li>{sign[each.holds]} {escape(each.words)}</li>" for each in findings)
+    return "".join(f"<li>{_SIGNS[each.holds][0]} {escape(each.words)}</li>" for each in findings)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from wherefrom.explanation import Explanation
 from wherefrom.show.plot_style import import_matplotlib, saved_figure
-from wherefrom.show.svg import cells, kind_of
+from wherefrom.show.svg import cells, disc_radius, kind_of
 
 Heat = NDArray[np.float64]  # strengths from −1 to 1
 
@@ -67,10 +67,8 @@ def _draw(axes: Any, explanation: Explanation, bare: bool) -> None:
 
 def _draw_discs(axes: Any, explanation: Explanation) -> None:
     matplotlib = import_matplotlib()
-    points = np.array((explanation.scene or {})["points"])
-    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    np.fill_diagonal(distances, np.inf)
-    radius = 0.52 * min(float(distances.min()), 60.0)
+    points = (explanation.scene or {})["points"]
+    radius = disc_radius(points)
     for point, strength in zip(points, _strengths(explanation), strict=True):
         color = matplotlib.colormaps["RdBu_r"](0.5 + 0.38 * strength)
         alpha = min(1.0, abs(float(strength)) * 1.2)

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from wherefrom.errors import FileError, ModelError, WherefromError
 from wherefrom.methods import METHODS
-from wherefrom.show.html import STYLE
+from wherefrom.show.page import STYLE
 from wherefrom.web.answers import Desk
 from wherefrom.web.limits import Limits, TooLarge
 from wherefrom.web.models import Shelf
