@@ -11,7 +11,11 @@ from wherefrom.show.page import page
 
 _STATES = ((True, "holds"), (False, "fails"), (None, "open "))
 _SIGNS = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}
-_STYLE = ".wherefrom .no{font-weight:600;color:rgb(var(--for))}.wherefrom ul{margin:.2rem 0}"
+_STYLE = """
+.wherefrom .no{font-weight:600;color:rgb(var(--for))}
+.wherefrom td[title]{white-space:nowrap}
+.wherefrom .signs{list-style:none;margin:.2rem 0;padding:0}
+"""
 _AXIOMS = (
     ("completeness", "adds up: gap"),
     ("sensitivity", "sensitive: least"),
@@ -78,7 +82,8 @@ def render(audit: Any) -> str:
         cells = "".join(_cell(audit, method, key) for key, _ in columns)
         rows += f"<tr><td>{escape(method)}</td>{cells}</tr>"
     words = "".join(
-        f"<h2>{escape(method)}</h2><ul>{_items(audit.of(method))}</ul>" for method in audit.methods
+        f'<h2>{escape(method)}</h2><ul class="signs">{_items(audit.of(method))}</ul>'
+        for method in audit.methods
     )
     notes = "".join(
         f"<p>{escape(note)}</p>" for note in (*audit.conservation, rewrite_counts(audit))

@@ -98,7 +98,7 @@ def render_bias(study: Any, histogram: Path | None = None) -> str:
     report = _Report(
         f"names in {corpus.model}",
         [
-            f"<h1>Does {escape(corpus.model)} treat groups of names differently?</h1>",
+            f"<h1>Do groups of names contribute differently to {escape(corpus.model)}?</h1>",
             *(f'<p class="verdict">{_verdict(pair)}</p>' for pair in study.comparisons),
             _about(corpus),
             _groups(study),
@@ -323,8 +323,8 @@ _HOW_TO_READ = (
     "assigns to it in its sentence. A group with higher relevance pushes the output up more, in "
     "these texts.</p><ul>"
     "<li>The test compares names, not occurrences: the value of a name is the median over its "
-    "texts. Occurrences of one name are alike, and a test over occurrences finds differences "
-    "between almost any two groups.</li>"
+    "texts. Occurrences of one name are alike, and a test over occurrences often finds "
+    "differences where there are none.</li>"
     "<li>The test (Mann–Whitney, Holm's correction over all pairs) asks whether names of one group "
     "tend to lie above those of the other; the interval is a 95 % bootstrap over names.</li>"
     "<li>No significant difference does not mean equality: with few names, only a large difference "

@@ -23,6 +23,7 @@ STYLE = """
 .wherefrom .s{color:var(--dim);font-size:.75em}
 .wherefrom .n{text-decoration:underline dotted;text-underline-offset:.22em}
 .wherefrom .wide{overflow-x:auto}
+.wherefrom td .heat{min-width:13rem}
 .wherefrom table{border-collapse:collapse;width:100%}
 .wherefrom td,.wherefrom th{padding:.15rem .5rem .15rem 0;text-align:left;vertical-align:baseline}
 .wherefrom th{color:var(--dim);font-weight:normal;font-size:.85rem}
@@ -43,6 +44,8 @@ STYLE = """
 .wherefrom .classes .image{width:8.6rem;margin-right:1rem}
 .wherefrom .classes td{vertical-align:middle}
 .wherefrom .key{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;margin-top:1rem}
+.wherefrom .key .u{color:var(--ink)}
+@media (max-width:30rem){.wherefrom .bar{width:30%;min-width:3rem}}
 """
 # paper is white whatever the screen is, and heatmaps are backgrounds, which browsers leave out
 _PAGE_STYLE = """
