@@ -11,15 +11,15 @@ from wherefrom.cli import app
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    made = tmp_path_factory.mktemp("corpus")
+    folder = tmp_path_factory.mktemp("corpus")
     explainer = planted.explainer(0, 2.0)
-    explainer.subject.model.save_pretrained(made / "model")
-    explainer.tokenizer.save_pretrained(made / "model")
+    explainer.subject.model.save_pretrained(folder / "model")
+    explainer.tokenizer.save_pretrained(folder / "model")
     rows = [f"{text},{i % 2}" for i, text in enumerate(planted.texts(0)[:120])]
-    (made / "data.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    (folder / "data.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     pairs = [f"{n},female" for n in planted.WOMEN] + [f"{n},male" for n in planted.MEN]
-    (made / "names.csv").write_text("\n".join(["name,gender", *pairs]), encoding="utf-8")
-    return made
+    (folder / "names.csv").write_text("\n".join(["name,gender", *pairs]), encoding="utf-8")
+    return folder
 
 
 def run(home, *args):

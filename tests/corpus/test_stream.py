@@ -46,11 +46,12 @@ def test_sums_over_words_equal_the_explanations_own(request, bert, gpt2, kind):
     words = request.getfixturevalue(kind)
     model, options = (bert, {}) if kind == "wordpiece" else (gpt2, {"target": 1})
     for text in ["unlikeable  movies, in Paris is lov", "the film.", "is love isParis"]:
-        found = Explainer(model, words)(text, **options)
-        starts, ends, sums = word_sums(found)
+        explanation = Explainer(model, words)(text, **options)
+        joined = explanation.words()
+        starts, ends, sums = word_sums(explanation)
         plain = [
             (u.start, u.end, s)
-            for u, s in zip(found.words().units, found.words().scores, strict=True)
+            for u, s in zip(joined.units, joined.scores, strict=True)
             if not u.special and u.start is not None
         ]
         assert [(a, b) for a, b, _ in plain] == list(zip(starts, ends, strict=True))
@@ -208,10 +209,10 @@ def test_a_square_batch_is_not_run_one_by_one(explainer):
 
 def test_texts_encoded_together_are_those_encoded_alone(wordpiece):
     texts = ["the film, unlikeable", "", "a  dull movie [SEP] x", "  "]
-    found = encode_each(wordpiece, texts)
-    assert found[0] == encode(wordpiece, texts[0])
-    assert found[2] == encode(wordpiece, texts[2])
-    assert all(isinstance(found[i], InputError) for i in (1, 3))
+    encoded = encode_each(wordpiece, texts)
+    assert encoded[0] == encode(wordpiece, texts[0])
+    assert encoded[2] == encode(wordpiece, texts[2])
+    assert all(isinstance(encoded[i], InputError) for i in (1, 3))
 
 
 def test_what_was_encoded_is_explained_as_the_text(explainer):
