@@ -16,16 +16,16 @@ LEXICON = Lexicon.of([*((n.title(), "female") for n in WOMEN), *((n.title(), "ma
 
 
 def tokenizer():
-    listed = [*SPECIAL, *FILLERS, *WOMEN, *MEN]
-    made = Tokenizer(models.WordLevel({w: i for i, w in enumerate(listed)}, unk_token="[UNK]"))
-    made.normalizer = normalizers.Lowercase()
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.post_processor = processors.TemplateProcessing(
+    words = [*SPECIAL, *FILLERS, *WOMEN, *MEN]
+    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
+    backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     names = ("pad", "unk", "cls", "sep", "mask")
     return PreTrainedTokenizerFast(
-        tokenizer_object=made,
+        tokenizer_object=backend,
         model_max_length=32,
         **{f"{name}_token": token for name, token in zip(names, SPECIAL, strict=True)},
     )
@@ -36,12 +36,12 @@ def texts(seed, count=240):
     chance = np.random.default_rng(seed)
     names = chance.permutation([*WOMEN, *MEN])
     often = 1 / np.arange(1, len(names) + 1)
-    made = []
+    sentences = []
     for name in [*names, *chance.choice(names, count - len(names), p=often / often.sum())]:
         words = chance.choice(FILLERS, chance.integers(3, 9)).tolist()
         words.insert(int(chance.integers(0, len(words) + 1)), str(name).title())
-        made.append(" ".join(words))
-    return made
+        sentences.append(" ".join(words))
+    return sentences
 
 
 def explainer(seed, shift):

@@ -11,39 +11,39 @@ from wherefrom.cli import app
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    made = tmp_path_factory.mktemp("corpus")
+    folder = tmp_path_factory.mktemp("corpus")
     explainer = planted.explainer(0, 2.0)
-    explainer.subject.model.save_pretrained(made / "model")
-    explainer.tokenizer.save_pretrained(made / "model")
+    explainer.subject.model.save_pretrained(folder / "model")
+    explainer.tokenizer.save_pretrained(folder / "model")
     rows = [f"{text},{i % 2}" for i, text in enumerate(planted.texts(0)[:120])]
-    (made / "data.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    (folder / "data.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     pairs = [f"{n},female" for n in planted.WOMEN] + [f"{n},male" for n in planted.MEN]
-    (made / "names.csv").write_text("\n".join(["name,gender", *pairs]), encoding="utf-8")
-    return made
+    (folder / "names.csv").write_text("\n".join(["name,gender", *pairs]), encoding="utf-8")
+    return folder
 
 
 def run(home, *args):
     return CliRunner().invoke(app, [*map(str, args), "--model", str(home / "model")])
 
 
-def test_bias_writes_its_report_tables_and_picture_and_goes_on(home, tmp_path):
-    asked = ("bias", home / "data.csv", "--groups", home / "names.csv", "--out", tmp_path)
-    done = run(home, *asked)
+def test_bias_writes_its_report_tables_and_histogram_and_resumes(home, tmp_path):
+    command = ("bias", home / "data.csv", "--groups", home / "names.csv", "--out", tmp_path)
+    done = run(home, *command)
     assert done.exit_code == 0, done.output
     assert "female − male: +" in done.stdout
-    assert "they differ" in done.stdout
+    assert "the groups differ" in done.stdout
     for name in ("report.html", "histogram.png", "entities.csv", "entities.parquet", "bias.json"):
         assert (tmp_path / name).exists()
     assert json.loads((tmp_path / "bias.json").read_text("utf-8"))["comparisons"][0]["differs"]
-    assert run(home, *asked, "--resume").stdout == done.stdout
+    assert run(home, *command, "--resume").stdout == done.stdout
 
 
 def test_corpus_writes_its_report_and_tables(home, tmp_path):
     done = run(home, "corpus", home / "data.csv", home / "data.csv", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert "240 texts" in done.stdout
-    assert "misled by" in done.stdout
-    for name in ("report.html", "texts.parquet", "words.csv", "turning.csv", "misleading.csv"):
+    assert "misleading:" in done.stdout
+    for name in ("report.html", "texts.parquet", "words.csv", "contextual.csv", "misleading.csv"):
         assert (tmp_path / name).exists()
 
 

@@ -1,4 +1,4 @@
-"""A corpus explained in batches is what each text is alone, and can be gone on with."""
+"""A corpus explained in batches equals each text alone, and an interrupted run resumes."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from tests.corpus import planted
 from wherefrom import Explainer
 from wherefrom.corpus import explain_corpus
-from wherefrom.corpus.corpus import NONE, word_sums
+from wherefrom.corpus.corpus import NO_LABEL, word_sums
 from wherefrom.errors import FileError, InputError, TargetError
 from wherefrom.inputs.table import Rows, read_table
 from wherefrom.inputs.text import encode, encode_each, like_lengths
@@ -28,8 +28,8 @@ def same(one, other):
 
 
 def test_words_in_a_corpus_are_those_of_each_text_alone(explainer):
-    corpus = explain_corpus(explainer, TEXTS, window=16, batch_size=5)
-    for i, text in enumerate(TEXTS):
+    corpus = explain_corpus(explainer, TEXTS[:14], window=6, batch_size=3)
+    for i, text in enumerate(TEXTS[:14]):
         alone = explainer(text, target=1, against=0)
         words = [(u, s) for u, s in zip(alone.words().units, alone.words().scores, strict=True)]
         plain = [(u.text, u.start, s) for u, s in words if not u.special]
@@ -46,19 +46,20 @@ def test_sums_over_words_equal_the_explanations_own(request, bert, gpt2, kind):
     words = request.getfixturevalue(kind)
     model, options = (bert, {}) if kind == "wordpiece" else (gpt2, {"target": 1})
     for text in ["unlikeable  movies, in Paris is lov", "the film.", "is love isParis"]:
-        found = Explainer(model, words)(text, **options)
-        starts, ends, sums = word_sums(found)
+        explanation = Explainer(model, words)(text, **options)
+        joined = explanation.words()
+        starts, ends, sums = word_sums(explanation)
         plain = [
             (u.start, u.end, s)
-            for u, s in zip(found.words().units, found.words().scores, strict=True)
+            for u, s in zip(joined.units, joined.scores, strict=True)
             if not u.special and u.start is not None
         ]
         assert [(a, b) for a, b, _ in plain] == list(zip(starts, ends, strict=True))
         assert sums == pytest.approx([s for _, _, s in plain], abs=1e-6)
 
 
-@pytest.mark.parametrize("after", [1, 2, 3])
-def test_an_interrupted_run_goes_on_to_the_very_same_result(explainer, tmp_path, after):
+@pytest.mark.parametrize("after", [1, 3])
+def test_an_interrupted_run_resumes_to_the_same_result(explainer, tmp_path, after):
     whole = explain_corpus(explainer, TEXTS, window=16)
     calls = []
 
@@ -82,21 +83,23 @@ def test_an_interrupted_run_goes_on_to_the_very_same_result(explainer, tmp_path,
     assert windows > 1
 
 
-def test_without_resume_a_run_starts_anew(explainer, tmp_path):
+def test_without_resume_a_run_starts_over(explainer, tmp_path):
     explain_corpus(explainer, TEXTS[:10], out=tmp_path, window=4)
     explain_corpus(explainer, TEXTS[:4], out=tmp_path, window=4)
-    assert [path.name for path in (tmp_path / "parts").glob("part-*")] == ["part-000000.npz"]
+    assert [path.name for path in (tmp_path / "checkpoint").glob("window-*")] == [
+        "window-000000.npz"
+    ]
 
 
-def test_another_run_is_not_gone_on_with(explainer, tmp_path):
+def test_a_run_resumes_only_with_the_same_data_settings_and_model(explainer, tmp_path):
     explain_corpus(explainer, TEXTS[:10], out=tmp_path)
-    with pytest.raises(FileError, match="other data or settings"):
+    with pytest.raises(FileError, match="other texts"):
         explain_corpus(explainer, TEXTS[:9], out=tmp_path, resume=True)
-    with pytest.raises(FileError, match="other data or settings"):
+    with pytest.raises(FileError, match=r"method .*lrp.* → .*gradient_x_input"):
         explain_corpus(explainer, TEXTS[:10], "gradient_x_input", out=tmp_path, resume=True)
     with pytest.raises(FileError, match="the model has changed"):
         explain_corpus(planted.explainer(1, 0.0), TEXTS[:10], out=tmp_path, resume=True)
-    (tmp_path / "parts" / "part-000000.npz").write_bytes(b"PK")
+    (tmp_path / "checkpoint" / "window-000000.npz").write_bytes(b"PK")
     with pytest.raises(FileError, match="damaged"):
         explain_corpus(explainer, TEXTS[:10], out=tmp_path, resume=True)
 
@@ -115,29 +118,27 @@ def test_rows_that_cannot_be_used_are_counted(explainer, tmp_path):
     assert (len(cut), cut.cut) == (3, 1)
 
 
-def test_labels_that_are_no_classes_are_told(explainer):
-    with pytest.raises(
-        InputError, match=r"2 of the labels are none .*'fine', 7.*NEGATIVE, POSITIVE"
-    ):
+def test_labels_that_are_not_classes_are_an_error(explainer):
+    with pytest.raises(InputError, match=r"2 labels are not .*'fine', 7.*NEGATIVE, POSITIVE"):
         explain_corpus(explainer, Rows(["a film"] * 4, [1, "fine", 7, "positive"]))
 
 
 def test_without_labels_there_are_none(explainer):
-    assert set(explain_corpus(explainer, TEXTS[:3]).labels.tolist()) == {NONE}
+    assert set(explain_corpus(explainer, TEXTS[:3]).labels.tolist()) == {NO_LABEL}
 
 
 @pytest.mark.parametrize("data", ["one text", [], [1, 2]])
-def test_what_is_no_list_of_texts_is_refused(explainer, data):
+def test_other_data_than_a_list_of_texts_is_an_error(explainer, data):
     with pytest.raises(InputError, match="give a list of texts"):
         explain_corpus(explainer, data)
 
 
-def test_a_corpus_of_nothing_usable_is_told(explainer):
+def test_a_corpus_without_a_usable_text_is_an_error(explainer):
     with pytest.raises(InputError, match=r"no text could be explained \(1 too long\)"):
         explain_corpus(explainer, [" ".join(["film"] * 40)])
 
 
-def test_a_slow_tokenizer_is_refused(bert):
+def test_a_slow_tokenizer_is_an_error(bert):
     class Slow:
         is_fast, all_special_ids, unk_token_id, mask_token_id, model_max_length = (
             False, [], None, None, 32,
@@ -207,10 +208,10 @@ def test_a_square_batch_is_not_run_one_by_one(explainer):
 
 def test_texts_encoded_together_are_those_encoded_alone(wordpiece):
     texts = ["the film, unlikeable", "", "a  dull movie [SEP] x", "  "]
-    found = encode_each(wordpiece, texts)
-    assert found[0] == encode(wordpiece, texts[0])
-    assert found[2] == encode(wordpiece, texts[2])
-    assert all(isinstance(found[i], InputError) for i in (1, 3))
+    encoded = encode_each(wordpiece, texts)
+    assert encoded[0] == encode(wordpiece, texts[0])
+    assert encoded[2] == encode(wordpiece, texts[2])
+    assert all(isinstance(encoded[i], InputError) for i in (1, 3))
 
 
 def test_what_was_encoded_is_explained_as_the_text(explainer):

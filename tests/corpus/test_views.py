@@ -1,78 +1,166 @@
-"""The words that push, mislead and turn, from numbers put in by hand."""
+"""Words with impact, misleading words and changes of sign, from scores written by hand or drawn."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests.oracles import corpus as oracle
 from wherefrom.corpus import overview
-from wherefrom.corpus.corpus import Corpus
+from wherefrom.corpus.corpus import NO_LABEL, Corpus
 from wherefrom.explanation import TargetInfo
 from wherefrom.inputs.table import read_table
 
-TEXTS = ("good film", "bad film", "not Good", "good bad", "film <b>")
-SCORES = ((2, 0.5), (-3, -0.5), (1, -2), (1, -1.5), (0.25, 0.0))
+CONTRAST = TargetInfo(1, "POSITIVE", 0, "NEGATIVE")
 
 
-@pytest.fixture
-def corpus():
-    spans = [[(0, t.index(" ")), (t.index(" ") + 1, len(t))] for t in TEXTS]
+def corpus_of(texts, labels, predicted, classes=("NEGATIVE", "POSITIVE"), target=CONTRAST):
+    """A corpus whose texts are lists of pairs (word, relevance)."""
+    starts, ends = [], []
+    for words in texts:
+        position = 0
+        for word, _ in words:
+            starts.append(position)
+            ends.append(position + len(word))
+            position += len(word) + 1
     return Corpus(
-        texts=TEXTS,
-        rows=np.arange(5),
-        labels=np.array([1, 0, 1, 1, -1]),
-        predicted=np.array([1, 0, 0, 0, 1]),
-        outputs=np.array([2.5, -3.5, -1.0, -0.5, 0.25]),
-        bounds=np.arange(0, 11, 2),
-        starts=np.array([a for pair in spans for a, _ in pair]),
-        ends=np.array([b for pair in spans for _, b in pair]),
-        scores=np.array(SCORES, dtype=np.float32).ravel(),
-        classes=("NEGATIVE", "POSITIVE"),
-        target=TargetInfo(1, "POSITIVE", 0, "NEGATIVE"),
+        texts=tuple(" ".join(word for word, _ in words) for words in texts),
+        rows=np.arange(len(texts)),
+        labels=np.array([NO_LABEL if label is None else label for label in labels]),
+        predicted=np.array(predicted),
+        outputs=np.array([sum(score for _, score in words) for words in texts]),
+        bounds=np.cumsum([0, *map(len, texts)]),
+        starts=np.array(starts),
+        ends=np.array(ends),
+        scores=np.array([score for words in texts for _, score in words], dtype=np.float32),
+        classes=classes,
+        target=target,
         method="lrp",
-        model="made <by> hand",
+        model="by <hand>",
     )
 
 
-def test_words_are_counted_without_case_and_ranked_by_push(corpus):
-    view = overview(corpus, min_count=1)
-    good = next(each for each in view.words if each.word == "good")
+@pytest.fixture
+def small():
+    texts = [
+        [("good", 2), ("film", 0.5)], [("bad", -3), ("film", -0.5)], [("not", 1), ("Good", -2)],
+        [("good", 1), ("bad", -1.5)], [("film", 0.25), ("<b>", 0)],
+    ]  # fmt: skip
+    return corpus_of(texts, [1, 0, 1, 1, None], [1, 0, 0, 0, 1])
+
+
+@pytest.fixture(params=range(3))
+def drawn(request):
+    """Random texts of three classes in which words are repeated, and their plain form."""
+    chance = np.random.default_rng(request.param)
+    texts = [
+        [(str(word), float(np.float32(chance.normal()))) for word in chance.choice([*"abcdefg"], n)]
+        for n in chance.integers(1, 6, 30)
+    ]
+    labels = [None if i % 5 == 0 else int(chance.integers(0, 3)) for i in range(30)]
+    predicted = chance.integers(0, 3, 30).tolist()
+    return texts, labels, predicted
+
+
+def test_words_are_counted_without_case_and_ranked_by_impact(small):
+    view = overview(small, min_count=1)
+    assert [word.word for word in view.words][:2] == ["good", "bad"]
+    good = view.words[0]
     assert (good.occurrences, good.texts) == (3, 3)
-    assert (good.total, good.push) == pytest.approx((1.0, 5.0))
-    assert good.positive == pytest.approx(2 / 3)
-    assert [each.word for each in view.words][:2] == ["good", "bad"]
+    assert (good.total, good.impact) == pytest.approx((1.0, 5.0))
+    assert good.positive_share == pytest.approx(2 / 3)
     assert view.classes["POSITIVE"][0].word == "not"
     assert view.classes["NEGATIVE"][0].word == "bad"
-    assert {each.word for each in overview(corpus, min_count=3).words} == {"good", "film"}
 
 
-def test_wrong_predictions_name_the_words_that_misled(corpus):
-    view = overview(corpus, min_count=1)
-    assert view.wrong == (2, 3)
-    assert view.labelled == 4
-    found = {each.word: (each.texts, each.first, each.total) for each in view.misleading}
-    assert found == {"good": (1, 1, 2.0), "bad": (1, 1, 1.5)}  # both spoke for NEGATIVE
+@pytest.mark.parametrize("min_count", [1, 9, 14])
+def test_word_statistics_equal_the_slow_version(drawn, min_count):
+    texts, labels, predicted = drawn
+    corpus = corpus_of(texts, labels, predicted, tuple("xyz"), None)
+
+    def table(words):
+        return {
+            w.word: (w.occurrences, w.texts, w.mean, w.total, w.impact, w.positive_share)
+            for w in words
+        }
+
+    view = overview(corpus, min_count)
+    expected = oracle.word_statistics(texts, min_count)
+    assert table(view.words).keys() == expected.keys()
+    for word, numbers in table(view.words).items():
+        assert numbers == pytest.approx(expected[word], rel=1e-12)
+    impacts = [word.impact for word in view.words]
+    assert impacts == sorted(impacts, reverse=True)
+    for index, name in enumerate("xyz"):
+        expected = oracle.word_statistics(texts, min_count, predicted, only=index)
+        words = table(view.classes[name])
+        assert words.keys() == expected.keys()
+        assert all(words[word] == pytest.approx(expected[word], rel=1e-12) for word in words)
 
 
-def test_turning_words_weigh_on_both_sides(corpus):
-    view = overview(corpus, min_count=1)
-    first = view.turning[0]
-    assert first.word == "good"
-    assert (first.towards, first.away, first.balance) == pytest.approx((3.0, -2.0, 2 / 3))
-    assert first.swing == pytest.approx(2 / 3)
-    assert "bad" not in {each.word for each in view.turning}  # always against
+def test_min_count_is_of_texts_not_of_occurrences():
+    texts = [[("again", 1.0)] * 5, [("twice", 1.0)], [("twice", 1.0)]]
+    view = overview(corpus_of(texts, [None] * 3, [1] * 3), min_count=2)
+    assert [word.word for word in view.words] == ["twice"]
+    assert not view.contextual
 
 
-def test_of_the_predicted_class_words_are_ranked_in_its_own_texts(corpus):
-    from dataclasses import replace
+def test_misleading_words_equal_the_slow_version(drawn):
+    texts, labels, predicted = drawn
+    view = overview(corpus_of(texts, labels, predicted, ("NEGATIVE", "POSITIVE", "OTHER")))
+    expected = oracle.misleading_words(texts, labels, predicted, target=1, against=0)
+    assert {word.word for word in view.misleading} == set(expected)
+    for word in view.misleading:
+        numbers = (word.total, word.texts, word.strongest)
+        assert numbers == pytest.approx(expected[word.word], rel=1e-12)
+    totals = [word.total for word in view.misleading]
+    assert totals == sorted(totals, reverse=True)
+    wrong = [i for i, label in enumerate(labels) if label not in (None, predicted[i])]
+    assert (view.wrong, view.labelled) == (tuple(wrong), 24)
 
-    view = overview(replace(corpus, target=None), min_count=1)
-    assert [(w.word, w.mean) for w in view.classes["POSITIVE"]][:1] == [("good", 2.0)]
-    assert "bad" not in {w.word for w in view.classes["POSITIVE"]}
+
+def test_a_third_class_is_misled_by_neither_side():
+    texts = [[("good", 2.0), ("bad", -1.0)]]
+    view = overview(corpus_of(texts, [1], [2], ("NEGATIVE", "POSITIVE", "OTHER")), min_count=1)
+    assert view.wrong == (0,)
+    assert not view.misleading
 
 
-def test_tables_and_summary(corpus, tmp_path):
-    view = overview(corpus, min_count=1)
-    view.write(tmp_path)
+@pytest.mark.parametrize("min_count", [1, 14])
+def test_words_of_both_signs_equal_the_slow_version(drawn, min_count):
+    texts, labels, predicted = drawn
+    view = overview(corpus_of(texts, labels, predicted), min_count)
+    expected = oracle.contextual_words(texts, min_count)
+    assert {word.word for word in view.contextual} == set(expected)
+    for word in view.contextual:
+        numbers = (word.positive_sum, word.negative_sum, word.balance, word.swing)
+        assert numbers == pytest.approx(expected[word.word], rel=1e-12)
+    swings = [word.swing for word in view.contextual]
+    assert swings == sorted(swings, reverse=True)
+
+
+def test_a_word_of_one_sign_does_not_depend_on_context(small):
+    view = overview(small, min_count=1)
+    assert {word.word for word in view.contextual} == {"good", "film"}
+
+
+def test_examples_are_the_texts_with_the_highest_and_lowest_relevance():
+    texts = [[("word", float(score))] for score in range(50)]
+    (word,) = overview(corpus_of(texts, [None] * 50, [1] * 50)).words
+    assert word.examples == (*range(49, 34, -1), *range(14, -1, -1))
+
+
+def test_tables_and_summary(small, tmp_path):
+    view = overview(small, min_count=1)
+    paths = view.write(tmp_path)
+    assert {path.name for path in paths} >= {"contextual.csv", "misleading.parquet", "words.csv"}
     labelled = read_table(tmp_path / "texts.csv")
-    assert (labelled.texts, labelled.skipped) == (list(TEXTS[:4]), {"no label": 1})
+    assert (labelled.texts, labelled.skipped) == (list(small.texts[:4]), {"no label": 1})
     assert read_table(tmp_path / "occurrences.parquet", "word").texts.count("good") == 3
     assert "wrong: 2 of 4" in str(view)
+
+
+def test_without_labels_no_prediction_is_wrong(small):
+    view = overview(replace(small, labels=np.full(5, NO_LABEL)), min_count=1)
+    assert (view.wrong, view.labelled, view.misleading) == ((), 0, ())
+    assert "wrong" not in str(view)

@@ -10,7 +10,6 @@ from tests.corpus import planted
 from wherefrom.corpus import Lexicon, bias, explain_corpus, overview
 from wherefrom.inputs.table import Rows
 from wherefrom.show.corpus import render_bias, render_overview
-from wherefrom.show.figure import histogram_plot
 
 EVIL = "Anna </script><script>alert(1)</script> <!-- good Boba"
 
@@ -78,23 +77,17 @@ def test_every_name_opens_its_texts_with_its_place(study, corpus):
 
 def test_the_verdict_and_its_limits_are_on_the_page(study):
     page = render_bias(study)
-    assert "No difference is shown" in page or "The groups differ" in page
-    assert "what it cannot say" in page
+    assert "No significant difference" in page or "The groups differ" in page
+    assert "and its limits" in page
 
 
 def test_an_overview_has_a_table_for_each_view(corpus):
     _, data = read(render_overview(overview(corpus, 1)))
     titles = [table["title"] for table in data["tables"]]
-    assert titles[0] == "The words that push most"
+    assert titles[0] == "Words with the most impact"
     assert {"For POSITIVE", "For NEGATIVE"} <= set(titles)
-    assert any("misled" in title for title in titles)
+    assert any("Misleading" in title for title in titles)
     for table in data["tables"]:
         for row in table["rows"][:20]:
             for number, start, end, _ in row["texts"]:
                 assert data["texts"][str(number)]["text"][start:end].casefold() == row["cells"][0]
-
-
-def test_the_histogram_is_drawn_also_of_one_value(tmp_path):
-    path = histogram_plot({"a": [0.1, 0.2, 0.9], "b": [0.1]}, "relevance", tmp_path / "a.png")
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert histogram_plot({"a": [1.0], "b": [1.0]}, "relevance", tmp_path / "b.png").exists()

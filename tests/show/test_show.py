@@ -15,7 +15,7 @@ ESCAPE = "\x1b["
 
 
 @pytest.fixture
-def made():
+def explanation():
     """Two words for, one against, in a text with marks of its own."""
     text = "good <script>alert(1)</script> & bad"
     spans = [(0, 4), (5, 30), (31, 32), (33, 36)]
@@ -44,9 +44,9 @@ def made():
     )
 
 
-def test_text_without_colour_carries_the_scores(made, monkeypatch):
+def test_text_without_colour_carries_the_scores(explanation, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    shown = str(made)
+    shown = str(explanation)
     assert ESCAPE not in shown
     assert "good[+2]" in shown
     assert "bad[-1]" in shown
@@ -56,10 +56,10 @@ def test_text_without_colour_carries_the_scores(made, monkeypatch):
     assert "lrp(gate=frozen)" in shown
 
 
-def test_text_with_colour_is_red_for_and_blue_underlined_against(made, monkeypatch):
+def test_text_with_colour_is_red_for_and_blue_underlined_against(explanation, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = str(made)
+    shown = str(explanation)
     assert re.search(r"\x1b\[[\d;]*48;2;214;39;40m?[^m]*m?good", shown)
     against = re.search(r"\x1b\[([\d;]*)mbad", shown).group(1)
     red, _, blue = map(int, re.search(r"48;2;(\d+);(\d+);(\d+)", against).groups())
@@ -68,39 +68,39 @@ def test_text_with_colour_is_red_for_and_blue_underlined_against(made, monkeypat
     assert "[+2]" not in shown
 
 
-def test_no_color_wins_over_force_color(made, monkeypatch):
+def test_no_color_wins_over_force_color(explanation, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert ESCAPE not in str(made)
+    assert ESCAPE not in str(explanation)
 
 
-def test_brackets_in_a_text_are_no_markup(made):
+def test_brackets_in_a_text_are_no_markup(explanation):
     from dataclasses import replace
 
-    odd = replace(made, text="[bold]x[/bold] [/]", units=(Unit("[bold]x[/bold]", 0, 14),),
+    odd = replace(explanation, text="[bold]x[/bold] [/]", units=(Unit("[bold]x[/bold]", 0, 14),),
                   scores=np.float32([1]), parts={})  # fmt: skip
     assert "[bold]x[/bold]" in terminal.render(odd, color=False)
 
 
-def test_marks_keep_every_blank_and_scale_by_the_strongest_word(made):
-    found = marks(made)
-    assert "".join(mark.gap + mark.text for mark in found[1:]).strip() == made.text
-    assert [round(mark.strength, 3) for mark in found] == [0.15, 1.0, 0.025, 0.0, -0.5]
-    assert found[0].special
+def test_marks_keep_every_blank_and_scale_by_the_strongest_word(explanation):
+    pieces = marks(explanation)
+    assert "".join(mark.gap + mark.text for mark in pieces[1:]).strip() == explanation.text
+    assert [round(mark.strength, 3) for mark in pieces] == [0.15, 1.0, 0.025, 0.0, -0.5]
+    assert pieces[0].special
 
 
 def test_a_newline_is_shown_as_a_sign(bert, wordpiece):
-    found = Explainer(bert, wordpiece)("good\nfilm")
-    assert "good" in terminal.render(found, color=False)
+    newline = Explainer(bert, wordpiece)("good\nfilm")
+    assert "good" in terminal.render(newline, color=False)
 
 
 def test_rows_show_each_method_once_and_what_it_adds_up_to(bert, wordpiece):
-    found = Explainer(bert, wordpiece).compare("good film", ["lrp", "gradient", "random"])
-    shown = terminal.render_rows(found, color=False)
-    for each in found:
+    compared = Explainer(bert, wordpiece).compare("good film", ["lrp", "gradient", "random"])
+    shown = terminal.render_rows(compared, color=False)
+    for each in compared:
         assert len(re.findall(rf"^{each.method} ", shown, re.M)) == 1
-    assert signed(found[0].ledger.total) in shown
-    assert f"the model's output is {signed(found[0].output)}" in shown
+    assert signed(compared[0].ledger.total) in shown
+    assert f"output of the model: {signed(compared[0].output)}" in shown
 
 
 class Page(HTMLParser):
@@ -118,8 +118,8 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def test_a_page_is_escaped_and_needs_nothing_from_outside(made):
-    text = made.to_html()
+def test_a_page_is_escaped_and_needs_nothing_from_outside(explanation):
+    text = explanation.to_html()
     page = Page(text)
     names = {tag for tag, _ in page.tags}
     assert "script" not in names
@@ -130,27 +130,27 @@ def test_a_page_is_escaped_and_needs_nothing_from_outside(made):
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
 
 
-def test_a_quote_in_a_text_stays_within_its_span(made):
+def test_a_quote_in_a_text_stays_within_its_span(explanation):
     from dataclasses import replace
 
-    odd = replace(made, text='"><i onload=x>', units=(Unit('"><i onload=x>', 0, 14),),
+    odd = replace(explanation, text='"><i onload=x>', units=(Unit('"><i onload=x>', 0, 14),),
                   scores=np.float32([1]), parts={'"><u>': np.float32([1])})  # fmt: skip
     page = Page(odd.to_html())
     assert not any("onload" in attrs for _, attrs in page.tags)
     assert "u" not in {tag for tag, _ in page.tags}
 
 
-def test_a_page_has_a_row_for_each_line_of_the_ledger_the_residual_and_the_output(made):
-    page = made.to_html()
+def test_a_page_has_a_row_for_each_line_of_the_ledger_the_residual_and_the_output(explanation):
+    page = explanation.to_html()
     table = page[page.index('<table class="ledger">') :]
-    assert table.count("<tr") == len(made.ledger.lines) + 2
+    assert table.count("<tr") == len(explanation.ledger.lines) + 2
     for shown in ("words", "layer &lt;0&gt;", "residual", "output", "+0.250", "+0.025", "+1.750"):
         assert shown in table
-    assert table.count('class="bar"') == len(made.ledger.lines) + 2
+    assert table.count('class="bar"') == len(explanation.ledger.lines) + 2
 
 
-def test_bars_follow_each_other_to_the_output(made):
-    table = made.to_html()
+def test_bars_follow_each_other_to_the_output(explanation):
+    table = explanation.to_html()
     bars = re.findall(r"left:([\d.]+)%;width:([\d.]+)%", table)
     ends = [float(left) + float(width) for left, width in bars]
     for (left, _), before in zip(bars[1:-1], ends, strict=False):
@@ -159,10 +159,10 @@ def test_bars_follow_each_other_to_the_output(made):
     assert float(bars[-1][0]) == 0.0
 
 
-def test_page_is_written_and_a_notebook_gets_a_part_of_it(made, tmp_path):
+def test_page_is_written_and_a_notebook_gets_a_part_of_it(explanation, tmp_path):
     path = tmp_path / "page.html"
-    assert made.to_html(path) == path.read_text(encoding="utf-8")
-    part = made._repr_html_()
+    assert explanation.to_html(path) == path.read_text(encoding="utf-8")
+    part = explanation._repr_html_()
     assert part.startswith('<div class="wherefrom">')
     assert "<html" not in part
     assert part in path.read_text(encoding="utf-8")
@@ -178,17 +178,17 @@ def test_one_page_for_many_texts_and_methods(bert, wordpiece):
 
 
 def test_a_method_without_a_ledger_shows_none(bert, wordpiece):
-    found = Explainer(bert, wordpiece)("good film", "gradient")
-    assert "residual" not in terminal.render(found, color=False)
-    assert '<table class="ledger">' not in found.to_html()
+    without = Explainer(bert, wordpiece)("good film", "gradient")
+    assert "residual" not in terminal.render(without, color=False)
+    assert '<table class="ledger">' not in without.to_html()
 
 
-def test_summary_joins_the_biases(made):
-    lines = {line.label: line.value for line in summary(made.ledger)}
+def test_summary_joins_the_biases(explanation):
+    lines = {line.label: line.value for line in summary(explanation.ledger)}
     assert lines == {"tokens": 1.35, "biases": 0.375}
 
 
-def test_saved_explanation_is_shown_without_its_model(made):
-    again = Explanation.from_json(made.to_json())
-    assert again.to_html() == made.to_html()
-    assert terminal.render(again, color=False) == terminal.render(made, color=False)
+def test_saved_explanation_is_shown_without_its_model(explanation):
+    again = Explanation.from_json(explanation.to_json())
+    assert again.to_html() == explanation.to_html()
+    assert terminal.render(again, color=False) == terminal.render(explanation, color=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,153 +13,145 @@ from wherefrom.errors import FileError, MissingExtra
 
 if TYPE_CHECKING:
     from wherefrom.corpus import Corpus
-    from wherefrom.explain import Explainer
     from wherefrom.inputs.table import Rows
 
-Data = Annotated[list[Path], typer.Argument(help="CSV, TSV, JSONL or Parquet; .gz too; several.")]
-Out = Annotated[Path, typer.Option(help="Folder for tables and the report.")]
-With = Annotated[str, typer.Option(help="See `wherefrom methods`.")]
-Asked = Annotated[str | None, typer.Option(help="Class; of two the second by default.")]
-TextColumn = Annotated[str | None, typer.Option(help="Default: by usual names.")]
-LabelColumn = Annotated[str | None, typer.Option(help="Default: by usual names.")]
-NoLabels = Annotated[bool, typer.Option("--no-labels", help="Leave the labels aside.")]
-Tokens = Annotated[int, typer.Option(help="In a batch; less needs less memory.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where a run into OUT stopped.")]
+Data = Annotated[list[Path], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
+Out = Annotated[Path, typer.Option(help="Folder for the tables and the report.")]
+MethodName = Annotated[str, typer.Option("--method", help="See `wherefrom methods`.")]
+TargetClass = Annotated[
+    str | None, typer.Option("--target", help="Class to explain. Default: the second of two.")
+]
+TextColumn = Annotated[
+    str | None, typer.Option(help="Column of the texts. Default: text, sentence, review, …")
+]
+LabelColumn = Annotated[
+    str | None, typer.Option(help="Column of the true classes. Default: label, class, …")
+]
+NoLabels = Annotated[bool, typer.Option("--no-labels", help="Ignore the labels.")]
+Tokens = Annotated[int, typer.Option(help="Tokens in a batch; fewer need less memory.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run into OUT.")]
 
 
 def bias(
     data: Data,
-    groups: Annotated[Path, typer.Option(help="A file of names and their groups.")],
+    groups: Annotated[Path, typer.Option(help="File of names and their groups.")],
     out: Out,
     model: Model = None,
-    method: With = "lrp",
-    target: Asked = None,
+    method: MethodName = "lrp",
+    target: TargetClass = None,
     against: Against = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     no_labels: NoLabels = False,
-    name_column: Annotated[str | None, typer.Option(help="Of the file of names.")] = None,
-    group_column: Annotated[str | None, typer.Option(help="Of the file of names.")] = None,
+    name_column: Annotated[
+        str | None, typer.Option(help="Column of the names. Default: name, entity, word, …")
+    ] = None,
+    group_column: Annotated[
+        str | None, typer.Option(help="Column of the groups. Default: group, gender, class, …")
+    ] = None,
     ambiguous: Annotated[
-        Literal["drop", "group"], typer.Option(help="Names of several groups.")
+        Literal["drop", "group"],
+        typer.Option(help="Names in several groups: drop them, or show them as a group."),
     ] = "drop",
     ordinary: Annotated[
-        Literal["drop", "keep"], typer.Option(help="In lower-case texts: will, may, rose …")
+        Literal["drop", "keep"],
+        typer.Option(help="Lower-case texts: names that are also words (will, may, rose)."),
     ] = "drop",
-    stop: Annotated[Path | None, typer.Option(help="Names that never count, a line each.")] = None,
+    stop: Annotated[
+        Path | None, typer.Option(help="File of names to exclude, one on each line.")
+    ] = None,
     min_capitalised: Annotated[
-        float, typer.Option(help="In cased texts: share of a name's uses with a capital.")
+        float,
+        typer.Option(help="Cased texts: share of a name's uses that must be capitalised."),
     ] = 0.5,
     tokens: Tokens = 4096,
     truncate: Truncate = False,
     resume: Resume = False,
 ) -> None:
-    """Compare what groups of names contribute to a model's output on your data."""
-    from wherefrom.corpus import bias as study_of
+    """Compare how groups of names contribute to a model's output on your data."""
+    from wherefrom.corpus import bias as compare_groups
     from wherefrom.corpus import read_lexicon
     from wherefrom.corpus.bias_study import check_groups
     from wherefrom.corpus.names import find_entities
     from wherefrom.show.corpus import render_bias
 
     lexicon = read_lexicon(groups, name_column, group_column)
-    rows = _rows(data, text_column, label_column, no_labels)
-    never = _lines(stop)
-    # names that are not there are told before the model runs, not after
-    check_groups(
-        find_entities(
-            rows.texts,
-            lexicon,
-            ambiguous=ambiguous,
-            ordinary=ordinary,
-            stop=never,
-            min_capitalised=min_capitalised,
-        ),
-        lexicon,
-    )
-    corpus = _explained(load(model), rows, method, target, against, tokens, truncate, out, resume)
-    study = study_of(
-        corpus,
-        lexicon,
-        ambiguous=ambiguous,
-        ordinary=ordinary,
-        stop=never,
-        min_capitalised=min_capitalised,
-    )
+    rows = _read_rows(data, text_column, label_column, no_labels)
+    options: dict[str, Any] = {
+        "ambiguous": ambiguous,
+        "ordinary": ordinary,
+        "stop": _read_lines(stop),
+        "min_capitalised": min_capitalised,
+    }
+    # names that do not occur are an error before the model runs, not after
+    check_groups(find_entities(rows.texts, lexicon, **options), lexicon)
+    corpus = _explain(
+        rows, model, method, target, against, tokens=tokens, truncate=truncate, out=out,
+        resume=resume,
+    )  # fmt: skip
+    study = compare_groups(corpus, lexicon, **options)
     study.write(out)
-    picture = _histogram(study.distribution(), corpus.question, out / "histogram.png")
-    write(out / "report.html", render_bias(study, picture))
-    typer.echo(str(study))
-    typer.echo(f"wrote {out / 'report.html'}", err=True)
+    histogram = _histogram(study.distribution(), corpus.question, out / "histogram.png")
+    _finish(out, str(study), render_bias(study, histogram))
 
 
 def corpus(
     data: Data,
     out: Out,
     model: Model = None,
-    method: With = "lrp",
-    target: Asked = None,
+    method: MethodName = "lrp",
+    target: TargetClass = None,
     against: Against = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     no_labels: NoLabels = False,
-    min_count: Annotated[int, typer.Option(help="Texts that a word must be in.")] = 5,
+    min_count: Annotated[
+        int, typer.Option(help="Texts in which a word must occur to be ranked.")
+    ] = 5,
     tokens: Tokens = 4096,
     truncate: Truncate = False,
     resume: Resume = False,
 ) -> None:
-    """Find the words that push a model on your data, and those that mislead it."""
+    """Find the words that drive a model on your data, and those that mislead it."""
     from wherefrom.corpus import overview
     from wherefrom.show.corpus import render_overview
 
-    rows = _rows(data, text_column, label_column, no_labels)
-    found = _explained(load(model), rows, method, target, against, tokens, truncate, out, resume)
-    view = overview(found, min_count)
+    rows = _read_rows(data, text_column, label_column, no_labels)
+    explained = _explain(
+        rows, model, method, target, against, tokens=tokens, truncate=truncate, out=out,
+        resume=resume,
+    )  # fmt: skip
+    view = overview(explained, min_count)
     view.write(out)
-    write(out / "report.html", render_overview(view))
-    typer.echo(str(view))
-    typer.echo(f"wrote {out / 'report.html'}", err=True)
+    _finish(out, str(view), render_overview(view))
 
 
-def _rows(data: list[Path], text: str | None, label: str | None, no_labels: bool) -> Rows:
+def _read_rows(paths: list[Path], text: str | None, label: str | None, no_labels: bool) -> Rows:
+    """The rows of several files; labels only if all files have them."""
     from wherefrom.inputs.table import Rows, read_table
 
-    tables = [read_table(path, text, label) for path in data]
-    skipped: dict[str, int] = {}
-    labels: list[str | int] | None = []
+    tables = [read_table(path, text, label) for path in paths]
+    skipped: Counter[str] = Counter()
+    labels: list[str | int] | None = None if no_labels else []
     for table in tables:
-        for why, times in table.skipped.items():
-            skipped[why] = skipped.get(why, 0) + times
+        skipped.update(table.skipped)
         labels = None if labels is None or table.labels is None else labels + table.labels
-    texts = [text for table in tables for text in table.texts]
-    return Rows(texts, None if no_labels else labels, skipped)
+    return Rows([text for table in tables for text in table.texts], labels, dict(skipped))
 
 
-def _explained(
-    explainer: Explainer,
+def _explain(
     rows: Rows,
+    model: str | None,
     method: str,
     target: str | None,
     against: str | None,
-    tokens: int,
-    truncate: bool,
-    out: Path,
-    resume: bool,
+    **options: Any,
 ) -> Corpus:
     from wherefrom.corpus import explain_corpus
 
+    explainer = load(model)
     with progress("explaining") as advance:
-        return explain_corpus(
-            explainer,
-            rows,
-            method,
-            target,
-            against,
-            tokens=tokens,
-            truncate=truncate,
-            out=out,
-            resume=resume,
-            progress=advance,
-        )
+        return explain_corpus(explainer, rows, method, target, against, progress=advance, **options)
 
 
 def _histogram(values: dict[str, list[float]], question: str, path: Path) -> Path | None:
@@ -167,11 +160,17 @@ def _histogram(values: dict[str, list[float]], question: str, path: Path) -> Pat
     try:
         return histogram_plot(values, f"relevance for {question}", path)
     except MissingExtra as error:
-        typer.echo(f"wherefrom: no picture: {error}", err=True)
+        typer.echo(f"wherefrom: no histogram: {error}", err=True)
         return None
 
 
-def _lines(path: Path | None) -> list[str]:
+def _finish(out: Path, summary: str, report: str) -> None:
+    write(out / "report.html", report)
+    typer.echo(summary)
+    typer.echo(f"wrote {out / 'report.html'}", err=True)
+
+
+def _read_lines(path: Path | None) -> list[str]:
     if path is None:
         return []
     try:

@@ -1,8 +1,8 @@
-"""From one sentence to a corpus: which words push a model, and which groups of names."""
+"""From one sentence to a corpus: which words drive a model, and which groups of names."""
 
 from wherefrom.corpus.bias_study import bias
 from wherefrom.corpus.corpus import Corpus
-from wherefrom.corpus.lexicon import Lexicon, read_lexicon
+from wherefrom.corpus.names import Lexicon, read_lexicon
 from wherefrom.corpus.stream import explain_corpus
 from wherefrom.corpus.views import overview
 

@@ -1,9 +1,9 @@
-"""A bias study: the relevance of names by group, as they occur, without templates."""
+"""A bias study: the relevance of names by group, as they occur in texts, without templates."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,19 +11,17 @@ from typing import Any, Literal
 import numpy as np
 
 from wherefrom.corpus.corpus import Corpus
-from wherefrom.corpus.io import write_table
-from wherefrom.corpus.lexicon import Lexicon
-from wherefrom.corpus.naive import Naive, naive
-from wherefrom.corpus.names import AMBIGUOUS, Entities, Occurrence, find_entities
-from wherefrom.corpus.statistics import Comparison, compare
-from wherefrom.errors import InputError
+from wherefrom.corpus.io import write_tables
+from wherefrom.corpus.names import AMBIGUOUS, Entities, Lexicon, Occurrence, find_entities
+from wherefrom.corpus.statistics import Comparison, NaiveView, compare, naive_view
+from wherefrom.errors import FileError, InputError
 
-FEW = 10  # names in a group below which a test says little
+FEW_NAMES = 10  # a test of a smaller group has little power
 
 
 @dataclass(frozen=True)
 class Entity:
-    """A name: its value is the median over texts, each text the mean of its occurrences."""
+    """A name: its value is the median over texts of the mean over occurrences in a text."""
 
     name: str
     group: str
@@ -32,26 +30,26 @@ class Entity:
     high: float
     occurrences: int
     texts: tuple[int, ...]
-    naive: Naive
+    naive: NaiveView
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group: how many names, occurrences and texts it has, and where its relevance lies."""
+    """A group: its numbers of names, occurrences and texts, and its relevance."""
 
     name: str
     names: int
     occurrences: int
     texts: int
-    median: float  # over occurrences, as it is drawn
+    median: float  # over occurrences, as in the histogram
     median_of_names: float
-    quartiles: tuple[float, float]
-    naive: Naive
+    quartiles: tuple[float, float]  # over occurrences
+    naive: NaiveView
 
 
 @dataclass(frozen=True)
 class Bias:
-    """What a study found. `relevance` has a number for each of `occurrences`."""
+    """The result of a study; `relevance` has one number for each of `occurrences`."""
 
     corpus: Corpus
     occurrences: tuple[Occurrence, ...]
@@ -67,18 +65,14 @@ class Bias:
 
     def distribution(self) -> dict[str, list[float]]:
         """The relevance of all occurrences, by group."""
-        return {
-            group.name: [
-                value
-                for each, value in zip(self.occurrences, self.relevance, strict=True)
-                if each.group == group.name
-            ]
-            for group in self.groups
-        }
+        values: dict[str, list[float]] = {group.name: [] for group in self.groups}
+        for occurrence, value in zip(self.occurrences, self.relevance, strict=True):
+            values[occurrence.group].append(value)
+        return values
 
     def write(self, out: str | Path) -> list[Path]:
-        """Occurrences, entities, groups and comparisons as CSV and Parquet, all of it as JSON."""
-        folder, corpus = Path(out), self.corpus
+        """Writes occurrences, entities, groups, comparisons as CSV and Parquet, all as JSON."""
+        corpus = self.corpus
         occurrences = [
             {
                 "row": int(corpus.rows[each.text]), "name": each.name, "group": each.group,
@@ -87,15 +81,20 @@ class Bias:
             }
             for each, value in zip(self.occurrences, self.relevance, strict=True)
         ]  # fmt: skip
-        entities = [_flat(each) | {"texts": len(each.texts)} for each in self.entities]
-        groups = [_flat(each) for each in self.groups]
-        pairs = [_flat(each) | {"differs": each.differs} for each in self.comparisons]
-        made = []
-        for stem, rows in (
-            ("occurrences", occurrences), ("entities", entities), ("groups", groups),
-            ("comparisons", pairs),
-        ):  # fmt: skip
-            made += write_table(rows, folder / stem)
+        groups = [_flatten(asdict(group)) for group in self.groups]
+        pairs = [_flatten(asdict(pair)) | {"differs": pair.differs} for pair in self.comparisons]
+        paths = write_tables(
+            Path(out),
+            {
+                "occurrences": occurrences,
+                "entities": [
+                    _flatten(asdict(entity) | {"texts": len(entity.texts)})
+                    for entity in self.entities
+                ],
+                "groups": groups,
+                "comparisons": pairs,
+            },
+        )
         summary = {
             "schema": "wherefrom/bias/1", "model": corpus.model, "method": corpus.method,
             "explained": corpus.question, "texts": len(corpus), "complete": corpus.complete,
@@ -103,10 +102,12 @@ class Bias:
             "dropped": self.dropped, "suspects": self.suspects, "cased": self.cased,
             "notes": list(self.notes), "settings": self.settings,
         }  # fmt: skip
-        (folder / "bias.json").write_text(
-            json.dumps(summary, ensure_ascii=False, indent=1), "utf-8"
-        )
-        return [*made, folder / "bias.json"]
+        path = Path(out) / "bias.json"
+        try:
+            path.write_text(json.dumps(summary, ensure_ascii=False, indent=1), "utf-8")
+        except OSError as error:
+            raise FileError(f"cannot write {path}: {error.strerror}") from error
+        return [*paths, path]
 
     def __str__(self) -> str:
         lines = [
@@ -119,11 +120,11 @@ class Bias:
                 f"{group.texts} texts; median {group.median:+.4f}, of names "
                 f"{group.median_of_names:+.4f}"
             )
-        for each in self.comparisons:
+        for pair in self.comparisons:
             lines.append(
-                f"  {each.first} − {each.second}: {each.difference:+.4f} "
-                f"[{each.low:+.4f}, {each.high:+.4f}], p = {each.adjusted:.3g}: "
-                + ("they differ" if each.differs else "no difference is shown")
+                f"  {pair.first} − {pair.second}: {pair.difference:+.4f} "
+                f"[{pair.low:+.4f}, {pair.high:+.4f}], p = {pair.adjusted:.3g}: "
+                + ("the groups differ" if pair.differs else "no significant difference")
             )
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
@@ -142,129 +143,148 @@ def bias(
 ) -> Bias:
     """Compares the relevance of groups of names in an explained corpus.
 
-    How names are found, and which are set aside, is told in `find_entities`.
+    `find_entities` describes how names are found and which are excluded.
     """
     if corpus.target is None or corpus.target.against is None:
         raise InputError(
-            "a bias study explains the difference of two outputs: give target and against, of "
-            f"{', '.join(corpus.classes) or 'the model'}."
+            "a bias study explains the difference of two outputs: give target and against, two of "
+            f"{', '.join(corpus.classes) or 'the classes of the model'}."
         )
-    settings = {
-        "ambiguous": ambiguous, "ordinary": ordinary, "stop": sorted(stop),
-        "min_capitalised": min_capitalised, "draws": draws, "seed": seed,
-    }  # fmt: skip
-    found = find_entities(
+    entities = find_entities(
         corpus.texts, lexicon, ambiguous=ambiguous, ordinary=ordinary, stop=stop, cased=cased,
         min_capitalised=min_capitalised,
     )  # fmt: skip
-    check_groups(found, lexicon)
-    relevance = tuple(corpus.spanned(each.text, each.start, each.end) for each in found.found)
-    entities = _entities(corpus, found.found, relevance)
-    groups = _groups(corpus, found.found, relevance, entities)
+    check_groups(entities, lexicon)
+    occurrences = entities.occurrences
+    relevance = tuple(corpus.span_relevance(o.text, o.start, o.end) for o in occurrences)
+    names = _names(corpus, occurrences, relevance)
+    groups = _groups(corpus, occurrences, relevance, names)
     values = {
-        group.name: [each.value for each in entities if each.group == group.name]
+        group.name: [name.value for name in names if name.group == group.name]
         for group in groups
         if group.name != AMBIGUOUS
     }
     return Bias(
         corpus=corpus,
-        occurrences=found.found,
+        occurrences=occurrences,
         relevance=relevance,
-        entities=tuple(sorted(entities, key=lambda each: -each.value)),
+        entities=tuple(sorted(names, key=lambda name: -name.value)),
         groups=tuple(groups),
         comparisons=tuple(compare(values, draws, seed)),
-        dropped={why: dict(names.most_common()) for why, names in found.dropped.items()},
-        suspects=found.suspects,
-        cased=found.cased,
-        notes=tuple(_notes(found, groups, corpus)),
-        settings=settings,
-    )
+        dropped={reason: dict(count.most_common()) for reason, count in entities.dropped.items()},
+        suspects=entities.suspects,
+        cased=entities.cased,
+        notes=tuple(_notes(entities, groups, corpus, ordinary)),
+        settings={
+            "ambiguous": ambiguous, "ordinary": ordinary, "stop": sorted(stop),
+            "min_capitalised": min_capitalised, "draws": draws, "seed": seed,
+        },
+    )  # fmt: skip
 
 
-def check_groups(found: Entities, lexicon: Lexicon) -> None:
-    """Refuses a comparison that has fewer than two groups, and says what was set aside."""
-    present = {each.group for each in found.found} - {AMBIGUOUS}
-    aside = ", ".join(f"{sum(n.values())} {why}" for why, n in found.dropped.items())
-    note = f" Set aside: {aside}." if aside else ""
-    if not found.found:
-        raise InputError(f"none of the {len(lexicon)} names occurs in the texts.{note}")
-    if len(lexicon.names) < 2:
+def check_groups(entities: Entities, lexicon: Lexicon) -> None:
+    """Raises an error if fewer than two groups occur, and says which names were excluded."""
+    present = {occurrence.group for occurrence in entities.occurrences} - {AMBIGUOUS}
+    counts = ", ".join(f"{n.total()} {reason}" for reason, n in entities.dropped.items())
+    excluded = f" Excluded occurrences: {counts}." if counts else ""
+    if not entities.occurrences:
+        raise InputError(f"none of the {len(lexicon)} names occurs in the texts.{excluded}")
+    if len(lexicon.group_names) < 2:
         raise InputError(
-            f'the names are all of one group, "{lexicon.names[0]}": there is nothing to compare.'
+            f'all names are in one group, "{lexicon.group_names[0]}": a comparison needs two.'
         )
     if len(present) < 2:
-        absent = [name for name in lexicon.names if name not in present]
+        absent = [name for name in lexicon.group_names if name not in present]
         raise InputError(
             f"no name of the group{'s' if len(absent) > 1 else ''} {', '.join(absent)} occurs in "
-            f"the texts, so that there is nothing to compare.{note}"
+            f"the texts: a comparison needs two groups.{excluded}"
         )
 
 
-def _entities(
-    corpus: Corpus, found: Iterable[Occurrence], relevance: Iterable[float]
+def _names(
+    corpus: Corpus, occurrences: Iterable[Occurrence], relevance: Iterable[float]
 ) -> list[Entity]:
-    held: dict[tuple[str, str], dict[int, list[float]]] = {}
-    for each, value in zip(found, relevance, strict=True):
-        held.setdefault((each.group, each.name), {}).setdefault(each.text, []).append(value)
-    entities = []
-    for (group, name), by_text in held.items():
-        means = [float(np.mean(values)) for values in by_text.values()]
-        low, value, high = np.quantile(means, [0.25, 0.5, 0.75]).tolist()
-        entities.append(
+    values: dict[tuple[str, str], dict[int, list[float]]] = {}  # (group, name): text: relevance
+    for occurrence, value in zip(occurrences, relevance, strict=True):
+        by_text = values.setdefault((occurrence.group, occurrence.name), {})
+        by_text.setdefault(occurrence.text, []).append(value)
+    names = []
+    for (group, name), by_text in values.items():
+        means = [float(np.mean(numbers)) for numbers in by_text.values()]
+        low, median, high = np.quantile(means, [0.25, 0.5, 0.75]).tolist()
+        names.append(
             Entity(
-                name, group, value, low, high, sum(map(len, by_text.values())),
-                tuple(by_text), naive(corpus, by_text),
+                name=name,
+                group=group,
+                value=median,
+                low=low,
+                high=high,
+                occurrences=sum(map(len, by_text.values())),
+                texts=tuple(by_text),
+                naive=naive_view(corpus.outputs, by_text),
             )
-        )  # fmt: skip
-    return entities
+        )
+    return names
 
 
 def _groups(
     corpus: Corpus,
-    found: tuple[Occurrence, ...],
+    occurrences: tuple[Occurrence, ...],
     relevance: tuple[float, ...],
-    entities: list[Entity],
+    names: list[Entity],
 ) -> list[Group]:
     groups = []
-    for name in sorted({each.group for each in found}):
-        own = [i for i, each in enumerate(found) if each.group == name]
-        values = [relevance[i] for i in own]
-        texts = {found[i].text for i in own}
-        low, median, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
-        names = [each.value for each in entities if each.group == name]
+    for group in sorted({occurrence.group for occurrence in occurrences}):
+        members = [i for i, occurrence in enumerate(occurrences) if occurrence.group == group]
+        texts = {occurrences[i].text for i in members}
+        low, median, high = np.quantile([relevance[i] for i in members], [0.25, 0.5, 0.75]).tolist()
+        values = [name.value for name in names if name.group == group]
         groups.append(
             Group(
-                name, len(names), len(own), len(texts), median, float(np.median(names)),
-                (low, high), naive(corpus, texts),
+                name=group,
+                names=len(values),
+                occurrences=len(members),
+                texts=len(texts),
+                median=median,
+                median_of_names=float(np.median(values)),
+                quartiles=(low, high),
+                naive=naive_view(corpus.outputs, texts),
             )
-        )  # fmt: skip
+        )
     return groups
 
 
-def _notes(found: Entities, groups: list[Group], corpus: Corpus) -> list[str]:
+def _notes(entities: Entities, groups: list[Group], corpus: Corpus, ordinary: str) -> list[str]:
     notes = []
-    few = [f"{group.name} ({group.names})" for group in groups if group.names < FEW]
+    few = [f"{group.name} ({group.names})" for group in groups if group.names < FEW_NAMES]
     if few:
-        notes.append(f"few names: {', '.join(few)}. Only a large difference could be shown.")
-    if not found.cased:
+        notes.append(f"few names: {', '.join(few)}. Only a large difference can be detected.")
+    if not entities.cased:
         notes.append(
-            "the texts are in lower case, where nothing tells a name from a word: names that are "
-            "ordinary words were looked for in a short list of English ones."
+            "the texts are in lower case, which does not distinguish names from words: "
+            + (
+                "names in a short list of ordinary English words were excluded."
+                if ordinary == "drop"
+                else "names that are also ordinary words were kept."
+            )
         )
-    if found.suspects:
-        named = ", ".join(f"{n} ({a} of {b})" for n, (a, b) in list(found.suspects.items())[:12])
-        notes.append(f"often after an article, so perhaps no names: {named}.")
+    if entities.suspects:
+        suspects = ", ".join(
+            f"{name} ({after} of {count})"
+            for name, (after, count) in list(entities.suspects.items())[:12]
+        )
+        notes.append(f"often after an article, so perhaps not names: {suspects}.")
     if not corpus.complete:
-        notes.append("the run was interrupted: this is what was done until then.")
+        notes.append("the run was interrupted: partial results.")
     return notes
 
 
-def _flat(each: Any) -> dict[str, Any]:
-    """A row of a table: what is nested becomes columns of its own."""
+def _flatten(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a table: nested values become columns."""
     flat: dict[str, Any] = {}
-    for key, value in asdict(each).items():
+    for key, value in record.items():
         if isinstance(value, dict):
-            flat |= {f"{key}_{inner}": held for inner, held in value.items()}
+            flat |= {f"{key}_{inner}": number for inner, number in value.items()}
         elif key == "quartiles":
             flat |= {"low": value[0], "high": value[1]}
         elif key == "names" and isinstance(value, tuple):

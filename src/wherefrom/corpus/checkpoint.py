@@ -1,4 +1,4 @@
-"""Explained windows of a corpus in files, so that an interrupted run can go on."""
+"""Finished windows of a corpus in files, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -13,59 +13,81 @@ from numpy.typing import NDArray
 
 from wherefrom.errors import FileError
 
-Part = dict[str, NDArray[Any]]
+Window = dict[str, NDArray[Any]]
+_PREFIX = "window-"
 
 
 @dataclass
-class Parts:
-    """A file for each window, whole or not there; `settings` are those of the run."""
+class Checkpoint:
+    """One file for each finished window of a run with these `settings`; no folder, no files."""
 
     folder: Path | None
     settings: dict[str, Any]
-    done: dict[int, Part] = field(default_factory=dict)
+    windows: dict[int, Window] = field(default_factory=dict)
 
     def load(self) -> None:
-        """Reads the windows that an earlier run with the same settings has finished."""
+        """Reads the windows that an earlier run with the same settings finished."""
         if self.folder is None or not (self.folder / "settings.json").exists():
             return
-        if self._known() != json.loads(json.dumps(self.settings)):
+        settings = json.loads(json.dumps(self.settings))
+        before = self._saved_settings(self.folder / "settings.json")
+        changes = [
+            "other texts" if key == "texts" else f"{key} {before.get(key)} → {settings.get(key)}"
+            for key in dict.fromkeys([*before, *settings])
+            if before.get(key) != settings.get(key)
+        ]
+        if changes:
             raise FileError(
-                f"{self.folder} is of a run with other data or settings: it cannot be gone on "
-                "with. Give another folder, or start anew without resuming."
+                f"cannot resume from {self.folder}: the data or settings changed "
+                f"({'; '.join(changes)}). Use another folder, or run without resume."
             )
-        for path in sorted(self.folder.glob("part-*.npz")):
+        for path in self._files(self.folder):
             try:
-                with np.load(path, allow_pickle=False) as held:
-                    self.done[int(path.stem.removeprefix("part-"))] = dict(held)
+                with np.load(path, allow_pickle=False) as arrays:
+                    self.windows[_number(path)] = dict(arrays)
             except (OSError, ValueError, BadZipFile, EOFError) as error:
                 raise FileError(f"{path} is damaged: delete it and resume again.") from error
 
     def start(self) -> None:
-        """Makes the folder, and clears it of windows of an earlier run that is not gone on with."""
+        """Makes the folder and removes windows of an earlier run that were not loaded."""
         if self.folder is None:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for path in self.folder.glob("part-*.npz"):
-                if int(path.stem.removeprefix("part-")) not in self.done:
+            for path in self._files(self.folder):
+                if _number(path) not in self.windows:
                     path.unlink()
             (self.folder / "settings.json").write_text(json.dumps(self.settings), "utf-8")
         except OSError as error:
             raise FileError(f"cannot write into {self.folder}: {error.strerror}") from error
 
-    def add(self, number: int, part: Part) -> None:
-        """Keeps one more window."""
-        self.done[number] = part
+    def add(self, number: int, window: Window) -> None:
+        """Adds a finished window; its file appears only when it is complete."""
+        self.windows[number] = window
         if self.folder is not None:
-            path = self.folder / f"part-{number:06d}.npz"
+            path = self.folder / f"{_PREFIX}{number:06d}.npz"
             unfinished = path.with_suffix(".tmp")
-            with unfinished.open("wb") as file:
-                np.savez(file, **part)  # type: ignore[arg-type]
-            unfinished.replace(path)
+            try:
+                with unfinished.open("wb") as file:
+                    np.savez(file, **window)  # type: ignore[arg-type]
+                unfinished.replace(path)
+            except OSError as error:
+                raise FileError(f"cannot write {path}: {error.strerror}") from error
 
-    def _known(self) -> Any:
-        assert self.folder is not None
+    @staticmethod
+    def _files(folder: Path) -> list[Path]:
+        return sorted(folder.glob(f"{_PREFIX}*.npz"))
+
+    @staticmethod
+    def _saved_settings(path: Path) -> dict[str, Any]:
         try:
-            return json.loads((self.folder / "settings.json").read_text("utf-8"))
+            settings = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise FileError(f"{self.folder / 'settings.json'} is damaged: {error}") from error
+            raise FileError(f"{path} is damaged: {error}") from error
+        if not isinstance(settings, dict):
+            raise FileError(f"{path} is damaged: it does not hold settings.")
+        return settings
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.removeprefix(_PREFIX))

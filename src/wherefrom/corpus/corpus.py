@@ -1,4 +1,4 @@
-"""A corpus that has been explained: the relevance of every word of every text."""
+"""An explained corpus: the relevance of every word of every text."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from wherefrom.explanation import Explanation, TargetInfo, Unit
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-NONE = -1  # the class of a text that has no label
+NO_LABEL = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Texts with the relevance of their words, held flat: those of text i lie in `words(i)`.
+    """Texts with the relevance of their words in flat arrays; `words(i)` is the slice of text i.
 
-    `target` is what was explained in all texts, a difference of two outputs where there are two;
-    None if it was the class predicted for each. Special tokens and biases are what the words of a
-    text leave of its output.
+    `target` is the same for all texts (with two classes, the difference of their outputs), or None
+    if the class predicted for each text was explained. The words of a text do not add up to its
+    output: special tokens and biases have the rest.
     """
 
     texts: tuple[str, ...]
-    rows: Ints  # the number of each text in the data
-    labels: Ints  # the true class, or NONE
+    rows: Ints  # the row of each text in the data
+    labels: Ints  # the true class, or NO_LABEL
     predicted: Ints
     outputs: Floats
     bounds: Ints  # (texts + 1,)
@@ -41,24 +41,24 @@ class Corpus:
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
-    cut: int = 0  # texts of which the model took only the beginning
+    cut: int = 0  # truncated texts
     complete: bool = True
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def words(self, i: int) -> slice:
-        """Where the words of text i lie."""
+        """The words of text i, as a slice of the flat arrays."""
         return slice(int(self.bounds[i]), int(self.bounds[i + 1]))
 
     @cached_property
     def owners(self) -> Ints:
-        """The text that each word belongs to."""
+        """The text of each word."""
         return np.repeat(np.arange(len(self)), np.diff(self.bounds))
 
     @cached_property
     def keys(self) -> list[str]:
-        """Each word as it is counted: without regard to case."""
+        """Each word case-folded, as it is counted."""
         texts = self.texts
         return [
             texts[i][a:b].casefold()
@@ -68,17 +68,22 @@ class Corpus:
         ]
 
     def name(self, index: int) -> str:
-        """What a class is called."""
+        """The name of a class."""
         return self.classes[index] if 0 <= index < len(self.classes) else str(index)
 
-    def spanned(self, i: int, start: int, end: int) -> float:
-        """The relevance of all words of text i that overlap a span, added up."""
+    def label(self, i: int) -> str | None:
+        """The true class of text i, if known."""
+        index = int(self.labels[i])
+        return None if index == NO_LABEL else self.name(index)
+
+    def span_relevance(self, i: int, start: int, end: int) -> float:
+        """Σ relevance over the words of text i that overlap a span."""
         at = self.words(i)
         inside = (self.starts[at] < end) & (self.ends[at] > start)
         return float(self.scores[at][inside].sum(dtype=np.float64))
 
     def explanation(self, i: int) -> Explanation:
-        """Text i as an explanation of its words, to be shown."""
+        """Text i as an explanation of its words."""
         text, at = self.texts[i], self.words(i)
         spans = zip(self.starts[at].tolist(), self.ends[at].tolist(), strict=True)
         index = int(self.predicted[i])
@@ -95,26 +100,26 @@ class Corpus:
 
     @property
     def question(self) -> str:
-        """What the relevance speaks for, in words."""
-        return "the class predicted" if self.target is None else str(self.target)
+        """What was explained, in words."""
+        return "the predicted class" if self.target is None else str(self.target)
 
 
 def word_sums(explanation: Explanation) -> tuple[list[int], list[int], NDArray[np.float32]]:
-    """Starts, ends and summed scores of the words that lie in the text.
+    """Starts, ends and summed scores of the words of a text.
 
-    The same as `Explanation.words`, without making units; special tokens aside, and blanks.
+    The same as `Explanation.words` without special tokens and words without a span, but fast.
     """
     starts: list[int] = []
     ends: list[int] = []
-    owners: list[int] = []
-    before: int | None = None
+    owners: list[int] = []  # the word of each unit; −1 for special tokens
+    previous: int | None = None
     for unit in explanation.units:
-        same = unit.word is not None and unit.word == before and not unit.special
-        before = None if unit.special else unit.word
+        continues = unit.word is not None and unit.word == previous and not unit.special
+        previous = None if unit.special else unit.word
         if unit.special:
             owners.append(-1)
             continue
-        if not same:
+        if not continues:
             starts.append(-1)
             ends.append(-1)
         if unit.start is not None and unit.end is not None:
@@ -122,12 +127,12 @@ def word_sums(explanation: Explanation) -> tuple[list[int], list[int], NDArray[n
             ends[-1] = unit.end
         owners.append(len(starts) - 1)
     sums = np.bincount(np.array(owners) + 1, explanation.scores, len(starts) + 1)[1:]
-    if -1 in starts:  # a blank may be a word of its own, without a span
-        kept = [k for k, start in enumerate(starts) if start >= 0]
-        starts, ends, sums = [starts[k] for k in kept], [ends[k] for k in kept], sums[kept]
+    if -1 in starts:  # some tokenizers make a word of a blank, without a span
+        real = [k for k, start in enumerate(starts) if start >= 0]
+        starts, ends, sums = [starts[k] for k in real], [ends[k] for k in real], sums[real]
     return starts, ends, sums.astype(np.float32)
 
 
-def joined(pieces: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
-    """Arrays one after the other, also if there are none."""
-    return np.concatenate(pieces) if pieces else np.zeros(0, dtype=kind)
+def concatenated(arrays: Sequence[NDArray[Any]], dtype: type) -> NDArray[Any]:
+    """Arrays end to end; of no arrays, an empty one."""
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=dtype)

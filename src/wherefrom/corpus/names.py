@@ -1,29 +1,103 @@
-"""Where names occur in texts: longest first, a run of them as one, ordinary words set aside."""
+"""Names and their groups, and where they occur in texts."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
-from wherefrom.corpus.lexicon import WORD, Lexicon
-from wherefrom.corpus.ordinary import ORDINARY
-from wherefrom.errors import InputError
+from wherefrom.errors import FileError, InputError
+from wherefrom.inputs.table import column, records
 
 AMBIGUOUS = "ambiguous"
+WORD = re.compile(r"[^\W_]+")
 _WITHIN = re.compile(r"\s{1,2}|\s?[-‐'’.]\s?")  # between the words of a name
 _BETWEEN = re.compile(r"\s{1,2}|\s?[-‐]\s?")  # between names: a full stop would end a sentence
+_NAME_COLUMNS = ("name", "entity", "word", "term", "phrase")
+_GROUP_COLUMNS = ("group", "gender", "class", "category", "label")
 _DETERMINERS = frozenset(
     "a an the this that these those its his her their my your our no some any every".split()
 )
 
+Words = tuple[str, ...]  # of a name, case-folded
+
+
+def split_words(name: str) -> Words:
+    """The case-folded words of a name.
+
+    >>> split_words("Jean-Luc O'Neil")
+    ('jean', 'luc', 'o', 'neil')
+    """
+    return tuple(WORD.findall(name.casefold()))
+
+
+@cache
+def ordinary_words() -> frozenset[str]:
+    """First names that are also English words or places (training/ordinary_words.py)."""
+    lines = Path(__file__).with_name("ordinary_words.txt").read_text("utf-8").splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Names with their groups; a name in several groups is ambiguous."""
+
+    groups: Mapping[Words, frozenset[str]]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(pairs: Iterable[tuple[str, str]]) -> Lexicon:
+        """From pairs of a name and its group.
+
+        >>> Lexicon.of([("Mary Ann", "female"), ("Robin", "female"), ("Robin", "male")]).group_names
+        ['female', 'male']
+        """
+        groups: dict[Words, set[str]] = {}
+        skipped: Counter[str] = Counter()
+        for name, group in pairs:
+            words = split_words(str(name))
+            if words and str(group).strip():
+                groups.setdefault(words, set()).add(str(group).strip())
+            else:
+                skipped["no group" if words else "no name"] += 1
+        if not groups:
+            raise InputError("the list has no name with a group.")
+        return Lexicon({words: frozenset(several) for words, several in groups.items()}, skipped)
+
+    @property
+    def group_names(self) -> list[str]:
+        """The groups in alphabetical order."""
+        return sorted({group for groups in self.groups.values() for group in groups})
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+
+def read_lexicon(
+    path: str | Path, name_column: str | None = None, group_column: str | None = None
+) -> Lexicon:
+    """The names of a file with a column of names and one of groups."""
+    rows = list(records(Path(path)))
+    if not rows:
+        raise FileError(f"{path} has no rows.")
+    columns = list(rows[0])
+    name = column(columns, name_column, _NAME_COLUMNS, "name")
+    group = column(columns, group_column, _GROUP_COLUMNS, "group")
+    return Lexicon.of((_as_text(row.get(name)), _as_text(row.get(group))) for row in rows)
+
+
+def _as_text(value: object) -> str:
+    return "" if value is None else str(value)
+
 
 @dataclass(frozen=True)
 class Occurrence:
-    """A name, or a run of names, at a place of a text."""
+    """A name, or a run of names, in a text."""
 
     text: int
     start: int
@@ -34,13 +108,13 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class Entities:
-    """What was found, and what was set aside and why: `dropped[reason][name]` times.
+    """The names found in texts, and those excluded: `dropped[reason][name]` counts them.
 
-    `suspects` are names that often follow an article, so that they may be ordinary words: (times
-    after an article, times in all).
+    `suspects` are names that often follow a determiner and may be ordinary words: (times after a
+    determiner, times in all).
     """
 
-    found: tuple[Occurrence, ...]
+    occurrences: tuple[Occurrence, ...]
     cased: bool
     dropped: dict[str, Counter[str]] = field(default_factory=dict)
     suspects: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -48,11 +122,15 @@ class Entities:
 
 @dataclass(frozen=True)
 class _Match:
-    words: tuple[str, ...]
+    words: Words
     start: int
     end: int
-    capital: bool
-    determined: bool
+    capitalised: bool
+    after_determiner: bool
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.words)
 
 
 def find_entities(
@@ -65,108 +143,102 @@ def find_entities(
     cased: bool | None = None,
     min_capitalised: float = 0.5,
 ) -> Entities:
-    """Finds names without regard to case, then sets aside those that may be none.
+    """Finds names, ignoring case, then excludes those that may be ordinary words.
 
-    In `cased` texts (by default: if half of them have a capital) a name counts where it is written
-    with one, and only if at least `min_capitalised` of its occurrences are. In lower-case texts
-    nothing tells a name from a word, so that names which are ordinary words are dropped unless
-    `ordinary="keep"`. Those of `stop` never count. Names that follow each other with only a blank
-    or hyphen between them are one entity, in the group of the first: a given name comes first.
+    In `cased` texts (by default: if at least half of them contain a capital letter) a name counts
+    where it is capitalised, and only if at least `min_capitalised` of its uses are. Lower-case
+    texts do not distinguish names from words, so names that are ordinary words are dropped unless
+    `ordinary="keep"`. Names in `stop` never count. Names separated only by a space or hyphen are
+    one entity, in the group of the first, which is usually the given name.
     """
     if not 0 <= min_capitalised <= 1:
-        raise InputError(f"min_capitalised is a share from 0 to 1, not {min_capitalised}.")
+        raise InputError(f"min_capitalised must be between 0 and 1, got {min_capitalised}.")
     if cased is None:
         cased = 2 * sum(text != text.lower() for text in texts) >= len(texts)
     matches = [list(_matches(text, lexicon)) for text in texts]
-    dropped: dict[str, Counter[str]] = {}
-    lowly = _mostly_lower(matches, min_capitalised) if cased else set()
-    stopped = {tuple(WORD.findall(word.casefold())) for word in stop}
+    rarely_capitalised = _rarely_capitalised(matches, min_capitalised) if cased else set()
+    stop_words = set(map(split_words, stop))
+    ordinary_names = ordinary_words() if not cased and ordinary == "drop" else frozenset()
 
-    def reason(match: _Match) -> str:
-        if match.words in stopped:
+    def reason_to_drop(match: _Match) -> str:
+        if match.words in stop_words:
             return "on the stop list"
-        if cased and not match.capital:
+        if cased and not match.capitalised:
             return "not capitalised"
-        if match.words in lowly:
+        if match.words in rarely_capitalised:
             return "mostly not capitalised"
-        if (
-            not cased
-            and ordinary == "drop"
-            and len(match.words) == 1
-            and match.words[0] in ORDINARY
-        ):
-            return "an ordinary word too"
-        return ""
+        return "also an ordinary word" if match.name in ordinary_names else ""
 
-    found: list[Occurrence] = []
-    heard: Counter[str] = Counter()
-    after: Counter[str] = Counter()
+    occurrences: list[Occurrence] = []
+    dropped: dict[str, Counter[str]] = {}
+    uses: Counter[str] = Counter()
+    after_determiner: Counter[str] = Counter()
     for i, row in enumerate(matches):
-        kept = []
+        names = []
         for match in row:
-            why = reason(match)
-            if why:
-                dropped.setdefault(why, Counter())[" ".join(match.words)] += 1
+            reason = reason_to_drop(match)
+            if reason:
+                dropped.setdefault(reason, Counter())[match.name] += 1
             else:
-                kept.append(match)
-                heard[" ".join(match.words)] += 1
-                after[" ".join(match.words)] += match.determined
-        for each in _runs(i, texts[i], kept, lexicon):
-            if each.group == AMBIGUOUS and ambiguous == "drop":
-                dropped.setdefault("in several groups", Counter())[each.name] += 1
+                names.append(match)
+                uses[match.name] += 1
+                after_determiner[match.name] += match.after_determiner
+        for occurrence in _runs(i, texts[i], names, lexicon):
+            if occurrence.group == AMBIGUOUS and ambiguous == "drop":
+                dropped.setdefault("in several groups", Counter())[occurrence.name] += 1
             else:
-                found.append(each)
+                occurrences.append(occurrence)
     suspects = {
-        name: (after[name], times)
-        for name, times in heard.most_common()
-        if times >= 3 and after[name] >= 0.3 * times
+        name: (after_determiner[name], count)
+        for name, count in uses.most_common()
+        if count >= 3 and after_determiner[name] >= 0.3 * count
     }
-    return Entities(tuple(found), cased, dropped, suspects)
+    return Entities(tuple(occurrences), cased, dropped, suspects)
 
 
 def _matches(text: str, lexicon: Lexicon) -> Iterator[_Match]:
-    """Names in a text, the longest first, none within another."""
+    """Names in a text, longest first, without overlap."""
     words = [(m.group().casefold(), m.start(), m.end()) for m in WORD.finditer(text)]
     lengths = sorted({len(name) for name in lexicon.groups}, reverse=True)
-    at = 0
-    while at < len(words):
+    i = 0
+    while i < len(words):
         for length in lengths:
-            part = words[at : at + length]
+            part = words[i : i + length]
             name = tuple(word for word, _, _ in part)
-            if len(part) == length and name in lexicon.groups and _together(text, part):
+            if len(part) == length and name in lexicon.groups and _is_one_name(text, part):
                 start, end = part[0][1], part[-1][2]
-                before = words[at - 1][0] if at else ""
+                before = words[i - 1][0] if i else ""
                 yield _Match(name, start, end, text[start].isupper(), before in _DETERMINERS)
-                at += length
+                i += length
                 break
         else:
-            at += 1
+            i += 1
 
 
-def _together(text: str, part: Sequence[tuple[str, int, int]]) -> bool:
+def _is_one_name(text: str, part: Sequence[tuple[str, int, int]]) -> bool:
     return all(
         _WITHIN.fullmatch(text[a_end:b_start]) for (_, _, a_end), (_, b_start, _) in pairwise(part)
     )
 
 
-def _mostly_lower(matches: Sequence[Sequence[_Match]], least: float) -> set[tuple[str, ...]]:
-    times: Counter[tuple[str, ...]] = Counter()
-    capital: Counter[tuple[str, ...]] = Counter()
+def _rarely_capitalised(matches: Sequence[Sequence[_Match]], min_share: float) -> set[Words]:
+    uses: Counter[Words] = Counter()
+    capitalised: Counter[Words] = Counter()
     for row in matches:
         for match in row:
-            times[match.words] += 1
-            capital[match.words] += match.capital
-    return {name for name, n in times.items() if capital[name] < least * n}
+            uses[match.words] += 1
+            capitalised[match.words] += match.capitalised
+    return {name for name, count in uses.items() if capitalised[name] < min_share * count}
 
 
-def _runs(i: int, text: str, kept: Sequence[_Match], lexicon: Lexicon) -> Iterator[Occurrence]:
+def _runs(i: int, text: str, names: Sequence[_Match], lexicon: Lexicon) -> Iterator[Occurrence]:
+    """Joins names that follow each other."""
     run: list[_Match] = []
-    for match in [*kept, None]:
+    for match in [*names, None]:
         if run and (match is None or not _BETWEEN.fullmatch(text[run[-1].end : match.start])):
             groups = lexicon.groups[run[0].words]
-            name = " ".join(word for each in run for word in each.words)
             group = next(iter(groups)) if len(groups) == 1 else AMBIGUOUS
-            yield Occurrence(i, run[0].start, run[-1].end, name, group)
+            yield Occurrence(i, run[0].start, run[-1].end, " ".join(m.name for m in run), group)
             run = []
         if match is not None:
             run.append(match)

@@ -1,24 +1,25 @@
-"""Groups of names compared: each name counts once, however often it occurs."""
+"""Statistics of a bias study: groups compared name by name, and the naive correlation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.stats import bootstrap, mannwhitneyu
 
-Floats = NDArray[np.float64]
+from wherefrom.corpus.corpus import Floats
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two groups, and whether a name of the first is more relevant than one of the second.
+    """Two groups, and whether names of the first are more relevant than those of the second.
 
     `difference` of the medians over names with its 95 % bootstrap interval, `p` by Mann and
-    Whitney, `adjusted` by Holm for all pairs, `above` the chance that a name of `first` lies above
-    one of `second` (0.5: no difference).
+    Whitney, `adjusted` by Holm over all pairs, `above` the probability that a name of `first` lies
+    above one of `second` (0.5: no difference), `names` the number of names in each.
     """
 
     first: str
@@ -33,63 +34,101 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether the groups differ at the level of 5 %, corrected for the number of pairs."""
+        """Whether the groups differ at the 5 % level, corrected for the number of pairs."""
         return self.adjusted < 0.05
 
 
 def compare(
     values: Mapping[str, Sequence[float]], draws: int = 2000, seed: int = 0
 ) -> list[Comparison]:
-    """Every pair of groups, given a value for each name of each group.
+    """Compares every pair of groups, given one value for each name of each group.
 
-    Occurrences of one name, and those in one text, are not independent, and would make any
-    difference between two names look like one between their groups. So a name is one observation:
-    the test is over names, and so is what the bootstrap draws.
+    Occurrences of one name, and those in one text, are not independent; testing them would take
+    any difference between two frequent names for one between their groups. So a name is one
+    observation, in the test and in the bootstrap.
     """
-    held = {group: np.asarray(several, dtype=np.float64) for group, several in values.items()}
-    pairs = list(combinations(held, 2))
-    tests = [_mann_whitney(held[a], held[b]) for a, b in pairs]
+    groups = {name: np.asarray(numbers, dtype=np.float64) for name, numbers in values.items()}
+    pairs = list(combinations(groups, 2))
+    tests = [_mann_whitney(groups[a], groups[b]) for a, b in pairs]
     adjusted = holm([p for p, _ in tests])
-    found = []
+    comparisons = []
     for (a, b), (p, above), corrected in zip(pairs, tests, adjusted, strict=True):
-        chance = np.random.default_rng(seed)
-        spread = _medians(held[a], draws, chance) - _medians(held[b], draws, chance)
-        low, high = np.quantile(spread, [0.025, 0.975])
-        difference = float(np.median(held[a]) - np.median(held[b]))
-        found.append(
+        low, high = _interval(groups[a], groups[b], draws, seed)
+        comparisons.append(
             Comparison(
-                a, b, difference, float(low), float(high), p, corrected, above,
-                (len(held[a]), len(held[b])),
+                first=a,
+                second=b,
+                difference=float(_median_difference(groups[a], groups[b])),
+                low=low,
+                high=high,
+                p=p,
+                adjusted=corrected,
+                above=above,
+                names=(len(groups[a]), len(groups[b])),
             )
-        )  # fmt: skip
-    return found
+        )
+    return comparisons
 
 
-def holm(p: Sequence[float]) -> list[float]:
+def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    order = sorted(range(len(p)), key=lambda i: p[i])
-    found = [0.0] * len(p)
-    most = 0.0
-    for place, i in enumerate(order):
-        most = max(most, min(1.0, (len(p) - place) * p[i]))
-        found[i] = most
-    return found
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
 
 
 def _mann_whitney(a: Floats, b: Floats) -> tuple[float, float]:
-    from scipy.stats import mannwhitneyu
-
+    """The two-sided p-value, and the probability that a value of `a` lies above one of `b`."""
     if np.ptp(np.concatenate([a, b])) == 0:
-        return 1.0, 0.5  # all alike: nothing to rank
+        return 1.0, 0.5  # all values are equal: nothing to rank
     result = mannwhitneyu(a, b, alternative="two-sided")
     return float(result.pvalue), float(result.statistic) / (len(a) * len(b))
 
 
-def _medians(values: Floats, draws: int, chance: np.random.Generator) -> Floats:
-    drawn = chance.integers(0, len(values), (draws, len(values)))
-    medians: Floats = np.median(values[drawn], axis=1)
-    return medians
+def _interval(a: Floats, b: Floats, draws: int, seed: int) -> tuple[float, float]:
+    """The 95 % percentile interval of the difference of medians."""
+    # SciPy needs two observations; twice the same value resamples to itself, as one would
+    samples = [np.repeat(sample, 2) if len(sample) == 1 else sample for sample in (a, b)]
+    interval = bootstrap(
+        samples, _median_difference, n_resamples=draws, method="percentile",
+        random_state=np.random.default_rng(seed),
+    ).confidence_interval  # fmt: skip
+    return float(interval.low), float(interval.high)
+
+
+def _median_difference(a: Floats, b: Floats, axis: int = -1) -> Any:
+    return np.median(a, axis=axis) - np.median(b, axis=axis)
+
+
+@dataclass(frozen=True)
+class NaiveView:
+    """The texts with a name: how many, their `lift` in the output, and the correlation.
+
+    `lift` is their mean output less that of all texts. Both describe the contexts of a name, not
+    how the model uses it: a name that stands in praise is correlated with praise also where the
+    model gives it no weight.
+    """
+
+    texts: int
+    lift: float
+    correlation: float
+
+
+def naive_view(outputs: Floats, texts: Collection[int]) -> NaiveView:
+    """Correlates membership in `texts` with the explained output."""
+    inside = np.zeros(len(outputs), dtype=bool)
+    inside[list(texts)] = True
+    if not inside.any():
+        return NaiveView(0, 0.0, 0.0)
+    lift = float(outputs[inside].mean() - outputs.mean())
+    constant = inside.all() or np.ptp(outputs) == 0
+    correlation = 0.0 if constant else float(np.corrcoef(outputs, inside)[0, 1])
+    return NaiveView(int(inside.sum()), lift, correlation)

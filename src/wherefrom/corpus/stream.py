@@ -1,9 +1,10 @@
-"""Explains a corpus window by window, in batches of like length, and can go on after a stop."""
+"""Explains a corpus window by window, in batches of similar length, and can resume."""
 
 from __future__ import annotations
 
 import hashlib
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from wherefrom.corpus.checkpoint import Part, Parts
-from wherefrom.corpus.corpus import NONE, Corpus, Ints, joined, word_sums
-from wherefrom.errors import FileError, InputError, TargetError
+from wherefrom.corpus.checkpoint import Checkpoint, Window
+from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, concatenated, word_sums
+from wherefrom.errors import FileError, InputError, TargetError, TooLong
 from wherefrom.explanation import Explanation, TargetInfo
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.inputs.text import Encoded, batch, like_lengths
@@ -23,11 +24,11 @@ from wherefrom.methods.intercept import run
 from wherefrom.subject import Subject
 
 Progress = Callable[[int, int, str], None]
-Asked = int | str | None
+ClassName = int | str | None
 
 
 class Explains(Protocol):
-    """What a corpus needs of an explainer."""
+    """The part of an explainer that a corpus uses."""
 
     subject: Subject
     tokenizer: Any
@@ -42,8 +43,8 @@ def explain_corpus(
     explainer: Explains,
     data: Rows | Iterable[str],
     method: str | Method = "lrp",
-    target: Asked = None,
-    against: Asked = None,
+    target: ClassName = None,
+    against: ClassName = None,
     *,
     batch_size: int = 128,
     tokens: int = 4096,
@@ -55,54 +56,55 @@ def explain_corpus(
 ) -> Corpus:
     """Explains every text and keeps the relevance of its words.
 
-    A model of two classes is asked about the difference of its outputs, the second minus the first
-    unless `target` says otherwise; one of more classes about the one predicted, or `target` and
-    `against`. A batch has at most `batch_size` texts and `tokens` tokens: lower them where memory
-    is short. With `out`, finished windows are kept in a folder there, and `resume` goes on from
-    them to the very same result. Ctrl-C gives back what was done.
+    With two classes, the difference of their outputs is explained: the second minus the first,
+    unless `target` says otherwise. With more classes, the predicted one is explained, or `target`
+    (minus `against`). A batch has at most `batch_size` texts and `tokens` tokens; lower them to
+    save memory. With `out`, finished windows are saved there, and `resume` continues from them to
+    the same result. Ctrl-C returns what is finished.
     """
     rows = _texts(data)
-    question = ask(explainer, target, against)
-    chosen = find_method(method)
-    labels = _labels(explainer, rows)
-    parts = Parts(
-        None if out is None else Path(out) / "parts",
+    question = common_target(explainer, target, against)
+    explaining = find_method(method)
+    labels = _label_numbers(explainer, rows)
+    checkpoint = Checkpoint(
+        None if out is None else Path(out) / "checkpoint",
         {
             "model": explainer.subject.name,
-            "method": [chosen.name, chosen.settings()],
+            "method": [explaining.name, explaining.settings()],
             "target": question and [question.index, question.against],
             "texts": hashlib.sha256("\0".join(rows.texts).encode()).hexdigest(),
             "batches": [batch_size, tokens, window],
             "truncate": truncate,
         },
     )
-    job = _Job(explainer, rows, chosen, question, batch_size, tokens, truncate)
+    job = _Job(explainer, rows, explaining, question, batch_size, tokens, truncate)
     if resume:
-        parts.load()
-        job.check(parts.done)
-    parts.start()
+        checkpoint.load()
+        job.check_same_model(checkpoint.windows)
+    checkpoint.start()
     complete = True
     try:
         for number, start in enumerate(range(0, len(rows), window)):
-            if number not in parts.done:
-                parts.add(number, job.do(range(start, min(start + window, len(rows)))))
+            end = min(start + window, len(rows))
+            if number not in checkpoint.windows:
+                checkpoint.add(number, job.explain_window(range(start, end)))
             if progress is not None:
-                progress(min(start + window, len(rows)), len(rows), "")
+                progress(end, len(rows), "")
     except KeyboardInterrupt:
         complete = False
-    return _gathered(job, parts, labels, complete)
+    return _collect(job, checkpoint, labels, complete)
 
 
-def ask(explainer: Explains, target: Asked, against: Asked) -> TargetInfo | None:
-    """What is explained in all texts; None means the class predicted for each."""
+def common_target(explainer: Explains, target: ClassName, against: ClassName) -> TargetInfo | None:
+    """The target that all texts share; None means the class predicted for each."""
     classes = explainer.labels()
     if target is None and against is not None and len(classes) != 2:
         raise TargetError("against= needs a target.")
     if target is None and len(classes) != 2:
         return None
     other = None if against is None else explainer.index_of(against)
-    second = 1 if other is None else 1 - other
-    index = second if target is None else explainer.index_of(target)
+    default = 1 if other is None else 1 - other
+    index = default if target is None else explainer.index_of(target)
     if other is None and len(classes) == 2:
         other = 1 - index
     if other == index:
@@ -124,62 +126,62 @@ class _Job:
     tokens: int
     truncate: bool
 
-    def do(self, numbers: Sequence[int]) -> Part:
-        """Explains some rows; the skipped ones are counted by reason."""
-        skipped: dict[str, int] = {}
-        kept: dict[int, Encoded] = {}
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")  # one for each text that is cut: counted, not shown
+    def explain_window(self, numbers: Sequence[int]) -> Window:
+        """Explains some rows; rows that cannot be explained are counted by reason."""
+        skipped: Counter[str] = Counter()
+        usable: dict[int, Encoded] = {}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")  # one for each truncated text: counted, not shown
             encoded = self.explainer.encode([self.rows.texts[i] for i in numbers], self.truncate)
-        cut = sum("was cut" in str(each.message) for each in told)
+        cut = sum("was cut" in str(warning.message) for warning in caught)
         for i, row in zip(numbers, encoded, strict=True):
-            reason = _unusable(row)
-            if reason:
-                skipped[reason] = skipped.get(reason, 0) + 1
+            if isinstance(row, InputError):
+                skipped["too long" if isinstance(row, TooLong) else "no token"] += 1
+            elif all(unit.special for unit in row.units):
+                skipped["only special tokens"] += 1
             else:
-                assert isinstance(row, Encoded)
-                kept[i] = row
-        found: dict[int, tuple[Explanation, int]] = {}
-        order, lengths = list(kept), [len(row.ids) for row in kept.values()]
+                usable[i] = row
+        results: dict[int, tuple[Explanation, int]] = {}  # row: explanation, predicted class
+        order, lengths = list(usable), [len(row.ids) for row in usable.values()]
         for chunk in like_lengths(lengths, self.batch_size, self.tokens):
-            several = [kept[order[k]] for k in chunk]
-            explanations = self._explained(several)
-            classes = self._predicted(several, explanations)
-            for k, each, index in zip(chunk, explanations, classes, strict=True):
-                found[order[k]] = (each, index)
-        words = [word_sums(found[i][0]) for i in order]
+            texts = [usable[order[k]] for k in chunk]
+            explanations = self._explain(texts)
+            classes = self._predict(texts, explanations)
+            for k, explanation, index in zip(chunk, explanations, classes, strict=True):
+                results[order[k]] = (explanation, index)
+        words = [word_sums(results[i][0]) for i in order]
         if words and not any(ends for _, ends, _ in words):
             raise InputError(
-                "the tokenizer does not say where its tokens lie in the text, so they cannot be "
-                "joined to words. A corpus needs a fast tokenizer."
+                "the tokenizer does not give the positions of its tokens in the text, so they "
+                "cannot be joined to words. A corpus needs a fast tokenizer."
             )
         return {
             "rows": np.array(order, dtype=np.int64),
-            "outputs": np.array([found[i][0].output for i in order], dtype=np.float64),
-            "predicted": np.array([found[i][1] for i in order], dtype=np.int64),
+            "outputs": np.array([results[i][0].output for i in order], dtype=np.float64),
+            "predicted": np.array([results[i][1] for i in order], dtype=np.int64),
             "counts": np.array([len(starts) for starts, _, _ in words], dtype=np.int64),
             "starts": np.array([a for starts, _, _ in words for a in starts], dtype=np.int64),
             "ends": np.array([b for _, ends, _ in words for b in ends], dtype=np.int64),
-            "scores": joined([sums for _, _, sums in words], np.float32),
+            "scores": concatenated([sums for _, _, sums in words], np.float32),
             "reasons": np.array(list(skipped), dtype=str),
             "times": np.array(list(skipped.values()), dtype=np.int64),
             "cut": np.array(cut),
         }
 
-    def check(self, done: dict[int, Part]) -> None:
-        """Refuses to go on with another model of the same name: its first text is done again."""
-        for part in done.values():
-            if len(part["rows"]):
-                again = self._explained([self._encode(int(part["rows"][0]))])[0]
-                before = part["scores"][: int(part["counts"][0])]
-                sums = word_sums(again)[2]
-                scale = float(np.abs(before).max(initial=1e-6))
-                if sums.shape != before.shape or np.abs(sums - before).max() > 1e-2 * scale:
-                    raise FileError(
-                        f"{again.model} explains its first text otherwise than before: the model "
-                        "has changed. Start anew without resuming."
-                    )
-                return
+    def check_same_model(self, windows: dict[int, Window]) -> None:
+        """Explains the first text again: a model of the same name may have other weights."""
+        window = next((window for window in windows.values() if len(window["rows"])), None)
+        if window is None:
+            return
+        explanation = self._explain([self._encode(int(window["rows"][0]))])[0]
+        before = window["scores"][: int(window["counts"][0])]
+        sums = word_sums(explanation)[2]
+        scale = float(np.abs(before).max(initial=1e-6))
+        if sums.shape != before.shape or np.abs(sums - before).max(initial=0.0) > 1e-2 * scale:
+            raise FileError(
+                f"cannot resume: {explanation.model} gives its first text other scores than "
+                "before, so the model has changed. Run without resume."
+            )
 
     def _encode(self, i: int) -> Encoded:
         with warnings.catch_warnings():
@@ -189,44 +191,35 @@ class _Job:
             raise row
         return row
 
-    def _explained(self, several: Sequence[Encoded]) -> list[Explanation]:
-        asked = self.question
-        found: list[Explanation] = self.explainer(
-            list(several),
+    def _explain(self, texts: Sequence[Encoded]) -> list[Explanation]:
+        explanations: list[Explanation] = self.explainer(
+            list(texts),
             self.method,
-            target=None if asked is None else asked.index,
-            against=None if asked is None else asked.against,
-            batch_size=len(several),
+            target=None if self.question is None else self.question.index,
+            against=None if self.question is None else self.question.against,
+            batch_size=len(texts),
         )
-        return found
+        return explanations
 
-    def _predicted(
-        self, several: Sequence[Encoded], explanations: Sequence[Explanation]
-    ) -> list[int]:
-        """The class of each text; a contrast within more than two needs a pass of its own."""
-        asked = self.question
-        if asked is None:
-            return [each.target.index for each in explanations]
+    def _predict(self, texts: Sequence[Encoded], explanations: Sequence[Explanation]) -> list[int]:
+        """The predicted class of each text; a contrast among more than two needs another pass."""
+        question = self.question
+        if question is None:
+            return [explanation.target.index for explanation in explanations]
         if len(self.explainer.labels()) > 2:
             subject, tokenizer = self.explainer.subject, self.explainer.tokenizer
-            logits = run(subject, batch(subject, tokenizer, several, None))
+            logits = run(subject, batch(subject, tokenizer, texts, None))
             if logits.ndim == 2:
                 classes: list[int] = logits.argmax(-1).tolist()
                 return classes
-        other = NONE if asked.against is None else asked.against
-        return [asked.index if each.output > 0 else other for each in explanations]
+        other = NO_LABEL if question.against is None else question.against
+        return [question.index if each.output > 0 else other for each in explanations]
 
 
-def _unusable(row: Encoded | InputError) -> str:
-    if isinstance(row, InputError):
-        return {"TooLong": "too long", "InputError": "no token"}.get(type(row).__name__, "unusable")
-    return "" if any(not unit.special for unit in row.units) else "only special tokens"
-
-
-def _labels(explainer: Explains, rows: Rows) -> Ints:
-    """The true classes by number; all labels must be some of the model's."""
+def _label_numbers(explainer: Explains, rows: Rows) -> Ints:
+    """The true classes as numbers; every label must be a class of the model."""
     if rows.labels is None:
-        return np.full(len(rows), NONE, dtype=np.int64)
+        return np.full(len(rows), NO_LABEL, dtype=np.int64)
     numbers: dict[str | int, int] = {}
     unknown: list[str] = []
     for label in dict.fromkeys(rows.labels):
@@ -236,48 +229,50 @@ def _labels(explainer: Explains, rows: Rows) -> Ints:
             unknown.append(repr(label))
     if unknown:
         raise InputError(
-            f"{len(unknown)} of the labels are none of the model's classes: "
-            f"{', '.join(unknown[:5])}. It has {', '.join(explainer.labels()) or 'no labels'}. "
-            "Name another label column, or leave the labels aside (--no-labels)."
+            f"{len(unknown)} labels are not classes of the model: {', '.join(unknown[:5])}. Its "
+            f"classes are {', '.join(explainer.labels()) or 'not named'}. Choose another label "
+            "column, or ignore the labels (--no-labels)."
         )
     return np.array([numbers[label] for label in rows.labels], dtype=np.int64)
 
 
-def _gathered(job: _Job, parts: Parts, labels: Ints, complete: bool) -> Corpus:
-    held = [parts.done[number] for number in sorted(parts.done)]
-    rows = joined([part["rows"] for part in held], np.int64)
-    skipped = dict(job.rows.skipped)
-    for part in held:
-        for reason, times in zip(part["reasons"].tolist(), part["times"].tolist(), strict=True):
-            skipped[reason] = skipped.get(reason, 0) + int(times)
-    cut = sum(int(part["cut"]) for part in held)
+def _collect(job: _Job, checkpoint: Checkpoint, labels: Ints, complete: bool) -> Corpus:
+    windows = [checkpoint.windows[number] for number in sorted(checkpoint.windows)]
+
+    def column(name: str, dtype: type) -> Any:
+        return concatenated([window[name] for window in windows], dtype)
+
+    rows = column("rows", np.int64)
+    skipped = Counter(job.rows.skipped)
+    for window in windows:
+        counts = zip(window["reasons"].tolist(), window["times"].tolist(), strict=True)
+        skipped.update(dict(counts))
     if not len(rows):
-        reasons = ", ".join(f"{n} {why}" for why, n in skipped.items()) or "interrupted"
+        reasons = ", ".join(f"{n} {reason}" for reason, n in skipped.items()) or "interrupted"
         raise InputError(f"no text could be explained ({reasons}).")
-    counts = joined([part["counts"] for part in held], np.int64)
     return Corpus(
         texts=tuple(job.rows.texts[i] for i in rows.tolist()),
         rows=rows,
         labels=labels[rows],
-        predicted=joined([part["predicted"] for part in held], np.int64),
-        outputs=joined([part["outputs"] for part in held], np.float64),
-        bounds=np.concatenate([[0], np.cumsum(counts)]),
-        starts=joined([part["starts"] for part in held], np.int64),
-        ends=joined([part["ends"] for part in held], np.int64),
-        scores=joined([part["scores"] for part in held], np.float32),
+        predicted=column("predicted", np.int64),
+        outputs=column("outputs", np.float64),
+        bounds=np.concatenate([[0], np.cumsum(column("counts", np.int64))]),
+        starts=column("starts", np.int64),
+        ends=column("ends", np.int64),
+        scores=column("scores", np.float32),
         classes=tuple(job.explainer.labels()),
         target=job.question,
         method=job.method.name,
         model=job.explainer.subject.name,
         settings=job.method.settings(),
-        skipped=skipped,
-        cut=cut,
+        skipped=dict(skipped),
+        cut=sum(int(window["cut"]) for window in windows),
         complete=complete,
     )
 
 
 def _texts(data: Any) -> Rows:
     rows = as_rows(data)
-    if not all(isinstance(each, str) for each in rows.texts):
-        raise InputError("this is no corpus: give a list of texts, or wherefrom.read_table(path).")
+    if not all(isinstance(text, str) for text in rows.texts):
+        raise InputError("not a corpus: give a list of texts, or wherefrom.read_table(path).")
     return rows

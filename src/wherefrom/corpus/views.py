@@ -1,4 +1,4 @@
-"""Global views of an explained corpus: what pushes the model, what misleads it, what turns."""
+"""Global views of an explained corpus: words with impact, misleading words, changes of sign."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.corpus import NONE, Corpus, Ints
-from wherefrom.corpus.io import write_table
+from wherefrom.corpus.corpus import NO_LABEL, Corpus, Floats, Ints
+from wherefrom.corpus.io import write_tables
 
-EXAMPLES = 30
+MAX_EXAMPLES = 30
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word over all its occurrences, for what was explained; `push` is Σ |relevance|."""
+    """The relevance of a word over all its occurrences; `impact` is Σ |relevance|."""
 
     word: str
     occurrences: int
     texts: int
     mean: float
     total: float
-    push: float
-    positive: float  # share of occurrences above zero
+    impact: float
+    positive_share: float  # of occurrences
     examples: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Misleading:
-    """A word in texts that the model got wrong: how much it spoke for the wrong class there.
+class MisleadingWord:
+    """A word in wrongly predicted texts: its relevance for the wrong class, where positive.
 
-    `first` counts the texts in which no other word spoke louder for it.
+    `strongest` counts the texts in which no other word has more of it.
     """
 
     word: str
     texts: int
-    first: int
+    strongest: int
     total: float
     examples: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Turning:
+class ContextualWord:
     """A word whose sign depends on its context.
 
-    `balance` is 1 if both sides weigh the same; `swing` is the weaker side over all occurrences.
+    `balance` is weaker side / stronger side, `swing` is weaker side / occurrences.
     """
 
     word: str
     occurrences: int
-    towards: float  # Σ of what is above zero
-    away: float  # Σ of what is below
+    positive_sum: float
+    negative_sum: float
     balance: float
     swing: float
     examples: tuple[int, ...] = ()
@@ -65,20 +65,20 @@ class Overview:
     corpus: Corpus
     words: tuple[Word, ...]
     classes: dict[str, tuple[Word, ...]]
-    misleading: tuple[Misleading, ...]
-    turning: tuple[Turning, ...]
+    misleading: tuple[MisleadingWord, ...]
+    contextual: tuple[ContextualWord, ...]
     wrong: tuple[int, ...]
     labelled: int
     min_count: int
 
     def write(self, out: str | Path) -> list[Path]:
-        """All words, texts and views as CSV and Parquet."""
-        folder, corpus = Path(out), self.corpus
+        """Writes texts, occurrences and all views as CSV and Parquet."""
+        corpus = self.corpus
         texts = [
             {
                 "row": int(corpus.rows[i]), "output": float(corpus.outputs[i]),
                 "predicted": corpus.name(int(corpus.predicted[i])),
-                "label": None if corpus.labels[i] == NONE else corpus.name(int(corpus.labels[i])),
+                "label": corpus.label(i),
                 "words": float(corpus.scores[corpus.words(i)].sum(dtype=np.float64)),
                 "text": corpus.texts[i],
             }
@@ -91,60 +91,65 @@ class Overview:
                 corpus.keys, corpus.scores.tolist(), strict=True,
             )
         ]  # fmt: skip
-        by_class = [{"class": n} | _row(w) for n, words in self.classes.items() for w in words]
-        made = []
-        for stem, rows in (
-            ("texts", texts), ("occurrences", occurrences),
-            ("words", [_row(each) for each in self.words]), ("words_by_class", by_class),
-            ("misleading", [_row(each) for each in self.misleading]),
-            ("turning", [_row(each) for each in self.turning]),
-        ):  # fmt: skip
-            made += write_table(rows, folder / stem)
-        return made
+        by_class = [{"class": n} | _record(w) for n, words in self.classes.items() for w in words]
+        return write_tables(
+            Path(out),
+            {
+                "texts": texts,
+                "occurrences": occurrences,
+                "words": [_record(word) for word in self.words],
+                "words_by_class": by_class,
+                "misleading": [_record(word) for word in self.misleading],
+                "contextual": [_record(word) for word in self.contextual],
+            },
+        )
 
     def __str__(self) -> str:
         corpus = self.corpus
         lines = [f"{corpus.model}, {len(corpus)} texts, relevance for {corpus.question}"]
-        lines.append(_line("push most", [each.word for each in self.words]))
-        lines += [_line(f"for {n}", [w.word for w in words]) for n, words in self.classes.items()]
+        lines.append(_line("most impact", self.words))
+        lines += [_line(f"for {name}", words) for name, words in self.classes.items()]
         if self.labelled:
             lines.append(f"  wrong: {len(self.wrong)} of {self.labelled}")
-            lines.append(_line("misled by", [each.word for each in self.misleading]))
-        lines.append(_line("turn with context", [each.word for each in self.turning]))
+            lines.append(_line("misleading", self.misleading))
+        lines.append(_line("sign depends on context", self.contextual))
         return "\n".join(lines)
 
 
 def overview(corpus: Corpus, min_count: int = 5) -> Overview:
     """Ranks the words that occur in at least `min_count` texts."""
-    coded = _Coded.of(corpus)
+    index = _WordIndex.of(corpus)
     scores = corpus.scores.astype(np.float64)
-    wrong = np.flatnonzero((corpus.labels != NONE) & (corpus.labels != corpus.predicted))
-    every = coded.words(scores, np.ones(len(scores), dtype=bool), min_count)
+    wrong = np.flatnonzero((corpus.labels != NO_LABEL) & (corpus.labels != corpus.predicted))
+    words = index.words(scores, np.ones(len(scores), dtype=bool), min_count)
+    classes: dict[str, tuple[Word, ...]] = {}
     if corpus.target is not None:
-        classes = {corpus.target.label: tuple(sorted(every, key=lambda each: -each.mean))}
+        classes[corpus.target.label] = _by_mean(words)
         if corpus.target.against_label is not None:
-            classes[corpus.target.against_label] = tuple(reversed(classes[corpus.target.label]))
+            classes[corpus.target.against_label] = _by_mean(words)[::-1]
     else:
-        classes = {}
-        for index in np.unique(corpus.predicted).tolist():
-            inside = (corpus.predicted == index)[corpus.owners]
-            found = coded.words(scores, inside, min_count)
-            classes[corpus.name(index)] = tuple(sorted(found, key=lambda each: -each.mean))
+        for number in np.unique(corpus.predicted).tolist():
+            inside = (corpus.predicted == number)[corpus.owners]
+            classes[corpus.name(number)] = _by_mean(index.words(scores, inside, min_count))
     return Overview(
         corpus=corpus,
-        words=tuple(sorted(every, key=lambda each: -each.push)),
+        words=tuple(sorted(words, key=lambda word: -word.impact)),
         classes=classes,
-        misleading=tuple(_misleading(corpus, coded, wrong)),
-        turning=tuple(_turning(every, coded, scores)),
+        misleading=tuple(_misleading(corpus, index, wrong)),
+        contextual=tuple(_contextual(words, index, scores)),
         wrong=tuple(wrong.tolist()),
-        labelled=int((corpus.labels != NONE).sum()),
+        labelled=int((corpus.labels != NO_LABEL).sum()),
         min_count=min_count,
     )
 
 
+def _by_mean(words: list[Word]) -> tuple[Word, ...]:
+    return tuple(sorted(words, key=lambda word: -word.mean))
+
+
 @dataclass(frozen=True)
-class _Coded:
-    """Words by number, and where each occurs."""
+class _WordIndex:
+    """Where each distinct word occurs; a word's code is its number in `names`."""
 
     names: list[str]
     codes: Ints  # (words,)
@@ -153,93 +158,109 @@ class _Coded:
     bounds: Ints
 
     @staticmethod
-    def of(corpus: Corpus) -> _Coded:
+    def of(corpus: Corpus) -> _WordIndex:
         numbers: dict[str, int] = {}
-        codes = np.array([numbers.setdefault(key, len(numbers)) for key in corpus.keys])
+        codes = np.array(
+            [numbers.setdefault(key, len(numbers)) for key in corpus.keys], dtype=np.int64
+        )
         order = np.argsort(codes, kind="stable")
         bounds = np.searchsorted(codes[order], np.arange(len(numbers) + 1))
-        return _Coded(list(numbers), codes, corpus.owners, order, bounds)
+        return _WordIndex(list(numbers), codes, corpus.owners, order, bounds)
 
-    def places(self, code: int) -> Ints:
+    def occurrences(self, code: int) -> Ints:
         """The occurrences of a word."""
         return self.order[self.bounds[code] : self.bounds[code + 1]]
 
-    def words(
-        self, scores: NDArray[np.float64], inside: NDArray[np.bool_], least: int
-    ) -> list[Word]:
-        """Each word over those of its occurrences that lie inside."""
-        found = []
+    def words(self, scores: Floats, inside: NDArray[np.bool_], min_count: int) -> list[Word]:
+        """Each word over those of its occurrences that are `inside`."""
+        words = []
         for code, name in enumerate(self.names):
-            at = self.places(code)
+            at = self.occurrences(code)
             at = at[inside[at]]
-            if len(at) < least:
-                continue
-            values, texts = scores[at], np.unique(self.owners[at])
-            if len(texts) >= least:
-                found.append(
+            texts = len(np.unique(self.owners[at])) if len(at) >= min_count else 0
+            if texts >= min_count and len(at):
+                values = scores[at]
+                words.append(
                     Word(
-                        name, len(at), len(texts), float(values.mean()), float(values.sum()),
-                        float(np.abs(values).sum()), float((values > 0).mean()),
-                        self.examples(at, values),
+                        word=name,
+                        occurrences=len(at),
+                        texts=texts,
+                        mean=float(values.mean()),
+                        total=float(values.sum()),
+                        impact=float(np.abs(values).sum()),
+                        positive_share=float((values > 0).mean()),
+                        examples=self._examples(at, values),
                     )
-                )  # fmt: skip
-        return found
+                )
+        return words
 
-    def examples(self, at: Ints, values: NDArray[np.float64]) -> tuple[int, ...]:
-        """Texts in which a word speaks loudest for, and loudest against."""
-        order = at[np.argsort(-values, kind="stable")]
-        ends = np.concatenate([order[: EXAMPLES // 2], order[EXAMPLES // 2 :][-EXAMPLES // 2 :]])
+    def _examples(self, at: Ints, values: Floats) -> tuple[int, ...]:
+        """Texts with the most positive and the most negative occurrences."""
+        order, half = at[np.argsort(-values, kind="stable")], MAX_EXAMPLES // 2
+        ends = np.concatenate([order[:half], order[half:][-half:]])
         return tuple(dict.fromkeys(self.owners[ends].tolist()))
 
 
-def _misleading(corpus: Corpus, coded: _Coded, wrong: Ints) -> list[Misleading]:
-    held: dict[int, list[tuple[float, int, bool]]] = {}
+def _misleading(corpus: Corpus, index: _WordIndex, wrong: Ints) -> list[MisleadingWord]:
+    uses: dict[int, list[tuple[float, int, bool]]] = {}  # code: relevance, text, strongest
     for i in wrong.tolist():
-        sign = _towards(corpus, i)
-        at = corpus.words(i)
-        loud = sign * corpus.scores[at].astype(np.float64)
-        if not sign or not len(loud):
+        sign, at = _sign_of_predicted(corpus, i), corpus.words(i)
+        relevance = sign * corpus.scores[at].astype(np.float64)
+        if not sign or not len(relevance):
             continue
-        best = int(loud.argmax())
-        for k in np.flatnonzero(loud > 0).tolist():
-            held.setdefault(int(coded.codes[at][k]), []).append((float(loud[k]), i, k == best))
-    found = []
-    for code, uses in held.items():
-        uses.sort(reverse=True)
-        texts = tuple(dict.fromkeys(i for _, i, _ in uses))
-        first, total = sum(top for _, _, top in uses), sum(value for value, _, _ in uses)
-        found.append(Misleading(coded.names[code], len(texts), first, total, texts[:EXAMPLES]))
-    return sorted(found, key=lambda each: -each.total)
+        strongest = int(relevance.argmax())
+        for k in np.flatnonzero(relevance > 0).tolist():
+            code = int(index.codes[at][k])
+            uses.setdefault(code, []).append((float(relevance[k]), i, k == strongest))
+    words = []
+    for code, records in uses.items():
+        records.sort(reverse=True)
+        texts = tuple(dict.fromkeys(i for _, i, _ in records))
+        words.append(
+            MisleadingWord(
+                word=index.names[code],
+                texts=len(texts),
+                strongest=sum(strongest for _, _, strongest in records),
+                total=sum(value for value, _, _ in records),
+                examples=texts[:MAX_EXAMPLES],
+            )
+        )
+    return sorted(words, key=lambda word: -word.total)
 
 
-def _towards(corpus: Corpus, i: int) -> int:
-    """Whether relevance above zero speaks for what was predicted (1) or against it (−1)."""
-    asked, index = corpus.target, int(corpus.predicted[i])
-    if asked is None or index == asked.index:
+def _sign_of_predicted(corpus: Corpus, i: int) -> int:
+    """1 if positive relevance speaks for the predicted class, −1 if against it, else 0."""
+    target, predicted = corpus.target, int(corpus.predicted[i])
+    if target is None or predicted == target.index:
         return 1
-    return -1 if index == asked.against else 0
+    return -1 if predicted == target.against else 0
 
 
-def _turning(words: list[Word], coded: _Coded, scores: NDArray[np.float64]) -> list[Turning]:
-    numbers = {name: code for code, name in enumerate(coded.names)}
-    found = []
-    for each in words:
-        values = scores[coded.places(numbers[each.word])]
-        towards, away = float(values[values > 0].sum()), float(values[values < 0].sum())
-        weaker, stronger = sorted((towards, -away))
+def _contextual(words: list[Word], index: _WordIndex, scores: Floats) -> list[ContextualWord]:
+    codes = {name: code for code, name in enumerate(index.names)}
+    mixed = []
+    for word in words:
+        values = scores[index.occurrences(codes[word.word])]
+        positive, negative = float(values[values > 0].sum()), float(values[values < 0].sum())
+        weaker, stronger = sorted((positive, -negative))
         if weaker > 0:
-            found.append(
-                Turning(
-                    each.word, each.occurrences, towards, away, weaker / stronger,
-                    weaker / each.occurrences, each.examples,
+            mixed.append(
+                ContextualWord(
+                    word=word.word,
+                    occurrences=word.occurrences,
+                    positive_sum=positive,
+                    negative_sum=negative,
+                    balance=weaker / stronger,
+                    swing=weaker / word.occurrences,
+                    examples=word.examples,
                 )
-            )  # fmt: skip
-    return sorted(found, key=lambda each: -each.swing)
+            )
+    return sorted(mixed, key=lambda word: -word.swing)
 
 
-def _row(each: Word | Misleading | Turning) -> dict[str, object]:
-    return {key: value for key, value in asdict(each).items() if key != "examples"}
+def _record(word: Word | MisleadingWord | ContextualWord) -> dict[str, object]:
+    return {key: value for key, value in asdict(word).items() if key != "examples"}
 
 
-def _line(what: str, words: list[str]) -> str:
-    return f"  {what}: {', '.join(words[:10])}"
+def _line(title: str, words: tuple[Word | MisleadingWord | ContextualWord, ...]) -> str:
+    return f"  {title}: {', '.join(word.word for word in words[:10])}"

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from wherefrom.show.html import STYLE
+from wherefrom.show.page import page
 
 _STATES = ((True, "holds"), (False, "fails"), (None, "open "))
+_SIGNS = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}
+_STYLE = """
+.wherefrom .no{font-weight:600;color:rgb(var(--for))}
+.wherefrom td[title]{white-space:nowrap}
+.wherefrom .signs{list-style:none;margin:.2rem 0;padding:0}
+"""
 _AXIOMS = (
     ("completeness", "completeness: gap"),
     ("sensitivity", "sensitivity: least score"),
@@ -78,36 +84,32 @@ def render(audit: Any) -> str:
         cells = "".join(_cell(audit, method, key) for key, _ in columns)
         rows += f"<tr><td>{escape(method)}</td>{cells}</tr>"
     words = "".join(
-        f"<h2>{escape(method)}</h2><ul>{_items(audit.of(method))}</ul>" for method in audit.methods
+        f'<h2>{escape(method)}</h2><ul class="signs">{_items(audit.of(method))}</ul>'
+        for method in audit.methods
     )
     notes = "".join(
         f"<p>{escape(note)}</p>" for note in (*audit.conservation, rewrites_line(audit))
     )
     inputs = "".join(f"<li>{escape(name)}</li>" for name in audit.inputs)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>wherefrom: audit of {escape(audit.model)}</title><style>body{{margin:0}}"
-        "@media (prefers-color-scheme:dark){body{background:#17171c}}"
-        ".wherefrom .no{font-weight:600;color:rgb(var(--for))}.wherefrom ul{margin:.2rem 0}</style>"
-        f'</head><body><div class="wherefrom"><style>{STYLE}</style>'
-        f"<h1>Which axioms hold for explanations of {escape(audit.model)}?</h1>"
+    body = (
+        f"<h1>Which axioms do explanations of {escape(audit.model)} satisfy?</h1>"
         f"<p>{escape(heading(audit))}</p>"
-        f"<table><tr><th>method</th>{head}</tr>{rows}</table>"
+        f'<div class="wide"><table><tr><th>method</th>{head}</tr>{rows}</table></div>'
         f'<p class="dim">✓ holds, ✗ fails, – open. {escape(_LEGEND)}</p>'
-        f"{words}<h2>Model</h2>{notes}<h2>Inputs</h2><ul>{inputs}</ul></div></body></html>\n"
+        f"{words}<h2>Model</h2>{notes}<h2>Inputs</h2><ul>{inputs}</ul>"
     )
+    return page(f"audit of {audit.model}", body, _STYLE)
 
 
 def _cell(audit: Any, method: str, axiom: str) -> str:
     finding = next((f for f in audit.of(method) if f.axiom == axiom), None)
     if finding is None:
         return "<td></td>"
-    sign, kind = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}[finding.holds]
+    sign, css_class = _SIGNS[finding.holds]
     value = "" if finding.value is None else f" {finding.value:.2g}"
-    return f'<td class="{kind}" title="{escape(finding.words, quote=True)}">{sign}{value}</td>'
+    title = escape(finding.words, quote=True)
+    return f'<td class="{css_class}" title="{title}">{sign}{value}</td>'
 
 
 def _items(findings: Sequence[Any]) -> str:
-    sign = {True: "✓", False: "✗", None: "–"}
-    return "".join(f"<li>{sign[f.holds]} {escape(f.words)}</li>" for f in findings)
+    return "".join(f"<li>{_SIGNS[f.holds][0]} {escape(f.words)}</li>" for f in findings)

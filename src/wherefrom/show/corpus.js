@@ -8,20 +8,22 @@
     return node;
   };
   const signed = (v) => (v > 0 ? "+" : "") + v.toFixed(Math.abs(v) >= 0.0995 ? 2 : 4);
-  const shown = (v, kind) =>
+  const format = (v, kind) =>
     v === null ? "–" : kind === "signed" ? signed(v) : kind === "share" ? (100 * v).toFixed(0) + " %" : String(v);
+  const isText = (column) => column.kind === "text" || column.kind === "choice";
 
-  const sentence = (id, from, to, relevance) => {
-    const held = data.texts[id];
+  // A text as a heatmap; the words between `from` and `to` are outlined.
+  const heatmap = (id, from, to, relevance) => {
+    const { text, words, label, predicted, sum, output, row } = data.texts[id];
     const line = make("div", { className: "heat" });
     let at = 0;
-    for (const [start, end, score, strength] of held.words) {
-      line.append(held.text.slice(at, start));
-      const inside = from !== null && start < to && end > from;
+    for (const [start, end, score, strength] of words) {
+      line.append(text.slice(at, start));
+      const inside = start < to && end > from;
       const span = make("span", {
         className: "u" + (strength < -5 ? " n" : "") + (inside ? " here" : ""),
         title: signed(score),
-        textContent: held.text.slice(start, end),
+        textContent: text.slice(start, end),
       });
       const tint = strength > 0 ? "for" : "against";
       if (Math.abs(strength) >= 2)
@@ -29,67 +31,66 @@
       line.append(span);
       at = end;
     }
-    line.append(held.text.slice(at));
-    const said = held.label === null || held.label === held.predicted ? "" : `, labelled ${held.label}`;
-    const own = relevance === null ? "" : `here ${signed(relevance)} · `;
-    const note = `${own}words ${signed(held.sum)} of the output ${signed(held.output)} · ${held.predicted}${said} · row ${held.row}`;
+    line.append(text.slice(at));
+    const labelled = label === null || label === predicted ? "" : `, labelled ${label}`;
+    const note = `here ${signed(relevance)} · all words ${signed(sum)}, output ${signed(output)} · predicted ${predicted}${labelled} · row ${row}`;
     return make("div", { className: "text" }, line, make("div", { className: "dim", textContent: note }));
   };
 
   const build = (table, place) => {
-    let by = table.sort[0], down = table.sort[1], limit = 25;
+    let [by, descending] = table.sort, limit = 25;
     const body = make("tbody"), count = make("span", { className: "dim" });
-    const find = make("input", { type: "search", placeholder: "filter" });
-    find.setAttribute("aria-label", "filter " + table.title);
-    const picks = table.columns.flatMap((column, k) => {
+    const search = make("input", { type: "search", placeholder: "filter" });
+    search.setAttribute("aria-label", "filter " + table.title);
+    const choices = table.columns.flatMap((column, k) => {
       if (column.kind !== "choice") return [];
-      const pick = make("select", {}, make("option", { value: "", textContent: "all" }));
+      const select = make("select", {}, make("option", { value: "", textContent: "all" }));
       for (const value of new Set(table.rows.map((row) => row.cells[k])))
-        pick.append(make("option", { value, textContent: value }));
-      pick.setAttribute("aria-label", column.label);
-      pick.addEventListener("change", () => draw());
-      return [[k, pick]];
+        select.append(make("option", { value, textContent: value }));
+      select.setAttribute("aria-label", column.label);
+      select.addEventListener("change", () => draw());
+      return [[k, select]];
     });
-    const more = make("button", { type: "button", textContent: "show more" });
+    const more = make("button", { type: "button", className: "more", textContent: "show more" });
     const heads = table.columns.map((column, k) => {
       const button = make("button", { type: "button", textContent: column.label, title: column.note || "" });
       button.addEventListener("click", () => {
-        down = by === k ? !down : column.kind !== "text" && column.kind !== "choice";
+        descending = by === k ? !descending : !isText(column);
         by = k;
         draw();
       });
-      return make("th", { className: /text|choice/.test(column.kind) ? "" : "num" }, button);
+      return make("th", { className: isText(column) ? "" : "num" }, button);
     });
-    const open = (row, line) => {
+    const toggle = (row, line) => {
       const next = line.nextSibling;
-      const was = next && next.classList.contains("detail");
-      line.setAttribute("aria-expanded", String(!was));
-      if (was) return next.remove();
+      const wasOpen = next && next.classList.contains("detail");
+      line.setAttribute("aria-expanded", String(!wasOpen));
+      if (wasOpen) return next.remove();
       const cell = make("td", { colSpan: table.columns.length });
-      for (const [id, from, to, relevance] of row.texts) cell.append(sentence(id, from, to, relevance));
-      if (row.hidden) cell.append(make("p", { className: "dim", textContent: `${row.hidden} more in the tables beside this page` }));
+      for (const span of row.texts) cell.append(heatmap(...span));
+      if (row.hidden) cell.append(make("p", { className: "dim", textContent: `${row.hidden} more in the CSV files` }));
       line.after(make("tr", { className: "detail" }, cell));
     };
     const draw = () => {
-      const asked = find.value.trim().toLowerCase();
-      const fits = (row) =>
-        picks.every(([k, pick]) => !pick.value || row.cells[k] === pick.value) &&
-        (!asked || row.cells.some((cell) => typeof cell === "string" && cell.toLowerCase().includes(asked)));
-      const rows = table.rows.filter(fits).sort((a, b) => {
+      const query = search.value.trim().toLowerCase();
+      const matches = (row) =>
+        choices.every(([k, select]) => !select.value || row.cells[k] === select.value) &&
+        (!query || row.cells.some((cell) => typeof cell === "string" && cell.toLowerCase().includes(query)));
+      const rows = table.rows.filter(matches).sort((a, b) => {
         const [x, y] = [a.cells[by], b.cells[by]];
         const order = typeof x === "string" ? x.localeCompare(y) : x - y;
-        return down ? -order : order;
+        return descending ? -order : order;
       });
-      heads.forEach((head, k) => head.setAttribute("aria-sort", by !== k ? "none" : down ? "descending" : "ascending"));
+      heads.forEach((head, k) => head.setAttribute("aria-sort", by !== k ? "none" : descending ? "descending" : "ascending"));
       body.replaceChildren(
         ...rows.slice(0, limit).map((row) => {
           const line = make("tr", { tabIndex: 0, className: "row" });
           table.columns.forEach((column, k) =>
-            line.append(make("td", { className: /text|choice/.test(column.kind) ? "" : "num", textContent: shown(row.cells[k], column.kind) })));
+            line.append(make("td", { className: isText(column) ? "" : "num", textContent: format(row.cells[k], column.kind) })));
           line.setAttribute("aria-expanded", "false");
-          line.addEventListener("click", () => open(row, line));
+          line.addEventListener("click", () => toggle(row, line));
           line.addEventListener("keydown", (event) => {
-            if (event.key === "Enter") open(row, line);
+            if (event.key === "Enter") toggle(row, line);
           });
           return line;
         }),
@@ -97,15 +98,15 @@
       count.textContent = `${Math.min(limit, rows.length)} of ${rows.length}`;
       more.hidden = rows.length <= limit;
     };
-    find.addEventListener("input", () => draw());
+    search.addEventListener("input", () => draw());
     more.addEventListener("click", () => ((limit += 200), draw()));
     place.append(
-      make("div", { className: "tools" }, find, ...picks.map(([, pick]) => pick), count),
-      make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
+      make("div", { className: "tools" }, search, ...choices.map(([, select]) => select), count),
+      make("div", { className: "wide" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)),
       more,
     );
     draw();
-    if (table.open) body.querySelectorAll("tr.row")[0]?.click();
+    if (table.open) body.querySelector("tr.row")?.click();
   };
   data.tables.forEach((table, k) => build(table, document.getElementById("table-" + k)));
 })();

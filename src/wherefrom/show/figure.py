@@ -8,137 +8,136 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.show.plot_style import COLORS, boxes, drawing, look, saved
+from wherefrom.show.plot_style import COLORS, FAINT, GRID, draw_boxes, line_style, saved_figure
 from wherefrom.show.study_figures import plot_studies
+
+_AXES = {
+    "activation": ("share of units restored", "probability of the explained class"),
+    "pruning": ("share of units removed", "squared change of the logits"),
+}
 
 
 def plot_evaluation(result: Any, folder: Path) -> list[Path]:
-    """All plots that the metrics of an evaluation allow."""
-    made = []
-    labels = {
-        "activation": ("share of units put back", "probability of the class explained"),
-        "pruning": ("share of units taken away", "squared change of the logits"),
-    }
+    """All plots for which an evaluation has the data, as PNG files in `folder`."""
+    paths = []
     for metric, curves in result.curves.items():
-        across, up = labels.get(metric, ("share of units", result.title(metric)))
-        made.append(curves_plot(curves, across, up, folder / f"{metric}.png"))
-    made.append(conservation_plot(result, folder / "conservation.png"))
+        xlabel, ylabel = _AXES.get(metric, ("share of units", result.title(metric)))
+        paths.append(curves_plot(curves, xlabel, ylabel, folder / f"{metric}.png"))
+    paths.append(conservation_plot(result, folder / "conservation.png"))
     if "flip" in result.metrics:
         values = {method: result.values[method]["flip"] for method in result.methods}
-        made.append(
+        paths.append(
             boxes_plot(values, "share removed before the decision flips", folder / "flip.png")
         )
     if len(result.methods) > 1:
-        made.append(matrix_plot(result.agreement, folder / "agreement.png"))
-    return made + plot_studies(result, folder)
+        paths.append(matrix_plot(result.agreement, folder / "agreement.png"))
+    return paths + plot_studies(result, folder)
 
 
-def curves_plot(curves: Mapping[str, Sequence[float]], across: str, up: str, path: Path) -> Path:
+def curves_plot(
+    curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, path: Path
+) -> Path:
     """A mean curve for each method over shares from 0 to 1 (Ali et al. 2022, figure 4).
 
-    The legend lists them from the largest area to the smallest, as the curves lie.
+    The legend lists them from the largest area to the smallest, in the order of the curves.
     """
-    plt = drawing()
-    figure, axes = plt.subplots(figsize=(7.5, max(4.5, 0.24 * len(curves))))
-    lines = {
-        name: axes.plot(
-            np.linspace(0, 1, len(curve)),
-            curve,
-            clip_on=False,
-            zorder=3 - place / 100,
-            **look(place),
-        )[0]
-        for place, (name, curve) in enumerate(curves.items())
-    }
-    axes.set(xlabel=across, ylabel=up, xlim=(0, 1))
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.7)
-    axes.set_axisbelow(True)
-    order = sorted(curves, key=lambda name: -float(np.mean(curves[name])))
-    axes.legend(
-        [lines[name] for name in order], order, bbox_to_anchor=(1.02, 1), loc="upper left",
-        frameon=False, fontsize=8, handlelength=3.4, title="by area", title_fontsize=8,
-        alignment="left", borderaxespad=0,
-    )  # fmt: skip
-    return saved(figure, path)
+    with saved_figure(path, figsize=(7.5, max(4.5, 0.24 * len(curves)))) as figure:
+        axes = figure.subplots()
+        lines = {
+            name: axes.plot(
+                np.linspace(0, 1, len(curve)),
+                curve,
+                clip_on=False,
+                zorder=3 - index / 100,
+                **line_style(index),
+            )[0]
+            for index, (name, curve) in enumerate(curves.items())
+        }
+        axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(0, 1))
+        axes.grid(axis="y", color=GRID, linewidth=0.7)
+        axes.set_axisbelow(True)
+        order = sorted(curves, key=lambda name: -float(np.mean(curves[name])))
+        axes.legend(
+            [lines[name] for name in order], order, bbox_to_anchor=(1.02, 1), loc="upper left",
+            frameon=False, fontsize=8, handlelength=3.4, title="by area", title_fontsize=8,
+            alignment="left", borderaxespad=0,
+        )  # fmt: skip
+    return path
 
 
 def conservation_plot(result: Any, path: Path) -> Path:
-    """What the scores add up to, against the output (Ali et al. 2022, figure 3)."""
-    sums, fits = result.sums, result.conservation
-    plt = drawing()
-    names = list(sums)
+    """The sum of the scores plotted against the output (Ali et al. 2022, figure 3)."""
+    names = list(result.sums)
     columns = min(4 if len(names) < 13 else 5, len(names))
     rows = -(-len(names) // columns)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(2.4 * columns + 0.3, 2.35 * rows + 0.3), squeeze=False,
-        layout="constrained",
-    )  # fmt: skip
-    for axes in grid.flat[len(names) :]:
-        axes.axis("off")
-    for axes, name in zip(grid.flat, names, strict=False):
-        totals, outputs = np.array(sums[name]).T
-        low, high = outputs.min(), outputs.max()
-        axes.scatter(outputs, totals, s=7, color=COLORS[0], alpha=0.45, linewidths=0)
-        axes.plot([low, high], [low, high], color=COLORS[1], linewidth=1.1)
-        found = fits[name]
-        told = "" if found.slope is None else f"slope {found.slope:.2f}, R² {found.r2:.2f}"
-        told = told.replace("-0.00", "0.00").replace("-", "−")
-        axes.set_title(f"{name}\n{told}", fontsize=8)
-        axes.tick_params(labelsize=7)
-        axes.locator_params(nbins=5)
-    figure.supxlabel("the model's output", fontsize=9)
-    figure.supylabel("what the explanation adds up to", fontsize=9)
-    return saved(figure, path)
+    size = (2.4 * columns + 0.3, 2.35 * rows + 0.3)
+    with saved_figure(path, figsize=size, layout="constrained") as figure:
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes in grid.flat[len(names) :]:
+            axes.axis("off")
+        for axes, name in zip(grid.flat, names, strict=False):
+            totals, outputs = np.array(result.sums[name]).T
+            low, high = outputs.min(), outputs.max()
+            axes.scatter(outputs, totals, s=7, color=COLORS[0], alpha=0.45, linewidths=0)
+            axes.plot([low, high], [low, high], color=COLORS[1], linewidth=1.1)
+            fit = result.conservation[name]
+            note = "" if fit.slope is None else f"slope {fit.slope:.2f}, R² {fit.r2:.2f}"
+            note = note.replace("-0.00", "0.00").replace("-", "−")
+            axes.set_title(f"{name}\n{note}", fontsize=8)
+            axes.tick_params(labelsize=7)
+            axes.locator_params(nbins=5)
+        figure.supxlabel("output of the model", fontsize=9)
+        figure.supylabel("sum of the scores", fontsize=9)
+    return path
 
 
-def boxes_plot(values: Mapping[str, Sequence[float]], up: str, path: Path) -> Path:
+def boxes_plot(values: Mapping[str, Sequence[float]], xlabel: str, path: Path) -> Path:
     """A box for each method, the smallest mean first; the mean is a diamond."""
-    plt = drawing()
-    names = sorted(values, key=lambda name: float(np.mean(values[name])))
-    figure, axes = plt.subplots(figsize=(7.5, 0.34 * len(names) + 1.2))
-    boxes(axes, [values[name] for name in names], names)
-    axes.set(xlabel=f"{up} (line: median, diamond: mean)", xlim=(-0.02, 1.02))
-    return saved(figure, path)
+    order = sorted(values, key=lambda name: float(np.mean(values[name])))
+    with saved_figure(path, figsize=(7.5, 0.34 * len(values) + 1.2)) as figure:
+        axes = figure.subplots()
+        draw_boxes(axes, {name: values[name] for name in order})
+        axes.set(xlabel=f"{xlabel} (line: median, diamond: mean)", xlim=(-0.02, 1.02))
+    return path
 
 
 def matrix_plot(matrix: Mapping[str, Mapping[str, float]], path: Path) -> Path:
     """Rank correlations between methods."""
-    plt = drawing()
     names = list(matrix)
     values = np.array([[matrix[a][b] for b in names] for a in names])
     size = 0.42 * len(names) + 2.2
-    figure, axes = plt.subplots(figsize=(size + 0.6, size))
-    image = axes.imshow(values, cmap="PuOr_r", vmin=-1, vmax=1)
-    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    for i, row in enumerate(values):
-        for j, value in enumerate(row):
+    with saved_figure(path, figsize=(size + 0.6, size)) as figure:
+        axes = figure.subplots()
+        image = axes.imshow(values, cmap="PuOr_r", vmin=-1, vmax=1)
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        for (i, j), value in np.ndenumerate(values):
             ink = "white" if abs(value) > 0.7 else "black"
             text = f"{value:.1f}".replace("-0.0", "0.0").replace("-", "−")
             axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color=ink)
-    figure.colorbar(image, ax=axes, shrink=0.7, label="mean rank correlation")
-    return saved(figure, path)
+        figure.colorbar(image, ax=axes, shrink=0.7, label="mean rank correlation")
+    return path
 
 
-def histogram_plot(values: Mapping[str, Sequence[float]], across: str, path: Path) -> Path:
+def histogram_plot(values: Mapping[str, Sequence[float]], xlabel: str, path: Path) -> Path:
     """A normalised histogram for each group with its median (Ali et al. 2022, figure 7)."""
-    plt = drawing()
-    pooled = np.concatenate([np.asarray(each, dtype=float) for each in values.values()])
+    pooled = np.concatenate([np.asarray(numbers, dtype=float) for numbers in values.values()])
     low, high = np.quantile(pooled, [0.005, 0.995])
     edges = np.linspace(low, high, 41) if high > low else np.linspace(low - 1, high + 1, 3)
-    figure, axes = plt.subplots(figsize=(7.5, 3.8))
-    for place, (name, each) in enumerate(values.items()):
-        color, line = (look(place)[part] for part in ("color", "linestyle"))
-        shares = np.ones(len(each)) / len(each)
-        inside = np.clip(each, edges[0], edges[-1])
-        axes.hist(
-            inside, edges, weights=shares, histtype="stepfilled", alpha=0.3, color=color,
-            label=f"{name}, {len(each)} occurrences",
-        )  # fmt: skip
-        axes.hist(inside, edges, weights=shares, histtype="step", color=color)
-        middle = float(np.median(each))
-        axes.axvline(middle, color=color, linestyle=line, label=f"median {middle:+.4f}")
-    axes.axvline(0, color="#999999", linewidth=0.8)
-    axes.set(xlabel=across, ylabel="share of occurrences")
-    axes.legend(frameon=False, fontsize=8)
-    return saved(figure, path)
+    with saved_figure(path, figsize=(7.5, 3.8)) as figure:
+        axes = figure.subplots()
+        for index, (name, numbers) in enumerate(values.items()):
+            color, line = (line_style(index)[key] for key in ("color", "linestyle"))
+            weights = np.ones(len(numbers)) / len(numbers)
+            clipped = np.clip(numbers, edges[0], edges[-1])
+            axes.hist(
+                clipped, edges, weights=weights, histtype="stepfilled", alpha=0.3, color=color,
+                label=f"{name}, {len(numbers)} occurrences",
+            )  # fmt: skip
+            axes.hist(clipped, edges, weights=weights, histtype="step", color=color)
+            median = float(np.median(numbers))
+            axes.axvline(median, color=color, linestyle=line, label=f"median {median:+.4f}")
+        axes.axvline(0, color=FAINT, linewidth=0.8)
+        axes.set(xlabel=xlabel, ylabel="share of occurrences")
+        axes.legend(frameon=False, fontsize=8)
+    return path

@@ -1,66 +1,78 @@
-"""What all plots have in common: colours, lines, marks."""
+"""Plot style and output: colours, line styles, boxes, and figures that leave pyplot alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wherefrom.errors import MissingExtra
+from wherefrom.errors import FileError, MissingExtra
 
-# Okabe and Ito's colours, told apart by colour-blind people; lines and marks differ as well.
+# The colour-blind safe palette of Okabe and Ito; line styles and markers differ as well.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GRID, AXIS, FAINT = "#e4e4e4", "#777777", "#999999"
 _LINES = ("-", "--", "-.", ":")
-_MARKS = "os^vDPX<>*hp"
+_MARKERS = "os^vDPX<>*hp"
+_RC = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 120}
 
 
-def drawing() -> Any:
-    """Matplotlib without a window, in the looks of this library."""
+def import_matplotlib() -> Any:
+    """Matplotlib with the modules that plots use; pyplot and its backend stay out of it."""
     try:
         import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure
+        import matplotlib.image
+        import matplotlib.patches
     except ImportError as error:
         raise MissingExtra("matplotlib", "plot", "plotting") from error
-    pyplot.rcParams.update(
-        {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 120}
-    )
-    return pyplot
+    return matplotlib
 
 
-def look(place: int) -> dict[str, Any]:
-    """The colour, line and mark of the n-th method."""
+@contextmanager
+def saved_figure(path: Path, **options: Any) -> Iterator[Any]:
+    """A figure to draw on, written to `path` at the end of the block.
+
+    The style holds within the block only, and the figure is not registered with pyplot: the
+    caller's backend, rcParams and open figures stay as they are.
+    """
+    matplotlib = import_matplotlib()
+    with matplotlib.rc_context(_RC):
+        figure = matplotlib.figure.Figure(**options)
+        matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
+        yield figure
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, bbox_inches="tight")
+        except OSError as error:
+            raise FileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour, line style and marker of the n-th method."""
     return {
-        "color": COLORS[place % len(COLORS)],
-        "linestyle": _LINES[(place // len(COLORS)) % len(_LINES)],
-        "marker": _MARKS[place % len(_MARKS)],
+        "color": COLORS[index % len(COLORS)],
+        "linestyle": _LINES[(index // len(COLORS)) % len(_LINES)],
+        "marker": _MARKERS[index % len(_MARKERS)],
         "markersize": 4.5,
         "linewidth": 1.4,
     }
 
 
-def saved(figure: Any, path: Path) -> Path:
-    """Writes a figure and lets go of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight")
-    drawing().close(figure)
-    return path
-
-
-def boxes(axes: Any, values: Sequence[Any], names: Sequence[str]) -> None:
-    """A box for each name, the first on top; the mean is a diamond."""
+def draw_boxes(axes: Any, values: Mapping[str, Sequence[float]]) -> None:
+    """A horizontal box for each name, the first on top; the mean is a diamond."""
     axes.boxplot(
-        values, orientation="horizontal", tick_labels=names, widths=0.6, showmeans=True,
-        patch_artist=True,
+        list(values.values()), orientation="horizontal", tick_labels=list(values), widths=0.6,
+        showmeans=True, patch_artist=True,
         boxprops={"facecolor": "#d6e6f2", "edgecolor": COLORS[0]},
         whiskerprops={"color": COLORS[0]},
         capprops={"color": COLORS[0]},
         medianprops={"color": COLORS[1], "linewidth": 2},
         meanprops={"marker": "D", "markersize": 4, "markerfacecolor": "k", "markeredgecolor": "k"},
-        flierprops={"markersize": 2, "markeredgecolor": "#999999"},
+        flierprops={"markersize": 2, "markeredgecolor": FAINT},
     )  # fmt: skip
     axes.invert_yaxis()
     axes.tick_params(axis="y", labelsize=8)
-    axes.grid(axis="x", color="#e4e4e4", linewidth=0.7)
+    axes.grid(axis="x", color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)

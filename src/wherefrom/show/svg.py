@@ -1,17 +1,20 @@
-"""What is no text, drawn as SVG: an image, superpixels or a molecule with its units coloured."""
+"""Images, superpixels and molecules as SVG, with their units coloured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import combinations
+from math import dist
 from typing import Any
 
 from wherefrom.explanation import Explanation
+from wherefrom.show.page import table
 from wherefrom.show.text_marks import signed
 
-_MOST_CELLS = 4096
-_DRAWN = ("image", "superpixels", "molecule")
+_MAX_CELLS = 4096
+_KINDS = ("image", "superpixels", "molecule")
 
 
 @dataclass(frozen=True)
@@ -27,35 +30,35 @@ class Cell:
 
 
 def kind_of(explanation: Explanation) -> str:
-    """What the units are drawn on, or the empty string for a text."""
+    """The kind of picture that the units are drawn on; empty for a text."""
     kind = str((explanation.scene or {}).get("kind", ""))
-    return kind if kind in _DRAWN else ""
+    return kind if kind in _KINDS else ""
 
 
-def cells(explanation: Explanation, most: int = _MOST_CELLS) -> list[Cell]:
-    """The units of an image as rectangles; where there are too many, sums over a coarser grid."""
+def cells(explanation: Explanation, limit: int = _MAX_CELLS) -> list[Cell]:
+    """The units of an image as rectangles; more than `limit` are summed over a coarser grid."""
     scene = explanation.scene or {}
-    found: dict[tuple[float, float, float, float], float] = {}
+    totals: dict[tuple[float, float, float, float], float] = {}
     size = 1
-    while len(explanation) / size**2 > most:
+    while len(explanation) / size**2 > limit:
         size *= 2
     for unit, score in zip(explanation.units, explanation.scores.tolist(), strict=True):
         left, top, right, bottom = unit.box or (0, 0, scene["width"], scene["height"])
         if size > 1:
-            wide, high = (right - left) * size, (bottom - top) * size
-            left, top = left // wide * wide, top // high * high
-            right, bottom = left + wide, top + high
+            width, height = (right - left) * size, (bottom - top) * size
+            left, top = left // width * width, top // height * height
+            right, bottom = left + width, top + height
         box = (left, top, right - left, bottom - top)
-        found[box] = found.get(box, 0.0) + score
-    scale = max(map(abs, found.values()), default=0.0) or 1.0
-    return [Cell(*box, score, score / scale) for box, score in found.items()]
+        totals[box] = totals.get(box, 0.0) + score
+    scale = max(map(abs, totals.values()), default=0.0) or 1.0
+    return [Cell(*box, score, score / scale) for box, score in totals.items()]
 
 
 def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -> str:
-    """The picture with its units coloured; `bare` is the picture as it is."""
+    """The picture with its units coloured, or, if `bare`, without colours."""
     scene, kind = explanation.scene or {}, kind_of(explanation)
     width, height = float(scene["width"]), float(scene["height"])
-    label = "what the model was given" if bare else f"heatmap by {explanation.method}"
+    label = "input" if bare else f"heatmap by {explanation.method}"
     form = "svg+xml" if kind == "molecule" else "png"
     data = escape(str(scene["svg" if kind == "molecule" else "png"]), quote=True)
     tone = ' class="under"' if kind != "molecule" and not bare else ""
@@ -63,9 +66,9 @@ def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -
         f'<image href="data:image/{form};base64,{data}" width="{width:g}" height="{height:g}" '
         f'preserveAspectRatio="none"{tone}/>'
     )
-    colours = "" if bare else _colours(explanation, kind, smooth)
-    # the lines of a molecule lie over its colours, the colours of an image over the image
-    drawn = f"{colours}{picture}" if kind == "molecule" else f"{picture}{colours}"
+    colors = "" if bare else _colored_units(explanation, kind, smooth)
+    # the lines of a molecule lie over the colours, the colours of an image over the image
+    drawn = f"{colors}{picture}" if kind == "molecule" else f"{picture}{colors}"
     paper = '<rect width="100%" height="100%" fill="#fff"/>' if kind == "molecule" else ""
     return (
         f'<svg class="image {kind}" viewBox="0 0 {width:g} {height:g}" role="img" '
@@ -73,25 +76,25 @@ def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -
     )
 
 
-def _colours(explanation: Explanation, kind: str, smooth: bool) -> str:
+def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
     scene = explanation.scene or {}
     if kind == "image":
-        found = cells(explanation)
+        patches = cells(explanation)
         shapes = "".join(
             _shape(
                 f'<rect x="{cell.left}" y="{cell.top}" width="{cell.width}" height="{cell.height}"',
                 cell.score,
                 cell.strength,
             )
-            for cell in found
+            for cell in patches
         )
         if not smooth:
             return f"<g>{shapes}</g>"
-        # blurred by less than half a patch: neighbours flow into each other, none is lost
-        small = min((min(cell.width, cell.height) for cell in found), default=1.0)
-        key = f"soft{small:g}".replace(".", "-")
+        # blurred by less than half a patch: neighbours flow into each other, none disappears
+        smallest = min((min(cell.width, cell.height) for cell in patches), default=1.0)
+        key = f"soft{smallest:g}".replace(".", "-")
         return (
-            f'<filter id="{key}"><feGaussianBlur stdDeviation="{0.45 * small:.2f}"/></filter>'
+            f'<filter id="{key}"><feGaussianBlur stdDeviation="{0.45 * smallest:.2f}"/></filter>'
             f'<g filter="url(#{key})">{shapes}</g>'
         )
     scores = explanation.scores.tolist()
@@ -101,15 +104,18 @@ def _colours(explanation: Explanation, kind: str, smooth: bool) -> str:
     return f"<g>{''.join(_shape(form, score, score / scale) for form, score in pairs)}</g>"
 
 
+def disc_radius(points: Sequence[tuple[float, float]]) -> float:
+    """The radius of the atoms' discs at which the closest neighbours just touch.
+
+    >>> disc_radius([(0, 0), (0, 100), (30, 40)])
+    26.0
+    """
+    return 0.52 * min((dist(a, b) for a, b in combinations(points, 2)), default=60.0)
+
+
 def _circles(scene: Any) -> list[str]:
-    """A disc at each atom, so large that neighbours just touch."""
     points = [(float(x), float(y)) for x, y in scene["points"]]
-    apart = [
-        ((a - c) ** 2 + (b - d) ** 2) ** 0.5
-        for i, (a, b) in enumerate(points)
-        for c, d in points[:i]
-    ]
-    radius = 0.52 * min(apart, default=60.0)
+    radius = disc_radius(points)
     return [f'<circle cx="{x:g}" cy="{y:g}" r="{radius:.1f}"' for x, y in points]
 
 
@@ -122,9 +128,9 @@ def _shape(form: str, score: float, strength: float) -> str:
     if size < 0.02:
         return ""
     tint = "for" if strength > 0 else "against"
-    # a broken rim tells the signs apart without colour; cells of an image lie too close for it
-    broken = strength < -0.05 and not form.startswith("<rect")
-    rim = f";stroke:rgb(var(--{tint}));stroke-dasharray:3 2" if broken else ""
+    # a dashed outline shows the sign without colour; cells of an image lie too close for it
+    dashed = strength < -0.05 and not form.startswith("<rect")
+    rim = f";stroke:rgb(var(--{tint}));stroke-dasharray:3 2" if dashed else ""
     return (
         f'{form} style="fill:rgba(var(--{tint}),{0.95 * size**0.7:.2f}){rim}">'
         f"<title>{signed(score)}</title>{form.split()[0].replace('<', '</')}>"
@@ -134,18 +140,14 @@ def _shape(form: str, score: float, strength: float) -> str:
 def gallery(columns: Sequence[Sequence[Explanation]]) -> str:
     """Methods as rows and classes as columns; with one class, a card for each method."""
     first = columns[0]
+    picture = _card(first[0], "input", "", bare=True)
     if len(columns) == 1:
-        cards = "".join(_card(each, each.method, _sums(each)) for each in first)
-        return f'<div class="cards">{_card(first[0], "as given", "", bare=True)}{cards}</div>'
-    head = "".join(f"<th>{escape(str(column[0].target))}</th>" for column in columns)
-    rows = []
-    for place, each in enumerate(first):
-        drawn = "".join(f"<td>{heatmap(column[place])}</td>" for column in columns)
-        rows.append(f"<tr><td>{escape(each.method)}</td>{drawn}</tr>")
-    return (
-        f'<div class="cards">{_card(first[0], "as given", "", bare=True)}</div>'
-        f'<table class="classes"><tr><th>method</th>{head}</tr>{"".join(rows)}</table>'
-    )
+        cards = "".join(_card(each, each.method, _sum(each)) for each in first)
+        return f'<div class="cards">{picture}{cards}</div>'
+    head = ["method", *(escape(str(column[0].target)) for column in columns)]
+    rows = [[escape(row[0].method), *map(heatmap, row)] for row in zip(*columns, strict=True)]
+    width = len(head)
+    return f'<div class="cards">{picture}</div>{table(head, rows, width, css_class="classes")}'
 
 
 def _card(explanation: Explanation, title: str, note: str, bare: bool = False) -> str:
@@ -155,7 +157,5 @@ def _card(explanation: Explanation, title: str, note: str, bare: bool = False) -
     )
 
 
-def _sums(explanation: Explanation) -> str:
-    if explanation.ledger is None:
-        return "\u00a0"
-    return f"adds up to {signed(explanation.ledger.total)}"
+def _sum(explanation: Explanation) -> str:
+    return "\u00a0" if explanation.ledger is None else f"sum {signed(explanation.ledger.total)}"

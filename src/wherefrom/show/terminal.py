@@ -13,17 +13,18 @@ from rich.text import Text
 
 from wherefrom.explanation import Explanation
 from wherefrom.show.svg import cells, kind_of
-from wherefrom.show.text_marks import heading, marks, signed, summary
+from wherefrom.show.text_marks import heading, marks, method_call, signed, summary
 
 _FOR, _AGAINST = (214, 39, 40), (31, 119, 220)
 
 
 def render(explanation: Explanation, color: bool | None = None, width: int | None = None) -> str:
     """Prediction, heatmap and ledger of one explanation."""
-    shown = _wants_color() if color is None else color
-    console = _console(shown, width)
-    console.print(Text(heading(explanation), style="bold"), Text(_source(explanation), style="dim"))
-    console.print(heatmap(explanation, shown))
+    color = _wants_color() if color is None else color
+    console = _console(color, width)
+    source = f"{method_call(explanation)}  {explanation.model}"
+    console.print(Text(heading(explanation), style="bold"), Text(source, style="dim"))
+    console.print(heatmap(explanation, color))
     if explanation.ledger is not None:
         console.print(Text(ledger_line(explanation), style="dim"))
     return _text(console)
@@ -32,49 +33,49 @@ def render(explanation: Explanation, color: bool | None = None, width: int | Non
 def render_rows(
     explanations: Sequence[Explanation], color: bool | None = None, width: int | None = None
 ) -> str:
-    """One input by many methods, a row each, every row scaled by its own strongest unit."""
-    shown = _wants_color() if color is None else color
-    console = _console(shown, width)
+    """One input by many methods, a row each; every row is scaled by its strongest unit."""
+    color = _wants_color() if color is None else color
+    console = _console(color, width)
     first = explanations[0]
     console.print(Text(heading(first), style="bold"), Text(first.model, style="dim"))
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
     table.add_column("method", no_wrap=True)
-    table.add_column("where it comes from", overflow="fold")
-    table.add_column("adds up to", justify="right", no_wrap=True)
-    for each in explanations:
-        sums = signed(each.ledger.total) if each.ledger else "–"
-        table.add_row(each.method, heatmap(each, shown), sums)
+    table.add_column("heatmap", overflow="fold")
+    table.add_column("sum", justify="right", no_wrap=True)
+    for explanation in explanations:
+        total = signed(explanation.ledger.total) if explanation.ledger else "–"
+        table.add_row(explanation.method, heatmap(explanation, color), total)
     console.print(table)
-    console.print(Text(f"the model's output is {signed(first.output)}", style="dim"))
+    console.print(Text(f"output of the model: {signed(first.output)}", style="dim"))
     return _text(console)
 
 
 def heatmap(explanation: Explanation, color: bool) -> Text:
-    """The text with its units coloured; without colour each carries its score.
+    """The text with its units coloured; without colour, strong units carry their score.
 
-    Negative units are underlined, so that the two signs differ in black and white too.
+    Negative units are underlined, so that the signs differ in black and white too.
     """
     if kind_of(explanation) == "image":
         return _grid(explanation, color)
     line = Text()
     for mark in marks(explanation):
         line.append(mark.gap)
-        shown = mark.text.replace("\n", "⏎") or "·"
-        if not color:
-            line.append(shown)
+        text = mark.text.replace("\n", "⏎") or "·"
+        if color:
+            line.append(text, style=_style(mark.strength, mark.special))
+        else:
+            line.append(text)
             if abs(mark.strength) >= 0.1:
                 line.append(f"[{mark.score:+.2g}]")
-            continue
-        line.append(shown, style=_style(mark.strength, mark.special))
     return line
 
 
 def _grid(explanation: Explanation, color: bool) -> Text:
-    """The cells of an image row by row, two letters wide; without colour + and − of their size."""
-    found = cells(explanation, most=1024)
+    """The cells of an image, two characters wide; without colour, + and − by strength."""
+    patches = cells(explanation, limit=1024)
     rows = Text()
-    for top in sorted({cell.top for cell in found}):
-        row = sorted((cell for cell in found if cell.top == top), key=lambda cell: cell.left)
+    for top in sorted({cell.top for cell in patches}):
+        row = sorted((cell for cell in patches if cell.top == top), key=lambda cell: cell.left)
         rows.append("\n" if rows else "")
         for cell in row:
             sign = "+" if cell.strength > 0 else "-"
@@ -90,13 +91,8 @@ def ledger_line(explanation: Explanation) -> str:
     """The ledger as a sum."""
     assert explanation.ledger is not None
     parts = [f"{line.label} {signed(line.value)}" for line in summary(explanation.ledger)]
-    rest = explanation.ledger.residual
-    return f"{' · '.join(parts)} · residual {signed(rest)} = {signed(explanation.output)}"
-
-
-def _source(explanation: Explanation) -> str:
-    named = ", ".join(f"{key}={value}" for key, value in explanation.settings.items())
-    return f"{explanation.method}({named})  {explanation.model}"
+    residual = signed(explanation.ledger.residual)
+    return f"{' · '.join(parts)} · residual {residual} = {signed(explanation.output)}"
 
 
 def _style(strength: float, special: bool) -> str:

@@ -11,7 +11,7 @@ from wherefrom.explanation import Explanation, Ledger, Line, plural
 class Mark:
     """A piece of text with its strength from −1 (against) to 1 (for)."""
 
-    gap: str  # what stands between the piece before and this one
+    gap: str  # the text between the previous piece and this one
     text: str
     score: float
     strength: float
@@ -20,24 +20,24 @@ class Mark:
 
 
 def marks(explanation: Explanation) -> list[Mark]:
-    """The units in the order of the text, with the blanks between them.
+    """The units in the order of the text, with the text between them.
 
-    The strongest unit that is no special token has strength ±1.
+    Scores are divided by the largest |score| outside special tokens, and clipped to ±1.
     """
     text, units = explanation.text or "", explanation.units
     plain = [abs(float(s)) for u, s in zip(units, explanation.scores, strict=True) if not u.special]
     scale = (
         max(plain, default=0.0) or max(map(abs, explanation.scores.tolist()), default=0.0) or 1.0
     )
-    found: list[Mark] = []
-    at: int | None = None
+    pieces: list[Mark] = []
+    position: int | None = None  # where the previous unit ended
     for i, unit in enumerate(units):
-        if unit.start is None or at is None or unit.start < at:
-            gap = " " if found else ""
+        if unit.start is None or position is None or unit.start < position:
+            gap = " " if pieces else ""
         else:
-            gap = text[at : unit.start]
+            gap = text[position : unit.start]
         score = float(explanation.scores[i])
-        found.append(
+        pieces.append(
             Mark(
                 gap=gap,
                 text=unit.text,
@@ -47,14 +47,14 @@ def marks(explanation: Explanation) -> list[Mark]:
                 parts=tuple((name, float(v[i])) for name, v in explanation.parts.items()),
             )
         )
-        at = unit.end if unit.end is not None else None
-    return found
+        position = unit.end
+    return pieces
 
 
 def heading(explanation: Explanation) -> str:
-    """The answer in a line: what was predicted, how surely.
+    """The target in a line, with its probability and output.
 
-    A contrast has a difference of two outputs, and so no probability of its own.
+    A contrast is a difference of two outputs and has no probability.
     """
     target = explanation.target
     label = repr(target.label) if target.position is not None else str(target)
@@ -63,6 +63,12 @@ def heading(explanation: Explanation) -> str:
     if explanation.probability is None or target.against is not None:
         return f"{label}  output {explanation.output:+.3f}"
     return f"{label}  {explanation.probability:.1%}  output {explanation.output:+.3f}"
+
+
+def method_call(explanation: Explanation) -> str:
+    """The method with its settings, as a call."""
+    settings = ", ".join(f"{key}={value}" for key, value in explanation.settings.items())
+    return f"{explanation.method}({settings})"
 
 
 def signed(value: float) -> str:
@@ -78,10 +84,10 @@ def signed(value: float) -> str:
 
 
 def summary(ledger: Ledger) -> list[Line]:
-    """The ledger in few lines: each kind of unit part, and all biases as one."""
-    kinds: dict[str, float] = {}
+    """The ledger in few lines: one for each kind, all biases as one."""
+    totals: dict[str, float] = {}
     names = {"word": "tokens", "token": "extra tokens", "padding": "other places"}
     for line in ledger.lines:
         name = names.get(line.kind, plural(line.kind))
-        kinds[name] = kinds.get(name, 0.0) + line.value
-    return [Line(name, name, value) for name, value in kinds.items()]
+        totals[name] = totals.get(name, 0.0) + line.value
+    return [Line(name, name, value) for name, value in totals.items()]

@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from wherefrom.errors import FileError, ModelError, WherefromError
 from wherefrom.methods import METHODS
-from wherefrom.show.html import STYLE
+from wherefrom.show.page import STYLE
 from wherefrom.web.answers import Answers, Data
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models
