@@ -162,7 +162,7 @@ def test_model_that_looks_nothing_up(wordpiece):
         def forward(self, input_ids, attention_mask):
             return attention_mask.float() @ torch.ones(attention_mask.shape[1], 2)
 
-    with pytest.raises(NothingIntercepted, match="looked its input up nowhere"):
+    with pytest.raises(NothingIntercepted, match="found no embedding lookup of the input"):
         Explainer(Deaf(), wordpiece)("good film")
 
 

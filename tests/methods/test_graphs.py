@@ -173,7 +173,8 @@ class TestMolecules:
         assert found.scene["kind"] == "molecule"
         page = found.to_html(tmp_path / "page.html")
         assert page.count("<circle") >= 5
-        assert "http" not in page.replace("http://www.w3.org", "")
+        assert "http:" not in page.replace("http://www.w3.org", "")
+        assert "https:" not in page
         again = wherefrom.Explanation.from_json(found.to_json())
         assert again.to_html() == found.to_html()
         found.to_png(tmp_path / "molecule.png")

@@ -49,6 +49,7 @@ def evaluation():
         conservation=dict.fromkeys(METHODS, types.SimpleNamespace(slope=-0.001, r2=0.5)),
         agreement={a: dict.fromkeys(METHODS, 0.5) for a in METHODS},
         studies=studies,
+        title=lambda metric: metric,
         study=lambda name: {"blocks": dict.fromkeys(METHODS, PROFILE), "norms": norms},
     )
 

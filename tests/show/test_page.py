@@ -42,9 +42,9 @@ class Tags(HTMLParser):
 
 def audited():
     finding = types.SimpleNamespace(axiom="dummy", holds=False, value=0.5, words=EVIL)
-    rewrite = {"words": EVIL, "found": 2, "dropped": 1}
+    rewrite = {"name": EVIL, "places": 2, "dropped": 1}
     return types.SimpleNamespace(
-        model=EVIL, methods=[EVIL], texts=[EVIL], findings=[finding], conservation=[EVIL],
+        model=EVIL, methods=[EVIL], inputs=[EVIL], findings=[finding], conservation=[EVIL],
         rewrites={"x": rewrite}, of=lambda method: [finding], sound=lambda: [EVIL],
     )  # fmt: skip
 
@@ -54,8 +54,8 @@ def evaluated():
     row = {"metric": EVIL, "method": EVIL, "better": "higher", "mean": 1, "low": 0, "high": 2}
     extra = {
         "model": EVIL, "best": EVIL, "complete": False, "notes": [EVIL], "skipped": {EVIL: 1},
-        "settings": {EVIL: EVIL}, "rows": lambda: [row], "leaders": lambda metric: EVIL,
-        "studies": {}, "conservation": {EVIL: types.SimpleNamespace(slope=None, r2=0.5)},
+        "settings": {EVIL: EVIL}, "rows": lambda: [row], "best_by": lambda metric: EVIL, "samples": 1,
+        "studies": {}, "conservation_cells": lambda: {EVIL: ["–", "0.5"]},
     }  # fmt: skip
     return types.SimpleNamespace(**{**vars(result), **extra})
 

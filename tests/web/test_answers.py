@@ -10,7 +10,7 @@ import torch
 from tests.web.helpers import TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
 from wherefrom.errors import InputError, ModelError
-from wherefrom.evaluation.forward_cache import Pool
+from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.inputs.pictures import decoded
 from wherefrom.methods.attention_maps import capture
 from wherefrom.show.html import render
@@ -104,10 +104,10 @@ def test_erase_removes_units_as_evaluations_do(client, sentiment):
     item = reader.read(TEXT)
     present = np.ones((1, reader.size(item)), dtype=bool)
     present[0, [2, 4]] = False
-    pool = Pool(reader)
-    numbers = pool.ask(reader.erased(item, present, None))
-    pool.run()
-    (logits,) = pool.logits(numbers)
+    cache = ForwardCache(reader)
+    numbers = cache.request(reader.erased(item, present, None))
+    cache.run()
+    (logits,) = cache.logits(numbers)
     assert [output["output"] for output in answer["outputs"]] == logits.tolist()
     explanation = sentiment(TEXT)
     assert answer["output"] == logits[explanation.target.index]
