@@ -54,7 +54,8 @@ def evaluated():
     row = {"metric": EVIL, "method": EVIL, "better": "higher", "mean": 1, "low": 0, "high": 2}
     extra = {
         "model": EVIL, "best": EVIL, "complete": False, "notes": [EVIL], "skipped": {EVIL: 1},
-        "settings": {EVIL: EVIL}, "rows": lambda: [row], "best_by": lambda metric: EVIL, "samples": 1,
+        "settings": {EVIL: EVIL}, "rows": lambda: [row], "samples": 1,
+        "best_by": lambda metric: EVIL,
         "studies": {}, "conservation_cells": lambda: {EVIL: ["–", "0.5"]},
     }  # fmt: skip
     return types.SimpleNamespace(**{**vars(result), **extra})

@@ -145,7 +145,7 @@ def test_curve_of_a_long_text_has_ten_steps(client):
 def test_layers_sum_to_the_layer_profile(client, sentiment):
     answer = client.post("/api/layers", json=body()).json()
     inputs, target = sentiment.prepare(TEXT)
-    expected = course(sentiment.subject, inputs, target, TABLES["lrp"])
+    expected = relevance_sums(sentiment.subject, inputs, target, TABLES["lrp"])
     sums = {row["name"]: sum(row["units"]) + row["others"] for row in answer["rows"][1:]}
     assert sums == pytest.approx({k: v for k, v in expected.blocks.items() if k != "input"})
     assert answer["rows"][0]["units"] == sentiment(TEXT).to_dict()["scores"]
