@@ -14,7 +14,7 @@ from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.inputs.pictures import decoded
 from wherefrom.methods.attention_maps import capture
 from wherefrom.show.html import render
-from wherefrom.studies.layer_profile import TABLES, course
+from wherefrom.studies.layer_profile import TABLES, relevance_sums
 from wherefrom.subject import Subject
 from wherefrom.web import answers as answers_module
 from wherefrom.web.answers import Answers
