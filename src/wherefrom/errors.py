@@ -6,13 +6,15 @@ WherefromError
 │   └── TargetError     no such class, label, token or position
 ├── ModelError          the model could not be loaded, run or understood
 │   ├── NothingIntercepted   the model makes no call of the kind that a method needs
+│   ├── NoBlock         the state that enters the first block was not found
 │   └── NotFinite       the model's output is NaN or infinite
 ├── FileError           a file is missing, damaged or of another kind
 ├── MethodError         no such method, or a setting it does not have
 ├── PluginError         a class cannot be added to the methods or readers
 └── MissingExtra        an optional library is not installed
 
-SamplesRunAlone is a warning: a batch is run one by one, and why.
+Two warnings: SamplesRunAlone, a batch is run one by one, and why; RoundingOnly, scores are at the
+level of rounding and explain nothing.
 """
 
 from __future__ import annotations
@@ -45,6 +47,10 @@ class NothingIntercepted(ModelError):
     """The model makes no call of the kind that a method needs."""
 
 
+class NoBlock(ModelError):
+    """The state that enters the first block was not found, or its rows are not the units."""
+
+
 class NotFinite(ModelError):
     """The model's output is NaN or infinite."""
 
@@ -55,6 +61,10 @@ class FileError(WherefromError, OSError):
 
 class MethodError(WherefromError, ValueError):
     """No such method, or a setting it does not have."""
+
+
+class RoundingOnly(UserWarning):
+    """Scores are at the level of rounding: they explain nothing."""
 
 
 class SamplesRunAlone(UserWarning):

@@ -13,7 +13,7 @@ from torch import Tensor
 from wherefrom.errors import MethodError
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import Span
+from wherefrom.rules.sources import Place, Span
 from wherefrom.rules.tables import PLAIN
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -30,6 +30,7 @@ class EmbeddedInputs:
     inputs: Inputs
     values: list[Tensor]  # one (B, T, D) for each place where the input enters
     spans: list[Span]  # which units each of them holds
+    paths: list[tuple[int, ...]] | None = None  # to the first blocks, if it is read there
 
     @staticmethod
     def of(forward: ForwardPass, inputs: Inputs) -> EmbeddedInputs:
@@ -39,13 +40,25 @@ class EmbeddedInputs:
             inputs,
             [s.by_sample(s.leaf.detach(), batch).cpu() for s in sources.entered],
             [s.span for s in sources.entered],
+            forward.paths,
         )
 
     @staticmethod
-    def capture(subject: Subject, inputs: Inputs) -> tuple[EmbeddedInputs, Tensor]:
-        """Runs the model once to see where and as what the input enters; and its logits."""
-        with intercepted_forward(PLAIN, subject, inputs, Target(), gradients=False) as forward:
-            return EmbeddedInputs.of(forward, inputs), forward.logits
+    def capture(
+        subject: Subject, inputs: Inputs, at: Place = "lookup"
+    ) -> tuple[EmbeddedInputs, Tensor]:
+        """Runs the model once to see where and as what the input is read; and its logits."""
+        # the way to the block is followed by what requires a gradient
+        gradients = at == "block"
+        with intercepted_forward(
+            PLAIN, subject, inputs, Target(), at=at, gradients=gradients
+        ) as forward:
+            return EmbeddedInputs.of(forward, inputs), forward.logits.detach()
+
+    @property
+    def place(self) -> Place:
+        """Where the input is read."""
+        return "lookup" if self.paths is None else "block"
 
     def valid_mask(self, k: int) -> Tensor:
         """Which places of the k-th source hold a unit, (B, T)."""
@@ -77,7 +90,7 @@ class EmbeddedInputs:
         """The target at each point, chunk by chunk."""
         passes = self._passes(subject, target, pairs, point, table, memory, gradients=False)
         for rows, forward in passes:
-            yield rows, forward.output.double().cpu()
+            yield rows, forward.output.detach().double().cpu()
 
     def _passes(
         self,
@@ -103,8 +116,10 @@ class EmbeddedInputs:
                     subject,
                     self.inputs.take(samples),
                     target.take(samples),
+                    at=self.place,
                     change=partial(_placed, iter(range(len(self.values))), rows, point),
-                    gradients=gradients,
+                    paths=self.paths,
+                    gradients=gradients or self.paths is not None,
                 ) as forward,
             ):
                 yield rows, forward
@@ -195,7 +210,9 @@ def baseline_values(
     elif baseline == "zero":
         blank = [torch.zeros_like(value) for value in embedded.values]
     else:
-        blank = EmbeddedInputs.capture(subject, replaced_units(inputs, baseline))[0].values
+        blank = EmbeddedInputs.capture(subject, replaced_units(inputs, baseline), embedded.place)[
+            0
+        ].values
     # padding, and places of no unit, stay as they are
     return [
         torch.where(embedded.valid_mask(k).unsqueeze(-1), b, v)

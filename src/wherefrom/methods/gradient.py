@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
-from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.methods.method import Method, Scores
+from wherefrom.methods.intercept import At, intercepted_forward, read_at
+from wherefrom.methods.method import Method, Scores, warn_of_rounding
+from wherefrom.rules.sources import Place
 from wherefrom.rules.tables import plain_table
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -19,16 +20,17 @@ from wherefrom.target import Target
 Reduce = Literal["norm", "sum", "x_input"]
 
 
-def reduced(
-    gradients: list[Tensor], values: list[Tensor], embedded: EmbeddedInputs, how: Reduce
-) -> Tensor:
+def reduced(gradients: list[Tensor], embedded: EmbeddedInputs, how: Reduce, label: str) -> Tensor:
     """A number for each unit: the gradient's length, its sum, or its product with the input."""
+    mask = embedded.inputs.mask.cpu()
     if how == "norm":
-        return over_sources(embedded, [g.square().sum(-1) for g in gradients]).sqrt()
-    if how == "sum":
-        return over_sources(embedded, [g.sum(-1) for g in gradients])
-    products = [(g * v).sum(-1) for g, v in zip(gradients, values, strict=True)]
-    return over_sources(embedded, products)
+        return over_sources(embedded, [g.square().sum(-1) for g in gradients]).sqrt() * mask
+    pairs = zip(gradients, embedded.values, strict=True)
+    terms = gradients if how == "sum" else [g * v for g, v in pairs]
+    values = over_sources(embedded, [term.sum(-1) for term in terms]) * mask
+    summed = over_sources(embedded, [term.abs().sum(-1) for term in terms]) * mask
+    warn_of_rounding(label, values, summed, embedded.values[0].dtype)
+    return values
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,19 @@ class Gradient(Method):
     paper: ClassVar[str] = "Simonyan et al. 2014"
     reduce: Literal["norm", "sum"] = "norm"
     softplus: float | None = None
+    at: At = "auto"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        with intercepted_forward(plain_table(self.softplus), subject, inputs, target) as forward:
-            gradients = forward.at_sources()
-        embedded = EmbeddedInputs.of(forward, inputs)
-        values = reduced(
-            [g.double().cpu() for g in gradients], embedded.values, embedded, self.reduce
-        )
-        return Scores(values * inputs.mask, forward.logits.detach())
+        table = plain_table(self.softplus)
+
+        def run(place: Place) -> Scores:
+            with intercepted_forward(table, subject, inputs, target, at=place) as forward:
+                gradients = [gradient.double().cpu() for gradient in forward.at_sources()]
+            embedded = EmbeddedInputs.of(forward, inputs)
+            values = reduced(gradients, embedded, self.reduce, self.label)
+            return Scores(values, forward.logits.detach())
+
+        return read_at(self.at, inputs, run)
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,13 @@ class SmoothGrad(Method):
     softplus: float | None = None
     seed: int = 0
     memory: float | None = None
+    at: At = "auto"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        embedded, logits = EmbeddedInputs.capture(subject, inputs)
+        return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
+
+    def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
+        embedded, logits = EmbeddedInputs.capture(subject, inputs, at)
         resolved = target.resolved(logits)
         noise = [self._noise(embedded, k) for k in range(len(embedded.values))]
         pairs = [(i, s) for i in range(len(inputs)) for s in range(self.samples)]
@@ -80,7 +90,7 @@ class SmoothGrad(Method):
             for k, gradient in enumerate(gradients):
                 total[k].index_add_(0, torch.tensor([i for i, _ in rows]), gradient)
         mean = [t / self.samples for t in total]
-        return Scores(reduced(mean, embedded.values, embedded, self.reduce) * inputs.mask, logits)
+        return Scores(reduced(mean, embedded, self.reduce, self.label), logits)
 
     def _noise(self, embedded: EmbeddedInputs, k: int) -> Tensor:
         """Noise of each sample as a share of its own range: the same alone as in a batch."""

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from wherefrom.errors import NothingIntercepted
+from wherefrom.errors import NoBlock, NothingIntercepted
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
-from wherefrom.rules.sources import Change, Sources
+from wherefrom.rules.sources import Change, Place, Sources
 from wherefrom.rules.tags import like
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
+
+At = Literal["auto", "block", "lookup"]
+"""Where a method reads the input: as the state that enters the first block, or as it enters.
+
+"auto" is the block for tokens and nodes, and the pixels of an image; where a model has no block
+whose rows are the units, it is where the input enters.
+"""
+Result = TypeVar("Result")
+
+
+def read_at(at: At, inputs: Inputs, run: Callable[[Place], Result]) -> Result:
+    """What `run` gives at the place that `at` means for these inputs."""
+    if at != "auto":
+        return run(at)
+    if inputs.layout is not None:
+        return run("lookup")
+    try:
+        return run("block")
+    except NoBlock:
+        return run("lookup")
 
 
 @dataclass(frozen=True)
@@ -26,6 +47,7 @@ class ForwardPass:
     subject: Subject
     logits: Tensor
     output: Tensor  # (B,)
+    paths: list[tuple[int, ...]] | None = None  # from where each field enters to its first block
 
     def gradients(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """∂ output / ∂ each tensor; zero where the output does not depend on it."""
@@ -62,21 +84,28 @@ def intercepted_forward(
     inputs: Inputs,
     target: Target,
     *,
+    at: Place = "lookup",
     change: Change | None = None,
+    paths: Sequence[tuple[int, ...]] | None = None,
     maps: Maps | None = None,
     ledger: bool = False,
     gradients: bool = True,
 ) -> Iterator[ForwardPass]:
-    """Runs the model under the table and keeps the mode open for the backward pass."""
+    """Runs the model under the table and keeps the mode open for the backward pass.
+
+    `at` says where the input is read; `change` replaces what is read there. At the block it needs
+    the `paths` to it, as `ForwardPass.paths` of a pass without a change has them.
+    """
     # tensors of our own to tag and to take gradients at: the user's stay as they are
     with torch.inference_mode(False):
         tensors = {name: tensor.detach().clone() for name, tensor in inputs.tensors.items()}
-    sources = Sources([tensors[name] for name in inputs.fields], change)
+    sources = Sources([tensors[name] for name in inputs.fields], change, at, paths)
     with subject.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         for number, name in enumerate(inputs.fields):
             if tensors[name].is_floating_point():
                 entered = sources.enter(tensors[name], sources.span_of(number))
                 tensors[name] = like(inputs.whole(name, entered), entered)
+                sources.begin(tensors[name], sources.span_of(number))
     with (
         subject.evaluating(),
         torch.set_grad_enabled(gradients),
@@ -89,9 +118,10 @@ def intercepted_forward(
                 f"(saw {describe(view.seen)}). Units are found where the model embeds its ids: "
                 "give it the ids of a text, or a float tensor with a row for each unit."
             )
+        block_paths = sources.read_at_block() if at == "block" else None
         with torch._C.DisableTorchFunction():  # choosing a logit is no call of the model
             output = target(logits)
-        yield ForwardPass(view, subject, logits, output)
+        yield ForwardPass(view, subject, logits, output, block_paths)
 
 
 def run(subject: Subject, inputs: Inputs) -> Tensor:

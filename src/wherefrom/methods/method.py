@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.errors import SamplesRunAlone
+from wherefrom.errors import RoundingOnly, SamplesRunAlone
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -50,6 +50,28 @@ class Scores:
                 )
                 for key in keys
             },
+        )
+
+
+_ROUNDING = 8  # errors of a gradient, in units of the precision
+
+
+def warn_of_rounding(label: str, values: Tensor, summed: Tensor, dtype: torch.dtype) -> None:
+    """Warns where the scores of a sample are no larger than the rounding of what they sum up.
+
+    `summed` is the sum of the sizes, of which `values` is the sum.
+    """
+    largest, sizes = values.abs().amax(1), summed.abs().amax(1)
+    lost = (sizes > 0) & (largest <= _ROUNDING * torch.finfo(dtype).eps * sizes)
+    if bool(lost.any()):
+        i = int(lost.nonzero()[0])
+        warnings.warn(
+            f"{label}: the scores are rounding errors and explain nothing (terms of "
+            f"{float(sizes[i]):.0e} cancel to {float(largest[i]):.0e}). This happens before a "
+            'norm, which removes what gradient × input finds there. Read the input at="block", or '
+            'use method="lrp".',
+            RoundingOnly,
+            stacklevel=3,
         )
 
 

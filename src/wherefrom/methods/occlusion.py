@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
+from wherefrom.methods.intercept import At, read_at
 from wherefrom.methods.method import Method, Scores
+from wherefrom.rules.sources import Place
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -22,9 +24,13 @@ class Occlusion(Method):
     paper: ClassVar[str] = "Zeiler & Fergus 2014"
     baseline: str | int | Tensor = "zero"
     memory: float | None = None
+    at: At = "lookup"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        embedded, logits = EmbeddedInputs.capture(subject, inputs)
+        return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
+
+    def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
+        embedded, logits = EmbeddedInputs.capture(subject, inputs, at)
         target = target.resolved(logits)
         whole = target(logits).double().cpu()
         blank = baseline_values(subject, inputs, embedded, self.baseline)

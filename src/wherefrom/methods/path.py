@@ -14,7 +14,9 @@ from torch import Tensor
 from wherefrom.errors import MethodError
 from wherefrom.explanation import plural
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values, over_sources
+from wherefrom.methods.intercept import At, read_at
 from wherefrom.methods.method import Method, Scores
+from wherefrom.rules.sources import Place
 from wherefrom.rules.tables import plain_table
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -49,9 +51,13 @@ class _AlongPath(Method):
     steps: int
     softplus: float | None
     memory: float | None
+    at: At
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        embedded, logits = EmbeddedInputs.capture(subject, inputs)
+        return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
+
+    def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
+        embedded, logits = EmbeddedInputs.capture(subject, inputs, at)
         resolved = target.resolved(logits)
         start = baseline_values(subject, inputs, embedded, self.baseline)
         low = torch.zeros(len(inputs), dtype=torch.float64)
@@ -160,6 +166,7 @@ class IntegratedGradients(_AlongPath):
     tolerance: float | None = None
     softplus: float | None = None
     memory: float | None = None
+    at: At = "lookup"
 
     def _tolerance(self) -> float | None:
         return self.tolerance
@@ -194,6 +201,7 @@ class PathGradients(_AlongPath):
     baseline: Baseline = "zero"
     softplus: float | None = None
     memory: float | None = None
+    at: At = "lookup"
 
     def _integral(
         self,

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from wherefrom.explanation import plural
-from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.methods.method import Method, RowsUnclear, Scores
+from wherefrom.methods.intercept import At, intercepted_forward, read_at
+from wherefrom.methods.method import Method, RowsUnclear, Scores, warn_of_rounding
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import Sources
+from wherefrom.rules.sources import Place, Relevance
 from wherefrom.rules.tables import TABLES
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -28,16 +28,22 @@ def propagate(
     needs: str | None = None,
     ledger: bool = True,
     closes: bool = False,
+    at: Place = "lookup",
+    label: str = "gradient × input",
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines."""
-    with intercepted_forward(table, subject, inputs, target, ledger=ledger) as forward:
+    with intercepted_forward(table, subject, inputs, target, at=at, ledger=ledger) as forward:
         if needs:
             forward.need(needs)
         gradients = forward.at_sources()
     recorder, output = forward.view.ledger, forward.output.detach()
     if recorder.unclear is not None and len(inputs) > 1:
         raise RowsUnclear(recorder.unclear)
-    scores = _collect(recorder, forward.view.sources, gradients, forward.logits.detach(), inputs)
+    relevance = forward.view.sources.relevance(gradients)
+    scores = _collect(
+        recorder, relevance, forward.view.sources.length, forward.logits.detach(), inputs
+    )
+    warn_of_rounding(label, scores.values, relevance.summed * inputs.mask, output.dtype)
     if closes and len(inputs) > 1:
         gap = _largest_gap(scores, output)
         if gap > _TOLERANCE.get(output.dtype, 0.2):
@@ -58,21 +64,22 @@ def _largest_gap(scores: Scores, output: Tensor) -> float:
 
 def _collect(
     recorder: LedgerRecorder,
-    sources: Sources,
-    gradients: list[Tensor],
+    relevance: Relevance,
+    width: int,
     logits: Tensor,
     inputs: Inputs,
 ) -> Scores:
-    words, padding = sources.relevance(gradients)
-    parts = {inputs.noun: words}
-    mask = inputs.mask
+    parts = {inputs.noun: relevance.units - relevance.biases}
+    if bool(relevance.biases.any()):
+        parts["norm"] = relevance.biases
+    padding = relevance.others
+    mask = inputs.mask.cpu()
     lines: dict[tuple[str, str], Tensor] = {}
-    width = sources.length
     # the backward pass met the last module first
     for (where, kind), entry in reversed(recorder.entries.items()):
         rest = entry.total.cpu()
         if entry.places is not None:
-            part = parts.setdefault(kind, torch.zeros_like(words))
+            part = parts.setdefault(kind, torch.zeros_like(relevance.units))
             placed = entry.places.cpu()[:, :width]
             part[:, :width] += placed
             rest = rest - placed.sum(1)
@@ -83,7 +90,7 @@ def _collect(
     for kind, part in parts.items():
         padding += (part * ~mask).sum(1)
         part *= mask
-        totals[plural(kind), kind] = part.sum(1)
+        totals["embedding norm" if kind == "norm" else plural(kind), kind] = part.sum(1)
     if bool(padding.any()):
         totals["places of no unit", "padding"] = padding
     return Scores(
@@ -112,13 +119,26 @@ class Propagation(Method):
 
     needs: ClassVar[str | None] = None
     closes: ClassVar[bool] = False  # whether the ledger of this method adds up
+    at: At
 
     @abstractmethod
     def table(self) -> Table:
         """The table of this method."""
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        return propagate(self.table(), subject, inputs, target, self.needs, closes=self.closes)
+        def run(place: Place) -> Scores:
+            return propagate(
+                self.table(),
+                subject,
+                inputs,
+                target,
+                self.needs,
+                closes=self.closes,
+                at=place,
+                label=self.label,
+            )
+
+        return read_at(self.at, inputs, run)
 
 
 @dataclass(frozen=True)
@@ -127,6 +147,7 @@ class GradientXInput(Propagation):
 
     name: ClassVar[str] = "gradient_x_input"
     paper: ClassVar[str] = "Shrikumar et al. 2017"
+    at: At = "auto"
 
     def table(self) -> Table:
         return TABLES["plain"]
@@ -139,6 +160,7 @@ class LrpAh(Propagation):
     name: ClassVar[str] = "lrp_ah"
     paper: ClassVar[str] = "Ali et al. 2022"
     needs: ClassVar[str | None] = "attention"
+    at: At = "auto"
 
     def table(self) -> Table:
         return TABLES["ah"]
@@ -151,6 +173,7 @@ class LrpAhLn(Propagation):
     name: ClassVar[str] = "lrp_ah_ln"
     paper: ClassVar[str] = "Ali et al. 2022"
     needs: ClassVar[str | None] = "attention"
+    at: At = "auto"
 
     def table(self) -> Table:
         return TABLES["ah_ln"]
@@ -164,6 +187,7 @@ class Lrp(Propagation):
     paper: ClassVar[str] = "Ali et al. 2022, closed"
     closes: ClassVar[bool] = True
     gate: Literal["frozen", "shared"] = "frozen"
+    at: At = "lookup"
 
     def table(self) -> Table:
         return TABLES["conservative" if self.gate == "frozen" else "conservative_shared"]
@@ -176,6 +200,7 @@ class AttnLrp(Propagation):
     name: ClassVar[str] = "attn_lrp"
     paper: ClassVar[str] = "Achtibat et al. 2024"
     needs: ClassVar[str | None] = "attention"
+    at: At = "lookup"
 
     def table(self) -> Table:
         return TABLES["attn_lrp"]

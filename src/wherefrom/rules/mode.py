@@ -27,6 +27,7 @@ from wherefrom.rules.catalogue import (
     attribute_name,
     live,
     map_tensors,
+    tensors_in,
 )
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
@@ -102,6 +103,9 @@ class LocallyLinear(CallMode):
         self._activation_rule = table.get(Kind.ACTIVATION_MODULE)
         self._hooks: list[Any] = []
         self._thread = 0
+        self._calls = 0
+        self._leaves = 0  # modules without parts that are being run
+        self._trails_before = 0  # when the last of them was entered
 
     @property
     def where(self) -> str:
@@ -126,11 +130,15 @@ class LocallyLinear(CallMode):
         if call.kwargs:
             call.kwargs = {key: _constant(value) for key, value in call.kwargs.items()}
         kind = call.kind
+        self._calls += 1
+        before = self._calls
         rule = None if kind is None or self._activation is not None else self.table.get(kind)
         out = call.run() if rule is None else rule(self, call)
         propagate(call, out, self._follows)
         if kind is Kind.JOIN:
             self._join(call, out)
+        if self.sources.trails and not self._leaves and self._calls == before:
+            out = self.sources.follow(call.tensors(), out)  # else its parts or module are followed
         if self.maps is not None:
             self.maps.reach(out)
         return out
@@ -142,6 +150,8 @@ class LocallyLinear(CallMode):
         if isinstance(call.args[0], nn.Parameter) and live(value):
             return value.detach()  # weight.T is a parameter in all but name
         propagate(call, value, self._follows)  # and weights.mT are attention weights
+        if self.sources.trails and not self._leaves:
+            value = self.sources.follow(call.args, value)
         return value
 
     def _join(self, call: TorchCall, out: Any) -> None:
@@ -173,12 +183,16 @@ class LocallyLinear(CallMode):
         self._hooks.clear()
         self._path.clear()
         self._activation = None
+        self._leaves = 0
         super().__exit__(kind, error, trace)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if threading.get_ident() != self._thread:
             return None
         self._path.append(self._names.get(id(module), self.where))
+        if not module._modules:
+            self._leaves += 1
+            self._trails_before = len(self.sources.trails)
         free = self._activation_rule is not None and self._activation is None
         if free and _is_activation(module) and len(args) == 1 and live(args[0]):
             self._activation = (module, args[0])
@@ -202,7 +216,16 @@ class LocallyLinear(CallMode):
                 propagate(call, changed, self._follows)
                 if getattr(module, "inplace", False):
                     changed = mark(x.copy_(changed), meaning_of(changed))
+                args = (x,)
         self._path.pop()
+        if not module._modules:
+            self._leaves -= 1
+            if self.sources.trails and not self._leaves:
+                result = out if changed is None else changed
+                begun = self.sources.trails[self._trails_before :]  # a scaled embedding
+                inputs = [*tensors_in(args), *(trail.first.tensors[0] for trail in begun)]
+                followed = self.sources.follow(inputs, result)
+                changed = changed if followed is result else followed
         return changed
 
 

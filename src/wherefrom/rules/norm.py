@@ -40,13 +40,19 @@ def layer_norm(view: LocallyLinear, call: TorchCall) -> Any:
     view.touched["norm"] += 1
     shape = tuple(call["normalized_shape"])
     out = _LayerNorm.apply(x, shape, call.get("weight"), bias, call.get("eps", 1e-5))
-    return out if bias is None else view.constant(call, out, bias)
+    return _with_bias(view, call, out, bias)
+
+
+def _with_bias(view: LocallyLinear, call: TorchCall, out: Any, bias: Tensor | None) -> Any:
+    if bias is None:
+        return out
+    view.sources.normed(out, bias)
+    return view.constant(call, out, bias)
 
 
 def layer_norm_bias(view: LocallyLinear, call: TorchCall) -> Any:
     """The true derivative; only the bias is recorded."""
-    out, bias = call.run(), call.get("bias")
-    return out if bias is None else view.constant(call, out, bias)
+    return _with_bias(view, call, call.run(), call.get("bias"))
 
 
 def rms_norm(view: LocallyLinear, call: TorchCall) -> Any:

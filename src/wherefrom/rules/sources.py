@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from wherefrom.rules.tags import Meaning, Samples, Tag, mark, meaning_of, set_tag, tag_of
+from wherefrom.errors import NoBlock
+from wherefrom.rules.catalogue import tensors_in
+from wherefrom.rules.tags import Meaning, Samples, Tag, like, mark, meaning_of, set_tag, tag_of
 
 Change = Callable[[Tensor], Tensor]
+Place = Literal["lookup", "block"]
+"""Where an input is read: as it enters, or as the state that enters the first block."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Source:
     leaf: Tensor  # (B, T, D), or (T, B, D) where the model puts places first
     span: Span
     places_first: bool = False
+    bias: Tensor | None = None  # of the norm that made the leaf
 
     def by_sample(self, tensor: Tensor, batch: int) -> Tensor:
         """The leaf, or its gradient, as (B, T, D)."""
@@ -72,20 +78,72 @@ class Source:
         return tensor.reshape(batch, -1, tensor.shape[-1])
 
 
+@dataclass(frozen=True)
+class Relevance:
+    """Gradient × input in float64.
+
+    A row of no unit is a decoder's start token, or padding that the model itself puts behind.
+    """
+
+    units: Tensor  # (B, units)
+    others: Tensor  # (B,): of rows of no unit
+    biases: Tensor  # (B, units): the part of a norm's bias, where a norm made what is read
+    summed: Tensor  # (B, units): Σ |gradient · input|, which the sums are made of
+
+
+@dataclass(eq=False)
+class State:
+    """What a call made of the state before it, on the way from the input to the first block."""
+
+    tensors: list[Tensor]
+    rows_ahead: int = 0  # put in front of the units so far
+    path: tuple[int, ...] = ()  # which use of the first state, of that the second, …
+    alone: bool = True  # made of the state before it and nothing else that is live
+    used: bool = False  # by a call whose result is live
+    uses: list[State] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Trail:
+    """The states that are made of a field of the input, up to its first block and a little on."""
+
+    span: Span
+    rows: int  # that a sample has where it enters
+    first: State
+
+    def block(self) -> State | None:
+        """The first state that is used twice: by a block, and around it."""
+        state = self.first
+        while True:
+            uses = [use for use in state.uses if use.used]
+            if len(uses) > 1:
+                return state
+            if not uses or not uses[0].alone:
+                return None
+            state = uses[0]
+
+
 @dataclass
 class Sources:
     """Makes the leaves at which the gradient is taken.
 
     `fields` are the id tensors (or the float tensors) of the input, in the order of their units.
-    `change` replaces the embedded input, for methods that move it along a path.
+    With `at="block"` the input is read as the state that enters the first block: after the norm
+    of the embeddings, where a model has one. `change` replaces what is read, for methods that move
+    it along a path; at the block it needs the `paths` that a first pass took to each block.
     """
 
     fields: list[Tensor]
     change: Change | None = None
+    at: Place = "lookup"
+    paths: Sequence[tuple[int, ...]] | None = None
     entered: list[Source] = field(default_factory=list)
+    trails: list[Trail] = field(default_factory=list)
     extent: int = 0
     rows_ahead: dict[int, int] = field(default_factory=dict)  # put in front of a stream's first
     _tables: dict[int, Span] = field(default_factory=dict)
+    _biases: dict[int, Tensor] = field(default_factory=dict)  # of norms, by id of their result
+    _states: dict[int, tuple[int, State]] = field(default_factory=dict)  # by id of a tensor
 
     def __post_init__(self) -> None:
         self.extent = self.length
@@ -123,8 +181,15 @@ class Sources:
 
     def enter(self, value: Tensor, span: Span, places_first: bool = False) -> Tensor:
         """Makes the embedded input a leaf and gives the model its like."""
+        first = self.paths is not None and self.paths[len(self.entered)] == ()
+        entered = self._leaf(value, span, places_first, self.at == "lookup" or first)
+        tag = Tag(stream=span.stream, samples=self._samples(entered, places_first))
+        set_tag(entered, tag)
+        return entered
+
+    def _leaf(self, value: Tensor, span: Span, places_first: bool, change: bool) -> Tensor:
         value = value.detach()
-        if self.change is not None:
+        if change and self.change is not None:
             rows = value.transpose(0, 1) if places_first else value
             moved = self.change(rows.reshape(self.batch, -1, rows.shape[-1])).reshape(rows.shape)
             value = moved.transpose(0, 1) if places_first else moved
@@ -132,9 +197,87 @@ class Sources:
         leaf = value if value.requires_grad else value.detach().requires_grad_()
         self.entered.append(Source(leaf, span, places_first))
         # a copy: the model may write into what it gets, and a leaf forbids that
-        entered = leaf.clone()
-        set_tag(entered, Tag(stream=span.stream, samples=self._samples(leaf, places_first)))
-        return entered
+        return leaf.clone()
+
+    # From where the input enters to the first block.
+
+    def begin(self, value: Tensor, span: Span) -> None:
+        """Starts the trail of a field at what the model is given of it."""
+        if self.at == "block":
+            leaf, first = self.entered[-1].leaf, State([value])
+            rows = leaf.numel() // leaf.shape[-1] // self.batch
+            self._states[id(value)] = (len(self.trails), first)
+            self.trails.append(Trail(span, rows, first))
+
+    def normed(self, out: Tensor, bias: Tensor) -> None:
+        """Notes the bias of a norm, in case its result is what enters the first block."""
+        if self.trails:
+            self._biases[id(out)] = bias
+
+    def follow(self, arguments: Iterable[Tensor], out: Any) -> Any:
+        """Notes a call, or a module without parts, and gives what the model shall use of `out`."""
+        results = [tensor for tensor in tensors_in(out) if tensor.requires_grad]
+        if not results:
+            return out
+        live = {id(tensor) for tensor in arguments if tensor.requires_grad}
+        known = [self._states[number] for number in live if number in self._states]
+        alone = len(live) == 1 and isinstance(out, Tensor)
+        use: State | None = None
+        for trail, state in known:
+            state.used = True
+            if any(result is tensor for result in results for tensor in state.tensors):
+                state.alone = state.alone and len(live) == 1  # something was written into it
+            elif state.alone:
+                ahead = self.rows_ahead.get(self.trails[trail].span.stream, 0)
+                use = use or State(results, ahead, (*state.path, len(state.uses)), alone)
+                state.uses.append(use)
+                self._states.update(dict.fromkeys(map(id, results), (trail, use)))
+        if use is not None and use.alone and self.paths is not None:
+            trail = known[0][0]
+            if self.paths[trail] == use.path:
+                return self._changed(trail, use)
+        return out
+
+    def _changed(self, trail: int, state: State) -> Tensor:
+        """The changed state that enters a block, a leaf of its own."""
+        (before,) = state.tensors
+        source = self._block_source(self.trails[trail], state)
+        changed = self._leaf(before, source.span, source.places_first, change=True)
+        self.entered[trail] = self.entered.pop()
+        like(changed, before)
+        state.tensors.append(changed)  # the one before is kept, so that no other has its id
+        self._states[id(changed)] = (trail, state)
+        return changed
+
+    def read_at_block(self) -> list[tuple[int, ...]]:
+        """Takes the states that enter the first blocks for the sources; the paths to them."""
+        states = [trail.block() for trail in self.trails]
+        blocks = [state for state in states if state is not None]
+        if not blocks or len(blocks) != len(self.entered):
+            raise NoBlock(
+                "no block was found: no state of this model is used both in a block and around it. "
+                'Read its input where it enters, with at="lookup".'
+            )
+        if self.paths is None:
+            pairs = zip(self.trails, blocks, strict=True)
+            self.entered = [self._block_source(trail, block) for trail, block in pairs]
+        return [block.path for block in blocks]
+
+    def _block_source(self, trail: Trail, state: State) -> Source:
+        tensor = state.tensors[-1]
+        samples = tag_of(tensor).samples
+        span = trail.span.behind(state.rows_ahead)
+        places_first = tensor.ndim == 3 and (
+            tensor.shape[0] != 1 if self.batch == 1 else samples is not None and samples.axis == 1
+        )
+        in_order = places_first or self.batch == 1 or (samples is not None and samples.axis == 0)
+        rows = tensor.numel() // tensor.shape[-1] // self.batch
+        if tensor.ndim not in (2, 3) or not in_order or rows != trail.rows + state.rows_ahead:
+            raise NoBlock(
+                f"the state that enters the first block has shape {tuple(tensor.shape)}, in which "
+                'the units cannot be told apart. Read the input where it enters, with at="lookup".'
+            )
+        return Source(tensor, span, places_first, self._biases.get(id(tensor)))
 
     def _samples(self, leaf: Tensor, places_first: bool) -> Samples | None:
         if places_first:
@@ -164,33 +307,39 @@ class Sources:
                     self._tables[weight.data_ptr()] = span
                     if number == 0:
                         self.extent = ids.numel() // self.batch
-                    return self.enter(out, span)
+                    return self._looked_up(out, span)
                 if ids.ndim == 2 and torch.equal(ids.T, own_ids):
-                    return self.enter(out, span, places_first=True)
+                    return self._looked_up(out, span, places_first=True)
         shifted = self._tables.get(weight.data_ptr())
         if shifted is not None and self._is_shifted(ids):
-            return self.enter(out, shifted.behind(1))
+            return self._looked_up(out, shifted.behind(1))
         mark(out, _meaning_of_lookup(ids))
         return out
+
+    def _looked_up(self, out: Tensor, span: Span, places_first: bool = False) -> Tensor:
+        entered = self.enter(out, span, places_first)
+        self.begin(entered, span)
+        return entered
 
     def _is_shifted(self, ids: Tensor) -> bool:
         """Whether these are the input's ids moved one place to the right, a decoder's start."""
         first = self.fields[0]
         return ids.shape == first.shape and torch.equal(ids[:, 1:], first[:, :-1].to(ids.dtype))
 
-    def relevance(self, gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Gradient × input of each unit, (B, units), and of rows of no unit, (B,), in float64.
-
-        `gradients` are as `by_sample` gives them. A row of no unit is a decoder's start token, or
-        padding that the model itself puts behind.
-        """
+    def relevance(self, gradients: list[Tensor]) -> Relevance:
+        """Gradient × input; `gradients` are as `by_sample` gives them."""
         units = torch.zeros(self.batch, self.units, dtype=torch.float64)
+        biases, summed = torch.zeros_like(units), torch.zeros_like(units)
         others = torch.zeros(self.batch, dtype=torch.float64)
         for source, gradient in zip(self.entered, gradients, strict=True):
             products = gradient * source.by_sample(source.leaf.detach(), self.batch)
             rows = products.sum(2, dtype=torch.float64).cpu()
             others += rows.sum(1) - source.span.add_to(units, rows).sum(1)
-        return units, others
+            source.span.add_to(summed, products.abs().sum(2, dtype=torch.float64).cpu())
+            if source.bias is not None:
+                bias = (gradient * source.bias.detach()).sum(2, dtype=torch.float64).cpu()
+                source.span.add_to(biases, bias)
+        return Relevance(units, others, biases, summed)
 
 
 def stream_of(value: object) -> int:
