@@ -21,6 +21,7 @@ from tests.modules import Block, D
 from tests.oracles import attended
 from tests.oracles import maps as oracle
 from wherefrom.errors import MethodError, ModelError
+from wherefrom.methods import method as find_method
 from wherefrom.methods.attention_maps import capture
 from wherefrom.subject import Subject
 from wherefrom.target import Target
@@ -122,7 +123,9 @@ def test_attention_alone_says_nothing_of_the_class_and_gradients_do():
 @pytest.mark.parametrize("layer", [2, -3])
 def test_a_layer_that_is_not_there_is_named(layer):
     model = family("bert", "classify")
-    with pytest.raises(MethodError, match=f"no layer {layer}: 2 maps"):
+    with pytest.raises(
+        MethodError, match=f"no layer {layer}: the model has attention layers 0 to 1"
+    ):
         scores(model, of_ids(model, [IDS]), "gradient_x_attention", 1, layer=layer)
 
 
@@ -154,3 +157,32 @@ def test_windowed_attention_is_refused_with_its_shape():
         with pytest.raises(ModelError, match=r"attention map of shape \(\d+, \d+, \d+, \d+\)"):
             scores(model, of_ids(model, [IDS]), method, 1)
     assert scores(model, of_ids(model, [IDS]), "lrp", 1).abs().max() > 0
+
+
+@pytest.mark.parametrize("start", [0, 1, -1])
+@pytest.mark.parametrize("name", ["bert", "bart"])
+def test_gae_may_begin_at_a_later_layer(name, start):
+    this = case(name)
+    count = len(this.seen.maps)
+    expected = this.units(oracle.gae(this.seen, start=range(count)[start]))
+    actual = scores(this.models["sdpa"], this.inputs(), "gae", this.target, start_layer=start)[0]
+    same(actual, expected)
+
+
+@pytest.mark.parametrize("name", ["gae", "transformer_attribution"])
+def test_a_start_layer_that_is_not_there_is_named(name):
+    this = case("bert")
+    with pytest.raises(MethodError, match="no layer 9: the model has attention layers 0 to 1"):
+        scores(this.models["sdpa"], this.inputs(), name, this.target, start_layer=9)
+
+
+def test_decoder_ids_hidden_in_forward_are_a_clear_error():
+    model = case("bart").models["sdpa"]
+    decoder = torch.tensor([[2, 11, 19]])
+    subject = Subject(
+        model,
+        lambda model, tensors: model(tensors["input_ids"], decoder_input_ids=decoder).logits,
+    )
+    inputs = of_ids(model, [[2, 17, 9, 33, 3]])
+    with pytest.raises(ModelError, match=r"3, 5 places along one input.*give it as an input"):
+        find_method("gae")(subject, inputs, Target(torch.tensor([4]), position=torch.tensor([2])))

@@ -39,14 +39,26 @@ def test_definition_is_the_nested_mean_of_gradient_rollout(bert, layers, steps, 
     same(found[0], expected)
 
 
-@pytest.mark.parametrize("skip", [False, True])
-@pytest.mark.parametrize("readout", ["auto", "all"])
-@pytest.mark.parametrize(("layers", "steps"), [((-1, -2), 10), ((-1,), 3), ((0, 1, 2), 2)])
-def test_authors_variant_is_one_path_for_each_block(bert, layers, steps, readout, skip):
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    ("layers", "steps", "readout", "skip"),
+    [((-1, -2), 10, "auto", False), ((-1,), 3, "all", True), ((0, 1, 2), 2, "auto", True)],
+)
+def test_authors_variant_is_their_program(bert, layers, steps, readout, skip, last):
     chosen = [layer % LAYERS for layer in layers]
-    expected = oracle.dix_authors(see(bert), LAYERS, chosen, steps, readout == "all", skip)
-    found = dix(bert, layers=layers, steps=steps, readout=readout, skip=skip)
-    same(found[0], expected)
+    plain = attended.bert(bert, IDS, 1)
+    expected = oracle.dix_authors(
+        lambda fixed: attended.bert(bert, IDS, 1, fixed=fixed),
+        plain, chosen, steps, readout == "all", skip, last,
+    )  # fmt: skip
+    settings = {"layers": layers, "steps": steps, "readout": readout, "skip": skip}
+    same(dix(bert, faithful_to_code=last, **settings)[0], expected)
+
+
+def test_the_slip_of_the_code_is_not_the_default(bert):
+    own, last = dix(bert), dix(bert, faithful_to_code=True)
+    assert not torch.allclose(own, last, rtol=1e-3)
+    same(dix(bert, layers=(-1,)), dix(bert, layers=(-1,), faithful_to_code=True), 1e-12)
 
 
 def test_defaults_are_the_last_two_blocks_and_ten_steps(bert):
@@ -67,11 +79,11 @@ def test_definition_takes_steps_to_the_number_of_layers_passes(layers, steps):
     assert sum(rows) == 2 * steps ** len(layers)
 
 
-def test_authors_variant_shares_the_pass_at_the_end_of_its_paths():
+def test_authors_variant_takes_eleven_passes_a_block():
     model = tiny("bert", "classify", num_hidden_layers=LAYERS)
     with rows_run(model) as rows:
         dix(model, [IDS, IDS[:3]])
-    assert sum(rows) == 2 * (1 + 2 * 9)
+    assert sum(rows) == 2 * (1 + 2 * 11)
 
 
 def test_a_layer_named_twice_counts_once(bert):

@@ -44,6 +44,14 @@ def test_the_row_that_alone_is_read_is_left_out(rng):
     exactly(without_readout_row(attention, ones, "auto"), [[1, 0, 1, 1]] * 2)
 
 
+def test_the_row_that_alone_is_read_may_get_the_least_score(rng):
+    attention = captured([0.0, 1.0, 0.0, 0.0], rng)
+    state = {0: torch.tensor([[3.0, 9.0, 2.0, 5.0], [-1.0, 4.0, 0.0, 7.0]]).double()}
+    exactly(
+        without_readout_row(attention, state, "auto", "minimum"), [[3, 2, 2, 5], [-1, -1, 0, 7]]
+    )
+
+
 def test_a_row_that_is_read_among_others_stays(rng):
     attention = captured([0.05, 1.0, 0.0, 0.0], rng)
     assert 0.5 < float(attention.readout[0, 1]) < 0.999

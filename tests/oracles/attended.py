@@ -39,12 +39,14 @@ def one_hot(place: int, size: int) -> Tensor:
     return torch.eye(size, dtype=torch.float64)[place]
 
 
-def bert(model, ids, target, scales=None) -> Seen:
-    """A BERT classifier; `scales` gives each map's size, or all are left as they are."""
+def bert(model, ids, target, scales=None, fixed=None) -> Seen:
+    """A BERT classifier; `scales` gives each map's size, `fixed` puts constants in their place."""
     taken: list[Tensor] = []
 
     def keep(weights: Tensor) -> Tensor:
         scaled = weights * (1.0 if scales is None else scales[len(taken)])
+        if fixed is not None and len(taken) in fixed:
+            scaled = fixed[len(taken)].clone().requires_grad_()
         taken.append(scaled)
         return scaled
 

@@ -72,7 +72,7 @@ def gradient_rollout(
     return rolled(seen, steps, every, normalise, skip)
 
 
-def gae(seen: Seen, every=False, skip=False) -> Tensor:
+def gae(seen: Seen, every=False, skip=False, start=0) -> Tensor:
     """R ← R + ĀR within a stream; between two, R_qk ← R_qk + R̄_qqᵀ Ā R̄_kk (Chefer 2021a)."""
     streams = range(len(seen.sizes))
     r = {
@@ -82,6 +82,8 @@ def gae(seen: Seen, every=False, skip=False) -> Tensor:
         for a, b in product(streams, streams)
     }
     for number, (query, key) in enumerate(seen.ways):
+        if number < start:
+            continue
         step = weighted(seen, number, positive=True)
         if query == key:
             for other in streams:
@@ -107,7 +109,10 @@ def bar(matrix: Tensor) -> Tensor:
 
 
 def attention_flow(seen: Seen, every=False) -> Tensor:
-    """The maximum flow of networkx from the rows that are read to every place at the bottom."""
+    """The maximum flow of networkx from the rows that are read to every place at the bottom.
+
+    With `every` that of each row by itself, divided by its sum, added up.
+    """
     graph = networkx.DiGraph()
     size = sum(seen.sizes)
     top = len(seen.maps)
@@ -117,11 +122,18 @@ def attention_flow(seen: Seen, every=False) -> Tensor:
         for i, j in capacity.nonzero().tolist():
             graph.add_edge((number + 1, i), (number, j), capacity=float(capacity[i, j]))
     rows = seen.rows(every)
-    for i in rows.nonzero().flatten().tolist():
-        graph.add_edge("read", (top, i), capacity=float(rows[i] / rows.sum()))
     graph.add_nodes_from((0, j) for j in range(size))
-    flows = [networkx.maximum_flow_value(graph, "read", (0, j)) for j in range(size)]
-    return torch.tensor(flows, dtype=torch.float64)
+    read = rows.nonzero().flatten().tolist()
+    total = torch.zeros(size, dtype=torch.float64)
+    for together in [[i] for i in read] if every else [read]:
+        graph.remove_nodes_from(["read"])
+        whole = sum(float(rows[i]) for i in together)
+        for i in together:
+            graph.add_edge("read", (top, i), capacity=float(rows[i]) / whole)
+        flows = [networkx.maximum_flow_value(graph, "read", (0, j)) for j in range(size)]
+        values = torch.tensor(flows, dtype=torch.float64)
+        total += values / values.sum() if every else values
+    return total
 
 
 def dix_definition(see, ids_maps: int, chosen, steps: int, every=False, skip=False) -> Tensor:
@@ -137,15 +149,18 @@ def dix_definition(see, ids_maps: int, chosen, steps: int, every=False, skip=Fal
     return total / count
 
 
-def dix_authors(see, ids_maps: int, chosen, steps: int, every=False, skip=False) -> Tensor:
-    """For each block its own path; ReLU on A ∘ G, the mean, a rollout of that map alone; summed."""
+def dix_authors(see, plain: Seen, chosen, steps: int, every=False, skip=False, last=False):
+    """The authors' program: a path for each chosen block, all blocks averaged and rolled out.
+
+    `see(fixed)` runs the model with the maps of some blocks put in as constants.
+    """
     total = 0.0
     for layer in chosen:
-        mean = 0.0
-        for step in range(1, steps + 1):
-            scales = [1.0] * ids_maps
-            scales[layer] = step / steps
-            seen = see(scales)
-            mean = mean + weighted(seen, layer, positive=True) / steps
-        total = total + rolled(seen, {layer: mean}, every, skip=skip)
+        end = plain.maps[-1 if last else layer]
+        means = dict.fromkeys(range(len(plain.maps)), 0.0)
+        for k in range(steps + 1):
+            seen = see({layer: k / steps * end})
+            for block in means:
+                means[block] = means[block] + weighted(seen, block, positive=True) / (steps + 1)
+        total = total + rolled(plain, means, every, skip=skip)
     return total

@@ -8,7 +8,14 @@ from typing import ClassVar
 import torch
 
 from wherefrom.errors import MethodError
-from wherefrom.methods.attention_maps import Readout, capture, roll_out, weighted_maps
+from wherefrom.methods.attention_maps import (
+    Readout,
+    State,
+    capture,
+    no_layer,
+    roll_out,
+    weighted_maps,
+)
 from wherefrom.methods.flow import flows
 from wherefrom.methods.method import Method, Scores
 from wherefrom.subject import Inputs, Subject
@@ -47,7 +54,10 @@ class AttentionRollout(Method):
 
 @dataclass(frozen=True)
 class AttentionFlow(Method):
-    """The maximum flow from the rows that are read down to each unit, maps as capacities."""
+    """The maximum flow from the rows that are read down to each unit, maps as capacities.
+
+    With `readout="all"` the flow of each row by itself, made to sum to one, added up.
+    """
 
     name: ClassVar[str] = "attention_flow"
     paper: ClassVar[str] = "Abnar & Zuidema 2020"
@@ -58,12 +68,23 @@ class AttentionFlow(Method):
         steps = [weights.mean(1).double().cpu() for weights in attention.maps]
         start = {n: rows.double().cpu() for n, rows in attention.start(self.readout).items()}
         flow = {n: torch.zeros_like(rows) for n, rows in start.items()}
+        last = attention.streams[-1][0]
         for i in range(len(inputs)):
-            read = {n: rows[i] for n, rows in start.items()}
-            by_stream = flows([step[i] for step in steps], attention.streams, read)
-            for stream, values in by_stream.items():
-                flow[stream][i] = values
+            maps = [step[i] for step in steps]
+            for read in self._reads({n: rows[i] for n, rows in start.items()}, last):
+                by_stream = flows(maps, attention.streams, read)
+                whole = sum(float(values.sum()) for values in by_stream.values())
+                for stream, values in by_stream.items():
+                    flow[stream][i] += values / whole if self.readout == "all" else values
         return Scores(attention.to_units(flow), attention.logits)
+
+    def _reads(self, start: State, last: int) -> list[State]:
+        """The rows that flows start from: together as they are read, or one by one."""
+        if self.readout != "all":
+            return [start]
+        rows = start[last].nonzero().flatten().tolist()
+        single = torch.eye(len(start[last]), dtype=torch.float64)
+        return [{**start, last: single[row]} for row in rows]
 
 
 @dataclass(frozen=True)
@@ -77,9 +98,7 @@ class GradientXAttention(Method):
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         attention = capture(subject, inputs, target, gradients=True)
         if not -len(attention.maps) <= self.layer < len(attention.maps):
-            raise MethodError(
-                f"there is no layer {self.layer}: {len(attention.maps)} maps were seen."
-            )
+            raise MethodError(no_layer(self.layer, len(attention.maps)))
         read = (attention.maps[self.layer] * attention.gradients[self.layer]).mean(1).sum(1)
         return Scores(
             attention.to_units({attention.streams[self.layer][1]: read}) * inputs.mask,

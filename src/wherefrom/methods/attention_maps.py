@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +21,7 @@ from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
 Readout = Literal["auto", "all"]
+ReadoutRow = Literal["zero", "minimum"]
 State = dict[int, Tensor]  # what each field's places hold, (B, T)
 
 
@@ -95,6 +97,7 @@ def capture(
         for stream in {source.span.stream for source in sources.entered}
         if (span := sources.span_in(stream)) is not None
     }
+    _check_sizes(subject, maps.seen)
     if inputs.layout is not None:
         _check_places(subject, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
     valid = torch.ones_like(read)
@@ -111,6 +114,22 @@ def capture(
         logits=forward.logits.detach(),
         mask=inputs.mask.cpu(),
     )
+
+
+def _check_sizes(subject: Subject, maps: Sequence[Map]) -> None:
+    """Refuses maps of one stream that have several sizes: its places are not the same units."""
+    sizes: dict[int, set[int]] = {}
+    for one_map in maps:
+        sizes.setdefault(one_map.query, set()).add(one_map.weights.shape[2])
+        sizes.setdefault(one_map.key, set()).add(one_map.weights.shape[3])
+    several = next((extents for extents in sizes.values() if len(extents) > 1), None)
+    if several is not None:
+        raise ModelError(
+            f"the attention maps of {subject.name} have {', '.join(map(str, sorted(several)))} "
+            "places along one input. Either places are pooled on the way, or a second sequence, "
+            "such as the decoder's, is not among the inputs: give it as an input of its own "
+            '(prefix=), or try method="lrp".'
+        )
 
 
 def _check_places(subject: Subject, maps: Sequence[Map], least: int) -> None:
@@ -162,12 +181,20 @@ def roll_out(
     return state
 
 
-def without_readout_row(attention: CapturedAttention, state: State, readout: Readout) -> Tensor:
-    """The scores of units, zero at the one row that is read, such as [CLS], if it is one."""
+def without_readout_row(
+    attention: CapturedAttention, state: State, readout: Readout, fill: ReadoutRow = "zero"
+) -> Tensor:
+    """The scores of units; where one row is read, such as [CLS], its own score is filled in.
+
+    With "zero" it is zero, with "minimum" the least score of the sample.
+    """
     last = attention.streams[-1][0]
     rows = attention.start(readout)[last]
     single = rows > 0.999 * rows.sum(1, keepdim=True)
-    return attention.to_units({**state, last: state[last].masked_fill(single, 0.0)})
+    values = state[last]
+    least = values.masked_fill(attention.valid == 0, math.inf).amin(1, keepdim=True)
+    filled = torch.zeros_like(values) if fill == "zero" else least.expand_as(values)
+    return attention.to_units({**state, last: torch.where(single, filled, values)})
 
 
 def weighted_maps(attention: CapturedAttention, positive: bool) -> list[Tensor]:

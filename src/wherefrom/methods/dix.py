@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar, Literal
@@ -25,16 +25,21 @@ from wherefrom.rules.maps import Replace
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
-Point = tuple[int, ...]  # the step of each chosen map, 1 to n: its size is step / n
+Point = tuple[int, ...]  # the step of each chosen map: its size is step / steps
 
 
 @dataclass(frozen=True)
 class Dix(Method):
-    """Gradient rollout, integrated while chosen attention maps grow from nothing to their own.
+    """Gradient rollout, averaged while chosen attention maps grow from nothing to their own.
 
-    `variant="authors"`: one path for each of `layers`, that block's own map, its positive
-    gradient-weighted mean rolled out by itself, the results summed. `variant="definition"`: the
-    nested integral over all of `layers` of the whole gradient rollout, steps ** len(layers) passes.
+    `variant="authors"` is the authors' program: one path for each of `layers`. On it the layer's
+    map is a · A, a = 0, 1/steps, …, 1, a constant of its own; at every point each block gives
+    (A_b ∘ G_b)⁺. Their means over the points and heads, I added and rows made to sum to one, are
+    rolled out over all blocks, and the results of the paths are summed. `faithful_to_code=True`
+    puts the last block's map into every path, as the program does for the penultimate block.
+
+    `variant="definition"` is the nested integral over all of `layers` of the gradient rollout,
+    by steps ** len(layers) passes.
     """
 
     name: ClassVar[str] = "dix"
@@ -42,6 +47,7 @@ class Dix(Method):
     layers: tuple[int, ...] | None = None  # the last two
     steps: int = 10
     variant: Literal["authors", "definition"] = "authors"
+    faithful_to_code: bool = False
     skip: bool = False
     readout: Readout = "auto"
     memory: float | None = None
@@ -58,78 +64,106 @@ class Dix(Method):
                 raise MethodError(no_layer(layer, count))
         indices = tuple(dict.fromkeys(range(count)[layer] for layer in layers))
         resolved = target.resolved(whole.logits)
-        every = torch.arange(len(inputs))
         if self.variant == "definition":
-            total = self._rollout(whole, every, len(inputs))
-            for attention, samples in self._points(subject, inputs, resolved, indices):
-                total += self._rollout(attention, samples, len(inputs))
-            values = total / self.steps ** len(indices)
+            values = self._nested(subject, inputs, resolved, whole, indices)
         else:
             values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
             for layer in indices:
-                values += self._own_map(subject, inputs, resolved, whole, layer)
+                values += self._path(subject, inputs, resolved, whole, layer)
         return Scores(values, whole.logits)
 
-    def _rollout(self, attention: CapturedAttention, samples: Tensor, batch: int) -> Tensor:
-        """The gradient rollout at some points, added up for each sample."""
-        state = roll_out(
-            attention, weighted_maps(attention, positive=False), self.readout, False, self.skip
-        )
-        values = attention.to_units(state)
-        return values.new_zeros(batch, values.shape[1]).index_add_(0, samples, values)
-
-    def _own_map(
-        self, subject: Subject, inputs: Inputs, target: Target, whole: CapturedAttention, layer: int
-    ) -> Tensor:
-        """One path on one block, its map integrated and rolled out alone."""
-        total = _positive(whole.maps[layer], whole.gradients[layer])
-        for attention, samples in self._points(subject, inputs, target, (layer,), (layer,)):
-            total.index_add_(0, samples, _positive(attention.maps[layer], attention.gradients[0]))
-        steps: list[Tensor | None] = [None] * len(whole.maps)
-        steps[layer] = total / self.steps
-        return whole.to_units(roll_out(whole, steps, self.readout, True, self.skip))
-
-    def _points(
+    def _nested(
         self,
         subject: Subject,
         inputs: Inputs,
         target: Target,
-        layers: Sequence[int],
-        of: Sequence[int] | None = None,
+        whole: CapturedAttention,
+        layers: tuple[int, ...],
+    ) -> Tensor:
+        """The mean of gradient rollout over the grid of the chosen maps' sizes."""
+
+        def rolled(attention: CapturedAttention) -> Tensor:
+            steps = weighted_maps(attention, positive=False)
+            state = roll_out(attention, steps, self.readout, normalise=False, skip=self.skip)
+            return attention.to_units(state)
+
+        total = rolled(whole)
+        points = list(product(range(1, self.steps + 1), repeat=len(layers)))[:-1]
+
+        def scaled(samples: list[int], sizes: Tensor) -> Replace:
+            def replace(index: int, weights: Tensor) -> Tensor:
+                if index not in layers:
+                    return weights
+                return weights * _by_row(sizes[:, layers.index(index)], weights)
+
+            return replace
+
+        for attention, samples in self._passes(subject, inputs, target, points, scaled):
+            total.index_add_(0, samples, rolled(attention))
+        mean: Tensor = total / self.steps ** len(layers)
+        return mean
+
+    def _path(
+        self,
+        subject: Subject,
+        inputs: Inputs,
+        target: Target,
+        whole: CapturedAttention,
+        layer: int,
+    ) -> Tensor:
+        """One path on one block, the maps of all blocks averaged along it and rolled out."""
+        end = whole.maps[-1 if self.faithful_to_code else layer]  # (B, heads, query, key)
+        if end.shape != whole.maps[layer].shape:
+            raise MethodError(
+                f"the last map has another shape than that of layer {layer}, so it cannot be put "
+                "in its place; leave faithful_to_code out."
+            )
+
+        def constant(samples: list[int], sizes: Tensor) -> Replace:
+            path = end[samples] * _by_row(sizes[:, 0], end)
+
+            def replace(index: int, weights: Tensor) -> Tensor:
+                # a constant: no gradient goes on to the block's queries and keys
+                return path.detach().to(weights).requires_grad_() if index == layer else weights
+
+            return replace
+
+        points = [(k,) for k in range(self.steps + 1)]
+        totals = [torch.zeros_like(weights[:, 0]) for weights in whole.maps]
+        for attention, samples in self._passes(subject, inputs, target, points, constant):
+            for total, step in zip(totals, weighted_maps(attention, positive=True), strict=True):
+                total.index_add_(0, samples.to(total.device), step.detach())
+        means: list[Tensor | None] = [total / len(points) for total in totals]
+        state = roll_out(whole, means, self.readout, normalise=True, skip=self.skip)
+        return whole.to_units(state)
+
+    def _passes(
+        self,
+        subject: Subject,
+        inputs: Inputs,
+        target: Target,
+        points: Sequence[Point],
+        replacing: Callable[[list[int], Tensor], Replace],
     ) -> Iterator[tuple[CapturedAttention, Tensor]]:
-        """All other points of the grid, in chunks: what was captured, and each row's sample."""
-        grid = list(product(range(1, self.steps + 1), repeat=len(layers)))[:-1]
-        pairs = [(i, point) for point in grid for i in range(len(inputs))]
+        """Each sample at each point, in chunks: its attention, and the sample of each row."""
+        pairs = [(i, point) for point in points for i in range(len(inputs))]
         budget = Budget(self.memory, inputs.mask.shape[1], len(inputs), device=subject.device)
         at = 0
         while at < len(pairs):
             rows = pairs[at : at + budget.rows]
             at += len(rows)
             samples = [i for i, _ in rows]
-            points = torch.tensor([point for _, point in rows], dtype=torch.float64)
-            sizes = points / self.steps  # (rows, layers)
+            sizes = torch.tensor([point for _, point in rows], dtype=torch.float64) / self.steps
             with budget.measured(len(rows)):
                 attention = capture(
                     subject,
                     inputs.take(samples),
                     target.take(samples),
                     gradients=True,
-                    replace=_scaled(layers, sizes),
-                    of=of,
+                    replace=replacing(samples, sizes),
                 )
             yield attention, torch.tensor(samples)
 
 
-def _positive(weights: Tensor, gradient: Tensor) -> Tensor:
-    return (weights * gradient).clamp_min(0).mean(1)
-
-
-def _scaled(layers: Sequence[int], sizes: Tensor) -> Replace:
-    """Each chosen map at the size that its row's point of the grid says."""
-
-    def replace(index: int, weights: Tensor) -> Tensor:
-        if index not in layers:
-            return weights
-        return weights * sizes[:, layers.index(index)].to(weights)[:, None, None, None]
-
-    return replace
+def _by_row(sizes: Tensor, weights: Tensor) -> Tensor:
+    return sizes.to(weights)[:, None, None, None]

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.methods.attention_maps import Readout, capture, weighted_maps
+from wherefrom.errors import MethodError
+from wherefrom.methods.attention_maps import Readout, capture, no_layer, weighted_maps
 from wherefrom.methods.method import Method, Scores
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -20,6 +21,7 @@ class Gae(Method):
 
     name: ClassVar[str] = "gae"
     paper: ClassVar[str] = "Chefer et al. 2021 (ICCV)"
+    start_layer: int = 0  # -1: the last map alone, as the authors do for CLIP
     skip: bool = False
     readout: Readout = "auto"
 
@@ -33,9 +35,11 @@ class Gae(Method):
             for a in start
             for b in start
         }
-        for (query, key), step in zip(
-            attention.streams, weighted_maps(attention, positive=True), strict=True
-        ):
+        steps = weighted_maps(attention, positive=True)
+        if not -len(steps) <= self.start_layer < len(steps):
+            raise MethodError(no_layer(self.start_layer, len(steps)))
+        first = range(len(steps))[self.start_layer]
+        for (query, key), step in list(zip(attention.streams, steps, strict=True))[first:]:
             if query == key:
                 for other in start:
                     old = relevance[query, other]

@@ -7,8 +7,21 @@ from typing import ClassVar
 
 import torch
 
-from wherefrom.errors import ModelError
-from wherefrom.methods.attention_maps import Readout, capture, roll_out, without_readout_row
+from wherefrom.errors import MethodError, ModelError
+from wherefrom.methods.attention_maps import (
+    Readout,
+    ReadoutRow,
+    capture,
+    no_layer,
+    roll_out,
+    without_readout_row,
+)
+    Readout,
+    capture,
+    no_layer,
+    roll_out,
+    without_readout_row,
+)
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.method import Method, RowsUnclear, Scores
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
@@ -21,7 +34,8 @@ from wherefrom.target import Target
 class TransformerAttribution(Method):
     """Relevance of each attention map times its gradient, rolled out over the blocks.
 
-    Of a contrast it is the difference of the two classes: relevance that starts as +1 and −1 has a
+    The authors' ViT program is the default; their BERT program is `normalise=True,
+    readout_row="minimum"`. Of a contrast it is the difference of the two classes: relevance that starts as +1 and −1 has a
     sum of zero, and these rules share out sums.
     """
 
@@ -30,6 +44,7 @@ class TransformerAttribution(Method):
     normalise: bool = False
     start_layer: int = 0
     readout: Readout = "auto"
+    readout_row: ReadoutRow = "zero"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         scores = self._of_class(subject, inputs, replace(target, against=None))
@@ -58,7 +73,9 @@ class TransformerAttribution(Method):
             (g * r).clamp_min(0).mean(1)  # (B, query, key)
             for g, r in zip(plain.gradients, relevance, strict=True)
         ]
+        if not -len(steps) <= self.start_layer < len(steps):
+            raise MethodError(no_layer(self.start_layer, len(steps)))
         first = range(len(steps))[self.start_layer :]
         used = [steps[i] if i in first else None for i in range(len(steps))]
         rolled = roll_out(plain, used, self.readout, normalise=self.normalise)
-        return Scores(without_readout_row(plain, rolled, self.readout), plain.logits)
+        return Scores(without_readout_row(plain, rolled, self.readout, self.readout_row), plain.logits)
