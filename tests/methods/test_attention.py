@@ -123,9 +123,7 @@ def test_attention_alone_says_nothing_of_the_class_and_gradients_do():
 @pytest.mark.parametrize("layer", [2, -3])
 def test_a_layer_that_is_not_there_is_named(layer):
     model = family("bert", "classify")
-    with pytest.raises(
-        MethodError, match=f"no layer {layer}: the model has attention layers 0 to 1"
-    ):
+    with pytest.raises(MethodError, match=f"no layer {layer}: .* layers 0 to 1"):
         scores(model, of_ids(model, [IDS]), "gradient_x_attention", 1, layer=layer)
 
 

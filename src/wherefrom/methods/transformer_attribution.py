@@ -16,12 +16,6 @@ from wherefrom.methods.attention_maps import (
     roll_out,
     without_readout_row,
 )
-    Readout,
-    capture,
-    no_layer,
-    roll_out,
-    without_readout_row,
-)
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.methods.method import Method, RowsUnclear, Scores
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
@@ -34,9 +28,9 @@ from wherefrom.target import Target
 class TransformerAttribution(Method):
     """Relevance of each attention map times its gradient, rolled out over the blocks.
 
-    The authors' ViT program is the default; their BERT program is `normalise=True,
-    readout_row="minimum"`. Of a contrast it is the difference of the two classes: relevance that starts as +1 and −1 has a
-    sum of zero, and these rules share out sums.
+    The default is the authors' ViT program; their BERT program is `normalise=True,
+    readout_row="minimum"`. A contrast is the difference of its two classes: relevance that starts
+    as +1 and −1 has a sum of zero, and these rules share out sums.
     """
 
     name: ClassVar[str] = "transformer_attribution"
@@ -78,4 +72,5 @@ class TransformerAttribution(Method):
         first = range(len(steps))[self.start_layer :]
         used = [steps[i] if i in first else None for i in range(len(steps))]
         rolled = roll_out(plain, used, self.readout, normalise=self.normalise)
-        return Scores(without_readout_row(plain, rolled, self.readout, self.readout_row), plain.logits)
+        values = without_readout_row(plain, rolled, self.readout, self.readout_row)
+        return Scores(values, plain.logits)
