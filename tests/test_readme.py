@@ -1,6 +1,7 @@
 """What the README and the documentation show is what happens."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -96,11 +97,15 @@ def options(text):
         match = re.match(r"(?:    )?wherefrom ([a-z]+)\b", line)
         command = match[1] if match else command if line.startswith("     ") else None
         if command:
-            shown.setdefault(command, set()).update(re.findall(r"--[a-z-]+", line.partition("#")[0]))
+            shown.setdefault(command, set()).update(
+                re.findall(r"--[a-z-]+", line.partition("#")[0])
+            )
     return shown
 
 
-@pytest.mark.parametrize("path", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.stem
+)
 def test_every_command_and_option_that_is_shown_exists(path):
     import typer
 
@@ -116,6 +121,14 @@ def test_every_page_that_is_linked_is_there():
     for page in (README, *README.parent.glob("docs/**/*.md")):
         for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("name", ["bace", "digits", "sentiment"])
+def test_a_model_card_is_the_template_of_its_training_filled_in(name):
+    template = " ".join(import_module(f"training.{name}").STORY.split())
+    card = (Path(wherefrom.__file__).parent / "models" / name / "README.md").read_text("utf-8")
+    words = re.split(r"\$[a-z_]+", template)
+    assert re.fullmatch(r".+?".join(map(re.escape, words)), " ".join(card.split()))
 
 
 def test_every_file_that_the_design_names_is_there():
