@@ -1,26 +1,87 @@
-"""What the README shows is what happens."""
+"""What the README and the documentation show is what happens."""
 
 import re
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 import wherefrom
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = ("axioms", "corpus", "evaluation", "graphs", "ledger", "vision")
+NEEDS_A_MODEL = ("clip", "gpt")  # examples for models that are not embedded
 
 
-def blocks(kind):
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text("utf-8"), re.DOTALL | re.M)
-    return [text for name, text in fenced if name == kind]
+def blocks(path, language):
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text("utf-8"), re.DOTALL | re.M)
+    return [text for name, text in fenced if name == language]
 
 
-def test_the_five_lines_print_what_stands_below_them(capsys, monkeypatch):
+def run(path, names):
+    """Runs the code blocks of a page in order, each with the names of those before it."""
+    for number, code in enumerate(blocks(path, "python")):
+        if code.startswith(">>>"):  # run as a doctest
+            continue
+        program = compile(code, f"{path.name}, block {number + 1}", "exec")
+        if not any(name in code for name in NEEDS_A_MODEL):
+            exec(program, names)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to run in, with the files that the examples name."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    reviews = [
+        ("mary is a gorgeous actress, the film is dull", 0),
+        ("peter saves a gorgeous film", 1),
+        ("mary saves it", 1),
+        ("peter is dull", 0),
+    ]
+    lines = "".join(f'"{text}",{label}\n' for text, label in reviews)
+    (tmp_path / "reviews.csv").write_text(f"text,label\n{lines}", encoding="utf-8")
+    names = "name,group\nMary,female\nPeter,male\n"
+    (tmp_path / "names.csv").write_text(names, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    exec(blocks("python")[0], {})
+    return tmp_path
+
+
+def test_the_first_example_prints_what_is_shown_below_it(capsys, folder):
+    exec(blocks(README, "python")[0], {})
     printed = capsys.readouterr().out.splitlines()
-    shown = next(block for block in blocks("") if "residual" in block).splitlines()
+    shown = next(block for block in blocks(README, "") if "residual" in block).splitlines()
     assert printed[:2] == shown[:2]
     # the residual is rounding, and differs from machine to machine
     assert re.sub(r"residual \S+", "", printed[2]) == re.sub(r"residual \S+", "", shown[2])
+    assert (folder / "explanation.html").exists()
+
+
+def test_the_examples_of_the_readme_run(folder):
+    run(README, {})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_run(page, folder):
+    from wherefrom.inputs.graph import Graph
+
+    names = {
+        "wherefrom": wherefrom,
+        "explainer": wherefrom.load("sentiment"),
+        "graph": Graph.from_smiles("CCO"),
+        "another": Graph.from_smiles("CCN"),
+    }
+    run(ROOT / "docs" / f"{page}.md", names)
+
+
+def test_every_page_with_plain_code_is_run():
+    with_code = {
+        path.stem
+        for path in (ROOT / "docs").glob("*.md")
+        if any(not code.startswith(">>>") for code in blocks(path, "python"))
+    }
+    assert with_code == set(PAGES)
 
 
 def test_every_method_is_listed():
@@ -28,7 +89,50 @@ def test_every_method_is_listed():
     assert all(f"| `{name}` |" in text for name in wherefrom.METHODS)
 
 
+def options(text):
+    """The commands of a page with the long options that it shows for each."""
+    shown = {}
+    command = None
+    for line in text.splitlines():
+        match = re.match(r"(?:    )?wherefrom ([a-z]+)\b", line)
+        command = match[1] if match else command if line.startswith("     ") else None
+        if command:
+            shown.setdefault(command, set()).update(
+                re.findall(r"--[a-z-]+", line.partition("#")[0])
+            )
+    return shown
+
+
+@pytest.mark.parametrize(
+    "path", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.stem
+)
+def test_every_command_and_option_that_is_shown_exists(path):
+    import typer
+
+    from wherefrom.cli import app
+
+    commands = typer.main.get_command(app).commands
+    for command, names in options(path.read_text(encoding="utf-8")).items():
+        known = {name for option in commands[command].params for name in option.opts}
+        assert names <= known, f"{path.name}: wherefrom {command} has no {names - known}"
+
+
 def test_every_page_that_is_linked_is_there():
     for page in (README, *README.parent.glob("docs/**/*.md")):
         for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("name", ["bace", "digits", "sentiment"])
+def test_a_model_card_is_the_template_of_its_training_filled_in(name):
+    template = " ".join(import_module(f"training.{name}").STORY.split())
+    card = (Path(wherefrom.__file__).parent / "models" / name / "README.md").read_text("utf-8")
+    words = re.split(r"\$[a-z_]+", template)
+    assert re.fullmatch(r".+?".join(map(re.escape, words)), " ".join(card.split()))
+
+
+def test_every_file_that_the_design_names_is_there():
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`([a-z_]+(?:/[a-z_]*)*(?:\.py|/))`", text):
+        found = (ROOT / "src" / "wherefrom" / name).exists() or (ROOT / name).exists()
+        assert found, f"design.md names {name}"

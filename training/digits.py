@@ -34,23 +34,24 @@ tags: [digits, explainability]
 
 A ViT of 4 layers (width 64, 4 heads, 7 × 7 patches of 4 × 4 pixels; $parameters parameters,
 $megabytes MB as float16) that reads a handwritten digit. It comes with wherefrom so that examples
-and tests of images run on something real, with no network.
+and tests on images run on a real model, without a network.
 
 | MNIST split | accuracy |
 |---|---|
 | validation (the last 5,000 of the training images) | $validation |
 | test (10,000 images) | $test |
 
-## How it was made
+## Training
 
-`make train-digits DATA=…` (`training/digits.py`, seeded): $passes passes over 55,000 images, moved
-by up to two pixels, in half of them a random share of the patches put to the mean colour. A first
-run of 6 passes had 96.8 % on validation; that was under the 97 % we wanted, and passes were raised.
+`make train-digits DATA=…` (`training/digits.py`, seeded): $passes passes over 55,000 images,
+shifted by up to two pixels; in half of them a random share of the patches is set to the mean
+colour. A first run of 6 passes had 96.8 % on validation, below the goal of 97 %, so the number of
+passes was raised.
 
 ## Limits
 
-It knows white digits on black, one in the middle of 28 × 28 pixels. It answers with a digit
-whatever it sees.
+It is made for single white digits on black, centred in 28 × 28 pixels. It predicts a digit for any
+image.
 
 Data: LeCun, Cortes & Burges, The MNIST database of handwritten digits.
 """
