@@ -102,7 +102,8 @@ class SmoothGrad(Method):
             units_of_sample = embedded.values[0][i, embedded.valid_mask(0)[i]]
             sigma = self.noise * (units_of_sample.max() - units_of_sample.min())
             for place in valid[i].nonzero().flatten().tolist():
+                # drawn in float64, so that every precision gets the same noise
                 noise[i, :, place] = sigma * torch.randn(
-                    self.samples, value.shape[2], generator=generator, dtype=value.dtype
+                    self.samples, value.shape[2], generator=generator, dtype=torch.float64
                 )
         return noise
