@@ -1,14 +1,18 @@
-"""How the tests run a function under a table."""
+"""How the tests run a function under a table, compare numbers, and see what a model keeps."""
 
+import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.modules import module as torch_modules
 
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.sources import Sources
+
+GLOBAL_HOOKS = [name for name in vars(torch_modules) if name.startswith("_global_")]
 
 
 class Run(NamedTuple):
@@ -67,3 +71,33 @@ def exactly(actual: Any, expected: Any, tol: float = 1e-10) -> None:
 def captured(maps: Maps) -> list[Tensor]:
     """The attention maps of a pass, each (batch, heads, query, key)."""
     return [one_map.weights for one_map in maps.seen]
+
+
+def snapshot(model):
+    """All of a model that could have been changed."""
+    return {
+        "state": {name: tensor.clone() for name, tensor in model.state_dict().items()},
+        "pointers": {name: tensor.data_ptr() for name, tensor in model.state_dict().items()},
+        "trainable": {name: p.requires_grad for name, p in model.named_parameters()},
+        "gradients": {name: p.grad is None for name, p in model.named_parameters()},
+        "training": {name: part.training for name, part in model.named_modules()},
+        "hooks": {
+            name: {key: len(value) for key, value in vars(part).items() if "_hooks" in key}
+            for name, part in model.named_modules()
+        },
+        "versions": {name: p._version for name, p in model.named_parameters()},
+        "marks": {name: sorted(vars(p)) for name, p in model.named_parameters()},
+        "attributes": {name: sorted(vars(part)) for name, part in model.named_modules()},
+        "forwards": {name: "forward" in vars(part) for name, part in model.named_modules()},
+        "config": copy.deepcopy(model.config.to_dict()),
+        "everywhere": {name: copy.copy(getattr(torch_modules, name)) for name in GLOBAL_HOOKS},
+    }
+
+
+def assert_unchanged(before, after):
+    """Two snapshots are the same."""
+    assert before.keys() == after.keys()
+    for name, tensor in before.pop("state").items():
+        assert torch.equal(tensor, after["state"][name]), name
+    after.pop("state")
+    assert before == after

@@ -6,9 +6,11 @@ import re
 import sys
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from benchmarks.tiny import model as tiny
+from examples.draw import DIGITS, drawn
 from wherefrom.cli import app
 from wherefrom.cli.common import progress as _progress
 from wherefrom.evaluation import evaluate as evaluation
@@ -68,6 +70,26 @@ def test_it_writes_tables_pictures_and_a_page(run, tmp_path):
     result = Evaluation.from_json(tmp_path / "out" / "evaluation.json")
     assert result.complete
     assert len(result.studies["layers"]) == len(ROWS)
+
+
+def test_images_are_evaluated_from_the_command_line(tmp_path):
+    for label, name in (("3", "three"), ("7", "seven")):
+        (tmp_path / "digits" / label).mkdir(parents=True)
+        Image.fromarray(drawn(DIGITS[name])).save(tmp_path / "digits" / label / "a.png")
+    command = [
+        "evaluate",
+        str(tmp_path / "digits"),
+        "--out",
+        str(tmp_path / "out"),
+        "--methods",
+        "lrp,random",
+    ]
+    done = CliRunner().invoke(app, [*command, "--metrics", "positive,insertion,conservation"])
+    assert done.exit_code == 0, done.output
+    data = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))
+    assert data["model"] == "digits"
+    assert max(data["values"]["lrp"]["conservation"]) < 1e-4
+    assert (tmp_path / "out" / "report.html").exists()
 
 
 BAD = {

@@ -1,5 +1,7 @@
 """A dozen families of transformers: the ledger closes on each with no line that names it."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -22,12 +24,13 @@ FAMILIES = {
     "longformer": "classify",
     "gpt_oss": "write",
 }
-METHODS = ("gradient", "gradient_x_input", "lrp_ah_ln", "attn_lrp")
+METHODS = ("gradient", "lrp_ah_ln", "attn_lrp")
+ONLY_HERE = ["albert", "xlnet", "bloom", "falcon", "longformer", "gpt_oss"]  # see test_every_method
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
-def family(request):
-    return request.param, tiny(request.param, FAMILIES[request.param])
+@cache
+def model_of(family):
+    return tiny(family, FAMILIES[family])
 
 
 def largest(model, ids):
@@ -36,24 +39,26 @@ def largest(model, ids):
     return int(logits.reshape(-1, logits.shape[-1])[-1].abs().argmax())
 
 
+@pytest.mark.parametrize("family", list(FAMILIES))
 def test_ledger_closes(family):
-    model = family[1]
+    model = model_of(family)
     with torch.no_grad(), _Casts() as casts:
-        wanted = [largest(model, ids) for ids in IDS]
+        largest_classes = [largest(model, ids) for ids in IDS]
     bound = 1e-5 if casts.narrower else 1e-9
-    for found in Explainer(model)(IDS, target=wanted):
-        assert found.ledger.relative < bound
+    for explanation in Explainer(model)(IDS, target=largest_classes):
+        assert explanation.ledger.relative < bound
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", ONLY_HERE)
 def test_other_methods_run_and_are_the_same_in_a_batch(family, method):
-    explainer = Explainer(family[1])
-    for ids, found in zip(IDS, explainer(IDS, method), strict=True):
+    explainer = Explainer(model_of(family))
+    for ids, explanation in zip(IDS, explainer(IDS, method), strict=True):
         alone = explainer(ids, method)
-        assert found.scores.shape == (len(ids),)
+        assert explanation.scores.shape == (len(ids),)
         assert abs(alone.scores).max() > 0
         torch.testing.assert_close(
-            torch.tensor(found.scores), torch.tensor(alone.scores), rtol=1e-5, atol=1e-5
+            torch.tensor(explanation.scores), torch.tensor(alone.scores), rtol=1e-5, atol=1e-5
         )
 
 

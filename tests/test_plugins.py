@@ -1,6 +1,5 @@
 """Packages outside the tree add methods and readers through entry points."""
 
-import json
 import os
 import subprocess
 import sys
@@ -108,14 +107,14 @@ def theirs(tmp_path):
     )
 
 
-def outside(theirs, *command):
-    """Runs Python on a path that has their package beside ours."""
-    path = os.pathsep.join([str(theirs), str(Path(wherefrom.__file__).parents[1])])
+def run_beside(folder, script):
+    """Runs a script on a path that has the package in this folder beside ours."""
+    path = os.pathsep.join([str(folder), str(Path(wherefrom.__file__).parents[1])])
     done = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        cwd=theirs,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "200"},
         check=False,
     )
@@ -123,27 +122,26 @@ def outside(theirs, *command):
     return done
 
 
-def test_the_command_line_explains_with_a_method_of_another_package(theirs):
-    arguments = ["explain", "a gorgeous film", "--method", "mask_out", "--set", "relative=True"]
-    done = outside(theirs, "-m", "wherefrom", *arguments, "--json", "-")
-    explanation = json.loads(done.stdout)
-    assert explanation["method"] == {"name": "mask_out", "settings": {"relative": True}}
-    assert [unit["text"] for unit in explanation["units"]][2] == "gorgeous"
-    # the entry points beside it are broken: each is a warning that names the package
-    for name in ("gone", "absent"):
-        assert f"their-package 1.2 adds '{name}' to wherefrom.methods" in done.stderr
-
-
 def test_another_package_adds_a_method_and_a_reader(theirs):
     script = """
-import warnings; warnings.simplefilter("ignore")
+import json
 import torch, wherefrom
 from typer.testing import CliRunner
 from wherefrom.cli import app
 from wherefrom.testing import check_method
+
+command = ["explain", "a gorgeous film", "--method", "mask_out", "--set", "relative=True"]
+done = CliRunner().invoke(app, [*command, "--json", "-"])
+assert done.exit_code == 0, done.output
+explanation = json.loads(done.stdout)
+assert explanation["method"] == {"name": "mask_out", "settings": {"relative": True}}
+assert [unit["text"] for unit in explanation["units"]][2] == "gorgeous"
+# the entry points beside it are broken: each is a warning that names the package
+for name in ("gone", "absent"):
+    assert f"their-package 1.2 adds '{name}' to wherefrom.methods" in done.stderr, done.stderr
+
 from their_method import MaskOut
 from their_reader import Csv
-
 listing = CliRunner().invoke(app, ["methods"]).stdout
 line = next(line for line in listing.splitlines() if line.startswith("mask_out"))
 assert "attention ignores a unit" in line and "relative=False" in line, listing
@@ -155,12 +153,12 @@ model = torch.nn.Linear(2, 3).double()
 class Mean(torch.nn.Module):
     def forward(self, x):
         return model(x.mean(1))
-found = wherefrom.Explainer(Mean())(Csv("1,2\\n3,4"))
-assert len(found.units) == 2 and found.ledger.relative < 1e-9
+explanation = wherefrom.Explainer(Mean())(Csv("1,2\\n3,4"))
+assert len(explanation.units) == 2 and explanation.ledger.relative < 1e-9
 assert "csv" in wherefrom.READERS
 print("fine")
 """
-    assert outside(theirs, "-c", script).stdout.strip() == "fine"
+    assert run_beside(theirs, script).stdout.strip() == "fine"
 
 
 def table(builtin=()):
@@ -170,18 +168,18 @@ def table(builtin=()):
 def test_entry_points_are_looked_up_once_and_only_when_needed(theirs, monkeypatch):
     import wherefrom.plugins as plugins
 
-    asked = []
+    lookups = []
     find = plugins.entry_points
-    monkeypatch.setattr(plugins, "entry_points", lambda **of: asked.append(of) or find(**of))
+    monkeypatch.setattr(plugins, "entry_points", lambda **of: lookups.append(of) or find(**of))
     monkeypatch.syspath_prepend(str(theirs))
     methods = table(METHODS.builtin)
     assert methods["lrp"] is METHODS["lrp"]
-    assert asked == []
+    assert lookups == []
     with pytest.warns(PluginWarning):
         assert "mask_out" in methods
     assert "nothing" not in methods
     assert list(methods) == [*METHODS.builtin, "mask_out"]
-    assert asked == [{"group": "wherefrom.methods"}]
+    assert lookups == [{"group": "wherefrom.methods"}]
 
 
 def test_a_broken_entry_point_is_left_out_by_name_and_the_rest_works(tmp_path, monkeypatch):

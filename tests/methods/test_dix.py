@@ -30,7 +30,7 @@ def dix(model, rows=(IDS,), **settings):
 @pytest.mark.parametrize("readout", ["auto", "all"])
 @pytest.mark.parametrize(
     ("layers", "steps"),
-    [((-1,), 2), ((-1,), 3), ((0,), 3), ((-1, -2), 2), ((0, 2), 3), ((0, 1, 2), 2), ((2, 0, 1), 3)],
+    [((-1,), 3), ((-1, -2), 2), ((0, 2), 3), ((2, 0, 1), 2)],
 )
 def test_definition_is_the_nested_mean_of_gradient_rollout(bert, layers, steps, readout, skip):
     chosen = [layer % LAYERS for layer in layers]

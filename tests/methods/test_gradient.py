@@ -140,15 +140,14 @@ RELUS = {
 }
 
 
-@pytest.mark.parametrize("spelled", list(RELUS))
-@pytest.mark.parametrize("beta", [1.0, 5.0])
 @pytest.mark.parametrize(
-    ("name", "settings"),
+    ("name", "settings", "beta", "spelled"),
     [
-        ("gradient", {}),
-        ("smoothgrad", {"samples": 3}),
-        ("integrated_gradients", {"steps": 6}),
-        ("path_gradients", {"steps": 6}),
+        *(("gradient", {}, 5.0, spelled) for spelled in RELUS),
+        ("gradient", {}, 1.0, "F.relu"),
+        ("smoothgrad", {"samples": 3}, 1.0, "a statement"),
+        ("integrated_gradients", {"steps": 6}, 5.0, "nn.ReLU in place"),
+        ("path_gradients", {"steps": 6}, 1.0, "nn.ReLU"),
     ],
 )
 def test_softplus_is_the_network_with_softplus_in_it(name, settings, beta, spelled, rng):

@@ -1,0 +1,89 @@
+"""Relevance after each block and at each norm equals gradients × states and proposition 2."""
+
+import pytest
+import torch
+
+from benchmarks.tiny import model
+from tests.helpers import exactly
+from tests.studies.conftest import TEXTS
+from wherefrom import Explainer
+from wherefrom.audits.propositions import propositions
+from wherefrom.inputs.text import batch, from_ids
+from wherefrom.rules.tables import CONSERVATIVE, PLAIN
+from wherefrom.studies.layer_profile import TABLES, block_shares, norm_shares, relevance_sums
+from wherefrom.target import Target
+from wherefrom.testing import untouched
+
+
+def inputs_of(subject, ids=(5, 17, 33, 8, 2)):
+    return batch(subject, None, [from_ids(None, ids)], None)
+
+
+def test_relevance_at_each_block_is_gradient_times_state(bert):
+    subject = Explainer(bert).subject
+    inputs, target = inputs_of(subject), Target(torch.tensor([1]))
+    with untouched(bert):
+        sums = relevance_sums(subject, inputs, target, PLAIN)
+    out = bert(input_ids=inputs.tensors["input_ids"], output_hidden_states=True)
+    slopes = torch.autograd.grad(out.logits[0, 1], out.hidden_states[1:])
+    expected = [
+        float((g * h).detach().sum()) for g, h in zip(slopes, out.hidden_states[1:], strict=True)
+    ]
+    assert list(sums.blocks) == ["input", "bert.encoder.layer.0", "bert.encoder.layer.1"]
+    exactly(list(sums.blocks.values())[1:], expected)
+    exactly(sums.output, float(out.logits[0, 1].detach()))
+
+
+def test_under_the_rules_what_a_block_loses_is_in_the_ledger(bert, wordpiece):
+    """Σ at the last block and the constants behind it are the output; likewise at the input."""
+    explainer = Explainer(bert, wordpiece)
+    explanation = explainer(TEXTS[0])
+    inputs = batch(explainer.subject, wordpiece, explainer.encode(TEXTS[:1]), None)
+    target = Target(torch.tensor([explanation.target.index]))
+    sums = relevance_sums(explainer.subject, inputs, target, CONSERVATIVE)
+    biases = {
+        line.label: line.value for line in explanation.ledger.lines if line.kind not in ("word",)
+    }
+    words = next(line.value for line in explanation.ledger.lines if line.kind == "word")
+    exactly(sums.blocks["input"], words, 1e-6)
+    behind = sum(v for k, v in biases.items() if k in ("bert.pooler", "classifier"))
+    exactly(sums.blocks["bert.encoder.layer.1"] + behind, explanation.output, 1e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_norms_are_those_of_proposition_two(family):
+    subject = Explainer(model(family, "classify")).subject
+    inputs, target = inputs_of(subject), Target(torch.tensor([1]))
+    expected = propositions(subject, inputs, target).collapse
+    norms = relevance_sums(subject, inputs, target, PLAIN).norms
+    exactly([n[1] for n in norms], [norm.before for norm in expected], 1e-8)
+    exactly([n[2] for n in norms], [norm.after for norm in expected], 1e-8)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "t5"])
+def test_the_rules_lose_nothing_at_any_norm_and_gradients_nearly_all(family):
+    subject = Explainer(model(family, "classify")).subject
+    inputs, target = inputs_of(subject), Target(torch.tensor([1]))
+    for name, table in TABLES.items():
+        norms = relevance_sums(subject, inputs, target, table).norms
+        assert len(norms) >= 4
+        for _, before, after in norms:
+            if name == "gradient_x_input":
+                assert abs(before) < 0.1 * abs(after) + 1e-12
+            else:
+                assert before == pytest.approx(after, rel=1e-5, abs=1e-9)
+
+
+def test_shares_are_medians_over_samples_without_outputs_of_zero():
+    records = [
+        {
+            "output": output,
+            "blocks": {"lrp": {"input": share * output, "layer.0": 2 * share * output}},
+            "norms": {"lrp": [["norm", share * output, 3 * share * output]]},
+        }
+        for output, share in ((2.0, 0.5), (-1.0, 0.75), (4.0, 1.0), (0.0, 9.0))
+    ]
+    blocks = block_shares(records)["lrp"]
+    exactly([blocks["input"][key] for key in ("low", "share", "high")], [0.625, 0.75, 0.875])
+    exactly(blocks["layer.0"]["share"], 1.5)
+    assert norm_shares(records)["lrp"] == [{"norm": "norm", "before": 0.75, "after": 2.25}]
