@@ -248,7 +248,7 @@ def written(path: Path, text: str) -> str:
 
 def main(
     vision: Annotated[bool, typer.Option("--vision", help="Families that see images.")] = False,
-    only: Annotated[str | None, typer.Option(help="Some families, by commas.")] = None,
+    only: Annotated[str | None, typer.Option(help="Comma-separated family names.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the matrix here.")] = None,
 ) -> None:
     """Prints the matrix."""

@@ -76,7 +76,7 @@ def specificity(
         f"Of the first {4 * count} pairs of test digits the model names both digits in "
         f"{100 * float(right.float().mean()):.1f} %; the first {len(chosen)} of those are shown.",
         "",
-        "| method | on the right half | so in most | against the other digit | so in most |",
+        "| method | share on the correct half | above 50 % | of a contrast | above 50 % |",
         "|---|---|---|---|---|",
     ]
     for name in methods:
@@ -103,7 +103,7 @@ def main(
     data: Annotated[Path, typer.Option(help="Folder with the four idx files of MNIST.")],
     pairs: Annotated[Path | None, typer.Option(help="A model trained for pairs.")] = None,
     pictures: Annotated[Path | None, typer.Option(help="Where galleries are drawn.")] = None,
-    methods: Annotated[str | None, typer.Option(help="For pairs: some, by commas.")] = None,
+    methods: Annotated[str | None, typer.Option(help="For pairs: method names.")] = None,
     sample: Annotated[int, typer.Option(help="Images of the first table; 0 for none.")] = 300,
     count: int = 100,
     blank: str = "zero",

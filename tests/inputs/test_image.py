@@ -293,3 +293,15 @@ def test_a_photograph_is_turned_as_its_camera_says(tmp_path):
     picture.save(tmp_path / "turned.png", exif=exif)
     image, _ = opened(tmp_path / "turned.png")
     np.testing.assert_array_equal(np.asarray(image), np.rot90(np.asarray(picture), -1))
+
+
+def test_layouts_of_many_image_sizes_do_not_pile_up(monkeypatch):
+    from wherefrom.inputs import image as image_module
+
+    monkeypatch.setattr(image_module, "_GRIDS", 2)
+    reader = image_module.ImageReader(Subject(torch.nn.Identity()), None, 4)
+    grids = [
+        reader.grid(image_module.Picture(torch.zeros(1, size, size), None)) for size in (4, 8, 12)
+    ]
+    assert [layout.units for layout, _ in grids] == [1, 4, 9]
+    assert list(reader._grids) == [(1, 8, 8), (1, 12, 12)]

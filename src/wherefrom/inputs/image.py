@@ -22,6 +22,8 @@ from wherefrom.subject import Inputs, Layout, Subject
 Units = Literal["patches", "pixels"] | int
 _MOST_UNITS = 1 << 18
 
+_GRIDS = 32  # layouts that a reader remembers, one for each size of image
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -159,6 +161,8 @@ class ImageReader(Reader[Picture, ErasedImage]):
         if shape not in self._grids:
             owners = self._owners(picture.pixels)
             cut = self.units == "patches"
+            if len(self._grids) == _GRIDS:  # images of many sizes must not fill the memory
+                del self._grids[next(iter(self._grids))]
             self._grids[shape] = (layout_of(owners, shape[0], cut), _units(owners))
         return self._grids[shape]
 

@@ -24,7 +24,7 @@ from wherefrom.target import Target
 
 @dataclass(frozen=True)
 class AttentionLast(Method):
-    """Where the rows that the head reads look in the last attention map (mean over heads)."""
+    """The rows of the last attention map that the head reads (mean over heads)."""
 
     name: ClassVar[str] = "attention_last"
     paper: ClassVar[str] = "Hollenstein & Beinborn 2021"
@@ -39,7 +39,7 @@ class AttentionLast(Method):
 
 @dataclass(frozen=True)
 class AttentionRollout(Method):
-    """The product of all attention maps, skip connections added, rows made to sum to one."""
+    """The product of all attention maps, skip connections added, rows normalised."""
 
     name: ClassVar[str] = "attention_rollout"
     paper: ClassVar[str] = "Abnar & Zuidema 2020"
@@ -54,7 +54,7 @@ class AttentionRollout(Method):
 
 @dataclass(frozen=True)
 class AttentionFlow(Method):
-    """The maximum flow from the rows that are read down to each unit, maps as capacities.
+    """The maximum flow from the rows that the head reads to each unit, weights as capacities.
 
     With `readout="all"` the flow of each row by itself, made to sum to one, added up.
     """

@@ -30,7 +30,7 @@ Point = tuple[int, ...]  # the step of each chosen map: its size is step / steps
 
 @dataclass(frozen=True)
 class Dix(Method):
-    """Gradient rollout, averaged while chosen attention maps grow from nothing to their own.
+    """Gradient rollout, averaged while some attention maps are scaled from 0 to 1.
 
     `variant="authors"` is the authors' program: one path for each of `layers`. On it the layer's
     map is a · A, a = 0, 1/steps, …, 1, a constant of its own; at every point each block gives

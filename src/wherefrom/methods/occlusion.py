@@ -18,7 +18,7 @@ from wherefrom.target import Target
 
 @dataclass(frozen=True)
 class Occlusion(Method):
-    """Leave one out: the output with the unit less the output without it."""
+    """Leave one out: the output with the unit minus the output without it."""
 
     name: ClassVar[str] = "occlusion"
     paper: ClassVar[str] = "Zeiler & Fergus 2014"

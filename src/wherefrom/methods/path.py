@@ -156,7 +156,7 @@ class _AlongPath(Method):
 
 @dataclass(frozen=True)
 class IntegratedGradients(_AlongPath):
-    """The gradient's mean on the line from a baseline x′, times the way; sums to f(x) − f(x′)."""
+    """The mean gradient on the line from a baseline x′ to x, times x − x′; sums to f(x) − f(x′)."""
 
     name: ClassVar[str] = "integrated_gradients"
     paper: ClassVar[str] = "Sundararajan et al. 2017"

@@ -143,7 +143,7 @@ class Propagation(Method):
 
 @dataclass(frozen=True)
 class GradientXInput(Propagation):
-    """Gradient × input: the first-order guess at what each unit contributes."""
+    """Gradient × input: the first-order estimate of what each unit contributes."""
 
     name: ClassVar[str] = "gradient_x_input"
     paper: ClassVar[str] = "Shrikumar et al. 2017"

@@ -53,7 +53,7 @@ def line_style(index: int) -> dict[str, Any]:
     """Colour, line style and marker of the n-th method."""
     return {
         "color": COLORS[index % len(COLORS)],
-        "linestyle": _LINES[(index // len(COLORS)) % len(_LINES)],
+        "linestyle": _LINES[(index + index // len(COLORS)) % len(_LINES)],
         "marker": _MARKERS[index % len(_MARKERS)],
         "markersize": 4.5,
         "linewidth": 1.4,

@@ -86,7 +86,12 @@ def signed(value: float) -> str:
 def summary(ledger: Ledger) -> list[Line]:
     """The ledger in few lines: one for each kind, all biases as one."""
     totals: dict[str, float] = {}
-    names = {"word": "tokens", "token": "extra tokens", "padding": "other places"}
+    names = {
+        "word": "tokens",
+        "token": "extra tokens",
+        "padding": "other positions",
+        "norm": "embedding norm",
+    }
     for line in ledger.lines:
         name = names.get(line.kind, plural(line.kind))
         totals[name] = totals.get(name, 0.0) + line.value
