@@ -299,9 +299,9 @@ def test_layouts_of_many_image_sizes_do_not_pile_up(monkeypatch):
     from wherefrom.inputs import image as image_module
 
     monkeypatch.setattr(image_module, "_GRIDS", 2)
-    reader = image_module.ImageReader(Subject(torch.nn.Identity()), None, 4)
-    grids = [
-        reader.grid(image_module.Picture(torch.zeros(1, size, size), None)) for size in (4, 8, 12)
-    ]
+    subject = Subject(nn.Identity(), lambda model, tensors: tensors["pixel_values"].flatten(1))
+    reader = image_module.ImageReader(subject, None, 4)
+    pictures = [image_module.Picture(torch.zeros(1, size, size)) for size in (4, 8, 12)]
+    grids = [reader.grid(picture) for picture in pictures]
     assert [layout.units for layout, _ in grids] == [1, 4, 9]
     assert list(reader._grids) == [(1, 8, 8), (1, 12, 12)]
