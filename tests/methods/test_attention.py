@@ -26,7 +26,14 @@ from wherefrom.methods.attention_maps import capture
 from wherefrom.subject import Subject
 from wherefrom.target import Target
 
-EAGER = ["bert", "llama", "bart", "bart that classifies"]  # the rest: test_every_method.py
+EAGER = [
+    "bert",
+    "llama",
+    "bart",
+    "bart that classifies",
+    "bart of equal lengths",
+    "t5 of equal lengths",
+]
 READ = ["auto", "all"]
 OPTIONS = [dict(zip(("positive", "normalise", "skip"), c, strict=True)) for c in
            product((False, True), repeat=3)]  # fmt: skip
