@@ -30,7 +30,7 @@ def test_the_oracle_is_the_model(bert):
 @pytest.mark.parametrize("target", [0, 2])
 @pytest.mark.parametrize("method", list(TABLES))
 def test_method_is_autograd_on_the_detached_bert(method, target, bert):
-    found = Explainer(bert)(IDS, method, target=target)
+    found = Explainer(bert)(IDS, method, target=target, at="lookup")
     out, parts = Bert(bert, *TABLES[method]).parts(IDS, target)
     exactly(found.output, float(out))
     sizes = [float(part.sum()) for part in parts]
@@ -49,7 +49,7 @@ def test_scores_before_rounding_equal_the_oracle_to_ten_digits(method, bert):
     inputs = Inputs(
         {"input_ids": torch.tensor([IDS])}, ("input_ids",), ((),), torch.ones(1, 7).bool(), (None,)
     )
-    scores = METHODS[method]().scores(Subject(bert), inputs, Target(torch.tensor([1])))
+    scores = METHODS[method](at="lookup").scores(Subject(bert), inputs, Target(torch.tensor([1])))
     _, parts = Bert(bert, *TABLES[method]).parts(IDS, 1)
     exactly(scores.values[0], sum(parts))
     for kind, part in zip(("word", "position", "type"), parts, strict=True):
@@ -58,7 +58,7 @@ def test_scores_before_rounding_equal_the_oracle_to_ten_digits(method, bert):
 
 @pytest.mark.parametrize("method", list(TABLES))
 def test_biases_by_layer_are_gradient_times_bias(method, bert):
-    found = Explainer(bert)(IDS, method, target=1)
+    found = Explainer(bert)(IDS, method, target=1, at="lookup")
     expected = Bert(bert, *TABLES[method]).biases(IDS, 1)
     lines = {line.label: line.value for line in found.ledger.lines if line.kind == "bias"}
     assert set(lines) == set(expected)
@@ -76,13 +76,14 @@ def test_contrast_is_the_difference_of_two_explanations(bert):
     assert both.ledger.relative < 1e-9
 
 
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.RoundingOnly")  # of the sum
 @pytest.mark.parametrize("reduce", ["norm", "sum"])
 def test_gradient_is_autograd_at_the_word_embeddings(reduce, bert):
     words = bert.bert.embeddings.word_embeddings(torch.tensor([IDS])).detach().requires_grad_()
     out = bert(inputs_embeds=words).logits[0, 1]
     (gradient,) = torch.autograd.grad(out, words)
     expected = gradient[0].norm(dim=-1) if reduce == "norm" else gradient[0].sum(-1)
-    found = Explainer(bert)(IDS, "gradient", target=1, reduce=reduce)
+    found = Explainer(bert)(IDS, "gradient", target=1, reduce=reduce, at="lookup")
     exactly(found.scores, expected.float(), tol=1e-6)
     assert found.ledger is None
 
@@ -93,7 +94,7 @@ def test_gradient_x_input_is_autograd_times_what_was_embedded(gpt2):
     out = gpt2(inputs_embeds=words).logits[0, -1, 9]
     (gradient,) = torch.autograd.grad(out, words)
     positions = gpt2.transformer.wpe.weight[:4].detach()
-    found = Explainer(gpt2)(ids[0], "gradient_x_input", target=9)
+    found = Explainer(gpt2)(ids[0], "gradient_x_input", target=9, at="lookup")
     exactly(found.parts["word"], (gradient * words)[0].sum(-1).detach().float(), tol=1e-6)
     exactly(found.parts["position"], (gradient[0] * positions).sum(-1).float(), tol=1e-6)
 
