@@ -11,6 +11,7 @@ from tests.modules import Pooled, Vision
 from wherefrom import Explainer, method
 from wherefrom.audits.altered_models import Case, in_float64, on_copy
 from wherefrom.audits.axioms import score_change
+from wherefrom.audits.feature_trace import Trace
 from wherefrom.audits.rewrites import KINDS, rewrites
 from wherefrom.errors import InputError
 from wherefrom.inputs.text import batch, from_ids
@@ -138,6 +139,42 @@ def test_rewrites_change_transformer_attribution_but_not_gradients(gpt2_case):
     before = gpt2_case.scores(chefer).values
     with by_kind["norms"].applied():
         assert score_change(chefer, gpt2_case, before) > 0.01
+
+
+class OneHead(nn.Module):
+    """Attention over the rows of a matrix, without an axis of heads or of samples."""
+
+    def __init__(self, constants=0):
+        super().__init__()
+        torch.manual_seed(4)
+        self.query, self.key, self.value = (nn.Linear(6, size) for size in (6, 6, 6 - constants))
+        self.out, self.constants = nn.Linear(6, 3), constants
+        self.double()
+
+    def forward(self, x):
+        rows = x[0]
+        values = torch.cat([self.value(rows), rows.new_ones(len(rows), self.constants)], -1)
+        mixed = (self.query(rows) @ self.key(rows).T).softmax(-1) @ values
+        return self.out(mixed).mean(0, keepdim=True)
+
+
+def test_attention_over_a_matrix_is_understood():
+    case = random_case(OneHead())
+    by_kind = rewrites_of(case)
+    assert len(by_kind["channels"].sites) == len(by_kind["values"].sites) == 1
+    before = run(case.subject, case.inputs)
+    for kind in ("channels", "values"):
+        with by_kind[kind].applied():
+            exactly(run(case.subject, case.inputs), before)
+
+
+def test_values_that_are_partly_constant_are_left_alone():
+    module = OneHead(constants=2)
+    with Trace() as trace:
+        module(random_case(module).inputs.tensors["x"])
+    assert trace.heads == []  # what is read by the output layer is not the features of a head
+    assert -1 not in trace.of_head
+    assert not rewrites_of(random_case(module))["values"].sites
 
 
 # Cases and copies.

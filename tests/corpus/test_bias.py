@@ -216,6 +216,24 @@ def test_a_study_without_two_outputs_is_an_error(planted_study):
         bias(replace(planted_study.corpus, target=None), planted.LEXICON)
 
 
+def test_a_study_tells_its_settings(planted_study):
+    study = bias(
+        planted_study.corpus,
+        planted.LEXICON,
+        stop=("zoe", "max"),
+        draws=50,
+        seed=3,
+        ordinary="keep",
+    )
+    assert study.settings == {
+        **planted_study.settings,
+        "stop": ["max", "zoe"],
+        "draws": 50,
+        "seed": 3,
+        "ordinary": "keep",
+    }
+
+
 def test_few_names_are_noted(planted_study):
     pairs = [("Anna", "female"), ("Boba", "male"), ("Bobb", "male")]
     small = bias(planted_study.corpus, Lexicon.of(pairs))

@@ -53,6 +53,13 @@ def test_every_has_a_point_for_each_unit(explainer, wordpiece):
     assert len(result.series["lrp"]["pruning"][0]) == len(wordpiece(TEXTS[0])["input_ids"]) + 1
 
 
+def test_efficiency_is_the_share_of_the_measuring_that_is_spent_in_the_model(explainer):
+    timing = evaluate(explainer, TEXTS[:2], ["gradient"], ["activation"]).timing
+    measuring = timing["seconds"] - timing["explaining"] - timing["studies"]
+    assert timing["efficiency"] == pytest.approx(timing["forward"] / measuring, rel=1e-9)
+    assert 0 < timing["efficiency"] < 1
+
+
 def test_the_label_is_the_class_that_is_explained(explainer):
     named = evaluate(explainer, [(text, "mixed") for text in TEXTS], ["lrp"], ["activation"])
     numbered = evaluate(explainer, [(text, 2) for text in TEXTS], ["lrp"], ["activation"])

@@ -61,6 +61,14 @@ def test_batches_hold_only_what_may_share_one(forms, positions, pads, alone):
     assert shares[-1] == 1
 
 
+def test_long_forms_do_not_shrink_the_batches_of_short_ones():
+    reader = Recorded()
+    cache = ForwardCache(reader, positions=20)
+    cache.request([[n, 0] for n in range(20)] + [[n] * 10 for n in range(4)])
+    cache.run()
+    assert reader.batches == [[2] * 10, [2] * 10, [10] * 2, [10] * 2]
+
+
 def test_the_same_input_runs_once_until_the_cache_is_cleared():
     reader = Recorded()
     cache = ForwardCache(reader)

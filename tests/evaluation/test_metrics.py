@@ -137,6 +137,8 @@ def test_conciseness_and_entropy_of_known_scores():
     assert METRICS["conciseness"].value(sample, None)[0] == 0.25
     expected = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1)) / math.log(4)
     exactly(METRICS["entropy"].value(sample, None)[0], expected)
+    for nothing in (np.zeros(4), np.zeros(0)):  # as where all tokens are special, and kept
+        assert METRICS["conciseness"].value(sample_of(nothing), None)[0] == 1
     for scores, value in ((np.zeros(4), 1), (np.ones(4), 1), (np.array([0.0, -2.0]), 0)):
         exactly(METRICS["entropy"].value(sample_of(scores), None)[0], value)
 

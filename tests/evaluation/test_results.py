@@ -1,6 +1,7 @@
 """Summaries, intervals, the best method, and every form of output."""
 
 import json
+import locale
 import math
 import tracemalloc
 
@@ -158,6 +159,17 @@ def test_it_goes_to_json_and_csv_and_back(result, tmp_path):
             Evaluation.from_json(tmp_path / "bad.json")
 
 
+def test_files_are_utf_8_whatever_the_locale(tmp_path):
+    values = {"größer": {"entropy": 1.0}}
+    before = locale.setlocale(locale.LC_CTYPE)
+    try:
+        locale.setlocale(locale.LC_CTYPE, "C")
+        paths = means(values).to_csvs(tmp_path)
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)
+    assert any("größer" in path.read_text("utf-8") for path in paths)
+
+
 def test_plots_are_written_for_each_metric(result, tmp_path):
     paths = result.plot(tmp_path)
     names = ["activation", "pruning", "conservation", "flip", "agreement"]
@@ -247,11 +259,16 @@ class Slashed(Length):
     name = "a/b"
 
 
+class Backslashed(Length):
+    name = "a\\b"
+
+
 @pytest.mark.parametrize(
     ("metrics", "words"),
     [
         ([Nameless()], "needs a name"),
         ([Slashed()], "part of a file name"),
+        ([Backslashed()], "part of a file name"),
         ([Sideways()], 'must be "higher", "lower" or ""'),
         ([Length(), Length()], "two metrics have the same name: length"),
         ([], "no metric was selected"),
@@ -287,6 +304,11 @@ def test_the_numbers_of_conservation_are_those_of_the_line(rng):
     assert fit([(1.0, 2.0), (3.0, 2.0)]).slope is None  # one output says nothing of a slope
     assert fit([(1.0, 2.0), (1.0, 3.0)]).r2 == 0
     assert json.dumps(vars(numbers))  # plain numbers
+
+
+def test_sums_in_float32_are_compared_in_float64():
+    pairs = np.array([[2**24, -1], [0, 0]], dtype=np.float32)
+    assert fit(list(pairs)).gap == (2**24 + 1) / 2  # 2²⁴ + 1 is not a number of float32
 
 
 def test_scores_of_lrp_add_up_to_the_output(result):

@@ -1,10 +1,12 @@
 """What names a method: its label, and its settings as JSON can hold them."""
 
 import json
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
-from wherefrom.methods import method
+from wherefrom.methods import Method, _problem, method
 
 
 def test_a_label_names_the_settings_that_are_not_the_default():
@@ -33,3 +35,22 @@ def test_a_tensor_setting_is_told_by_shape_and_content():
 
 def test_a_function_setting_is_told_by_its_name():
     assert json.loads(json.dumps(method("path_gradients").settings()))["path"] == "straight"
+
+
+@dataclass(frozen=True)
+class Needy(Method):
+    """Has settings without a default."""
+
+    name: ClassVar[str] = "needy"
+    strength: float
+    width: int
+    colour: str = "red"
+
+    def scores(self, subject, inputs, target):
+        raise NotImplementedError
+
+
+def test_a_method_needs_a_default_for_each_setting():
+    assert _problem("needy", Needy) == "these settings have no default: strength, width"
+    assert _problem("lrp", type(method("lrp"))) is None
+    assert _problem("lrp", Needy) == "its name is 'needy', not 'lrp'"

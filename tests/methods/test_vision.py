@@ -14,6 +14,8 @@ from wherefrom import METHODS, Explainer
 from wherefrom.errors import ModelError
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
+from wherefrom.methods.attention_maps import _check_places
+from wherefrom.rules.maps import Map
 from wherefrom.subject import Subject
 from wherefrom.target import Target
 from wherefrom.testing import untouched
@@ -222,3 +224,31 @@ def test_windows_and_pooled_keys_close_and_have_no_attention_method(kind):
     for name in ("attention_last", "attention_rollout", "gae", "dix", "transformer_attribution"):
         with pytest.raises(ModelError, match=r"windows or chunks|joined or pooled"):
             explainer(image, name)
+
+
+class JoinedFirst(Plain):
+    """Pairs of patches are joined before the first attention, so all maps have one size."""
+
+    def __init__(self):
+        super().__init__()
+        self.cut, self.qkv, self.head = nn.Conv2d(3, 6, 8, 8), nn.Linear(6, 18), nn.Linear(6, 3)
+        self.shaken()
+
+    def forward(self, pixel_values):
+        x = self.cut(pixel_values).flatten(2).transpose(1, 2)
+        x = x.reshape(len(x), -1, 2, 6).mean(2)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.head((x + (q @ k.mT).softmax(-1) @ v).mean(1))
+
+
+def test_patches_that_are_joined_before_all_maps_have_no_attention_method(images):
+    with pytest.raises(ModelError, match=r"have 8 places, its image 16: patches are joined"):
+        Explainer(JoinedFirst())(images[0], "attention_last")
+
+
+@pytest.mark.parametrize("sizes", [[(16, 16), (17, 17)], [(8, 8)], [(16, 20)]])
+def test_maps_of_an_image_have_one_size_that_is_its_own(sizes, model):
+    maps = [Map(torch.zeros(1, 1, *size), 0, 0) for size in sizes]
+    with pytest.raises(ModelError, match="joined or pooled"):
+        _check_places(Subject(model), maps, 16)
+    _check_places(Subject(model), [Map(torch.zeros(1, 1, 17, 17), 0, 0)], 16)
