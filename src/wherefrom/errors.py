@@ -13,8 +13,10 @@ WherefromError
 ├── PluginError         a class cannot be added to the methods or readers
 └── MissingExtra        an optional library is not installed
 
-Two warnings: SamplesRunAlone, a batch is run one by one, and why; RoundingOnly, scores are at the
-level of rounding and explain nothing.
+Warnings
+--------
+├── SamplesRunAlone     a batch is run one by one, and why
+└── RoundingOnly        scores are at the level of rounding and explain nothing
 """
 
 from __future__ import annotations

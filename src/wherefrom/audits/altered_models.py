@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import _get_current_function_mode_stack
 
-from wherefrom.errors import InputError, ModelError
+from wherefrom.errors import InputError, ModelError, RoundingOnly
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
 from wherefrom.rules.catalogue import Kind, TorchCall
@@ -36,8 +37,16 @@ class Case:
             raise InputError(f"an axiom is measured on one input, got {len(self.inputs)}.")
 
     def scores(self, method: Method) -> Scores:
-        """The method's scores, as they are."""
-        return method(self.subject, self.inputs, self.target)
+        """The method's scores, read where the input enters.
+
+        Axioms are about the function of what enters the model. A state further on, such as the
+        one that enters the first block, depends on all that enters at its place.
+        """
+        if getattr(method, "at", None) == "auto":
+            method = replace(method, at="lookup")  # type: ignore[type-var]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RoundingOnly)  # that they vanish is a finding here
+            return method(self.subject, self.inputs, self.target)
 
     def ordinary_units(self) -> list[int]:
         """The units except special tokens."""

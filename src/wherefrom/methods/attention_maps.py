@@ -97,9 +97,9 @@ def capture(
         for stream in {source.span.stream for source in sources.entered}
         if (span := sources.span_in(stream)) is not None
     }
-    _check_sizes(subject, maps.seen)
     if inputs.layout is not None:
         _check_places(subject, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
+    _check_sizes(subject, maps.seen)
     valid = torch.ones_like(read)
     if (span := spans.get(maps.seen[-1].query)) is not None:
         span.rows_of(inputs.mask.to(valid), valid)
