@@ -43,3 +43,14 @@ def test_only_the_first_pass_is_measured():
 def test_memory_must_be_positive():
     with pytest.raises(MethodError, match="must be positive"):
         Budget(0, length=1, batch=1)
+
+
+def test_by_default_two_fifths_of_what_is_free_on_the_device(monkeypatch):
+    from wherefrom.methods import embedded_inputs
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * MIB, 99 * MIB))
+    assert Budget(None, length=1, batch=1, device=torch.device("cuda")).bytes == 4 * MIB
+    host = embedded_inputs._free_memory(None)
+    assert host > 0
+    monkeypatch.setattr(embedded_inputs, "_free_memory", lambda device: 5 * MIB)
+    assert Budget(None, length=1, batch=1, device=torch.device("cpu")).bytes == 2 * MIB
