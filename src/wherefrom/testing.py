@@ -25,6 +25,7 @@ from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
+from wherefrom.torch_internals import global_hook_counts, hook_counts
 
 _ROWS = ([5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2], [6, 2])
 
@@ -141,24 +142,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 def snapshot(model: nn.Module) -> dict[str, Any]:
     """Everything about a model that an explanation must not change."""
-    registries = nn.modules.module
     return {
         "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
         "gradients": {n: p.grad is None for n, p in model.named_parameters()},
         "requires_grad": {n: p.requires_grad for n, p in model.named_parameters()},
         "training flags": {name: part.training for name, part in model.named_modules()},
-        "hooks": {
-            name: (
-                len(part._forward_hooks),
-                len(part._forward_pre_hooks),
-                len(part._backward_hooks),
-            )
-            for name, part in model.named_modules()
-        },
-        "global hooks": (
-            len(registries._global_forward_hooks),
-            len(registries._global_forward_pre_hooks),
-        ),
+        "hooks": {name: hook_counts(part) for name, part in model.named_modules()},
+        "global hooks": global_hook_counts(),
         "config": copy.deepcopy(vars(model.config)) if hasattr(model, "config") else None,
     }
 

@@ -8,6 +8,14 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from wherefrom.torch_internals import (
+    compiled_original,
+    has_compiled_call,
+    replace_submodules,
+    submodules,
+    uncompiled_function,
+)
+
 
 def unwrap(model: nn.Module) -> nn.Module:
     """The module that `torch.compile`, `DataParallel` and the like were given.
@@ -30,7 +38,7 @@ def _inner(module: nn.Module) -> nn.Module | None:
     if isinstance(module, (nn.DataParallel, DistributedDataParallel)):
         wrapped: nn.Module = module.module
         return wrapped
-    original = module.__dict__.get("_modules", {}).get("_orig_mod")  # of torch.compile(model)
+    original = compiled_original(module)
     return original if isinstance(original, nn.Module) else None
 
 
@@ -38,15 +46,15 @@ def _view(module: nn.Module, done: dict[int, nn.Module]) -> nn.Module:
     """The module itself, or a view of it in which nothing is compiled."""
     children = {
         name: None if child is None else _plain(child, done)
-        for name, child in module._modules.items()
+        for name, child in submodules(module).items()
     }
-    same = all(child is module._modules[name] for name, child in children.items())
+    same = all(child is submodules(module)[name] for name, child in children.items())
     forward = vars(module).get("forward")  # model.forward = torch.compile(model.forward)
-    original = getattr(forward, "_torchdynamo_orig_callable", None)
-    if same and original is None and getattr(module, "_compiled_call_impl", None) is None:
+    original = uncompiled_function(forward)
+    if same and original is None and not has_compiled_call(module):
         return module
     view: Any = copy.copy(module)  # shares parameters and buffers, drops the compiled call
-    view.__dict__["_modules"] = children
+    replace_submodules(view, children)
     if original is not None:
         del view.__dict__["forward"]
         if getattr(original, "__func__", None) is not type(module).forward:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import _get_current_function_mode_stack
 
 from wherefrom.errors import InputError, ModelError, RoundingOnly
 from wherefrom.methods import Method, Scores
@@ -20,6 +19,7 @@ from wherefrom.rules.mode import CallMode, LocallyLinear
 from wherefrom.rules.tags import like, tag_of
 from wherefrom.subject import Inputs, Layout, Subject
 from wherefrom.target import Target
+from wherefrom.torch_internals import function_modes, without_function_modes
 
 Entered = Callable[[int, Tensor], Tensor]  # number of the place, embedded input -> its replacement
 
@@ -103,7 +103,7 @@ class _Entering(CallMode):
 
 def _through(change: Entered, number: int, value: Tensor, layout: Layout | None = None) -> Tensor:
     """The embedded input changed unit by unit; an image is split into its patches for that."""
-    with torch._C.DisableTorchFunction():  # not a call of the model
+    with without_function_modes():  # not a call of the model
         rows = value if layout is None else layout.split(value)
         if rows.ndim != 3:
             shape = tuple(rows.shape)
@@ -209,7 +209,7 @@ def symmetrised(case: Case, i: int, j: int) -> Subject:
     order[a], order[b] = order[b], order[a]
 
     def forward(model: Any, tensors: Any) -> Tensor:
-        modes = _get_current_function_mode_stack()
+        modes = function_modes()
         if any(isinstance(mode, LocallyLinear) and mode.maps is not None for mode in modes):
             raise ModelError(
                 "the method reads attention maps, and the sum of two runs has two sets"

@@ -17,6 +17,7 @@ from wherefrom.rules.sources import Change, Place, Sources
 from wherefrom.rules.tags import like
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
+from wherefrom.torch_internals import without_function_modes
 
 At = Literal["auto", "block", "lookup"]
 """Where a method reads the input: as the state that enters the first block, or as it enters.
@@ -119,7 +120,7 @@ def intercepted_forward(
                 "give it the ids of a text, or a float tensor with a row for each unit."
             )
         block_paths = sources.read_at_block() if at == "block" else None
-        with torch._C.DisableTorchFunction():  # choosing a logit is no call of the model
+        with without_function_modes():  # choosing a logit is no call of the model
             output = target(logits)
         yield ForwardPass(view, subject, logits, output, block_paths)
 

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from wherefrom.torch_internals import NATIVE_FUNCTIONS
+
 Function = Callable[..., Any]
 
 
@@ -100,7 +102,7 @@ class Entry(NamedTuple):
     in_place: bool
 
 
-_HOMES = (torch, Tensor, torch.nn.functional, torch.special, torch.linalg, torch._C._nn)
+_HOMES = (torch, Tensor, torch.nn.functional, torch.special, torch.linalg, NATIVE_FUNCTIONS)
 _ROWS: tuple[tuple[Kind, str, str], ...] = (
     # kind, parameters in order (`ours|torch's` where torch's keyword differs), names
     (Kind.SUM, "left|input right|other alpha", "add sub subtract"),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tags import Samples
+from wherefrom.torch_internals import view_base, without_function_modes
 
 
 @dataclass
@@ -56,7 +57,7 @@ class LedgerRecorder:
         def enter(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[output]
             if gradient is not None:
-                with torch.no_grad(), torch._C.DisableTorchFunction():
+                with torch.no_grad(), without_function_modes():
                     self._enter(gradient.reshape(shape), constant, where, kind, samples)
 
         node.register_prehook(enter)
@@ -126,7 +127,7 @@ def _same_rows(part: Tensor) -> bool:
 
 
 def _whole(out: Tensor) -> Tensor:
-    base = out._base if out._is_view() else None
+    base = view_base(out)
     if base is None or base.numel() != out.numel():
         return out
     return base if base.is_contiguous() and out.is_contiguous() else out

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.nn.modules.module import (
@@ -34,6 +33,7 @@ from wherefrom.rules.maps import Maps
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tag_propagation import propagate
 from wherefrom.rules.tags import mark, meaning_of, tag_of
+from wherefrom.torch_internals import function_class, submodules, without_function_modes
 
 Rule = Callable[["LocallyLinear", TorchCall], Any]
 Table = Mapping[Kind, Rule]
@@ -190,7 +190,7 @@ class LocallyLinear(CallMode):
         if threading.get_ident() != self._thread:
             return None
         self._path.append(self._names.get(id(module), self.where))
-        if not module._modules:
+        if not submodules(module):
             self._leaves += 1
             self._trails_before = len(self.sources.trails)
         free = self._activation_rule is not None and self._activation is None
@@ -210,7 +210,7 @@ class LocallyLinear(CallMode):
         if self._activation is not None and self._activation[0] is module:
             assert self._activation_rule is not None
             x, self._activation = self._activation[1], None
-            with torch._C.DisableTorchFunction():
+            with without_function_modes():
                 call = TorchCall(module.forward, (x, out))
                 changed = self._activation_rule(self, call)
                 propagate(call, changed, self._follows)
@@ -218,7 +218,7 @@ class LocallyLinear(CallMode):
                     changed = mark(x.copy_(changed), meaning_of(changed))
                 args = (x,)
         self._path.pop()
-        if not module._modules:
+        if not submodules(module):
             self._leaves -= 1
             if self.sources.trails and not self._leaves:
                 result = out if changed is None else changed
@@ -242,7 +242,7 @@ def _is_own_function(args: tuple[Any, ...], out: Any) -> bool:
     if len(args) != 1 or not live(args[0]) or not live(out) or out.shape != args[0].shape:
         return False
     node = type(out.grad_fn)
-    ours = getattr(node, "_forward_cls", node).__module__.startswith("wherefrom.")
+    ours = function_class(node).__module__.startswith("wherefrom.")
     return issubclass(node, BackwardCFunction) and not ours
 
 

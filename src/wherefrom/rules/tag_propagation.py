@@ -16,6 +16,7 @@ from torch import Tensor
 
 from wherefrom.rules.catalogue import FRESH, Kind, TorchCall, attribute_name, tensors_in
 from wherefrom.rules.tags import NO_TAG, Meaning, Samples, Tag, meaning_of, set_tag, tag_of
+from wherefrom.torch_internals import without_function_modes
 
 Pieces = list[Samples | None]  # the samples of each tensor that a call gives
 
@@ -137,7 +138,7 @@ def _laid_out(
     sizes = [1] * source.ndim
     sizes[axis] = len(samples.ids)
     numbers = samples.ids.reshape(sizes).expand(source.shape)
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), without_function_modes():
         if call.name in ("view", "view_as", "reshape_as"):
             if not isinstance(out, Tensor) or out.numel() != source.numel():
                 return None  # a view in another number type

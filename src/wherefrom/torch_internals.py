@@ -1,0 +1,74 @@
+"""Every name of torch that is not public, in one place: where to look when torch changes.
+
+`tests/test_torch_internals.py` checks each of them, and that no other file uses such a name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import _get_current_function_mode_stack
+
+# Calls within this context reach no TorchFunctionMode and no __torch_function__.
+without_function_modes = torch._C.DisableTorchFunction
+# The functions behind torch.nn.functional that are written in C++.
+NATIVE_FUNCTIONS: Any = torch._C._nn
+
+
+def function_modes() -> list[Any]:
+    """The function modes that are open in this thread, the outermost first."""
+    modes: list[Any] = _get_current_function_mode_stack()
+    return modes
+
+
+def view_base(tensor: Tensor) -> Tensor | None:
+    """The tensor that a view looks into; None for a tensor that is no view."""
+    return tensor._base if tensor._is_view() else None
+
+
+def submodules(module: nn.Module) -> dict[str, nn.Module | None]:
+    """The direct submodules by name, those too that are None or that have two names."""
+    return module._modules
+
+
+def replace_submodules(module: nn.Module, children: dict[str, nn.Module | None]) -> None:
+    """Gives a module a new dictionary of submodules; copies of the module keep theirs."""
+    module.__dict__["_modules"] = children
+
+
+def hook_counts(module: nn.Module) -> tuple[int, int, int]:
+    """How many forward, forward pre- and backward hooks a module has."""
+    return (
+        len(module._forward_hooks),
+        len(module._forward_pre_hooks),
+        len(module._backward_hooks),
+    )
+
+
+def global_hook_counts() -> tuple[int, int]:
+    """How many forward and forward pre-hooks act on all modules."""
+    registries = nn.modules.module
+    return len(registries._global_forward_hooks), len(registries._global_forward_pre_hooks)
+
+
+def compiled_original(module: nn.Module) -> Any:
+    """The module that `torch.compile(module)` wraps; None for a module that is not compiled."""
+    return module.__dict__.get("_modules", {}).get("_orig_mod")
+
+
+def has_compiled_call(module: nn.Module) -> bool:
+    """Whether `module.compile()` was called."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def uncompiled_function(function: Any) -> Any:
+    """The function that `torch.compile(function)` was made of; None for any other."""
+    return getattr(function, "_torchdynamo_orig_callable", None)
+
+
+def function_class(node: type) -> type:
+    """The `autograd.Function` of the class of a backward node; the class itself for any other."""
+    function: type = getattr(node, "_forward_cls", node)
+    return function

@@ -1,0 +1,168 @@
+"""Every private name of torch that the library uses still means what it is used for."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+import wherefrom
+from wherefrom import torch_internals
+
+HOME = Path(wherefrom.__file__).parent
+INTERNALS = Path(torch_internals.__file__)
+# of objects of torch, wherever they come from; "torch._…" itself is found by its first name
+_ATTRIBUTES = {
+    "_C", "_nn", "_base", "_is_view", "_modules", "_forward_hooks", "_forward_pre_hooks",
+    "_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks", "_orig_mod",
+    "_compiled_call_impl", "_torchdynamo_orig_callable", "_forward_cls", "_parameters",
+    "_buffers", "_version",
+}  # fmt: skip
+
+
+def private_names(path):
+    """The private names of torch in a file: attributes, imports, and names in strings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in _ATTRIBUTES:
+            yield node.attr
+        elif isinstance(node, ast.Constant) and node.value in _ATTRIBUTES:
+            yield node.value
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            owner = ast.unparse(node.value)
+            if owner.split(".")[0] == "torch" and not node.attr.startswith("__"):
+                yield f"{owner}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            parts = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            yield from (part for part in parts if part.startswith("_"))
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                parts = alias.name.split(".")
+                yield from (p for p in parts if parts[0] == "torch" and p.startswith("_"))
+
+
+def test_one_file_uses_private_names_of_torch():
+    users = {
+        str(path.relative_to(HOME)): sorted(names)
+        for path in HOME.rglob("*.py")
+        if path != INTERNALS and (names := set(private_names(path)))
+    }
+    assert users == {}
+    assert {"_C", "_base", "_modules", "_forward_cls"} <= set(private_names(INTERNALS))
+
+
+class Counting(TorchFunctionMode):
+    calls = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.calls += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_calls_without_function_modes_reach_no_mode():
+    x = torch.ones(2)
+    with Counting() as mode:
+        with torch_internals.without_function_modes():
+            torch.add(x, x)
+        assert mode.calls == 0
+        torch.add(x, x)
+        assert mode.calls == 1
+
+
+def test_function_modes_are_listed_from_the_outermost():
+    assert torch_internals.function_modes() == []
+    with Counting() as outer, Counting() as inner:
+        assert torch_internals.function_modes() == [outer, inner]
+
+
+def test_native_functions_are_those_that_modes_see():
+    seen = []
+
+    class Recording(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with Recording():
+        nn.functional.gelu(torch.ones(2))
+        nn.functional.linear(torch.ones(2), torch.ones(2, 2))
+    natives = torch_internals.NATIVE_FUNCTIONS
+    assert natives.gelu in seen
+    assert natives.linear in seen
+
+
+def test_a_view_knows_its_base():
+    base = torch.zeros(2, 3)
+    assert torch_internals.view_base(base.view(6)) is base
+    assert torch_internals.view_base(base) is None
+    assert torch_internals.view_base(base + 1) is None
+
+
+def test_submodules_can_be_read_and_replaced():
+    module = nn.Sequential(nn.Identity(), nn.ReLU())
+    module.register_module("empty", None)
+    assert list(torch_internals.submodules(module)) == ["0", "1", "empty"]
+    assert torch_internals.submodules(nn.ReLU()) == {}
+    children = {"0": nn.Tanh()}
+    torch_internals.replace_submodules(module, children)
+    assert list(module.children()) == [children["0"]]
+
+
+@pytest.mark.parametrize(
+    ("register", "expected"),
+    [
+        ("register_forward_hook", (1, 0, 0)),
+        ("register_forward_pre_hook", (0, 1, 0)),
+        ("register_full_backward_hook", (0, 0, 1)),
+    ],
+)
+def test_hooks_are_counted(register, expected):
+    module = nn.Identity()
+    assert torch_internals.hook_counts(module) == (0, 0, 0)
+    getattr(module, register)(lambda *arguments: None)
+    assert torch_internals.hook_counts(module) == expected
+
+
+def test_global_hooks_are_counted():
+    registry = nn.modules.module
+    assert torch_internals.global_hook_counts() == (0, 0)
+    after = registry.register_module_forward_hook(lambda *arguments: None)
+    assert torch_internals.global_hook_counts() == (1, 0)
+    before = registry.register_module_forward_pre_hook(lambda *arguments: None)
+    assert torch_internals.global_hook_counts() == (1, 1)
+    after.remove()
+    before.remove()
+
+
+def test_compiled_modules_and_functions_are_told_from_others():
+    module = nn.Linear(2, 2)
+    assert torch_internals.compiled_original(module) is None
+    assert torch_internals.compiled_original(torch.compile(module, backend="eager")) is module
+    assert not torch_internals.has_compiled_call(module)
+    module.compile(backend="eager")
+    assert torch_internals.has_compiled_call(module)
+
+    def double(x):
+        return 2 * x
+
+    assert torch_internals.uncompiled_function(double) is None
+    assert torch_internals.uncompiled_function(torch.compile(double, backend="eager")) is double
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(context, gradient):
+        return 2 * gradient
+
+
+def test_the_node_of_an_autograd_function_names_its_class():
+    x = torch.ones(2, requires_grad=True)
+    assert torch_internals.function_class(type(Doubled.apply(x).grad_fn)) is Doubled
+    added = type((x + 1).grad_fn)
+    assert torch_internals.function_class(added) is added
