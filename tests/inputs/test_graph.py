@@ -82,12 +82,69 @@ def test_how_a_smiles_is_written_has_no_say():
         ("hello", "not a valid SMILES"),
         ("C(C)(C)(C)(C)C", "valence"),
         ("c1cccc1", "kekulize"),
+        ("CCO CCC", "has no spaces, got 'CCO CCC'"),
+        ("CCO\tethanol", "has no spaces"),
+        ("CC\0O", r"at place 3\.$"),
+        ("C\N{CYRILLIC CAPITAL LETTER ES}O", r'CAPITAL LETTER ES\) at place 2; did you mean "C"'),
+        ("\N{GREEK CAPITAL LETTER NU}", r'GREEK CAPITAL LETTER NU\) at place 1; .* "N"'),
+        ("C\N{FULLWIDTH EQUALS SIGN}O", 'did you mean "="'),
+        ("C\N{GREEK SMALL LETTER OMEGA}", r"OMEGA\) at place 2\.$"),
+        ("C" * 100 + "X", "C…' is not a valid SMILES"),
     ],
 )
 def test_a_bad_smiles_is_refused_with_the_reason(smiles, why, capfd):
     with pytest.raises(InputError, match=f"(?i){why}"):
         Graph.from_smiles(smiles)
     assert capfd.readouterr().err == ""
+
+
+def cage(atoms, reach):
+    """A SMILES in which each atom is bound to the next ones, `reach` of them, as no molecule is."""
+    text, open_rings, free = "", {}, list(range(99, 9, -1))
+    for atom in range(atoms):
+        closed = [pair for pair in open_rings if pair[1] == atom]
+        numbers = [open_rings.pop(pair) for pair in closed]
+        free += numbers
+        for other in range(atom + 2, min(atoms, atom + 1 + reach)):
+            open_rings[atom, other] = free.pop()
+            numbers.append(open_rings[atom, other])
+        text += "*" + "".join(f"%{number}" for number in numbers)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("smiles", "max_atoms", "message"),
+    [
+        ("C" * 257, 256, "has 257 atoms, but the model takes 256"),
+        ("C" * 20_000, 256, "has 20000 atoms"),
+        ("C" * 1001, None, "has 1,001 atoms; at most 1,000 are read"),
+        (".".join(["[H]"] * 3000), 256, "3,000 hydrogens for 0 other atoms"),
+        (cage(100, 9), 256, "has 756 rings or more for 100 atoms; at most 110"),
+    ],
+)
+def test_a_molecule_that_would_take_minutes_is_refused_before_any_work(
+    smiles, max_atoms, message, monkeypatch
+):
+    from rdkit import Chem
+
+    parse = Chem.MolFromSmiles
+
+    def without_work(text, sanitize=True):
+        assert not sanitize, "rings are sought before the size is checked"
+        return parse(text, sanitize=False)
+
+    monkeypatch.setattr(Chem, "MolFromSmiles", without_work)
+    with pytest.raises(TooLong, match=message):
+        Graph.from_smiles(smiles, max_atoms)
+
+
+def test_real_cages_and_explicit_hydrogens_are_read():
+    cubane = "C12C3C4C1C5C2C3C45"
+    ferrocene = "[Fe]123456789C%10C1C2C3C4%10.C5%10C6C7C8C9%10"
+    assert len(Graph.from_smiles(cubane).edges) == 12
+    assert len(Graph.from_smiles(ferrocene)) == 11
+    methane = "[H]C([H])([H])[H]"
+    assert Graph.from_smiles(".".join([methane] * 3), max_atoms=3).names == ("C",) * 3
 
 
 def test_a_scaffold_is_the_rings_and_what_links_them():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,28 +26,52 @@ ATOM_FEATURES = (
 BOND_FEATURES = (*BONDS, "conjugated", "in a ring", "E", "Z")
 
 
+MOST_ATOMS = 1000  # the layout of more takes minutes
+_SPARE_RINGS = 10  # of small cages and sandwich compounds, beyond one ring for each atom
+_LOOK_ALIKES = {
+    **{
+        unicodedata.lookup(f"CYRILLIC {size} LETTER {name}"): latin if size == "CAPITAL" else small
+        for size in ("CAPITAL", "SMALL")
+        for name, latin, small in (
+            ("VE", "B", ""), ("ES", "C", "c"), ("EN", "H", ""), ("O", "O", "o"),
+            ("ER", "P", "p"), ("DZE", "S", "s"), ("BYELORUSSIAN-UKRAINIAN I", "I", ""),
+        )
+    },
+    **{
+        unicodedata.lookup(f"GREEK CAPITAL LETTER {name}"): latin
+        for name, latin in (
+            ("BETA", "B"), ("ETA", "H"), ("IOTA", "I"), ("NU", "N"), ("OMICRON", "O"), ("RHO", "P"),
+        )
+    },
+    "\N{MINUS SIGN}": "-",
+    "\N{EN DASH}": "-",
+    "\N{HYPHEN}": "-",
+}  # fmt: skip
+
+
 def molecule(smiles: str, max_atoms: int | None = None) -> Graph:
-    """The atoms (without hydrogens) and bonds of a molecule, with its layout in the plane."""
+    """The atoms (without hydrogens) and bonds of a molecule, with its layout in the plane.
+
+    At most `max_atoms` atoms are read, 1,000 by default.
+    """
     try:
         from rdkit import Chem, rdBase
         from rdkit.Chem import rdDepictor
     except ImportError as error:
         raise MissingExtra("RDKit", "graph", "reading a SMILES") from error
-    if not smiles.strip():
-        raise InputError("the SMILES is empty: there is no molecule to explain.")
+    text = smiles.strip()
+    _check_characters(text)
     with rdBase.BlockLogs():
-        mol: Any = Chem.MolFromSmiles(smiles.strip())
+        unchecked: Any = Chem.MolFromSmiles(text, sanitize=False)  # its time is linear
+        if unchecked is not None:
+            _check_size(unchecked, max_atoms)
+        mol: Any = None if unchecked is None else Chem.MolFromSmiles(text)
         if mol is None:
-            unchecked: Any = Chem.MolFromSmiles(smiles.strip(), sanitize=False)
             problems = [] if unchecked is None else Chem.DetectChemistryProblems(unchecked)
             why = problems[0].Message() if problems else "it breaks the rules of SMILES"
-            raise InputError(f"{smiles!r} is not a valid SMILES: {why}.")
+            raise InputError(f"{_short(text)!r} is not a valid SMILES: {why}.")
     if not mol.GetNumAtoms():
-        raise InputError(f"the molecule {smiles!r} has no atoms.")
-    if max_atoms is not None and mol.GetNumAtoms() > max_atoms:  # the layout would take minutes
-        raise TooLong(
-            f"the molecule has {mol.GetNumAtoms()} atoms, but the model takes {max_atoms}."
-        )
+        raise InputError(f"the molecule {_short(text)!r} has no atoms.")
     rdDepictor.Compute2DCoords(mol)
     layout = mol.GetConformer().GetPositions()[:, :2]
     atoms, bonds = list(mol.GetAtoms()), list(mol.GetBonds())
@@ -56,8 +81,49 @@ def molecule(smiles: str, max_atoms: int | None = None) -> Graph:
         np.array([_bond(bond) for bond in bonds]).reshape(-1, len(BOND_FEATURES)),
         names=tuple(atom.GetSymbol() for atom in atoms),
         positions=(layout * [1, -1]).astype(np.float32),
-        source=smiles.strip(),
+        source=text,
     )
+
+
+def _check_characters(text: str) -> None:
+    """Refuses what RDKit would reject without a reason, or read only the first part of."""
+    if not text:
+        raise InputError("the SMILES is empty: there is no molecule to explain.")
+    for place, character in enumerate(text, 1):
+        if character.isspace():
+            raise InputError(
+                f"a SMILES has no spaces, got {_short(text)!r}: pass one molecule without its name."
+            )
+        if not character.isascii() or not character.isprintable():
+            name = unicodedata.name(character, f"U+{ord(character):04X}")
+            latin = _LOOK_ALIKES.get(character) or unicodedata.normalize("NFKC", character)
+            hint = f'; did you mean "{latin}"?' if latin.isascii() and latin.isprintable() else "."
+            raise InputError(
+                f"a SMILES has ASCII characters only, got {character!r} ({name}) at place "
+                f"{place}{hint}"
+            )
+
+
+def _check_size(mol: Any, max_atoms: int | None) -> None:
+    """Refuses what would take RDKit minutes: large molecules, and cages of very many rings."""
+    atoms = sum(atom.GetAtomicNum() != 1 for atom in mol.GetAtoms())
+    hydrogens = mol.GetNumAtoms() - atoms
+    if max_atoms is None and atoms > MOST_ATOMS:
+        raise TooLong(f"the molecule has {atoms:,} atoms; at most {MOST_ATOMS:,} are read.")
+    if max_atoms is not None and atoms > max_atoms:
+        raise TooLong(f"the molecule has {atoms} atoms, but the model takes {max_atoms}.")
+    if hydrogens > 4 * atoms + _SPARE_RINGS:
+        raise TooLong(f"the molecule has {hydrogens:,} hydrogens for {atoms} other atoms.")
+    rings = mol.GetNumBonds() - mol.GetNumAtoms() + 1
+    if rings > atoms + _SPARE_RINGS:
+        raise TooLong(
+            f"the molecule has {rings} rings or more for {atoms} atoms; at most "
+            f"{atoms + _SPARE_RINGS} are read."
+        )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def drawing(smiles: str, width: int = 420, height: int = 300) -> dict[str, Any]:
