@@ -2,11 +2,15 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 import torch
 
 from tests.web.test_cancellation import Slow, SlowJob
+from wherefrom.rules.mode import CallMode
+from wherefrom.stopping import stop_if_late
+from wherefrom.torch_internals import function_modes
 from wherefrom.web.worker import QueueFull, Stopped, Worker
 
 
@@ -60,6 +64,62 @@ def test_a_job_that_runs_too_long_stops_and_leaves_no_hook():
     assert not torch.nn.modules.module._global_forward_pre_hooks
     assert asyncio.run(worker.run(lambda: 5)) == 5
     worker.close()
+
+
+def without_modules():
+    """Torch calls for ever, outside any module."""
+    x = torch.zeros(3)
+    while True:
+        x = x + 1
+
+
+class Passing(CallMode):
+    def on_call(self, call):
+        return call.run()
+
+
+def within_a_mode():
+    """Torch calls for ever, within a mode as methods open it."""
+    x = torch.zeros(3, requires_grad=True)
+    with Passing():
+        while True:
+            torch.exp(x)
+
+
+def by_asking():
+    """A loop without torch that asks, as the search for a maximum flow does."""
+    while True:
+        stop_if_late()
+
+
+@pytest.mark.parametrize("job", [without_modules, within_a_mode, by_asking])
+def test_a_job_that_is_late_stops_at_its_next_call(job):
+    worker = Worker(seconds=0.05, queued_jobs=2, grace=60)
+    with pytest.raises(Stopped, match="took too long"):
+        asyncio.run(asyncio.wait_for(worker.run(job), 20))
+    assert asyncio.run(worker.run(function_modes)) != []  # the check of this job alone
+    assert len(asyncio.run(worker.run(function_modes))) == 1
+    assert function_modes() == []
+    stop_if_late()
+    worker.close()
+
+
+def test_a_job_without_torch_calls_cannot_keep_its_request_waiting():
+    worker, release = Worker(seconds=0.05, queued_jobs=2, grace=0.1), threading.Event()
+    with pytest.raises(Stopped, match="took too long"):
+        asyncio.run(asyncio.wait_for(worker.run(lambda: release.wait(30)), 20))
+    assert not release.is_set()
+    release.set()
+    assert worker.submit(lambda: 5).future.result(10) == 5
+    worker.close()
+
+
+def test_a_job_may_take_its_whole_time(worker):
+    def wait():
+        time.sleep(0.7)  # longer than the worker's look at it
+        return 4
+
+    assert asyncio.run(worker.run(wait)) == 4
 
 
 def test_another_thread_may_run_a_model_while_a_late_job_stops():

@@ -10,6 +10,8 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 from torch import Tensor
 
+from wherefrom.stopping import stop_if_late
+
 _UNIT = 10**9  # capacities are shares of one; the solver counts in whole numbers of 32 bits
 
 
@@ -69,9 +71,10 @@ def flows(
     )
     by_stream: dict[int, Tensor] = {}
     for number, size in sizes.items():
-        values = [
-            maximum_flow(graph, source, offset[number] + place).flow_value / _UNIT
-            for place in range(size)
-        ]
+        values = []
+        for place in range(size):
+            stop_if_late()
+            flow = maximum_flow(graph, source, offset[number] + place).flow_value
+            values.append(flow / _UNIT)
         by_stream[number] = torch.tensor(values, dtype=torch.float64)
     return by_stream

@@ -14,9 +14,15 @@ from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+
+from wherefrom.stopping import stopped_by
 
 Result = TypeVar("Result")
+_TOO_LONG = "this took too long and was stopped"
 _RETRY_SECONDS = 0.05  # between two attempts to enter a full queue
+_GRACE_SECONDS = 5.0  # a late job may finish the torch call that it is in
+_WATCH_SECONDS = 0.5  # between two looks at a running job
 
 
 class QueueFull(Exception):
@@ -34,17 +40,27 @@ class Job:
     function: Callable[[], Any]
     future: Future[Any] = field(default_factory=Future)
     cancelled: threading.Event = field(default_factory=threading.Event)
+    deadline: float | None = None  # once it runs
+
+    def check(self) -> None:
+        """Raises `Stopped` after the deadline or a cancellation."""
+        if self.cancelled.is_set():
+            raise Stopped("the request was cancelled")
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise Stopped(_TOO_LONG)
 
 
 class Worker:
     """Runs one job at a time in its own thread.
 
-    A thread cannot be killed, but a running model enters a module every few microseconds: there
-    the worker checks the clock, and a job that is late or cancelled ends with `Stopped`.
+    A thread cannot be killed, but a running model calls torch every few microseconds: there the
+    worker checks the clock, and a job that is late or cancelled ends with `Stopped`. One call ends
+    in time because the sizes of inputs are limited. Should a call still hang, the request is
+    answered at the deadline and `grace` seconds, and the job ends with its call.
     """
 
-    def __init__(self, seconds: float, queued_jobs: int) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, queued_jobs: int, grace: float = _GRACE_SECONDS) -> None:
+        self.seconds, self.grace = seconds, grace
         self._queue: queue.Queue[Job | None] = queue.Queue(queued_jobs)
         self._thread = threading.Thread(target=self._loop, name="wherefrom-worker", daemon=True)
         self._thread.start()
@@ -68,11 +84,17 @@ class Worker:
                 if not wait_for_room:
                     raise
                 await asyncio.sleep(_RETRY_SECONDS)
+        future: asyncio.Future[Result] = asyncio.wrap_future(job.future)
         try:
-            result: Result = await asyncio.wrap_future(job.future)
-            return result
+            while not future.done():
+                await asyncio.wait((future,), timeout=min(_WATCH_SECONDS, self.grace))
+                late = job.deadline is not None and time.monotonic() - job.deadline
+                if late and late > self.grace and not future.done():
+                    raise Stopped(_TOO_LONG)
+            return future.result()
         finally:
             job.cancelled.set()
+            future.cancel()
 
     def close(self) -> None:
         """Ends the thread after the last queued job."""
@@ -83,28 +105,46 @@ class Worker:
         while (job := self._queue.get()) is not None:
             if job.cancelled.is_set() or not job.future.set_running_or_notify_cancel():
                 continue
+            job.deadline = time.monotonic() + self.seconds
             try:
-                with _stoppable(job, time.monotonic() + self.seconds):
-                    job.future.set_result(job.function())
+                with _stoppable(job):
+                    result = job.function()
             except BaseException as error:
                 job.future.set_exception(error)
+            else:
+                job.future.set_result(result)
+
+
+class _Checked(TorchFunctionMode):
+    """Checks a job before every torch call of its thread."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self.job = job
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        self.job.check()
+        return function(*args, **(kwargs or {}))
 
 
 @contextmanager
-def _stoppable(job: Job, deadline: float) -> Iterator[None]:
-    """Raises `Stopped` when this thread enters a module after the deadline or a cancellation."""
+def _stoppable(job: Job) -> Iterator[None]:
+    """Checks a job at every torch call, at every module, and in loops that ask."""
     thread = threading.get_ident()
 
     def check(module: nn.Module, args: tuple[Any, ...]) -> None:
-        if threading.get_ident() != thread:
-            return
-        if job.cancelled.is_set():
-            raise Stopped("the request was cancelled")
-        if time.monotonic() > deadline:
-            raise Stopped("this took too long and was stopped")
+        if threading.get_ident() == thread:
+            job.check()
 
     hook = register_module_forward_pre_hook(check)
     try:
-        yield
+        with _Checked(job), stopped_by(job.check):
+            yield
     finally:
         hook.remove()
