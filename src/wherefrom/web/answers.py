@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wherefrom.errors import InputError
+from wherefrom.errors import InputError, TooLong
 from wherefrom.evaluation.metrics import Activation, Metric, Pruning, Sample, fractions
 from wherefrom.explanation import Explanation
 from wherefrom.inputs.reader import Reader
@@ -26,7 +26,7 @@ from wherefrom.studies.unit_profile import unit_profile
 from wherefrom.subject import Inputs
 from wherefrom.target import Target
 from wherefrom.web.limits import Limits
-from wherefrom.web.request import ParsedRequest, integer, integers
+from wherefrom.web.request import ParsedRequest, integer, integers, one_of
 
 Data = dict[str, Any]
 Value = TypeVar("Value")
@@ -86,6 +86,7 @@ class Answers:
     """Answers parsed requests with the library's results."""
 
     def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._predictions: Cache[Prediction] = Cache(limits.cached_predictions)
         self._explanations: Cache[TimedExplanation] = Cache(limits.cached_explanations)
         self._attention: Cache[CapturedAttention] = Cache(limits.cached_attention)
@@ -129,9 +130,7 @@ class Answers:
 
     def curve(self, request: ParsedRequest) -> Data:
         """The activation or pruning curve of the method, with the prediction at every step."""
-        kind = request.data.get("curve")
-        if kind not in CURVES:
-            raise InputError(f"curve must be one of: {', '.join(CURVES)}.")
+        kind = one_of(request.data, "curve", CURVES)
         prediction = self._predict(request)
         explanation = self._explain(request, request.method).explanation
         every_unit = prediction.unit_count <= _MAX_SINGLE_STEPS
@@ -195,11 +194,11 @@ class Answers:
         return render([self._explain(request, name).explanation for name in methods])
 
     def _predict(self, request: ParsedRequest) -> Prediction:
-        return self._predictions.get(request.input_key, lambda: _predict(request))
+        return self._predictions.get(request.input_key, lambda: _predict(request, self._limits))
 
     def _explain(self, request: ParsedRequest, method: str) -> TimedExplanation:
         key = (request.input_key, method, request.target, request.against)
-        return self._explanations.get(key, lambda: _explain(request, method))
+        return self._explanations.get(key, lambda: _explain(request, method, self._limits))
 
     def _capture(self, request: ParsedRequest, prediction: Prediction) -> CapturedAttention:
         subject = prediction.reader.subject
@@ -260,11 +259,23 @@ class Answers:
         return torch.cat(rows).clone()
 
 
-def _predict(request: ParsedRequest) -> Prediction:
+def _read(request: ParsedRequest, limits: Limits) -> tuple[Reader[Any, Any], Any]:
+    """The reader and the input as it reads it, if it has no more units than the page explains."""
+    reader = request.model.explainer.reader(request.input)
+    item = reader.read(request.input, request.truncate)
+    units = reader.size(item)
+    if units > limits.units:
+        raise TooLong(
+            f"this input has {units:,} units; the page explains up to {limits.units:,}. Explain a "
+            "part of it, or use the command line."
+        )
+    return reader, item
+
+
+def _predict(request: ParsedRequest, limits: Limits) -> Prediction:
     with torch.inference_mode(False), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the answer of `explain` lists them
-        reader = request.model.explainer.reader(request.input)
-        item = reader.read(request.input, request.truncate)
+        reader, item = _read(request, limits)
         inputs = reader.batch([item])
         logits = run(reader.subject, inputs)
         target = _on(Target(position=reader.positions(inputs, None)), logits.device)
@@ -273,9 +284,11 @@ def _predict(request: ParsedRequest) -> Prediction:
         return Prediction(reader, item, inputs, row, resolved)
 
 
-def _explain(request: ParsedRequest, method: str) -> TimedExplanation:
+def _explain(request: ParsedRequest, method: str, limits: Limits) -> TimedExplanation:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        _read(request, limits)
+        caught.clear()  # the explanation raises its warnings again
         start = time.perf_counter()
         explanation = request.model.explainer(
             request.input,

@@ -166,10 +166,14 @@ class Server:
         if length.isdigit() and int(length) > self.limits.body_bytes:
             raise self._too_large()
         body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > self.limits.body_bytes:
-                raise self._too_large()
+        try:
+            async with asyncio.timeout(self.limits.upload_seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > self.limits.body_bytes:
+                        raise self._too_large()
+        except TimeoutError:
+            raise HTTPException(408, "the body of the request took too long to arrive.") from None
         return bytes(body)
 
     def _too_large(self) -> TooLarge:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import cache
@@ -39,10 +40,32 @@ class Reports:
             for path in folder.glob(pattern)
             if path.is_file() and path.resolve().is_relative_to(folder)
         ]
-        paths.sort(key=lambda path: -path.stat().st_mtime)
-        return {path.relative_to(folder).as_posix(): path for path in paths[:_MAX_REPORTS]}
+        paths.sort(key=_changed, reverse=True)
+        names: dict[str, Path] = {}
+        for path in paths[:_MAX_REPORTS]:
+            name = shown = _printable(path.relative_to(folder).as_posix())
+            number = 2
+            while shown in names:  # two names may differ in what cannot be shown
+                shown, number = f"{name} ({number})", number + 1
+            names[shown] = path
+        return names
 
     def read(self, name: str) -> bytes | None:
-        """The content of a listed report, None for any other name."""
+        """The content of a listed report; None for any other name, and for one that is gone."""
         path = self.by_name().get(name)
-        return None if path is None else path.read_bytes()
+        try:
+            return None if path is None else path.read_bytes()
+        except OSError:
+            return None
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # deleted meanwhile
+        return 0.0
+
+
+def _printable(name: str) -> str:
+    """The name of a file as UTF-8; a file system may hold other bytes."""
+    return os.fsencode(name).decode("utf-8", "replace")

@@ -80,10 +80,19 @@ def method_name(name: Any) -> str:
 
 def method_names(data: Mapping[str, Any], default: Iterable[str]) -> list[str]:
     """The distinct names in the field `methods`."""
-    names = data.get("methods") or list(default)
-    if not isinstance(names, list):
+    names = data.get("methods")
+    if names is not None and not isinstance(names, list):
         raise InputError("methods must be a list of names.")
+    names = names or list(default)
     return list(dict.fromkeys(method_name(name) for name in names))
+
+
+def one_of(data: Mapping[str, Any], name: str, known: Iterable[str]) -> str:
+    """The field `name`, one of the known strings."""
+    value, names = data.get(name), list(known)
+    if not isinstance(value, str) or value not in names:
+        raise InputError(f"{name} must be one of: {', '.join(names)}.")
+    return value
 
 
 def integer(data: Mapping[str, Any], name: str, limit: int) -> int:

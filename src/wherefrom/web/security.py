@@ -5,18 +5,22 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+_LET_IN = "wherefrom_let_in"
+# a name or an address, and a port; no user, path or space, which some parsers skip
+_HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{1,5})?")
 COOKIE = "wherefrom_token"
 HEADER = "x-wherefrom-token"
 PAGE_POLICY = (
@@ -66,8 +70,11 @@ class Gate:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Forwards a request or refuses it; every response carries the security headers."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close"})
             return
         headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
         send_secured = _with_headers(send)
@@ -76,6 +83,7 @@ class Gate:
         elif not _same_site(headers):
             await _refuse(send_secured, 403, "origin", "requests from other sites are refused.")
         elif self.token is None or self._has_token(headers):
+            scope.setdefault("state", {})[_LET_IN] = True
             await self.app(scope, receive, send_secured)
         elif (token := _token_in_address(scope)) is not None and self._matches(token):
             await _set_cookie(send_secured, token)
@@ -85,10 +93,10 @@ class Gate:
 
     def is_own_name(self, host: str) -> bool:
         """Whether a Host header names this server."""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
+        name = (match["address"] or match["name"]).lower()
         if is_loopback(self.host):
             return is_loopback(name)
         if self.host not in ("0.0.0.0", "::"):
@@ -114,7 +122,8 @@ def _same_site(headers: dict[str, str]) -> bool:
     origin = headers.get("origin")
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return headers.get("sec-fetch-mode") == "navigate" and origin is None  # a link
-    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    host = headers.get("host", "").lower()
+    return origin is None or origin.lower() in (f"http://{host}", f"https://{host}")
 
 
 def _token_in_address(scope: Message) -> str | None:
@@ -136,8 +145,29 @@ def _with_headers(send: Send) -> Send:
     return send_secured
 
 
+def was_let_in(scope: Message | None) -> bool:
+    """Whether the gate let the request of this scope in."""
+    return bool(scope and scope.get("state", {}).get(_LET_IN))
+
+
+def refusal(kind: str, message: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The headers and the body of a refusal, for what never reaches the gate."""
+    body = _error_body(kind, message)
+    headers = {
+        **_HEADERS,
+        "content-security-policy": PAGE_POLICY,
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+    }
+    return [(name.encode(), value.encode()) for name, value in headers.items()], body
+
+
+def _error_body(kind: str, message: str) -> bytes:
+    return json.dumps({"error": {"kind": kind, "message": message}}).encode()
+
+
 async def _refuse(send: Send, status: int, kind: str, message: str) -> None:
-    body = json.dumps({"error": {"kind": kind, "message": message}}).encode()
+    body = _error_body(kind, message)
     await _respond(send, status, [(b"content-type", b"application/json")], body)
 
 

@@ -6,7 +6,6 @@ import secrets
 import socket
 import webbrowser
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,9 +39,8 @@ def serve(
     for library in ("starlette", "uvicorn"):
         if find_spec(library) is None:
             raise MissingExtra(library, "web", "the web page")
-    import uvicorn
-
     from wherefrom.web.app import make_app
+    from wherefrom.web.connections import run_server
 
     if reports is not None and not reports.is_dir():
         raise FileError(f"--reports: {reports} is not a folder.")
@@ -61,16 +59,7 @@ def serve(
         say(f"wherefrom serves {', '.join(served.names)} at {address} (stop with Ctrl-C)")
         if browse:
             webbrowser.open(address)
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            limit_concurrency=128,
-            timeout_graceful_shutdown=2,
-        )
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+        run_server(app, listener)
 
 
 def _embedded_models(say: Say) -> Models:
