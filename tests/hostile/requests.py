@@ -4,8 +4,8 @@ HOSTS = [
     "", " ", "[", "]", "[::1", "[]", "[::1]x", "[fe80::1%25eth0]", "a]b[", "::1", "127.0.0.1:",
     "127.0.0.1:port", "127.0.0.1:999999", "127.0.0.1:-1", "127.0.0.1/x", "127.0.0.1?x",
     "127.0.0.1#x", "user@127.0.0.1", "evil.example@localhost", "localhost\\evil.example",
-    "localhost evil.example", "localhost,evil.example", "localhost.", "127.1", "0x7f000001", "2130706433",
-    "127.0.0.1.nip.io",
+    "localhost evil.example", "localhost,evil.example", "localhost.", "127.1", "0x7f000001",
+    "2130706433", "127.0.0.1.nip.io",
     "\N{LATIN SMALL LETTER E WITH ACUTE}", "l\xf6calhost", "%31%32%37.0.0.1", "a" * 5000,
 ]  # fmt: skip
 

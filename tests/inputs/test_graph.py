@@ -138,6 +138,11 @@ def test_a_molecule_that_would_take_minutes_is_refused_before_any_work(
         Graph.from_smiles(smiles, max_atoms)
 
 
+def test_an_image_of_too_many_pixels_is_not_split():
+    with pytest.raises(TooLong, match="1025 × 1024 is too large .* at most 1,048,576"):
+        Graph.superpixels(np.zeros((1025, 1024), np.uint8))
+
+
 def test_real_cages_and_explicit_hydrogens_are_read():
     cubane = "C12C3C4C1C5C2C3C45"
     ferrocene = "[Fe]123456789C%10C1C2C3C4%10.C5%10C6C7C8C9%10"

@@ -22,6 +22,7 @@ from wherefrom.subject import Inputs, Layout, Subject
 Units = Literal["patches", "pixels"] | int
 _MOST_UNITS = 1 << 18
 
+_MANY = 10.0  # times the largest normalised pixel: not an image that was changed a little
 _GRIDS = 32  # layouts that a reader remembers, one for each size of image
 
 
@@ -127,6 +128,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
                 )
             if not bool(torch.isfinite(pixels).all()):
                 raise InputError("the image has pixels that are NaN or infinite.")
+            self._check_normalised(pixels)
             return Picture(pixels.detach().to(self.subject.device, self._dtype(pixels.dtype)))
         image, name = opened(source)
         if self.processor is None:
@@ -143,6 +145,22 @@ class ImageReader(Reader[Picture, ErasedImage]):
             )
         return Picture(pixels, name)
 
+    def _check_normalised(self, pixels: Tensor) -> None:
+        """Refuses bytes as floats where the model takes what its processor has normalised."""
+        if not getattr(self.processor, "do_normalize", False):
+            return
+        means, deviations = (
+            np.asarray(getattr(self.processor, name, None) or [default], dtype=float)
+            for name, default in (("image_mean", 0.0), ("image_std", 1.0))
+        )
+        most = float(np.maximum(np.abs(means), np.abs(1 - means)).max() / deviations.min())
+        largest = float(pixels.abs().max())
+        if largest > _MANY * max(1.0, most):
+            raise InputError(
+                "a float tensor must hold pixels as the model takes them, here normalised to at "
+                f"most {most:.3g}, got {largest:.3g}. For an image of bytes pass it as uint8."
+            )
+
     def _dtype(self, default: torch.dtype) -> torch.dtype:
         weights = (p for p in self.subject.model.parameters() if p.is_floating_point())
         first = next(weights, None)
@@ -151,8 +169,6 @@ class ImageReader(Reader[Picture, ErasedImage]):
     def _with_channels(self, image: Any) -> Any:
         config = getattr(self.subject.model, "config", None)
         config = getattr(config, "vision_config", config)
-        if "transparency" in image.info:  # of a palette: Pillow requires this step
-            image = image.convert("RGBA")
         return image.convert("L" if getattr(config, "num_channels", 3) == 1 else "RGB")
 
     def grid(self, picture: Picture) -> tuple[Layout, tuple[Unit, ...]]:

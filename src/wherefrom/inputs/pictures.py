@@ -1,16 +1,20 @@
-"""Pictures from files, bytes and arrays, by Pillow."""
+"""Pictures from files, bytes and arrays, by Pillow: 8 bits of grey or of red, green and blue.
+
+More bits are scaled to 8, and transparency is laid on white. Pixels without a fixed black and white
+(integers of 32 bits, floats beyond 0 to 1) and colours that need a profile (LAB) are refused.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from wherefrom.errors import FileError, InputError, MissingExtra, TooLong
+from wherefrom.errors import FileError, InputError, MissingExtra, TooLong, WherefromError
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
 # Pillow reads many others: some run programs, and all are code that a file can attack
@@ -26,17 +30,19 @@ def is_image(source: Any) -> bool:
 
 def decoded(data: bytes, max_pixels: int) -> Any:
     """The picture in the bytes of a file, of at most so many pixels."""
+    _pillow()
     try:
         return _read(io.BytesIO(data), max_pixels)
-    except TooLong:
+    except WherefromError:
         raise
-    except _unreadable() as error:
+    except Exception as error:  # Pillow raises what its decoders happen to raise
         raise InputError(f"these bytes contain no image in {_ALLOWED}.") from error
 
 
 def opened(source: Any) -> tuple[Any, str | None]:
     """A Pillow image of a picture, the path of one, an array or a tensor; and its file name."""
     if isinstance(source, (str, Path)):
+        _pillow()
         try:
             return _read(source), Path(source).name
         except FileNotFoundError as error:
@@ -44,7 +50,9 @@ def opened(source: Any) -> tuple[Any, str | None]:
                 f"this model takes images, and there is no file {source}: pass a picture, the "
                 "path of one, an array or a tensor."
             ) from error
-        except _unreadable() as error:
+        except InputError as error:
+            raise type(error)(f"{source}: {error}") from error
+        except Exception as error:  # Pillow raises what its decoders happen to raise
             raise FileError(f"cannot read {source} as an image in {_ALLOWED}: {error}") from error
     if isinstance(source, Tensor):
         array = source.cpu().numpy()
@@ -57,9 +65,16 @@ def opened(source: Any) -> tuple[Any, str | None]:
             f"cannot read a {type(source).__name__} as an image: pass a picture, a path, an "
             "array or a tensor."
         )
-    return source, None
+    kind = getattr(source, "format", None)  # of an opened file, which may not yet be decoded
+    if kind is not None and kind not in _OPENED:
+        raise InputError(
+            f"this picture is a file in {kind}; files in {_ALLOWED} are read. "
+            "If you trust it, pass picture.copy()."
+        )
+    return _plain(source, _greys(source)), None
 
 
+_OPENED = (*FORMATS, "MPO")  # a JPEG of several pictures, as phones write it
 _ALLOWED = ", ".join(FORMATS[:-1]) + f" or {FORMATS[-1]}"
 
 
@@ -73,12 +88,85 @@ def _read(source: Any, max_pixels: int | None = None) -> Any:
                 f"an image of {file.width} × {file.height} is too large: at most "
                 f"{max_pixels:,} pixels are read."
             )
-        return exif_transpose(file.copy())
+        return _plain(exif_transpose(file.copy()), _greys(file))
 
 
-def _unreadable() -> tuple[type[Exception], ...]:
-    """What Pillow raises for a file that it cannot read."""
-    return (OSError, SyntaxError, ValueError, _pillow().DecompressionBombError)
+class _Greys(NamedTuple):
+    """How the grey values of an image are coded, if they have more than 8 bits."""
+
+    bits: int
+    signed: bool = False
+    white_is_zero: bool = False
+
+
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
+
+
+def _greys(image: Any) -> _Greys:
+    """The code of the grey values by the tags of a TIFF; a PNG has 16 bits."""
+    tags = getattr(image, "tag_v2", {})
+    bits = 32 if image.mode == "I" and getattr(image, "format", None) != "PNG" else 16
+    return _Greys(
+        int(tags.get(_BITS_PER_SAMPLE, (bits,))[0]),
+        tags.get(_SAMPLE_FORMAT, (1,))[0] != 1,
+        tags.get(_PHOTOMETRIC) == 0,
+    )
+
+
+def _plain(image: Any, greys: _Greys) -> Any:
+    """A picture of any mode in "L" or "RGB", as it looks on white paper."""
+    mode = image.mode
+    if mode in ("L", "RGB") and "transparency" not in image.info:
+        return image
+    if mode.startswith("I;16") or (mode == "I" and greys.bits <= 16 and not greys.signed):
+        return _scaled(image, greys)
+    if mode == "F":
+        return _pillow().fromarray(_as_bytes(np.asarray(image)))
+    if mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        if mode == "La":
+            image = image.convert("LA")
+        return _on_white(image.convert("RGBA"), "L" if mode in ("1", "L", "LA", "La") else "RGB")
+    if mode == "1":
+        return image.convert("L")
+    if mode in ("P", "RGBX", "CMYK", "YCbCr"):
+        return image.convert("RGB")
+    lowest, highest = image.getextrema() if mode == "I" else (0, 0)
+    what = f", from {lowest} to {highest}," if mode == "I" else ""
+    raise InputError(
+        f"the pixels of this image are {_MODES.get(mode, mode)}{what} and have no fixed black and "
+        "white. Convert it to 8 or 16 bits of grey, or to RGB."
+    )
+
+
+_MODES = {
+    "I": "integers that are signed or have 32 bits",
+    "LAB": "colours in LAB",
+    "HSV": "colours in HSV",
+}
+
+
+def _scaled(image: Any, greys: _Greys) -> Any:
+    """Grey values of up to 16 bits scaled to 8; the one that means transparent becomes white."""
+    values = np.asarray(image).astype(np.int64)
+    white = (1 << greys.bits) - 1
+    if values.max(initial=0) > white:
+        raise InputError(
+            f"the grey values of this image go up to {values.max()}, beyond its {greys.bits} "
+            "bits. Convert it to 8 or 16 bits of grey."
+        )
+    scaled = (values * 255 + white // 2) // white
+    if greys.white_is_zero:
+        scaled = 255 - scaled
+    clear = image.info.get("transparency")
+    if isinstance(clear, int):
+        scaled[values == clear] = 255
+    return _pillow().fromarray(scaled.astype(np.uint8))
+
+
+def _on_white(image: Any, mode: str) -> Any:
+    white = _pillow().new("RGBA", image.size, "white")
+    white.alpha_composite(image)
+    return white.convert(mode)
 
 
 def png_of(array: Any) -> str:
@@ -99,12 +187,26 @@ def _as_bytes(array: Any) -> Any:
         )
     if array.dtype == np.uint8:
         return array
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8) * 255
+    if array.dtype == np.uint16:
+        return ((array.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+    if not np.issubdtype(array.dtype, np.floating):
+        span = (
+            f" from {array.min()} to {array.max()}"
+            if np.issubdtype(array.dtype, np.integer)
+            else ""
+        )
+        raise InputError(
+            f"an image array must be uint8, uint16, bool or float, got {array.dtype}{span}. "
+            "If its values are bytes, pass array.astype(np.uint8)."
+        )
     if not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
         raise InputError(
-            "an image array must hold bytes, or values from 0 to 1, "
-            f"got {array.min():.3g} to {array.max():.3g}."
+            "an image array of floats must hold values from 0 to 1, "
+            f"got {array.min():.3g} to {array.max():.3g}. If they go to 255, divide them by 255."
         )
-    return (array * 255).round().astype(np.uint8)
+    return (array.astype(np.float64) * 255).round().astype(np.uint8)
 
 
 def _pillow() -> Any:

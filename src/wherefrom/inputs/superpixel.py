@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wherefrom.errors import InputError, MissingExtra
+from wherefrom.errors import InputError, MissingExtra, TooLong
 from wherefrom.inputs.graph import Graph
 
 COMPACTNESS = 0.25  # with n = 75 gives close to 75 regions on images of 28 × 28
 WAVES = 6
+MOST_PIXELS = 1 << 20
 
 
 def superpixels(image: ArrayLike, n: int = 75, nearest: int | None = None) -> Graph:
@@ -26,6 +27,12 @@ def superpixels(image: ArrayLike, n: int = 75, nearest: int | None = None) -> Gr
         raise InputError(
             "an image must have the shape (height, width) or (height, width, channels), "
             f"got shape {pixels.shape}."
+        )
+    height, width = pixels.shape[:2]
+    if height * width > MOST_PIXELS:
+        raise TooLong(
+            f"an image of {height} × {width} is too large for superpixels: at most "
+            f"{MOST_PIXELS:,} pixels are split. Make it smaller."
         )
     scale = 255.0 if pixels.dtype == np.uint8 else 1.0
     values = pixels.reshape(*pixels.shape[:2], -1) / scale
