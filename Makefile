@@ -5,19 +5,30 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help demo serve test test-web test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench mutate clean
+	train-superpixels families bench mutate fuzz lock release clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-.venv/ready: pyproject.toml constraints.txt
+# Everything but torch and this package itself by hash. torch is held by its version: its CPU build, where
+# pip is pointed at one, has another hash than the build in the registry.
+PIP := -m pip install --quiet --disable-pip-version-check
+LOCKED := $(PIP) --require-hashes --no-deps
+.venv/ready: pyproject.toml constraints.txt locks/base.txt locks/build.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "wherefrom needs Python 3.11 or newer; set PYTHON=python3.11 or the like"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(BIN)/python $(LOCKED) --requirement locks/base.txt --requirement locks/build.txt
+	$(BIN)/python $(PIP) --constraint constraints.txt torch
+	$(BIN)/python $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/ready-dev: .venv/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+.venv/ready-dev: .venv/ready locks/dev.txt
+	$(BIN)/python $(LOCKED) --requirement locks/dev.txt
+	@touch $@
+
+.venv-%/ready: locks/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python $(LOCKED) --requirement locks/$*.txt
 	@touch $@
 
 demo: .venv/ready ## set up, then explain a sentence and write a page
@@ -74,5 +85,20 @@ bench: .venv/ready-dev ## run time and memory, compared with autograd, Captum, n
 mutate: .venv/ready-dev ## plant faults and count those that no test notices: [SAMPLE=200] [SEED=0]; resumes
 	$(BIN)/python -m tools.mutate --workers 2 --sample $(or $(SAMPLE),200) --seed $(or $(SEED),0)
 
+fuzz: .venv/ready-dev .venv-fuzz/ready ## a public fuzzer over the page's API: [CASES=20000] requests, no answer 5xx
+	$(BIN)/python -m tools.fuzz --fuzzer .venv-fuzz/bin/schemathesis --cases $(or $(CASES),20000)
+
+lock: .venv-release/ready ## the newest versions that pyproject.toml allows, with hashes, into locks/
+	$(PYTHON) -m tools.lock --uv .venv-release/bin/uv
+
+release: .venv-release/ready ## the wheel, the source archive and the list of their parts (SBOM), into dist/
+	rm -rf dist build/runtime.txt
+	mkdir -p build
+	.venv-release/bin/python -m build --no-isolation
+	.venv-release/bin/twine check --strict dist/*
+	cat locks/base.txt constraints.txt > build/runtime.txt
+	.venv-release/bin/cyclonedx-py requirements build/runtime.txt --pyproject pyproject.toml \
+		--mc-type library --output-reproducible --output-file dist/wherefrom.cdx.json
+
 clean: ## remove the environment and all caches
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-fuzz .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

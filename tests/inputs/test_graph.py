@@ -139,7 +139,7 @@ def test_a_molecule_that_would_take_minutes_is_refused_before_any_work(
 
 
 def test_an_image_of_too_many_pixels_is_not_split():
-    with pytest.raises(TooLong, match="1025 × 1024 is too large .* at most 1,048,576"):
+    with pytest.raises(TooLong, match=r"1025 × 1024 is too large .* at most 1,048,576"):
         Graph.superpixels(np.zeros((1025, 1024), np.uint8))
 
 

@@ -1,0 +1,74 @@
+"""Writes the lock files: every package that is installed here, with its version and its hashes.
+
+Run by `make lock`. torch and what only its CUDA builds need are left out: a CPU build has other
+hashes than the one in the registry, so torch is held by its version in constraints.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+HOME = Path(__file__).parents[1]
+LOCKS = HOME / "locks"
+HEADER = "# Written by `make lock`. Hashes of all files of a version, for every platform.\n"
+# what each file locks: options of `uv pip compile`
+CONTENTS = {
+    "dev": ["pyproject.toml", "--extra", "dev"],
+    "base": ["pyproject.toml", "--constraint", "locks/dev.txt"],
+    "build": ["--group", "pyproject.toml:build", "--constraint", "locks/dev.txt"],
+    "fuzz": ["--group", "pyproject.toml:fuzz"],
+    "release": ["--group", "pyproject.toml:release"],
+}
+_OF_CUDA = ("nvidia-", "cuda-", "triton")
+
+
+def entries(text: str) -> Iterator[str]:
+    """The requirements of a lock file, each with its hashes.
+
+    >>> list(entries("a==1 \\\\\\n    --hash=x\\nb==2\\n"))
+    ['a==1 \\\\\\n    --hash=x\\n', 'b==2\\n']
+    """
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if line.startswith("#"):
+            continue
+        if lines and not line.startswith(" "):
+            yield "".join(lines)
+            lines = []
+        lines.append(line)
+    if lines:
+        yield "".join(lines)
+
+
+def locked(requirements: Iterable[str]) -> Iterator[str]:
+    """The requirements that are locked by hash."""
+    for requirement in requirements:
+        if not requirement.startswith((*_OF_CUDA, "torch==")):
+            yield requirement
+
+
+def compile_lock(uv: str, options: list[str]) -> str:
+    """The content of one lock file, with the newest versions that pyproject.toml allows."""
+    done = subprocess.run(
+        [
+            uv, "pip", "compile", *options, "--constraint", "constraints.txt",
+            "--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate",
+            "--no-header", "--quiet",
+        ],
+        cwd=HOME, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return HEADER + "".join(locked(entries(done.stdout)))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--uv", default="uv", help="the program uv")
+    uv = parser.parse_args().uv
+    LOCKS.mkdir(exist_ok=True)
+    for name, options in CONTENTS.items():
+        (LOCKS / f"{name}.txt").write_text(compile_lock(uv, options), encoding="utf-8")
