@@ -156,7 +156,7 @@ ERRORS = {
     "methods": (["compare", TEXT, "--methods", "lrp,lpr"], 'did you mean "lrp"'),
     "setting": (["explain", TEXT, "--set", "steps=3"], 'no setting "steps"'),
     "no equals": (["explain", TEXT, "--set", "gate"], "write key=value"),
-    "file": (["explain", "--file", "nowhere.txt"], "cannot read nowhere.txt"),
+    "file": (["explain", "--file", "nowhere.txt"], "there is no file nowhere.txt"),
     "folder": (["explain", TEXT, "--json", "nowhere/found.json"], "cannot write"),
     "page": (["explain", TEXT, "--html", "nowhere/found.html"], "cannot write"),
     "long": (["explain", LONG], "82 tokens, but the model takes 64"),

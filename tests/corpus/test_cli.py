@@ -55,7 +55,7 @@ def test_corpus_writes_its_report_and_tables(home, tmp_path):
         ("who,what\nAnna,f\n", (), "no column looks like the name"),
         ("name,group\nAnna,f\nBoba,m\n", ("--target", "POSITIV"), 'did you mean "POSITIVE"'),
         ("name,group\nAnna,f\nBoba,m\n", ("--text-column", "txt"), 'no column "txt"'),
-        ("name,group\nAnna,f\nBoba,m\n", ("--stop", "/none"), "cannot read"),
+        ("name,group\nAnna,f\nBoba,m\n", ("--stop", "/none"), "no file /none"),
     ],
 )
 def test_bad_input_ends_with_a_sentence_and_code_2(home, tmp_path, names, options, message):
