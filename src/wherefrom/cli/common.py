@@ -64,6 +64,7 @@ INVALID = 2
 """Exit code: an error; nothing was explained, or a result could not be written."""
 INTERRUPTED = 130
 """Exit code: Ctrl-C; what was finished before is kept."""
+_LONGEST_LINE = 1000
 
 
 def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
@@ -111,8 +112,10 @@ def saved_to_resume() -> Iterator[None]:
 
 
 def complain(message: str) -> None:
-    """One line on stderr."""
-    line = " ".join(printable(message).splitlines())
+    """One line on stderr, of a length to be read."""
+    line = " ".join(printable(message).split("\n"))
+    if len(line) > _LONGEST_LINE:
+        line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
     typer.secho(f"wherefrom: {line}", err=True, fg=typer.colors.RED)
 
 

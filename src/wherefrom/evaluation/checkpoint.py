@@ -58,11 +58,11 @@ class Checkpoint:
 
     def _append(self, path: Path, line: bytes) -> None:
         try:
-            with path.open("ab") as file:
+            with path.open("ab", buffering=0) as file:  # a buffer would be written at the end
                 end = file.tell()
                 try:
-                    file.write(line)
-                    file.flush()
+                    while line:
+                        line = line[file.write(line) :]
                 except OSError:
                     os.ftruncate(file.fileno(), end)  # no half line stays
                     raise

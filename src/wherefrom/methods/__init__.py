@@ -86,6 +86,8 @@ def _check(kind: type[Method], settings: dict[str, Any]) -> None:
         if choices and value not in choices:
             listed = ", ".join(map(str, choices))
             raise MethodError(f'{kind.name} has no {key} "{value}"; there are: {listed}')
+        if isinstance(value, Integral) and abs(int(value)) >= _LARGEST:
+            raise MethodError(f"{kind.name}: {key} is too large, {len(str(value))} digits.")
         if not _fits(value, allowed):
             words = " or ".join(_NAMES.get(hint, "") for hint in _alternatives(allowed))
             raise MethodError(f"{kind.name}: {key} must be {words}, got {str(value)[:60]!r}.")
@@ -109,7 +111,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(value, bool):
         return bool in alternatives
     if isinstance(value, Integral):
-        return (int in alternatives or float in alternatives) and abs(int(value)) < _LARGEST
+        return int in alternatives or float in alternatives
     if isinstance(value, Real):
         return float in alternatives and isfinite(value)
     return isinstance(value, tuple(set(alternatives) - {int, float, bool}))

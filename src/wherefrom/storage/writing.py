@@ -21,7 +21,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     A file that cannot be written, for want of space or permission, leaves `path` as it was. What
     is no regular file (a pipe, /dev/stdout) is written to directly.
     """
-    target = Path(os.path.realpath(path))  # a link stays a link
+    try:
+        target = Path(os.path.realpath(path))  # a link stays a link
+    except ValueError as error:  # a null character
+        raise FileError(f"cannot write {path}: {error}.") from error
     if target.exists() and not target.is_file():
         with _clear_errors(path), target.open("wb") as file:
             yield file
@@ -59,7 +62,7 @@ def _clear_errors(path: Path) -> Iterator[None]:
         yield
     except FileError:
         raise
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+    except OSError as error:
         kept = " The file is as it was before." if path.is_file() else ""
         raise FileError(f"cannot write {path}: {reason(error)}.{kept}") from error
 
