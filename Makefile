@@ -5,7 +5,7 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help demo serve test test-web test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench mutate clean
+	train-superpixels families bench mutate soak clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -73,6 +73,9 @@ bench: .venv/ready-dev ## run time and memory, compared with autograd, Captum, n
 
 mutate: .venv/ready-dev ## plant faults and count those that no test notices: [SAMPLE=200] [SEED=0]; resumes
 	$(BIN)/python -m tools.mutate --workers 2 --sample $(or $(SAMPLE),200) --seed $(or $(SEED),0)
+
+soak: .venv/ready-dev ## interrupts, kill -9, full disks, threads, hostile inputs: [SOAK=seconds] [SEED=0]
+	OMP_NUM_THREADS=1 nice $(BIN)/python -m tools.soak --seconds $(or $(SOAK),600) --seed $(or $(SEED),0)
 
 clean: ## remove the environment and all caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
