@@ -5,7 +5,7 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help demo serve test test-web test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench mutate fuzz lock release clean
+	train-superpixels families bench mutate soak fuzz lock release clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -99,6 +99,9 @@ release: .venv-release/ready ## the wheel, the source archive and the list of th
 	cat locks/base.txt constraints.txt > build/runtime.txt
 	.venv-release/bin/cyclonedx-py requirements build/runtime.txt --pyproject pyproject.toml \
 		--mc-type library --output-reproducible --output-file dist/wherefrom.cdx.json
+
+soak: .venv/ready-dev ## interrupts, kill -9, full disks, threads, hostile inputs: [SOAK=seconds] [SEED=0]
+	OMP_NUM_THREADS=1 nice $(BIN)/python -m tools.soak --seconds $(or $(SOAK),600) --seed $(or $(SEED),0)
 
 clean: ## remove the environment and all caches
 	rm -rf .venv .venv-fuzz .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,8 +2,10 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn.modules import module as torch_modules
@@ -101,3 +103,20 @@ def assert_unchanged(before, after):
         assert torch.equal(tensor, after["state"][name]), name
     after.pop("state")
     assert before == after
+
+
+@contextmanager
+def full_disk(largest: int):
+    """No file can grow beyond so many bytes: the operating system refuses, as on a full disk."""
+    resource = pytest.importorskip("resource")  # Unix only
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def contents(folder):
+    """Every file of a folder, hidden ones too, with its bytes."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -83,6 +83,65 @@ def test_texts_come_from_a_file_or_from_stdin(run, tmp_path):
         assert [entry["text"] for entry in json.loads(done.stdout)] == expected
 
 
+@pytest.mark.parametrize("command", [["explain"], ["compare", "--methods", "lrp"]])
+def test_one_bad_line_does_not_discard_the_others(run, tmp_path, command):
+    path = tmp_path / "texts.txt"
+    lines = [
+        b"\xef\xbb\xbfgood film",
+        b"bad \xff film",
+        b"",
+        LONG.encode(),
+        b"dull \xe2\x80\xa8 it",
+    ]
+    path.write_bytes(b"\r\n".join(lines))
+    done = run(*command, "--file", path, "--json", "-")
+    assert done.exit_code == 1
+    assert [entry["text"] for entry in json.loads(done.stdout)] == ["good film", "dull \u2028 it"]
+    first, second, third = done.stderr.splitlines()
+    assert first == f"wherefrom: {path}, line 2 is not UTF-8: byte 0xff."
+    assert second.startswith(f"wherefrom: {path}, line 4: the text has 82 tokens")
+    assert third == "wherefrom: 2 of 4 inputs could not be explained."
+
+
+def test_when_no_line_can_be_explained_each_is_named_and_the_exit_code_is_2(run):
+    done = run("explain", "-", stdin=b"\xff\n" + LONG.encode())
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    first, second, third = done.stderr.splitlines()
+    assert first == "wherefrom: stdin, line 1 is not UTF-8: byte 0xff."
+    assert second.startswith("wherefrom: stdin, line 2: the text has 82 tokens")
+    assert third == "wherefrom: none of the 2 inputs could be explained."
+
+
+def test_a_target_that_is_not_there_is_said_once(run):
+    done = run("explain", "good", "bad film", "--target", "goood")
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_list_stays_a_list_when_one_of_two_is_left(run):
+    done = run("explain", "good", LONG, "--json", "-")
+    assert done.exit_code == 1
+    assert [entry["text"] for entry in json.loads(done.stdout)] == ["good"]
+
+
+def test_json_for_a_terminal_has_no_control_characters_and_the_same_content(run):
+    text = "good \x9b31m \u202e \x7f \x1b film"
+    done = run("explain", text, "--json", "-")
+    assert not set(done.stdout) & set("\x9b\u202e\x7f\x1b")
+    assert json.loads(done.stdout)["text"] == text
+
+
+def test_ctrl_c_ends_with_a_line_and_code_130(run, monkeypatch):
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Explainer, "__call__", stop)
+    done = run("explain", TEXT)
+    assert done.exit_code == 130
+    assert done.stderr == "wherefrom: interrupted\n"
+
+
 def test_words_are_joined(run):
     data = json.loads(run("explain", "Unable films", "--words", "--json", "-").stdout)
     assert [unit["text"] for unit in data["units"]] == ["[CLS]", "Unable", "films", "[SEP]"]
@@ -156,7 +215,7 @@ ERRORS = {
     "methods": (["compare", TEXT, "--methods", "lrp,lpr"], 'did you mean "lrp"'),
     "setting": (["explain", TEXT, "--set", "steps=3"], 'no setting "steps"'),
     "no equals": (["explain", TEXT, "--set", "gate"], "write key=value"),
-    "file": (["explain", "--file", "nowhere.txt"], "cannot read nowhere.txt"),
+    "file": (["explain", "--file", "nowhere.txt"], "there is no file nowhere.txt"),
     "folder": (["explain", TEXT, "--json", "nowhere/found.json"], "cannot write"),
     "page": (["explain", TEXT, "--html", "nowhere/found.html"], "cannot write"),
     "long": (["explain", LONG], "82 tokens, but the model takes 64"),

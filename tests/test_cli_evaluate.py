@@ -57,7 +57,7 @@ def test_it_writes_tables_pictures_and_a_page(run, tmp_path):
     assert "AUAC ↑" in done.stdout
     assert re.search(r"^method +slope +R²", done.stdout, re.M)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "samples.jsonl", "evaluation.json", "report.html",
+        ".lock", "samples.jsonl", "evaluation.json", "report.html",
         "summary.csv", "conservation.csv", "layers.csv", "collapse.csv",
         "attention_erasure_weights.csv", "attention_erasure_flips.csv",
         "attention_erasure_to_flip.csv",
@@ -176,7 +176,10 @@ def test_ctrl_c_leaves_a_result_and_resume_continues(run, tmp_path, monkeypatch)
         patch.setattr(evaluation, "evaluate", stopped)
         done = run(*metrics)
     assert done.exit_code == 130
-    assert "interrupted: continue with --resume" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last == (
+        "wherefrom: interrupted: 2 of 4 samples were evaluated. Continue with --resume."
+    )
     assert "2 samples (interrupted: partial result)" in done.stdout
     part = Evaluation.from_json(tmp_path / "out" / "evaluation.json")
     assert not part.complete
@@ -194,7 +197,7 @@ def test_ctrl_c_leaves_a_result_and_resume_continues(run, tmp_path, monkeypatch)
     refused(run(*metrics, "--resume", rows=ROWS[::-1]), "cannot resume", "other data")
 
 
-def test_ctrl_c_before_the_first_sample_is_an_error(run, monkeypatch):
+def test_ctrl_c_before_the_first_sample_is_said_and_has_the_code_of_an_interrupt(run, monkeypatch):
     plain = evaluation.evaluate
 
     def stopped(*args, progress, **options):
@@ -204,7 +207,10 @@ def test_ctrl_c_before_the_first_sample_is_an_error(run, monkeypatch):
         return plain(*args, progress=report, **options)
 
     monkeypatch.setattr(evaluation, "evaluate", stopped)
-    refused(run(), "interrupted during the first 4 samples")
+    done = run()
+    assert done.exit_code == 130
+    assert done.stdout == ""
+    assert done.stderr == "wherefrom: interrupted before the first samples were finished\n"
 
 
 def test_a_damaged_file_cannot_be_resumed(run, tmp_path):

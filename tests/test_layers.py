@@ -13,7 +13,7 @@ HOME = Path(wherefrom.__file__).parent
 # cli, web → explain, loading, testing → audits | corpus | evaluation | studies | show | methods
 # → inputs | rules → subject, target, explanation → errors
 LEVELS = [
-    {"errors", "plugins", "stopping", "torch_internals"},
+    {"errors", "plugins", "stopping", "torch_internals", "storage"},
     {"subject", "target", "explanation", "unwrap"},
     {"models", "naming", "rules"},
     {"inputs"},

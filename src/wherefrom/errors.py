@@ -21,6 +21,7 @@ Warnings
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -85,6 +86,21 @@ class MissingExtra(WherefromError, ImportError):
             f"{purpose} needs {library}, which is not installed. "
             f'Install it with: pip install "wherefrom[{extra}]"'
         )
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""A text that does nothing to a terminal: control characters as escapes, as JSON has them.
+
+    Line breaks and tabs stay. Marks that turn the direction of a line, and halves of characters,
+    are escaped too.
+
+    >>> printable("\x1b[31mred")
+    '\\u001b[31mred'
+    """
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.errors import FileError, InputError
+from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,7 +185,7 @@ class Explanation:
         """The explanation as JSON, also written to `path` if set."""
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
         if path is not None:
-            _write(path, text)
+            write_text(path, text)
         return text
 
     @classmethod
@@ -250,7 +251,7 @@ class Explanation:
         """A self-contained page, also written to `path` if set."""
         page = str(_renderer("html")([self]))
         if path is not None:
-            _write(path, page)
+            write_text(path, page)
         return page
 
     def to_png(self, path: str | Path) -> None:
@@ -274,13 +275,6 @@ def plural(noun: str) -> str:
 def _unit(data: dict[str, Any]) -> Unit:
     box = data.get("box")
     return Unit(**{**data, "box": None if box is None else tuple(box)})
-
-
-def _write(path: str | Path, text: str) -> None:
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _renderer(kind: str) -> Callable[..., str]:

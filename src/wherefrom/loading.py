@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import re
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
         raise FileError(f"{source} is not a folder with a model (config.json, *.safetensors).")
     try:
         with _quietly():
-            model, tokenizer, processor, missing = _read(
+            model, tokenizer, processor, missing, unused = _read(
                 path if local else source, trust_remote_code, options
             )
     except Exception as error:
@@ -46,18 +48,20 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
             f"{source} has no weights for {', '.join(sorted(missing)[:4])}: they would be random, "
             "and so would the explanation. Is it a base model that was not trained for a task?"
         )
+    if unused:
+        _check_unused(source, unused, model)
     return Explainer(model.eval(), tokenizer, processor=processor)
 
 
 def _read(
     source: str | Path, trust_remote_code: bool, options: dict[str, Any]
-) -> tuple[Any, Any, Any, list[str]]:
-    """The model, its tokenizer, its image processor, and the names of missing weights."""
+) -> tuple[Any, Any, Any, list[str], list[str]]:
+    """The model, its tokenizer and image processor, the names of missing and of unused weights."""
     import transformers
 
     folder = Path(source)
     if is_graphormer(folder):
-        return Graphormer.load(folder), None, None, []
+        return Graphormer.load(folder), None, None, [], []
     config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
     names = list(getattr(config, "architectures", None) or ())
     kind = getattr(transformers, names[0], None) if names else None
@@ -82,7 +86,25 @@ def _read(
             processor = transformers.AutoImageProcessor.from_pretrained(
                 source, trust_remote_code=trust_remote_code
             )
-    return model, tokenizer, processor, list(report["missing_keys"])
+    return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
+
+
+def _check_unused(source: str | Path, unused: Iterable[str], model: Any) -> None:
+    """Refuses weights of further blocks: the config cuts the model short. Warns of others."""
+    names = sorted(unused)
+    patterns = {re.sub(r"\d+", "0", name) for name in model.state_dict()}
+    beyond = [name for name in names if re.sub(r"\d+", "0", name) in patterns]
+    if beyond:
+        raise ModelError(
+            f"{source} has weights of blocks that its config.json leaves out ({beyond[0]} and "
+            f"{len(beyond) - 1} more): the model would be another one. Correct the number of "
+            "layers in config.json."
+        )
+    warnings.warn(
+        f"{source} has weights that {type(model).__name__} does not use: {', '.join(names[:4])}"
+        + (f" and {len(names) - 4} more" if len(names) > 4 else ""),
+        stacklevel=3,
+    )
 
 
 @contextmanager

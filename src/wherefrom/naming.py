@@ -9,6 +9,8 @@ from typing import Any
 from wherefrom.errors import TargetError, nearest
 from wherefrom.subject import Subject
 
+_LARGE = 1 << 62  # a tensor holds no larger index
+_DIGITS = 40
 TargetSpec = int | str | None  # an index, a label or the text of a token; None: the most likely
 
 
@@ -58,7 +60,7 @@ class Naming:
             index = self._token_id(target) if self.is_language_model else self._label_index(target)
             if index is not None:
                 return index
-            target = int(target)
+            target = _number(target)
         try:
             index = operator.index(target)  # type: ignore[arg-type]
         except TypeError:
@@ -66,6 +68,8 @@ class Naming:
         count = len(self.labels)  # 0: the number of outputs is not known here
         if count and not 0 <= index < count:
             raise TargetError(f"there is no class {index}: the model has 0 to {count - 1}.")
+        if not -_LARGE < index < _LARGE:
+            raise TargetError(f"there is no class {index}: no model has so many.")
         return index
 
     def name(self, index: int) -> str:
@@ -107,3 +111,12 @@ class Naming:
             f"{text!r} is {len(ids)} tokens for this model ({', '.join(map(repr, pieces))}); "
             "a target must be a single token. Mind the leading space."
         )
+
+
+def _number(digits: str) -> int:
+    """The number that a target's digits say; one of very many digits is no class of any model."""
+    if len(digits) > _DIGITS:
+        raise TargetError(
+            f"there is no class {digits[:_DIGITS]}… (a number of {len(digits):,} digits)."
+        )
+    return int(digits)

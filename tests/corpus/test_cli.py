@@ -1,12 +1,16 @@
 """The two commands over a corpus, on a tiny model saved in a folder."""
 
+import csv
 import json
 
+import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
 from tests.corpus import planted
+from tests.helpers import contents
 from wherefrom.cli import app
+from wherefrom.corpus import explain_corpus
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +42,85 @@ def test_bias_writes_its_report_tables_and_histogram_and_resumes(home, tmp_path)
     assert run(home, *command, "--resume").stdout == done.stdout
 
 
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Ctrl-C after so many texts."""
+
+    def stop(texts):
+        def stopped(*args, progress, **options):
+            def report(done, total, note):
+                progress(done, total, note)
+                if done >= texts:
+                    raise KeyboardInterrupt
+
+            return explain_corpus(*args, progress=report, window=texts, **options)
+
+        monkeypatch.setattr("wherefrom.corpus.explain_corpus", stopped)
+
+    return stop
+
+
+@pytest.mark.parametrize("command", ["corpus", "bias"])
+def test_interrupted_is_not_done_and_says_how_far_it_came(home, tmp_path, stop_after, command):
+    stop_after(100)
+    groups = ("--groups", home / "names.csv") if command == "bias" else ()
+    done = run(home, command, home / "data.csv", *groups, "--out", tmp_path)
+    assert done.exit_code == 130, done.output
+    assert done.stderr.splitlines()[-1] == (
+        "wherefrom: interrupted: 100 of 120 texts were read. Continue with --resume."
+    )
+    assert "interrupted: 100 of 120 texts were read: partial results" in done.stdout
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Interrupted: 100 of 120 texts were read" in report
+
+
+def test_a_bias_study_interrupted_too_soon_for_a_comparison_is_interrupted(
+    home, tmp_path, stop_after
+):
+    stop_after(1)
+    command = ("bias", home / "data.csv", "--groups", home / "names.csv", "--out", tmp_path)
+    done = run(home, *command)
+    assert done.exit_code == 130, done.output
+    assert "interrupted: 1 of 120 texts were read. Too few for a comparison" in done.stderr
+
+
+def test_a_finished_run_is_not_emptied(home, tmp_path):
+    command = ("corpus", home / "data.csv", "--out", tmp_path)
+    first = run(home, *command)
+    before = contents(tmp_path)
+    done = run(home, *command)
+    assert done.exit_code == 2
+    assert "has 1 finished chunks of an earlier run" in done.stderr
+    assert contents(tmp_path) == before
+    assert run(home, *command, "--resume").stdout == first.stdout
+
+
+def test_when_the_results_cannot_be_written_nothing_is_lost(home, tmp_path, monkeypatch):
+    command = ("corpus", home / "data.csv", "--out", tmp_path)
+    (tmp_path / "words.csv").mkdir()
+    done = run(home, *command)
+    assert done.exit_code == 2
+    assert "saved: run again with --resume to write the results" in done.stderr
+    (tmp_path / "words.csv").rmdir()
+    assert run(home, *command, "--resume").exit_code == 0
+
+
+def test_a_spreadsheet_runs_no_formula_and_a_terminal_no_code_from_a_text(home, tmp_path):
+    data = tmp_path / "data.csv"
+    rows = ["=1+1 is a good film", "@x was bad", "-5 was dull", "Anna \x1b]0;x\x07 was good"]
+    data.write_text("\n".join(["text", *rows]), encoding="utf-8")
+    done = run(home, "corpus", data, "--out", tmp_path / "out", "--min-count", "1")
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.output
+    assert "\x07" not in done.output
+    with (tmp_path / "out" / "texts.csv").open(encoding="utf-8", newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    assert texts == [f"'{row}" for row in rows[:3]] + rows[3:]
+    exact = pyarrow.parquet.read_table(tmp_path / "out" / "texts.parquet").to_pylist()
+    assert [row["text"] for row in exact] == rows
+    assert all(float(row["output"]) for row in exact)
+
+
 def test_corpus_writes_its_report_and_tables(home, tmp_path):
     done = run(home, "corpus", home / "data.csv", home / "data.csv", "--out", tmp_path)
     assert done.exit_code == 0, done.output
@@ -55,7 +138,7 @@ def test_corpus_writes_its_report_and_tables(home, tmp_path):
         ("who,what\nAnna,f\n", (), "no column looks like the name"),
         ("name,group\nAnna,f\nBoba,m\n", ("--target", "POSITIV"), 'did you mean "POSITIVE"'),
         ("name,group\nAnna,f\nBoba,m\n", ("--text-column", "txt"), 'no column "txt"'),
-        ("name,group\nAnna,f\nBoba,m\n", ("--stop", "/none"), "cannot read"),
+        ("name,group\nAnna,f\nBoba,m\n", ("--stop", "/none"), "no file /none"),
     ],
 )
 def test_bad_input_ends_with_a_sentence_and_code_2(home, tmp_path, names, options, message):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tests.corpus import planted
+from tests.helpers import full_disk
 from wherefrom import Explainer
-from wherefrom.corpus import explain_corpus
+from wherefrom.corpus import explain_corpus, overview
 from wherefrom.corpus.corpus import NO_LABEL, word_sums
 from wherefrom.errors import FileError, InputError, TargetError
 from wherefrom.inputs.table import Rows, read_table
@@ -71,6 +72,8 @@ def test_an_interrupted_run_resumes_to_the_same_result(explainer, tmp_path, afte
     partly = explain_corpus(explainer, TEXTS, window=16, out=tmp_path, progress=stop)
     assert not partly.complete
     assert len(partly) == 16 * after
+    assert partly.interruption == f"interrupted: {16 * after} of 50 texts were read"
+    assert f"interrupted: {16 * after} of 50 texts were read" in str(overview(partly))
     ran = []
     explainer.subject.model.register_forward_hook(lambda *_: ran.append(1))
     again = explain_corpus(explainer, TEXTS, window=16, out=tmp_path, resume=True)
@@ -79,16 +82,16 @@ def test_an_interrupted_run_resumes_to_the_same_result(explainer, tmp_path, afte
     windows = len(ran)
     once_more = explain_corpus(explainer, TEXTS, window=16, out=tmp_path, resume=True)
     same(once_more, whole)
-    assert len(ran) - windows == 1  # only the first text, to know the model again
-    assert windows > 1
+    assert len(ran) == windows  # nothing was left to do
+    assert windows > 0
 
 
-def test_without_resume_a_run_starts_over(explainer, tmp_path):
+def test_without_resume_a_finished_run_is_not_replaced(explainer, tmp_path):
     explain_corpus(explainer, TEXTS[:10], out=tmp_path, window=4)
-    explain_corpus(explainer, TEXTS[:4], out=tmp_path, window=4)
-    assert [path.name for path in (tmp_path / "checkpoint").glob("window-*")] == [
-        "window-000000.npz"
-    ]
+    before = {path: path.read_bytes() for path in (tmp_path / "checkpoint").iterdir()}
+    with pytest.raises(FileError, match=r"has 3 finished chunks of an earlier run.*--resume"):
+        explain_corpus(explainer, TEXTS[:4], out=tmp_path, window=4)
+    assert {path: path.read_bytes() for path in (tmp_path / "checkpoint").iterdir()} == before
 
 
 def test_a_run_resumes_only_with_the_same_data_settings_and_model(explainer, tmp_path):
@@ -97,11 +100,65 @@ def test_a_run_resumes_only_with_the_same_data_settings_and_model(explainer, tmp
         explain_corpus(explainer, TEXTS[:9], out=tmp_path, resume=True)
     with pytest.raises(FileError, match=r"method .*lrp.* → .*gradient_x_input"):
         explain_corpus(explainer, TEXTS[:10], "gradient_x_input", out=tmp_path, resume=True)
-    with pytest.raises(FileError, match="the model has changed"):
+    with pytest.raises(FileError, match=r"changed \(other weights\)"):
         explain_corpus(planted.explainer(1, 0.0), TEXTS[:10], out=tmp_path, resume=True)
     (tmp_path / "checkpoint" / "window-000000.npz").write_bytes(b"PK")
     with pytest.raises(FileError, match="damaged"):
         explain_corpus(explainer, TEXTS[:10], out=tmp_path, resume=True)
+
+
+def test_a_run_in_a_folder_that_another_run_uses_is_refused(explainer, tmp_path):
+    def other_run(done, total, note):
+        with pytest.raises(FileError, match=r"another run .* is writing to"):
+            explain_corpus(explainer, TEXTS, out=tmp_path, resume=True)
+
+    assert explain_corpus(explainer, TEXTS, out=tmp_path, window=16, progress=other_run).complete
+
+
+def test_a_window_of_another_run_is_not_taken(explainer, tmp_path):
+    whole = explain_corpus(explainer, TEXTS, out=tmp_path / "one", window=16)
+    explain_corpus(planted.explainer(1, 0.0), TEXTS, out=tmp_path / "other", window=16)
+    name = "checkpoint/window-000001.npz"
+    (tmp_path / "one" / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    ran = []
+    explainer.subject.model.register_forward_hook(lambda *_: ran.append(1))
+    same(explain_corpus(explainer, TEXTS, out=tmp_path / "one", window=16, resume=True), whole)
+    assert ran
+
+
+def test_a_full_disk_loses_no_finished_window_and_says_so(explainer, tmp_path):
+    whole = explain_corpus(explainer, TEXTS, window=16)
+    written = []
+
+    def fill_up(done, total, note):
+        written.append(done)
+        if len(written) == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+
+    resource = pytest.importorskip("resource")
+    message = r"cannot write .*window-000002.npz: .* The 2 chunks finished before are saved"
+    with full_disk(resource.RLIM_INFINITY), pytest.raises(FileError, match=message):
+        explain_corpus(explainer, TEXTS, out=tmp_path, window=16, progress=fill_up)
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == [
+        "settings.json", "window-000000.npz", "window-000001.npz",
+    ]  # fmt: skip
+    same(explain_corpus(explainer, TEXTS, out=tmp_path, window=16, resume=True), whole)
+
+
+def test_ctrl_c_before_the_first_window_is_an_interrupt(explainer, monkeypatch):
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(explainer, "encode", stop)
+    message = "interrupted before the first 16 of 50 texts were read"
+    with pytest.raises(KeyboardInterrupt, match=message):
+        explain_corpus(explainer, TEXTS, window=16)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "tokens", "window"])
+def test_sizes_below_one_are_refused(explainer, name):
+    with pytest.raises(InputError, match=f"{name} must be 1 or more, got -5"):
+        explain_corpus(explainer, TEXTS, **{name: -5})
 
 
 def test_rows_that_cannot_be_used_are_counted(explainer, tmp_path):

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from wherefrom.errors import FileError
+from wherefrom.storage.writing import write_text
 
 SCHEMA = "wherefrom/audit/1"
 
@@ -78,8 +78,5 @@ def share(value: float) -> str:
 
 def _save(text: str, path: str | Path | None) -> str:
     if path is not None:
-        try:
-            Path(path).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise FileError(f"cannot write {path}: {error.strerror}") from error
+        write_text(path, text)
     return text

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from wherefrom.errors import FileError, InputError, WherefromError
+from wherefrom.errors import (
+    FileError,
+    InputError,
+    NotFinite,
+    TargetError,
+    WherefromError,
+    printable,
+)
+from wherefrom.storage.text_file import bad_byte, check_encoding, read_bytes
 
 if TYPE_CHECKING:
     from wherefrom.explain import Explainer
@@ -46,18 +58,82 @@ Settings = Annotated[
 ]
 
 
+NOT_ALL = 1
+"""Exit code: some inputs could not be explained, the others are."""
+INVALID = 2
+"""Exit code: an error; nothing was explained, or a result could not be written."""
+INTERRUPTED = 130
+"""Exit code: Ctrl-C; what was finished before is kept."""
+_LONGEST_LINE = 1000
+
+
 def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Shows an error of ours as one line on stderr, with exit code 2."""
+    """Shows an error as one line on stderr, with exit code 2; Ctrl-C has exit code 130."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Result:
         try:
             return command(*args, **kwargs)
         except WherefromError as error:
-            typer.secho(f"wherefrom: {error}", err=True, fg=typer.colors.RED)
-            raise typer.Exit(2) from error
+            raise _failed(str(error)) from error
+        except KeyboardInterrupt as error:
+            raise interrupted(str(error) or "interrupted") from error
+        except BrokenPipeError:
+            raise  # `wherefrom … | head`: nobody reads on, which is no error
+        except OSError as error:
+            _drop_output()
+            raise _failed(f"cannot write the output: {error.strerror or error}.") from error
+        except MemoryError as error:
+            raise _failed("not enough memory: use shorter or fewer inputs.") from error
 
     return run
+
+
+def _failed(message: str) -> typer.Exit:
+    complain(message)
+    return typer.Exit(INVALID)
+
+
+def interrupted(message: str) -> typer.Exit:
+    """Says what Ctrl-C has left, and makes the exit for it."""
+    complain(message)
+    return typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def saved_to_resume() -> Iterator[None]:
+    """Says that a run is not lost if its results cannot be written, or not all of them."""
+    try:
+        yield
+    except FileError as error:
+        raise FileError(
+            f"{error} What was computed is saved: run again with --resume to write the results."
+        ) from error
+
+
+def complain(message: str) -> None:
+    """One line on stderr, of a length to be read."""
+    line = " ".join(printable(message).split("\n"))
+    if len(line) > _LONGEST_LINE:
+        line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
+    typer.secho(f"wherefrom: {line}", err=True, fg=typer.colors.RED)
+
+
+def say(text: str, err: bool = False) -> None:
+    """Prints a text that may hold anything: control characters become escapes."""
+    say_styled(printable(text), err)
+
+
+def say_styled(text: str, err: bool = False) -> None:
+    """Prints a text with its colours; what the terminal's encoding lacks becomes an escape."""
+    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
+    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+
+
+def _drop_output() -> None:
+    """Lets what stdout could not take go: at exit Python would try to write it again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -74,7 +150,7 @@ def progress(what: str) -> Iterator[Callable[[float, int, str], None]]:
 
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(), TextColumn("{task.fields[pace]}"),
+        TimeElapsedColumn(), TextColumn("{task.fields[pace]}", markup=False),
     )  # fmt: skip
     console = Console(stderr=True)
     with Progress(
@@ -88,7 +164,7 @@ def progress(what: str) -> Iterator[Callable[[float, int, str], None]]:
             bar.update(task, completed=done, total=total)
             elapsed = bar.tasks[task].elapsed or 0.0
             pace = _pace(done - first[0], total - done, elapsed)
-            bar.update(task, pace=f"{pace}  {note}")
+            bar.update(task, pace=printable(f"{pace}  {note}"))
 
         yield advance
 
@@ -124,28 +200,102 @@ def load(model: str | None, sources: list[str] | None = None) -> Explainer:
 
 def image_units(value: str | None) -> Any:
     """`--units` as the explainer takes it: a name, or a cell size."""
-    return int(value) if value is not None and value.isdecimal() else value
+    is_size = value is not None and value.isdecimal() and len(value) < 10
+    return int(value) if value is not None and is_size else value
 
 
-def write(path: Path, text: str) -> None:
-    """Writes a file; failing that, one clear error."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}") from error
+@dataclass(frozen=True)
+class Sources:
+    """Texts with the places they come from; `unreadable` are places of no text, and why."""
+
+    texts: list[str]
+    places: list[str]
+    unreadable: dict[str, WherefromError] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.texts) + len(self.unreadable)
+
+    def all_texts(self) -> list[str]:
+        """The texts; an error if a place could not be read."""
+        for error in self.unreadable.values():
+            raise error
+        return self.texts
 
 
-def read_texts(texts: list[str] | None, file: Path | None) -> list[str]:
+def read_texts(texts: list[str] | None, file: Path | None) -> Sources:
     """The texts in the arguments, in a file, or on standard input."""
-    lines = list(texts or ())
-    if file is not None:
-        try:
-            content = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise FileError(f"cannot read {file}: {error}") from error
-        lines += [line for line in content.splitlines() if line.strip()]
-    if lines == ["-"] or (not lines and file is None and not sys.stdin.isatty()):
-        lines = [line for line in sys.stdin.read().splitlines() if line.strip()]
-    if not lines:
+    arguments = list(texts or ())
+    is_piped = sys.stdin is not None and not sys.stdin.isatty()
+    if arguments == ["-"] or (not arguments and file is None and is_piped):
+        sources = _lines("stdin", b"" if sys.stdin is None else sys.stdin.buffer.read())
+    else:
+        sources = Sources(arguments, [f"text {number + 1}" for number in range(len(arguments))])
+        if file is not None:
+            lines = _lines(str(file), read_bytes(file))
+            sources = Sources(
+                sources.texts + lines.texts, sources.places + lines.places, lines.unreadable
+            )
+    if not len(sources):
         raise InputError("there is no text to explain. Pass one, or --file, or lines on stdin.")
-    return lines
+    return sources
+
+
+def _lines(name: str, content: bytes) -> Sources:
+    """The lines of a file that are not blank; those that are not UTF-8 aside."""
+    check_encoding(name, content)
+    sources = Sources([], [])
+    for number, line in enumerate(re.split(rb"\r\n|\n|\r", content.removeprefix(BOM_UTF8)), 1):
+        place = f"{name}, line {number}"
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            reason = f"{place} is not UTF-8: {bad_byte(error)}."
+            sources.unreadable[place] = InputError(reason)
+            continue
+        if text.strip():
+            sources.texts.append(text)
+            sources.places.append(place)
+    return sources
+
+
+def each_explained(
+    sources: Sources, size: int, explain: Callable[[list[str]], list[Result]]
+) -> tuple[list[Result], int]:
+    """The result of each text, in batches of this size, and the number of texts without one.
+
+    A text that cannot be explained is named on stderr and the others go on; if there is only one,
+    or if none can be explained, it is an error.
+    """
+    results: list[Result] = []
+    failures: dict[str, WherefromError] = {}
+    for start in range(0, len(sources.texts), size):
+        texts = sources.texts[start : start + size]
+        try:
+            results += explain(texts)
+            continue
+        except _OF_ONE_INPUT as error:
+            if len(sources) == 1 or isinstance(error, TargetError):
+                raise
+        for text, place in zip(texts, sources.places[start:], strict=False):
+            try:
+                results += explain([text])
+            except _OF_ONE_INPUT as error:
+                failures[place] = error
+    for unreadable in sources.unreadable.values():
+        complain(str(unreadable))
+    for place, failure in failures.items():
+        complain(f"{place}: {failure}")
+    count = len(failures) + len(sources.unreadable)
+    if not results:
+        raise InputError(f"none of the {len(sources)} inputs could be explained.")
+    return results, count
+
+
+_OF_ONE_INPUT = (InputError, NotFinite, FileError)  # a target is the same for all, though
+
+
+def exit_if_not_all(failures: int, sources: Sources) -> None:
+    """Ends with exit code 1 if some of the inputs have no result."""
+    if failures:
+        complain(f"{failures} of {len(sources)} inputs could not be explained.")
+        raise typer.Exit(NOT_ALL)

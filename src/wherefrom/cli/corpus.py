@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from wherefrom.cli.common import Against, Model, Truncate, load, progress, write
-from wherefrom.errors import FileError, MissingExtra
+from wherefrom.cli.common import (
+    Against,
+    Model,
+    Truncate,
+    interrupted,
+    load,
+    progress,
+    saved_to_resume,
+    say,
+)
+from wherefrom.errors import InputError, MissingExtra
+from wherefrom.storage.text_file import decoded, lines_of, read_bytes
+from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     from wherefrom.corpus import Corpus
@@ -89,10 +100,17 @@ def bias(
         rows, model, method, target, against, tokens=tokens, truncate=truncate, out=out,
         resume=resume,
     )  # fmt: skip
-    study = compare_groups(corpus, lexicon, **options)
-    study.write(out)
-    histogram = _histogram(study.distribution(), corpus.question, out / "histogram.png")
-    _finish(out, str(study), render_bias(study, histogram))
+    try:
+        study = compare_groups(corpus, lexicon, **options)
+    except InputError as error:
+        if corpus.complete:
+            raise
+        raise _stopped(corpus, f"Too few for a comparison: {error}") from error
+    with saved_to_resume():
+        study.write(out)
+        histogram = _histogram(study.distribution(), corpus.question, out / "histogram.png")
+        write_text(out / "report.html", render_bias(study, histogram))
+    _finish(out, str(study), corpus)
 
 
 def corpus(
@@ -122,8 +140,10 @@ def corpus(
         resume=resume,
     )  # fmt: skip
     view = overview(explained, min_count)
-    view.write(out)
-    _finish(out, str(view), render_overview(view))
+    with saved_to_resume():
+        view.write(out)
+        write_text(out / "report.html", render_overview(view))
+    _finish(out, str(view), explained)
 
 
 def _read_rows(paths: list[Path], text: str | None, label: str | None, no_labels: bool) -> Rows:
@@ -160,20 +180,22 @@ def _histogram(values: dict[str, list[float]], question: str, path: Path) -> Pat
     try:
         return histogram_plot(values, f"relevance for {question}", path)
     except MissingExtra as error:
-        typer.echo(f"wherefrom: no histogram: {error}", err=True)
+        say(f"wherefrom: no histogram: {error}", err=True)
         return None
 
 
-def _finish(out: Path, summary: str, report: str) -> None:
-    write(out / "report.html", report)
-    typer.echo(summary)
-    typer.echo(f"wrote {out / 'report.html'}", err=True)
+def _finish(out: Path, summary: str, corpus: Corpus) -> None:
+    say(summary)
+    say(f"wrote {out / 'report.html'}", err=True)
+    if not corpus.complete:
+        raise _stopped(corpus, "Continue with --resume.")
+
+
+def _stopped(corpus: Corpus, advice: str) -> typer.Exit:
+    return interrupted(f"{corpus.interruption}. {advice}")
 
 
 def _read_lines(path: Path | None) -> list[str]:
     if path is None:
         return []
-    try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"cannot read {path}: {error}") from error
+    return [line for line in lines_of(decoded(path, read_bytes(path))) if line.strip()]

@@ -14,13 +14,16 @@ from wherefrom.cli.common import (
     Model,
     Smiles,
     Truncate,
+    interrupted,
     listed,
     load,
     progress,
     read_texts,
-    write,
+    saved_to_resume,
+    say,
 )  # fmt: skip
 from wherefrom.errors import MissingExtra
+from wherefrom.storage.writing import write_text
 
 
 def evaluate(
@@ -79,19 +82,23 @@ def evaluate(
             resume=resume,
             progress=advance,
         )
-    result.to_csvs(out)
-    result.to_json(out / "evaluation.json")
-    try:
-        pictures = result.plot(out)
-    except MissingExtra as error:
-        typer.echo(f"wherefrom: the report has no pictures: {error}", err=True)
-        pictures = []
-    write(out / "report.html", render_evaluation(result, pictures))
-    typer.echo(str(result))
-    typer.echo(f"wrote {out / 'report.html'}", err=True)
+    with saved_to_resume():
+        result.to_csvs(out)
+        result.to_json(out / "evaluation.json")
+        try:
+            pictures = result.plot(out)
+        except MissingExtra as error:
+            say(f"wherefrom: the report has no pictures: {error}", err=True)
+            pictures = []
+        write_text(out / "report.html", render_evaluation(result, pictures))
+    say(str(result))
+    say(f"wrote {out / 'report.html'}", err=True)
     if not result.complete:
-        typer.echo("interrupted: continue with --resume", err=True)
-        raise typer.Exit(130)
+        total = min(len(rows), sample or len(rows))
+        raise interrupted(
+            f"interrupted: {result.samples:,} of {total:,} samples were evaluated. Continue with "
+            "--resume."
+        )
 
 
 def audit(
@@ -109,13 +116,15 @@ def audit(
     """Report which axioms each method satisfies on this model."""
     from wherefrom.audits.audit import audit as run_audit
 
-    inputs = smiles or (read_texts(texts, file) if texts or file is not None else None)
+    inputs = smiles
+    if not smiles and (texts or file is not None):
+        inputs = read_texts(texts, file).all_texts()
     explainer = load(model or ("bace" if smiles else None), inputs)
     with progress("auditing") as advance:
         result = run_audit(explainer, inputs, listed(methods), truncate=truncate, progress=advance)
     if html is not None:
         result.to_html(html)
-        typer.echo(f"wrote {html}", err=True)
+        say(f"wrote {html}", err=True)
     if json is not None and str(json) != "-":
         result.to_json(json)
-    typer.echo(result.to_json() if str(json) == "-" else str(result))
+    say(result.to_json() if str(json) == "-" else str(result))

@@ -18,19 +18,24 @@ from wherefrom.cli.common import (
     Png,
     Settings,
     Smiles,
+    Sources,
     TargetOption,
     Texts,
     Truncate,
     Units,
     Words,
+    each_explained,
+    exit_if_not_all,
     image_units,
     listed,
     load,
     progress,
     read_texts,
-    write,
+    say,
+    say_styled,
 )  # fmt: skip
-from wherefrom.errors import InputError, MethodError
+from wherefrom.errors import FileError, InputError, MethodError
+from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     from wherefrom.explanation import Explanation
@@ -55,32 +60,38 @@ def explain(
     settings: Settings = None,
 ) -> None:
     """Explain a text, an image or a molecule: the heatmap and the ledger of one method."""
+    _check_png(png)
     model = model or ("bace" if smiles else None)
-    sources = smiles or read_texts(texts, file)
-    explainer = load(model, sources)
-    explanations: list[Explanation] = []
+    sources = _molecules(smiles) if smiles else read_texts(texts, file)
+    explainer = load(model, sources.texts)
+    options = parsed(settings)
     with progress("explaining") as advance:
-        for start in range(0, len(sources), _BATCH):
-            advance(start, len(sources), method)
-            explanations += explainer(
-                sources[start : start + _BATCH],
+        done = itertools.count(0, _BATCH)
+
+        def explain_batch(batch: list[str]) -> list[Explanation]:
+            if len(batch) > 1 or len(sources) == 1:  # not again for each of a batch that failed
+                advance(next(done), len(sources), method)
+            explanations: list[Explanation] = explainer(
+                batch,
                 method,
                 target,
                 against,
                 units=image_units(units),
                 truncate=truncate,
-                **parsed(settings),
+                **options,
             )
-    if words:
-        explanations = [explanation.words() for explanation in explanations]
+            return [explanation.words() for explanation in explanations] if words else explanations
+
+        explanations, failures = each_explained(sources, _BATCH, explain_batch)
     if json is not None:
-        _write_json(explanations, json)
+        _write_json(explanations, json, is_list=len(sources) > 1)
     if html is not None:
         _write_pages([[explanation] for explanation in explanations], html)
     if png is not None:
         _draw(explanations, png)
     if json is None or str(json) != "-":
-        typer.echo("\n\n".join(str(explanation) for explanation in explanations))
+        say_styled("\n\n".join(str(explanation) for explanation in explanations))
+    exit_if_not_all(failures, sources)
 
 
 def compare(
@@ -105,44 +116,49 @@ def compare(
     from wherefrom.methods import METHODS
     from wherefrom.show.terminal import render_rows
 
+    _check_png(png)
     model = model or ("bace" if smiles else None)
-    sources = smiles or read_texts(texts, file)
-    explainer = load(model, sources)
+    sources = _molecules(smiles) if smiles else read_texts(texts, file)
+    explainer = load(model, sources.texts)
     names = listed(methods)
     classes = [target] if beside is None else [target, beside]
-    tables = []
     with progress("explaining") as advance:
         total = len(names or METHODS) * len(sources) * len(classes)
         done = itertools.count()
-        for source, label in itertools.product(sources, classes):
-            tables.append(
+
+        def compare_one(batch: list[str]) -> list[list[Explanation]]:
+            tables = [
                 explainer.compare(
-                    source,
+                    batch[0],
                     names,
                     target=label,
                     against=against,
                     units=image_units(units),
                     truncate=truncate,
-                    starting=lambda name: advance(next(done), total, name),
+                    starting=lambda name: advance(min(next(done), total), total, name),
                 )
-            )
-    if words:
-        tables = [[explanation.words() for explanation in table] for table in tables]
+                for label in classes
+            ]
+            return [[e.words() for e in table] for table in tables] if words else tables
+
+        tables, failures = each_explained(sources, 1, compare_one)
     explanations = [explanation for table in tables for explanation in table]
     if json is not None:
-        _write_json(explanations, json)
+        _write_json(explanations, json, is_list=len(sources) > 1 or len(explanations) > 1)
     if html is not None:
         _write_pages(tables, html, beside=beside is not None)
     if png is not None:
         _draw(explanations, png)
     if json is None or str(json) != "-":
-        typer.echo("\n\n".join(render_rows(table) for table in tables))
+        say_styled("\n\n".join(render_rows(table) for table in tables))
+    exit_if_not_all(failures, sources)
 
 
 def methods() -> None:
     """List all methods, those of installed packages too."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from wherefrom.methods import METHODS
 
@@ -152,7 +168,8 @@ def methods() -> None:
     for name, kind in METHODS.items():
         sentence = (kind.__doc__ or "").strip().splitlines()[0]
         settings = ", ".join(f"{k}={v}" for k, v in kind().settings().items())
-        table.add_row(name, sentence, kind.paper, settings)
+        # as Text: brackets in a plain string would be markup
+        table.add_row(*(Text(cell) for cell in (name, sentence, kind.paper, settings)))
     Console().print(table)
 
 
@@ -193,20 +210,29 @@ def parsed(settings: list[str] | None) -> dict[str, Any]:
             raise MethodError(f'cannot read the setting "{setting}": write key=value.')
         try:
             values[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             values[key] = value
     return values
 
 
-def _write_json(explanations: list[Explanation], path: Path) -> None:
+def _molecules(smiles: list[str]) -> Sources:
+    return Sources(smiles, [f"molecule {number + 1}" for number in range(len(smiles))])
+
+
+def _write_json(explanations: list[Explanation], path: Path, is_list: bool) -> None:
     import json
 
     data = [explanation.to_dict() for explanation in explanations]
-    text = json.dumps(data[0] if len(data) == 1 else data, ensure_ascii=False, indent=1)
+    text = json.dumps(data if is_list else data[0], ensure_ascii=False, indent=1)
     if str(path) == "-":
-        typer.echo(text)
+        say(text)  # what is escaped is valid JSON still
     else:
-        write(path, text)
+        write_text(path, text)
+
+
+def _check_png(path: Path | None) -> None:
+    if path is not None and path.suffix.lower() != ".png":
+        raise FileError(f"cannot write {path}: the name of a picture must end in .png.")
 
 
 def _draw(explanations: list[Explanation], path: Path) -> None:
@@ -215,14 +241,14 @@ def _draw(explanations: list[Explanation], path: Path) -> None:
     if any("png" not in (explanation.scene or {}) for explanation in explanations):
         raise InputError("--png is for images and molecules; for texts use --html.")
     scene_plot(explanations, path)
-    typer.echo(f"wrote {path}", err=True)
+    say(f"wrote {path}", err=True)
 
 
 def _write_pages(tables: list[list[Explanation]], path: Path, beside: bool = False) -> None:
     from wherefrom.show.html import render, render_beside, render_many
 
     if beside:
-        write(path, render_beside(tables))
+        write_text(path, render_beside(tables))
     else:
-        write(path, render(tables[0]) if len(tables) == 1 else render_many(tables))
-    typer.echo(f"wrote {path}", err=True)
+        write_text(path, render(tables[0]) if len(tables) == 1 else render_many(tables))
+    say(f"wrote {path}", err=True)

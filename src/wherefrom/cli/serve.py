@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from wherefrom.cli.common import say
+
 
 def serve(
     model: Annotated[
@@ -37,7 +39,6 @@ def serve(
     """Serve a local web page for exploring predictions."""
     from wherefrom.web.serve import serve as run_server
 
-    def say(text: str) -> None:
-        typer.echo(text, err=True)
-
-    run_server(model or (), host, port, token, reports, browse, say=say)
+    run_server(
+        model or (), host, port, token, reports, browse, say=lambda text: say(text, err=True)
+    )

@@ -14,7 +14,8 @@ from wherefrom.corpus.corpus import Corpus
 from wherefrom.corpus.io import write_tables
 from wherefrom.corpus.names import AMBIGUOUS, Entities, Lexicon, Occurrence, find_entities
 from wherefrom.corpus.statistics import Comparison, NaiveView, compare, naive_view
-from wherefrom.errors import FileError, InputError
+from wherefrom.errors import InputError
+from wherefrom.storage.writing import write_text
 
 FEW_NAMES = 10  # a test of a smaller group has little power
 
@@ -103,10 +104,7 @@ class Bias:
             "notes": list(self.notes), "settings": self.settings,
         }  # fmt: skip
         path = Path(out) / "bias.json"
-        try:
-            path.write_text(json.dumps(summary, ensure_ascii=False, indent=1), "utf-8")
-        except OSError as error:
-            raise FileError(f"cannot write {path}: {error.strerror}") from error
+        write_text(path, json.dumps(summary, ensure_ascii=False, indent=1))
         return [*paths, path]
 
     def __str__(self) -> str:
@@ -275,7 +273,7 @@ def _notes(entities: Entities, groups: list[Group], corpus: Corpus, ordinary: st
         )
         notes.append(f"often after an article, so perhaps not names: {suspects}.")
     if not corpus.complete:
-        notes.append("the run was interrupted: partial results.")
+        notes.append(f"{corpus.interruption}: partial results.")
     return notes
 
 

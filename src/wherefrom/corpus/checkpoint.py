@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.errors import FileError
+from wherefrom.storage.fingerprint import changes, digest
+from wherefrom.storage.writing import reason, replacing, write_text
 
 Window = dict[str, NDArray[Any]]
 _PREFIX = "window-"
@@ -19,60 +21,66 @@ _PREFIX = "window-"
 
 @dataclass
 class Checkpoint:
-    """One file for each finished window of a run with these `settings`; no folder, no files."""
+    """One file for each finished window of a run with these `settings`; no folder, no files.
+
+    The settings are the fingerprint of the run: method, weights, texts, versions. Each window
+    carries the digest of them. The folder above must be locked while a checkpoint is in use.
+    """
 
     folder: Path | None
     settings: dict[str, Any]
     windows: dict[int, Window] = field(default_factory=dict)
 
-    def load(self) -> None:
-        """Reads the windows that an earlier run with the same settings finished."""
-        if self.folder is None or not (self.folder / "settings.json").exists():
-            return
-        settings = json.loads(json.dumps(self.settings))
-        before = self._saved_settings(self.folder / "settings.json")
-        changes = [
-            "other texts" if key == "texts" else f"{key} {before.get(key)} → {settings.get(key)}"
-            for key in dict.fromkeys([*before, *settings])
-            if before.get(key) != settings.get(key)
-        ]
-        if changes:
-            raise FileError(
-                f"cannot resume from {self.folder}: the data or settings changed "
-                f"({'; '.join(changes)}). Use another folder, or run without resume."
-            )
-        for path in self._files(self.folder):
-            try:
-                with np.load(path, allow_pickle=False) as arrays:
-                    self.windows[_number(path)] = dict(arrays)
-            except (OSError, ValueError, BadZipFile, EOFError) as error:
-                raise FileError(f"{path} is damaged: delete it and resume again.") from error
+    def __post_init__(self) -> None:
+        self.settings = json.loads(json.dumps(self.settings))
+        self.run = digest(self.settings)
 
-    def start(self) -> None:
-        """Makes the folder and removes windows of an earlier run that were not loaded."""
+    def open(self, resume: bool) -> None:
+        """Reads what the same run has finished, or starts anew where there is nothing to lose."""
         if self.folder is None:
             return
+        files = self._files(self.folder)
+        if resume and (self.folder / "settings.json").exists():
+            self._load(self.folder, files)
+        elif files:
+            raise FileError(
+                f"{self.folder} has {len(files)} finished chunks of an earlier run. Continue it "
+                "with --resume (resume=True), or choose another folder."
+            )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for path in self._files(self.folder):
-                if _number(path) not in self.windows:
-                    path.unlink()
-            (self.folder / "settings.json").write_text(json.dumps(self.settings), "utf-8")
         except OSError as error:
-            raise FileError(f"cannot write into {self.folder}: {error.strerror}") from error
+            raise FileError(f"cannot write to {self.folder}: {reason(error)}.") from error
+        write_text(self.folder / "settings.json", json.dumps(self.settings))
 
     def add(self, number: int, window: Window) -> None:
         """Adds a finished window; its file appears only when it is complete."""
-        self.windows[number] = window
         if self.folder is not None:
-            path = self.folder / f"{_PREFIX}{number:06d}.npz"
-            unfinished = path.with_suffix(".tmp")
             try:
-                with unfinished.open("wb") as file:
-                    np.savez(file, **window)  # type: ignore[arg-type]
-                unfinished.replace(path)
-            except OSError as error:
-                raise FileError(f"cannot write {path}: {error.strerror}") from error
+                with replacing(self.folder / f"{_PREFIX}{number:06d}.npz") as file:
+                    np.savez(file, run=np.array(self.run), **window)  # type: ignore[arg-type]
+            except FileError as error:
+                raise FileError(
+                    f"{error} The {len(self.windows)} chunks finished before are saved; continue "
+                    "with --resume (resume=True)."
+                ) from error
+        self.windows[number] = window
+
+    def _load(self, folder: Path, files: list[Path]) -> None:
+        differences = changes(self._saved_settings(folder / "settings.json"), self.settings)
+        if differences:
+            raise FileError(
+                f"cannot resume from {folder}: model, data, settings or versions changed "
+                f"({'; '.join(differences)}). Choose another folder."
+            )
+        for path in files:
+            try:
+                with np.load(path, allow_pickle=False) as arrays:
+                    window = dict(arrays)
+            except (OSError, ValueError, BadZipFile, EOFError) as error:
+                raise FileError(f"{path} is damaged: delete it and resume again.") from error
+            if str(window.pop("run", "")) == self.run:  # that of another run is written again
+                self.windows[_number(path)] = window
 
     @staticmethod
     def _files(folder: Path) -> list[Path]:
@@ -82,7 +90,7 @@ class Checkpoint:
     def _saved_settings(path: Path) -> dict[str, Any]:
         try:
             settings = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise FileError(f"{path} is damaged: {error}") from error
         if not isinstance(settings, dict):
             raise FileError(f"{path} is damaged: it does not hold settings.")

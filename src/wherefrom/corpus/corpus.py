@@ -43,6 +43,8 @@ class Corpus:
     skipped: Mapping[str, int] = field(default_factory=dict)
     cut: int = 0  # truncated texts
     complete: bool = True
+    rows_read: int = 0  # those skipped too
+    rows_total: int = 0
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -97,6 +99,13 @@ class Corpus:
             text=text,
             model=self.model,
         )
+
+    @property
+    def interruption(self) -> str:
+        """What an interrupted run has read, in words; empty for a complete one."""
+        if self.complete:
+            return ""
+        return f"interrupted: {self.rows_read:,} of {self.rows_total:,} texts were read"
 
     @property
     def question(self) -> str:

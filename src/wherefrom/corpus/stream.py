@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -14,13 +13,15 @@ import numpy as np
 
 from wherefrom.corpus.checkpoint import Checkpoint, Window
 from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, concatenated, word_sums
-from wherefrom.errors import FileError, InputError, TargetError, TooLong
+from wherefrom.errors import InputError, TargetError, TooLong
 from wherefrom.explanation import Explanation, TargetInfo
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.inputs.text import Encoded, batch, like_lengths
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
+from wherefrom.storage.fingerprint import digest, explainer_fingerprint
+from wherefrom.storage.folder_lock import locked
 from wherefrom.subject import Subject
 
 Progress = Callable[[int, int, str], None]
@@ -60,39 +61,46 @@ def explain_corpus(
     unless `target` says otherwise. With more classes, the predicted one is explained, or `target`
     (minus `against`). A batch has at most `batch_size` texts and `tokens` tokens; lower them to
     save memory. With `out`, finished windows are saved there, and `resume` continues from them to
-    the same result. Ctrl-C returns what is finished.
+    the same result: it refuses other weights, texts, settings or versions, and only one run at a
+    time may use a folder. Without `resume` a folder with finished windows is refused. Ctrl-C
+    returns what is finished; before the first window is, it is a KeyboardInterrupt.
     """
     rows = _texts(data)
+    for name, value in (("batch_size", batch_size), ("tokens", tokens), ("window", window)):
+        if value < 1:
+            raise InputError(f"{name} must be 1 or more, got {value}.")
     question = common_target(explainer, target, against)
     explaining = find_method(method)
     labels = _label_numbers(explainer, rows)
-    checkpoint = Checkpoint(
-        None if out is None else Path(out) / "checkpoint",
-        {
-            "model": explainer.subject.name,
-            "method": [explaining.name, explaining.settings()],
-            "target": question and [question.index, question.against],
-            "texts": hashlib.sha256("\0".join(rows.texts).encode()).hexdigest(),
-            "batches": [batch_size, tokens, window],
-            "truncate": truncate,
-        },
-    )
+    settings = {
+        "model": explainer.subject.name,
+        "method": [explaining.name, explaining.settings()],
+        "target": question and [question.index, question.against],
+        "batches": [batch_size, tokens, window],
+        "truncate": truncate,
+    }
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        settings |= explainer_fingerprint(explainer) | {"texts": digest(rows.texts)}
     job = _Job(explainer, rows, explaining, question, batch_size, tokens, truncate)
-    if resume:
-        checkpoint.load()
-        job.check_same_model(checkpoint.windows)
-    checkpoint.start()
-    complete = True
-    try:
-        for number, start in enumerate(range(0, len(rows), window)):
-            end = min(start + window, len(rows))
-            if number not in checkpoint.windows:
-                checkpoint.add(number, job.explain_window(range(start, end)))
-            if progress is not None:
-                progress(end, len(rows), "")
-    except KeyboardInterrupt:
-        complete = False
-    return _collect(job, checkpoint, labels, complete)
+    with locked(folder):
+        checkpoint = Checkpoint(folder and folder / "checkpoint", settings)
+        checkpoint.open(resume)
+        try:
+            for number, start in enumerate(range(0, len(rows), window)):
+                end = min(start + window, len(rows))
+                if number not in checkpoint.windows:
+                    checkpoint.add(number, job.explain_window(range(start, end)))
+                if progress is not None:
+                    progress(end, len(rows), "")
+        except KeyboardInterrupt:
+            if not checkpoint.windows:
+                size = min(window, len(rows))
+                raise KeyboardInterrupt(
+                    f"interrupted before the first {size:,} of {len(rows):,} texts were read"
+                ) from None
+    done = sum(min(window, len(rows) - number * window) for number in checkpoint.windows)
+    return _collect(job, checkpoint, labels, done)
 
 
 def common_target(explainer: Explains, target: ClassName, against: ClassName) -> TargetInfo | None:
@@ -168,29 +176,6 @@ class _Job:
             "cut": np.array(cut),
         }
 
-    def check_same_model(self, windows: dict[int, Window]) -> None:
-        """Explains the first text again: a model of the same name may have other weights."""
-        window = next((window for window in windows.values() if len(window["rows"])), None)
-        if window is None:
-            return
-        explanation = self._explain([self._encode(int(window["rows"][0]))])[0]
-        before = window["scores"][: int(window["counts"][0])]
-        sums = word_sums(explanation)[2]
-        scale = float(np.abs(before).max(initial=1e-6))
-        if sums.shape != before.shape or np.abs(sums - before).max(initial=0.0) > 1e-2 * scale:
-            raise FileError(
-                f"cannot resume: {explanation.model} gives its first text other scores than "
-                "before, so the model has changed. Run without resume."
-            )
-
-    def _encode(self, i: int) -> Encoded:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            row = self.explainer.encode([self.rows.texts[i]], self.truncate)[0]
-        if isinstance(row, InputError):
-            raise row
-        return row
-
     def _explain(self, texts: Sequence[Encoded]) -> list[Explanation]:
         explanations: list[Explanation] = self.explainer(
             list(texts),
@@ -236,7 +221,7 @@ def _label_numbers(explainer: Explains, rows: Rows) -> Ints:
     return np.array([numbers[label] for label in rows.labels], dtype=np.int64)
 
 
-def _collect(job: _Job, checkpoint: Checkpoint, labels: Ints, complete: bool) -> Corpus:
+def _collect(job: _Job, checkpoint: Checkpoint, labels: Ints, rows_read: int) -> Corpus:
     windows = [checkpoint.windows[number] for number in sorted(checkpoint.windows)]
 
     def column(name: str, dtype: type) -> Any:
@@ -248,7 +233,7 @@ def _collect(job: _Job, checkpoint: Checkpoint, labels: Ints, complete: bool) ->
         counts = zip(window["reasons"].tolist(), window["times"].tolist(), strict=True)
         skipped.update(dict(counts))
     if not len(rows):
-        reasons = ", ".join(f"{n} {reason}" for reason, n in skipped.items()) or "interrupted"
+        reasons = ", ".join(f"{n} {reason}" for reason, n in skipped.items())
         raise InputError(f"no text could be explained ({reasons}).")
     return Corpus(
         texts=tuple(job.rows.texts[i] for i in rows.tolist()),
@@ -267,7 +252,9 @@ def _collect(job: _Job, checkpoint: Checkpoint, labels: Ints, complete: bool) ->
         settings=job.method.settings(),
         skipped=dict(skipped),
         cut=sum(int(window["cut"]) for window in windows),
-        complete=complete,
+        complete=rows_read == len(job.rows),
+        rows_read=rows_read,
+        rows_total=len(job.rows),
     )
 
 

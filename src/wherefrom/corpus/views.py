@@ -107,6 +107,8 @@ class Overview:
     def __str__(self) -> str:
         corpus = self.corpus
         lines = [f"{corpus.model}, {len(corpus)} texts, relevance for {corpus.question}"]
+        if not corpus.complete:
+            lines.append(f"  {corpus.interruption}: partial results")
         lines.append(_line("most impact", self.words))
         lines += [_line(f"for {name}", words) for name, words in self.classes.items()]
         if self.labelled:

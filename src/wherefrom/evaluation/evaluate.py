@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,22 @@ import numpy as np
 
 from wherefrom.errors import InputError, MethodError, nearest
 from wherefrom.evaluation.checkpoint import Checkpoint
-from wherefrom.evaluation.explain_samples import ExplainerLike
+from wherefrom.evaluation.explain_samples import ExplainerLike, TooFewToJudge
 from wherefrom.evaluation.metrics import METRICS, Metric, check_metric
 from wherefrom.evaluation.results import Evaluation
 from wherefrom.evaluation.sample_records import Options, SampleRecorder
+from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
+from wherefrom.storage.fingerprint import digest, explainer_fingerprint
+from wherefrom.storage.folder_lock import locked
 from wherefrom.studies.base import Record, Study
 from wherefrom.studies.registry import STUDIES
 
 DEFAULT_METRICS = ("activation", "pruning")
+FIRST_WINDOW = 4
+"""Samples in the first window: the following ones double, so that Ctrl-C soon leaves a result."""
 Progress = Callable[[float, int, str], None]  # samples done, of how many, current step
 
 
@@ -57,60 +62,88 @@ def evaluate(
     in Ali et al. 2022; `keep_special` and `every` (one step per unit) change that. `sample` draws
     so many rows at random, by `seed`.
 
-    With `out`, finished samples are written to a file in that folder, and `resume` continues
-    from it. Ctrl-C returns the result so far, with `complete` False.
+    With `out`, finished samples are written to a file in that folder, which only one run at a time
+    may use, and `resume` continues from it. It refuses other weights, data, settings or versions;
+    without `resume` a folder with finished samples is refused. Ctrl-C returns the result so far,
+    with `complete` False; before the first sample is finished it is a KeyboardInterrupt.
     """
     rows = as_rows(data)
+    if sample is not None and sample < 1:
+        raise InputError(f"sample must be 1 or more, got {sample}.")
+    if seed < 0:
+        raise InputError(f"seed must be 0 or more, got {seed}.")
+    if window < 1:
+        raise InputError(f"window must be 1 or more, got {window}.")
     method_list = _methods(methods or list(METHODS))
     metric_list, study_list = _metrics(metrics)
     order = _draw(range(len(rows)), sample, seed)
     options = Options(blank, keep_special, every, truncate)
-    checkpoint = Checkpoint(
-        Path(out) / "samples.jsonl" if out is not None else None,
-        {
-            "model": explainer.subject.name,
-            "methods": {method.label: method.settings() for method in method_list},
-            "metrics": [metric.name for metric in metric_list],
-            "studies": [study.name for study in study_list],
-            "data": zlib.crc32(repr(([_content(t) for t in rows.texts], rows.labels)).encode()),
-            "rows": len(rows),
-            "sample": sample,
-            "seed": seed,
-            **vars(options),
-        },
-    )
-    if resume:
-        checkpoint.load()
+    settings = {
+        "model": explainer.subject.name,
+        "methods": {method.label: method.settings() for method in method_list},
+        "metrics": [metric.name for metric in metric_list],
+        "studies": [study.name for study in study_list],
+        "rows": len(rows),
+        "sample": sample,
+        "seed": seed,
+        **vars(options),
+    }
     study_rows = {study: set(_draw(order, study.limit, seed)) for study in study_list}
     recorder = SampleRecorder(explainer, rows, method_list, metric_list, study_rows, options)
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        settings |= explainer_fingerprint(explainer) | {
+            "data": digest([_contents(rows.texts), rows.labels]),
+            "metric_settings": digest([[type(m), vars(m)] for m in [*metric_list, *study_list]]),
+        }
+    with locked(folder):
+        checkpoint = Checkpoint(folder and folder / "samples.jsonl", settings)
+        checkpoint.open(resume)
+        return _run(recorder, checkpoint, order, window, progress)
+
+
+def _run(
+    recorder: SampleRecorder,
+    checkpoint: Checkpoint,
+    order: list[int],
+    window: int,
+    progress: Progress | None,
+) -> Evaluation:
+    """Records the samples that the checkpoint does not have, and collects all of them."""
     if checkpoint.records:
         recorder.resume(next(iter(checkpoint.records.values())))
-    checkpoint.start()
     start = time.perf_counter()
     remaining = [row for row in order if row not in checkpoint.records]
-    done = len(order) - len(remaining)
+    total = len(order)
 
-    def report(rows_done: float, step: str) -> None:
+    def report(rows_left: int, share: float, step: str, size: int = 0) -> None:
         if progress is not None:
-            progress(rows_done, len(order), step)
+            progress(total - rows_left + share * size, total, step)
 
+    complete = True
+    size = min(FIRST_WINDOW, window)
     try:
-        for first in range(0, len(remaining), window):
-            part = remaining[first : first + window]
-            before = done + first
+        while remaining:
+            part, rest = remaining[:size], remaining[size:]
 
-            def within(share: float, step: str, size: int = len(part), at: int = before) -> None:
-                report(at + share * size, step)
+            def within(share: float, step: str, left: int = len(remaining), of: int = size) -> None:
+                report(left, share, step, min(of, left))
 
-            for record in recorder.records(part, within):
+            try:
+                records = recorder.records(part, within, is_all=not rest or size >= window)
+            except TooFewToJudge:  # again, with more samples
+                size = min(2 * size, window)
+                continue
+            for record in records:
                 checkpoint.add(record)
-        report(len(order), "")
-        complete = True
+            remaining, size = rest, min(2 * size, window)
+        report(0, 0.0, "")
     except KeyboardInterrupt:
+        if not checkpoint.records:
+            raise KeyboardInterrupt("interrupted before the first samples were finished") from None
         complete = False
     if not checkpoint.records:
         reasons = ", ".join(f"{reason} ({count})" for reason, count in recorder.skipped.items())
-        reasons = reasons or f"interrupted during the first {min(window, len(order))} samples"
         raise InputError(f"no sample could be evaluated: {reasons}.")
     records = [checkpoint.records[row] for row in order if row in checkpoint.records]
     return _collect(recorder, records, checkpoint.settings, complete, time.perf_counter() - start)
@@ -151,13 +184,14 @@ def _metrics(entries: Sequence[str | Metric | Study]) -> tuple[list[Metric], lis
     return metrics, studies
 
 
-def _content(item: Any) -> Any:
-    """A short value that differs where inputs do, for the checkpoint."""
-    if isinstance(item, str):
-        return item
-    if hasattr(item, "numpy"):
-        return zlib.crc32(item.cpu().numpy().tobytes())
-    return zlib.crc32(item.tobytes()) if hasattr(item, "tobytes") else str(item)
+def _contents(sources: Sequence[Any]) -> list[Any]:
+    """The inputs, image files by their paths, whose content goes into the digest."""
+    return [
+        Path(source)
+        if isinstance(source, (str, Path)) and is_image(source) and os.path.isfile(source)
+        else source
+        for source in sources
+    ]
 
 
 def _draw(rows: Sequence[int], size: int | None, seed: int) -> list[int]:

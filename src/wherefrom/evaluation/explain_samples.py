@@ -27,6 +27,10 @@ class ExplainerLike(Protocol):
     def index_of(self, label: str | int) -> int: ...
 
 
+class TooFewToJudge(Exception):
+    """A method has failed on all of a few inputs, and there are more to try it on."""
+
+
 class NotLastPosition(InputError):
     """The explained prediction is not the one at the last position."""
 
@@ -36,7 +40,8 @@ class SampleExplainer:
     """Explains many inputs by many methods, a few at a time.
 
     A method that fails on all of its first inputs goes into `failed_methods` (label to reason)
-    and is not tried again. An input on which one method fails is left out for all methods, so
+    and is not tried again; if those are few and not all that there are, `TooFewToJudge` asks for
+    more. An input on which one method fails is left out for all methods, so
     that they are compared on the same inputs.
     """
 
@@ -53,11 +58,12 @@ class SampleExplainer:
         targets: Sequence[int] | None,
         order: Sequence[int],
         progress: Callable[[float, str], None],
+        is_all: bool = True,
     ) -> tuple[dict[str, list[Explanation]], dict[int, Failure]]:
         """Explanations by method label of the inputs that all methods explain, and the failures.
 
         Inputs are processed in this `order`; `progress` receives the number of methods done and
-        the label of the current one.
+        the label of the current one. `is_all`: there are no more inputs to judge a method by.
         """
         start = time.perf_counter()
         chunks = [order[i : i + _CHUNK] for i in range(0, len(order), _CHUNK)]
@@ -79,6 +85,9 @@ class SampleExplainer:
                     if fatal is not None:
                         break
             if fatal is not None:
+                few = len(errors) < _CHUNK and not isinstance(fatal, NothingIntercepted)
+                if few and not is_all:
+                    raise TooFewToJudge
                 if len(self.methods) == 1:
                     raise fatal
                 self.failed_methods[label] = str(fatal)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,6 +15,8 @@ from scipy.stats import bootstrap, linregress
 from wherefrom.errors import FileError
 from wherefrom.evaluation.metrics import METRICS, Floats
 from wherefrom.methods.random_scores import Random
+from wherefrom.storage.csv_text import csv_text
+from wherefrom.storage.writing import write_text
 from wherefrom.studies.base import Record, TableRows
 
 SCHEMA = "wherefrom/evaluation/1"
@@ -216,9 +216,9 @@ class Evaluation:
     def to_csv(self, path: str | Path | None = None) -> str:
         """The table of means, also written to `path` if one is given."""
         columns = ["method", "metric", *(f.name for f in fields(Summary)), "better"]
-        text = _csv(columns, self.rows())
+        text = csv_text(columns, self.rows())
         if path is not None:
-            _write(Path(path), text)
+            write_text(path, text)
         return text
 
     def to_csvs(self, folder: str | Path) -> list[Path]:
@@ -229,7 +229,7 @@ class Evaluation:
         for name, rows in {"conservation": conservation, **self.study_tables}.items():
             if rows:
                 paths.append(Path(folder) / f"{name}.csv")
-                _write(paths[-1], _csv(list(rows[0]), rows))
+                write_text(paths[-1], csv_text(list(rows[0]), rows))
         return paths
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -242,7 +242,7 @@ class Evaluation:
         data = {f.name: getattr(self, f.name) for f in fields(self)}
         text = json.dumps({"schema": SCHEMA, **data, **derived})
         if path is not None:
-            _write(Path(path), text)
+            write_text(path, text)
         return text
 
     @classmethod
@@ -256,7 +256,9 @@ class Evaluation:
                 data.pop(name, None)
             data["sums"] = {m: [(s, y) for s, y in pairs] for m, pairs in data["sums"].items()}
             return cls(**data)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
+        ) as error:  # fmt: skip
             raise FileError(f"{path} cannot be read as an evaluation: {error}") from error
 
     def plot(self, path: str | Path) -> list[Path]:
@@ -310,21 +312,6 @@ def fit(sums: Sequence[Sequence[float]]) -> Fit:
 
 def _is_random(label: str) -> bool:
     return label == Random.name or label.startswith(f"{Random.name}(")
-
-
-def _csv(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(columns))
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

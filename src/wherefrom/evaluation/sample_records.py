@@ -76,23 +76,32 @@ class SampleRecorder:
         self.explain.working.update(record["sums"])
 
     def records(
-        self, window: Sequence[int], progress: Callable[[float, str], None]
+        self,
+        window: Sequence[int],
+        progress: Callable[[float, str], None],
+        is_all: bool = True,
     ) -> list[Record]:
-        """The records of these rows; `progress` receives the share done and the current step."""
+        """The records of these rows; `progress` receives the share done and the current step.
+
+        `is_all`: no larger window can be tried if a method fails on all of these rows.
+        """
         steps = len(self.methods) + len(self.metrics) + len(self.studies)
 
         def report(steps_done: float, step: str) -> None:
             progress(steps_done / max(1, steps), step)
 
-        rows, items = self._read(window)
+        rows, items, skipped = self._read(window)
         if not rows:
+            self.skipped.update(skipped)
             return []
         explanations, failures = self.explain(
             items,  # read once, not again by every method
             None if self.labels is None else [self.labels[row] for row in rows],
             sorted(range(len(rows)), key=lambda i: self.reader.size(items[i])),
             report,
+            is_all,
         )
+        self.skipped.update(skipped)
         self.skipped.update(skip_reason(error) for error in failures.values())
         complete = [i for i in range(len(rows)) if i not in failures]
         rows, items = [rows[i] for i in complete], [items[i] for i in complete]
@@ -100,21 +109,22 @@ class SampleRecorder:
         self._study(rows, items, explanations, records, report)
         return list(records.values())
 
-    def _read(self, window: Sequence[int]) -> tuple[list[int], list[Any]]:
-        """The rows of a window that can be read and have something to erase, as items."""
+    def _read(self, window: Sequence[int]) -> tuple[list[int], list[Any], Counter[str]]:
+        """The rows of a window that can be read and have something to erase; the others counted."""
+        skipped: Counter[str] = Counter()
         rows: list[int] = []
         items: list[Any] = []
         texts = [self.rows.texts[row] for row in window]
         readings = self.reader.read_each(texts, self.options.truncate)
         for row, item in zip(window, readings, strict=True):
             if isinstance(item, InputError):
-                self.skipped[skip_reason(item)] += 1
+                skipped[skip_reason(item)] += 1
             elif all(unit.special for unit in self.reader.units_of(item)):
-                self.skipped["only special tokens"] += 1
+                skipped["only special tokens"] += 1
             else:
                 rows.append(row)
                 items.append(item)
-        return rows, items
+        return rows, items, skipped
 
     def _measure(
         self,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +13,12 @@ from typing import Any
 
 from wherefrom.errors import FileError, InputError, MissingExtra, nearest
 from wherefrom.inputs.pictures import SUFFIXES
+from wherefrom.storage.text_file import decoded, lines_of, read_bytes
 
 _FILES = ("image", "file", "path")
 _TEXT = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles", *_FILES)
 _LABEL = ("label", "class", "target", "y", "sentiment")
+_CSV_LIMIT = threading.Lock()  # of the length of a field: one number for the whole process
 
 
 @dataclass(frozen=True)
@@ -135,37 +137,44 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
     name = path.name.lower().removesuffix(".gz")
     if name.endswith((".parquet", ".pq")):
         yield from _parquet(path)
-        return
-    try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.name.lower().endswith(".gz") else raw).decode("utf-8")
-    except FileNotFoundError as error:
-        raise FileError(f"there is no file {path}.") from error
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise FileError(f"cannot read {path}: {error}") from error
-    if name.endswith((".jsonl", ".ndjson", ".json")):
-        yield from _json_lines(path, text)
+    elif name.endswith((".jsonl", ".ndjson", ".json")):
+        yield from _json_lines(path, decoded(path, read_bytes(path)))
     elif name.endswith((".csv", ".tsv")):
-        # a line break in quotes is part of the text
-        rows = csv.DictReader(
-            io.StringIO(text, newline=""), delimiter="\t" if name.endswith(".tsv") else ","
-        )
-        for row in rows:
-            yield {key: value for key, value in row.items() if key is not None}
+        text = decoded(path, read_bytes(path))
+        yield from _csv_rows(path, text, "\t" if name.endswith(".tsv") else ",")
     else:
         raise FileError(
             f"cannot read {path.name}: the name must end in .csv, .tsv, .jsonl or .parquet (.gz)."
         )
 
 
+def _csv_rows(path: Path, text: str, delimiter: str) -> Iterator[dict[str, Any]]:
+    # a line break in quotes is part of the text
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    with _CSV_LIMIT:
+        limit = csv.field_size_limit(max(len(text), 1))  # a text may be longer than 131,072
+        try:
+            rows = list(reader)
+        except csv.Error as error:
+            raise FileError(f"{path}, line {reader.line_num} is not CSV: {error}.") from error
+        finally:
+            csv.field_size_limit(limit)
+    for row in rows:
+        yield {key: value for key, value in row.items() if key is not None}
+
+
 def _json_lines(path: Path, text: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text), 1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
-            raise FileError(f"{path}, line {number} is not JSON: {error.msg}") from error
+            raise FileError(f"{path}, line {number} is not JSON: {error.msg}.") from error
+        except RecursionError as error:
+            raise FileError(f"{path}, line {number} is nested too deeply.") from error
+        except ValueError as error:  # Python reads no integer of more than 4,300 digits
+            raise FileError(f"{path}, line {number} has a number of too many digits.") from error
         if not isinstance(record, dict):
             raise FileError(f"{path}, line {number} is not an object with columns.")
         yield record
@@ -178,15 +187,26 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
         raise MissingExtra("pyarrow", "data", "reading Parquet") from error
     try:
         table = pyarrow.parquet.read_table(path)
+    except FileNotFoundError as error:
+        raise FileError(f"there is no file {path}.") from error
     except (OSError, ValueError) as error:
         raise FileError(f"cannot read {path}: {error}") from error
     yield from table.to_pylist()
 
 
-def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
-    """Writes columns of one length to a Parquet file."""
+def parquet_bytes(columns: Mapping[str, Sequence[Any]]) -> bytes:
+    """Columns of one length as a Parquet file; a lone surrogate in a text as its escape."""
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtra("pyarrow", "data", "writing Parquet") from error
-    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
+    valid = {name: [_valid(value) for value in values] for name, values in columns.items()}
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(valid), file)
+    return file.getvalue()
+
+
+def _valid(value: Any) -> Any:
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,16 +36,29 @@ def encode(tokenizer: Any, text: str) -> Encoded:
 
 def encode_each(tokenizer: Any, texts: Sequence[str]) -> list[Encoded | InputError]:
     """`encode` of many texts in one call of the tokenizer; an error in the place of a bad one."""
-    usable = [isinstance(text, str) and bool(text.strip()) for text in texts]
-    good = [text for text, is_usable in zip(texts, usable, strict=True) if is_usable]
+    problems = [_problem(text) for text in texts]
+    good = [text for text, problem in zip(texts, problems, strict=True) if problem is None]
     encoded = iter(_encoded(tokenizer, good) if good and tokenizer is not None else ())
     return [
-        next(encoded, InputError(_NO_TOKENIZER)) if is_usable else InputError(_EMPTY)
-        for is_usable in usable
+        next(encoded, InputError(_NO_TOKENIZER)) if problem is None else InputError(problem)
+        for problem in problems
     ]
 
 
-_EMPTY = "the text is empty: there is nothing to explain."
+def _problem(text: Any) -> str | None:
+    """Why something is not a text to explain."""
+    if not isinstance(text, str) or not text.strip():
+        return "the text is empty: there is nothing to explain."
+    surrogate = _SURROGATE.search(text)
+    if surrogate is None:
+        return None
+    return (
+        f"character {surrogate.start() + 1} of the text is U+{ord(surrogate[0]):04X}, half of a "
+        "character: the text was not UTF-8, or was cut inside a character."
+    )
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NO_TOKENIZER = (
     "this explainer has no tokenizer to read a text with. "
     "Pass one, Explainer(model, tokenizer), or pass token ids."

@@ -6,7 +6,10 @@ Another package adds one through the entry point group `wherefrom.methods`: name
 from __future__ import annotations
 
 from dataclasses import MISSING, fields, is_dataclass, replace
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from math import isfinite
+from numbers import Integral, Real
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from wherefrom.errors import MethodError, nearest
 from wherefrom.methods.attention import (
@@ -76,10 +79,42 @@ def method(name: str | Method, **settings: Any) -> Method:
 def _check(kind: type[Method], settings: dict[str, Any]) -> None:
     """Refuses a value that the setting's type does not name."""
     for key, allowed in get_type_hints(kind).items():
+        if key not in settings:
+            continue
+        value = settings[key]
         choices = get_args(allowed) if get_origin(allowed) is Literal else ()
-        if key in settings and choices and settings[key] not in choices:
+        if choices and value not in choices:
             listed = ", ".join(map(str, choices))
-            raise MethodError(f'{kind.name} has no {key} "{settings[key]}"; there are: {listed}')
+            raise MethodError(f'{kind.name} has no {key} "{value}"; there are: {listed}')
+        if isinstance(value, Integral) and abs(int(value)) >= _LARGEST:
+            raise MethodError(f"{kind.name}: {key} is too large, {len(str(value))} digits.")
+        if not _fits(value, allowed):
+            words = " or ".join(_NAMES.get(hint, "") for hint in _alternatives(allowed))
+            raise MethodError(f"{kind.name}: {key} must be {words}, got {str(value)[:60]!r}.")
+
+
+_NAMES = {int: "an integer", float: "a number", bool: "True or False", str: "text"}
+_NAMES |= {type(None): "None"}
+_LARGEST = 1 << 62
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one type."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a plain type, or the type is one that is not judged here."""
+    alternatives = _alternatives(hint)
+    if any(alternative not in _NAMES for alternative in alternatives):
+        return True
+    if isinstance(value, bool):
+        return bool in alternatives
+    if isinstance(value, Integral):
+        return int in alternatives or float in alternatives
+    if isinstance(value, Real):
+        return float in alternatives and isfinite(value)
+    return isinstance(value, tuple(set(alternatives) - {int, float, bool}))
 
 
 __all__ = ["METHODS", "Method", "Scores", "method"]

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from wherefrom.errors import MethodError
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
 from wherefrom.methods.intercept import At, intercepted_forward, read_at
 from wherefrom.methods.method import Method, Scores, warn_of_rounding
@@ -74,6 +75,11 @@ class SmoothGrad(Method):
         return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
 
     def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
+        if self.samples < 1 or self.noise < 0:
+            raise MethodError(
+                f"samples={self.samples}, noise={self.noise}: smoothgrad needs at least one sample "
+                "and noise of 0 or more."
+            )
         embedded, logits = EmbeddedInputs.capture(subject, inputs, at)
         resolved = target.resolved(logits)
         noise = [self._noise(embedded, k) for k in range(len(embedded.values))]

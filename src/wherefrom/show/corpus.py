@@ -277,7 +277,7 @@ def _verdict(pair: Any) -> str:
 def _about(corpus: Any) -> str:
     skipped = ", ".join(f"{n} {reason}" for reason, n in corpus.skipped.items()) or "none"
     cut = f"; truncated: {corpus.cut}" if corpus.cut else ""
-    state = "" if corpus.complete else " <b>Interrupted: partial results.</b>"
+    state = "" if corpus.complete else f" <b>{corpus.interruption.capitalize()}.</b>"
     return (
         f'<p class="dim">{len(corpus)} texts; skipped: {escape(skipped)}{cut}. Relevance for '
         f"{escape(corpus.question)} by {escape(corpus.method)}, in units of the output; that of a "

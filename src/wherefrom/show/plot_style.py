@@ -47,6 +47,8 @@ def saved_figure(path: Path, **options: Any) -> Iterator[Any]:
             figure.savefig(path, bbox_inches="tight")
         except OSError as error:
             raise FileError(f"cannot write {path}: {error.strerror}") from error
+        except ValueError as error:  # a suffix that is no format of pictures
+            raise FileError(f"cannot write {path}: {str(error).rstrip('.')}.") from error
 
 
 def line_style(index: int) -> dict[str, Any]:

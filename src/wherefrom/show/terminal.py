@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from wherefrom.errors import printable
 from wherefrom.explanation import Explanation
 from wherefrom.show.svg import cells, kind_of
 from wherefrom.show.text_marks import heading, marks, method_call, signed, summary
@@ -22,11 +23,11 @@ def render(explanation: Explanation, color: bool | None = None, width: int | Non
     """Prediction, heatmap and ledger of one explanation."""
     color = _wants_color() if color is None else color
     console = _console(color, width)
-    source = f"{method_call(explanation)}  {explanation.model}"
-    console.print(Text(heading(explanation), style="bold"), Text(source, style="dim"))
+    source = printable(f"{method_call(explanation)}  {explanation.model}")
+    console.print(Text(printable(heading(explanation)), style="bold"), Text(source, style="dim"))
     console.print(heatmap(explanation, color))
     if explanation.ledger is not None:
-        console.print(Text(ledger_line(explanation), style="dim"))
+        console.print(Text(printable(ledger_line(explanation)), style="dim"))
     return _text(console)
 
 
@@ -37,14 +38,16 @@ def render_rows(
     color = _wants_color() if color is None else color
     console = _console(color, width)
     first = explanations[0]
-    console.print(Text(heading(first), style="bold"), Text(first.model, style="dim"))
+    model = Text(printable(first.model), style="dim")
+    console.print(Text(printable(heading(first)), style="bold"), model)
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
     table.add_column("method", no_wrap=True)
     table.add_column("heatmap", overflow="fold")
     table.add_column("sum", justify="right", no_wrap=True)
     for explanation in explanations:
         total = signed(explanation.ledger.total) if explanation.ledger else "–"
-        table.add_row(explanation.method, heatmap(explanation, color), total)
+        # a Text: brackets in a plain string would be markup
+        table.add_row(Text(printable(explanation.method)), heatmap(explanation, color), total)
     console.print(table)
     console.print(Text(f"output of the model: {signed(first.output)}", style="dim"))
     return _text(console)
@@ -59,8 +62,8 @@ def heatmap(explanation: Explanation, color: bool) -> Text:
         return _grid(explanation, color)
     line = Text()
     for mark in marks(explanation):
-        line.append(mark.gap)
-        text = mark.text.replace("\n", "⏎") or "·"
+        line.append(printable(mark.gap))
+        text = printable(mark.text.replace("\n", "⏎")) or "·"
         if color:
             line.append(text, style=_style(mark.strength, mark.special))
         else:

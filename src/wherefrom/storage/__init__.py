@@ -1,0 +1,8 @@
+"""Files: read with clear errors, written whole or not at all; folders for one run at a time.
+
+writing       a file is written beside its place and renamed
+folder_lock   one process at a time writes to a folder
+text_file     texts, gzip or not, in UTF-8
+csv_text      tables that a spreadsheet shows and does not run
+fingerprint   what a run depends on: weights, tokenizer, data, versions
+"""

@@ -1,0 +1,209 @@
+"""Every command under attack: explained, or one line on stderr and the exit code for it."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.tiny import model as tiny
+from tests.hostile.corpus import ARGUMENTS, EXPLAINED, LABELS, SETTINGS, TABLES, TEXTS
+from wherefrom.cli import app
+from wherefrom.evaluation.results import Evaluation
+from wherefrom.loading import load
+
+cached_load = functools.cache(load)
+COMMANDS = {
+    "explain": ["explain"],
+    "compare": ["compare", "--methods", "lrp"],
+    "audit": ["audit", "--methods", "random"],
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, wordpiece):
+    """A model, and tables for it."""
+    folder = tmp_path_factory.mktemp("hostile")
+    labels = {0: "bad", 1: "good", 2: "mixed"}
+    tiny("bert", "classify", id2label=labels).float().save_pretrained(folder / "model")
+    wordpiece.save_pretrained(folder / "model")
+    (folder / "data.csv").write_text("text,label\nAnna is good,good\nBob was bad,bad\n")
+    (folder / "names.csv").write_text("name,group\nAnna,f\nBob,m\n")
+    (folder / "latin.txt").write_bytes(b"caf\xe9\n")
+    return folder
+
+
+@pytest.fixture
+def run(files, monkeypatch):
+    """Runs a command in this process; the model is read once, and nothing is plotted."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("wherefrom.loading.load", cached_load)
+    monkeypatch.setattr(Evaluation, "plot", lambda self, path: [])
+
+    def call(*args, stdin=None):
+        return CliRunner().invoke(app, [*map(str, args)], input=stdin)
+
+    return call
+
+
+def checked(done, error):
+    """Explained with exit code 0, or the error in one line with exit code 2."""
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+    assert not set(done.output) & {"\x1b", "\x07", "\x9b", "\r", "\u202e"}
+    if error == EXPLAINED:
+        assert done.exit_code == 0, done.output
+        return
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    assert error in " ".join(done.stderr.replace("│", " ").split())
+    if "Usage" not in done.stderr:  # an error in the command line itself is typer's, in a box
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("wherefrom: ")
+        assert len(line) < 1100
+
+
+def entries(table):
+    return pytest.mark.parametrize("case", list(table.values()), ids=list(table))
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+@entries(TEXTS)
+def test_a_text(run, files, command, case):
+    text, error = case
+    arguments = [*COMMANDS[command], "--model", files / "model", "--", text]
+    checked(run(*arguments), error)
+
+
+def test_all_texts_as_lines(run, files):
+    texts = [text.replace("\r", " ").replace("\n", " ") for text, _ in TEXTS.values()]
+    stdin = "\n".join(texts).encode("utf-8", "surrogatepass")
+    done = run("explain", "-", "--model", files / "model", "--json", "-", stdin=stdin)
+    assert done.exit_code == 1
+    explained = [text for text, error in TEXTS.values() if error == EXPLAINED]
+    assert len(json.loads(done.stdout)) == len(explained)
+    bad = len([text for text in texts if text.strip()]) - len(explained)
+    assert len(done.stderr.splitlines()) == bad + 1
+    assert done.stderr.splitlines()[-1].startswith(f"wherefrom: {bad} of ")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "corpus", "bias"])
+@entries(TABLES)
+def test_a_table(run, files, tmp_path, command, case):
+    path = tmp_path / case.name
+    path.write_bytes(case.content)
+    options = ["--out", tmp_path / "out", "--model", files / "model"]
+    if command == "evaluate":
+        done = run("evaluate", path, *options, "--methods", "random", "--metrics", "entropy")
+    elif command == "corpus":
+        done = run("corpus", path, *options, "--min-count", 1, "--method", "random")
+    else:  # as the file of names
+        done = run("bias", files / "data.csv", "--groups", path, *options)
+        names_error = "name it with --name-column"
+        if case.error not in (EXPLAINED, "none with a text") and "--text" not in case.error:
+            names_error = case.error
+        return checked(done, names_error)
+    checked(done, case.error)
+    assert (tmp_path / "out").exists() == (case.error == EXPLAINED)
+    return None
+
+
+@entries(LABELS)
+def test_a_label(run, files, case):
+    label, error = case
+    model = ["--model", files / "model"]
+    checked(run("explain", "good film", *model, f"--target={label}"), error)
+    checked(run("explain", "good film", *model, "--target=bad", f"--against={label}"), error)
+
+
+@entries(SETTINGS)
+def test_a_setting(run, files, case):
+    method, setting, error = case
+    command = ["explain", "good film", "--model", files / "model"]
+    checked(run(*command, "--method", method, "--set", setting), error)
+
+
+@entries(ARGUMENTS)
+def test_an_argument(run, files, tmp_path, case):
+    arguments, error = case
+    if "/dev/full" in arguments and not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    names = {
+        "{data}": files / "data.csv", "{names}": files / "names.csv",
+        "{latin}": files / "latin.txt", "{out}": tmp_path / "out",
+    }  # fmt: skip
+    for name, path in names.items():
+        arguments = [argument.replace(name, str(path)) for argument in arguments]
+    model = [] if arguments[0] in ("serve", "\x1b[31m") else ["--model", files / "model"]
+    checked(run(*arguments, *model, stdin=""), error)
+    assert not list(tmp_path.iterdir()) or arguments[0] in ("evaluate", "bias", "corpus")
+
+
+# In processes of their own: bytes, pipes and signals as the operating system passes them.
+
+
+def started(files, *arguments, **options):
+    command = [sys.executable, "-m", "wherefrom", *arguments, "--model", str(files / "model")]
+    environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdin=subprocess.PIPE, env=environment, **options
+    )
+
+
+def test_undecodable_bytes_as_arguments_and_on_stdin(files):
+    as_argument = started(files, "explain", b"good \xff film", stdout=subprocess.PIPE)
+    on_stdin = started(files, "explain", "-", stdout=subprocess.PIPE)
+    out, err = as_argument.communicate()
+    assert as_argument.returncode == 2
+    assert out == b""
+    assert err.startswith(b"wherefrom: character 6 of the text is U+DCFF, half of a character")
+    out, err = on_stdin.communicate(b"good \xff film\ngood film\n")
+    assert on_stdin.returncode == 1
+    assert b"good" in out
+    first, last = err.splitlines()
+    assert first == b"wherefrom: stdin, line 1 is not UTF-8: byte 0xff."
+    assert last == b"wherefrom: 1 of 2 inputs could not be explained."
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_no_space_for_the_output_and_an_ascii_terminal(files, monkeypatch):
+    with open("/dev/full", "wb") as full:
+        to_full = started(files, "explain", "good film", stdout=full)
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    to_ascii = started(files, "explain", "naïve × film \x1b[31m", stdout=subprocess.PIPE)
+    _, err = to_full.communicate()
+    assert to_full.returncode == 2
+    assert err == b"wherefrom: cannot write the output: No space left on device.\n"
+    out, err = to_ascii.communicate()
+    assert to_ascii.returncode == 0, err
+    assert rb"\xd7" in out
+    assert rb"\u001b" in out
+
+
+def test_ctrl_c_leaves_a_partial_result_that_resumes(files, tmp_path):
+    words = "good bad great dull love hate".split()
+    rows = [f"the {a} film is {b} and {c}" for a in words for b in words for c in words]
+    (tmp_path / "data.csv").write_text("\n".join(["text", *rows]))
+    command = ["evaluate", str(tmp_path / "data.csv"), "--out", str(tmp_path / "out")]
+    command += ["--metrics", "activation"]  # by all methods
+    process = started(files, *command, stdout=subprocess.PIPE)
+    samples = tmp_path / "out" / "samples.jsonl"
+    deadline = time.monotonic() + 120
+    while not samples.exists() or len(samples.read_bytes().splitlines()) < 3:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    last = err.decode().splitlines()[-1]
+    assert last.startswith("wherefrom: interrupted: ")
+    assert last.endswith(" of 216 samples were evaluated. Continue with --resume.")
+    assert b"(interrupted: partial result)" in out
+    result = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert result["complete"] is False
+    assert len(result["sums"]["lrp"]) == len(samples.read_bytes().splitlines()) - 1
