@@ -23,6 +23,7 @@ class Kind(Enum):
     SUM = auto()
     NEGATION = auto()
     LINEAR = auto()
+    QUANTISED_LINEAR = auto()
     CONVOLUTION = auto()
     BATCH_NORM = auto()
     LOOKUP = auto()
@@ -34,6 +35,7 @@ class Kind(Enum):
     LAYER_NORM = auto()
     RMS_NORM = auto()
     GROUP_NORM = auto()
+    INSTANCE_NORM = auto()
     NORMALIZE = auto()
     ROOT = auto()
     # element by element
@@ -52,8 +54,14 @@ class Kind(Enum):
     EINSUM = auto()
     GLU = auto()
     SOLVE = auto()
+    COSINE = auto()
+    DISTANCE = auto()
+    RECURRENT = auto()
+    RECURRENT_CELL = auto()
     # attention
     SOFTMAX = auto()
+    LOG_SOFTMAX = auto()
+    LOG_SUM = auto()
     ATTENTION = auto()
     MULTI_HEAD = auto()
     # form only
@@ -84,7 +92,8 @@ FRESH = frozenset(
     (
         Kind.LINEAR, Kind.BILINEAR, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM,
         Kind.CONVOLUTION, Kind.LAYER_NORM, Kind.RMS_NORM, Kind.GROUP_NORM, Kind.BATCH_NORM,
-        Kind.LOOKUP, Kind.ATTENTION, Kind.COUNT,
+        Kind.INSTANCE_NORM, Kind.QUANTISED_LINEAR, Kind.COSINE, Kind.DISTANCE, Kind.RECURRENT,
+        Kind.RECURRENT_CELL, Kind.LOOKUP, Kind.ATTENTION, Kind.COUNT,
     )
 )  # fmt: skip
 """Calls whose result is no longer what their arguments were (attention weights, ids, a gate)."""
@@ -127,6 +136,11 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.LAYER_NORM, "input normalized_shape weight bias eps", "layer_norm"),
     (Kind.RMS_NORM, "input normalized_shape weight eps", "rms_norm"),
     (Kind.GROUP_NORM, "input num_groups weight bias eps", "group_norm"),
+    (
+        Kind.INSTANCE_NORM,
+        "input running_mean running_var weight bias use_input_stats momentum eps",
+        "instance_norm",
+    ),
     (Kind.NORMALIZE, "input p dim eps", "normalize"),
     (Kind.ROOT, "input", "sqrt rsqrt"),
     (Kind.ROOT, "input p|ord dim keepdim", "norm vector_norm"),
@@ -135,7 +149,8 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
         Kind.ACTIVATION,
         "input",
         "gelu tanh sigmoid expit softplus softsign logsigmoid tanhshrink softshrink hardshrink erf "
-        "sin cos log1p square expm1 atan sinc clamp clip clamp_min clamp_max",
+        "erfc sin cos tan sinh cosh asin acos atan asinh atanh log1p square expm1 sinc clamp clip "
+        "clamp_min clamp_max",
     ),
     (Kind.ACTIVATION, "input inplace", "silu mish relu6 hardswish hardsigmoid selu"),
     (Kind.ACTIVATION, "input alpha inplace", "elu celu"),
@@ -162,7 +177,13 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.EINSUM, "equation", "einsum"),
     (Kind.GLU, "input dim", "glu"),
     (Kind.SOLVE, "matrix|input right|B", "solve_triangular"),
+    (Kind.COSINE, "left|x1 right|x2 dim eps", "cosine_similarity"),
+    (Kind.DISTANCE, "left|x1 right|x2 p", "cdist"),
+    (Kind.RECURRENT, "input", "gru lstm rnn_tanh rnn_relu"),
+    (Kind.RECURRENT_CELL, "input", "gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell"),
     (Kind.SOFTMAX, "input dim", "softmax"),
+    (Kind.LOG_SOFTMAX, "input dim", "log_softmax"),
+    (Kind.LOG_SUM, "input dim keepdim", "logsumexp"),
     (
         Kind.ATTENTION,
         "query key value attn_mask dropout_p is_causal scale enable_gqa",
@@ -191,7 +212,7 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.SELECT, "input mask", "masked_select"),
     (Kind.SPLIT, "input sizes dim", "chunk split split_with_sizes tensor_split"),
     (Kind.SPLIT, "input dim", "unbind"),
-    (Kind.STATISTIC, "input dim keepdim", "amax amin max min median var logsumexp prod any all"),
+    (Kind.STATISTIC, "input dim keepdim", "amax amin max min median var prod any all"),
     (Kind.STATISTIC, "input k dim", "topk"),
     (Kind.STATISTIC, "input dim", "sort argsort"),
     (Kind.COUNT, "input", "cumsum ne eq argmax sum_to_size"),
@@ -224,6 +245,11 @@ def _catalogue() -> dict[Function, Entry]:
                     if callable(function) and function not in entries:
                         entry = Entry(name, kind, *_parameters(spec, swapped), in_place)
                         entries[function] = entry
+    for name in ("linear_dynamic", "linear_dynamic_fp16"):
+        operator = getattr(torch.ops.quantized, name, None)
+        if operator is not None:
+            parameters = _parameters("input|X packed|W_prepack", False)
+            entries[operator] = Entry(name, Kind.QUANTISED_LINEAR, *parameters, False)
     return entries
 
 

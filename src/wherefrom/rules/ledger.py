@@ -10,6 +10,8 @@ from torch import Tensor
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tags import Samples
 
+_OF_PLACES = ("bias", "position", "type")  # kinds that a unit may have a row of
+
 
 @dataclass
 class Entry:
@@ -30,6 +32,7 @@ class LedgerRecorder:
     sources: Sources
     enabled: bool = True
     unclear: str | None = None
+    count: int = 0  # of constants that were noted
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
 
     def record(
@@ -38,6 +41,7 @@ class LedgerRecorder:
         """Notes that `part` was added to get `out`, whose rows belong to these samples."""
         if not self.enabled:
             return
+        self.count += 1
         constant = (
             part.detach().to(out)
             if isinstance(part, Tensor)
@@ -96,7 +100,7 @@ class LedgerRecorder:
         ahead = rows - self.sources.extent
         known = 0 <= ahead <= self.sources.rows_ahead.get(0, 0)
         placed = (
-            known and rowed and kind != "token" and _rows_of(part, gradient, axis, batch) == rows
+            known and rowed and kind in _OF_PLACES and _rows_of(part, gradient, axis, batch) == rows
         )
         # units of another size than the model's places, as pixels, cannot have it each
         table = rowed and self.sources.fields[0].is_floating_point() and gradient.ndim == 3
@@ -127,7 +131,7 @@ def _same_rows(part: Tensor) -> bool:
 
 def _whole(out: Tensor) -> Tensor:
     base = out._base if out._is_view() else None
-    if base is None or base.numel() != out.numel():
+    if base is None or base.grad_fn is None or base.numel() != out.numel():
         return out
     return base if base.is_contiguous() and out.is_contiguous() else out
 

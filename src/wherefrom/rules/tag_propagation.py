@@ -86,7 +86,7 @@ def samples_after(
 
 
 _LAID_OUT = frozenset((Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT))
-_REDUCING = frozenset((Kind.REDUCTION, Kind.STATISTIC, Kind.ROOT))
+_REDUCING = frozenset((Kind.REDUCTION, Kind.STATISTIC, Kind.ROOT, Kind.LOG_SUM))
 
 
 def _after(
@@ -101,7 +101,7 @@ def _after(
         return _summed(call, source, samples)
     if kind in _REDUCING and out.shape != source.shape:
         return _reduced(call, source, samples, out)
-    if kind is Kind.LINEAR or kind is Kind.ATTENTION or kind is Kind.GLU:
+    if kind in (Kind.LINEAR, Kind.QUANTISED_LINEAR, Kind.ATTENTION, Kind.GLU):
         batch_axes = source.ndim - (2 if kind is Kind.ATTENTION else 1)
         return samples if axis < batch_axes and out.ndim == source.ndim else None
     if kind is Kind.CONVOLUTION:

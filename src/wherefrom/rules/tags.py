@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wherefrom.rules.catalogue import tensors_in
 
-Meaning = Literal["", "ids", "position", "type", "softmax", "exp", "gate"]
+Meaning = Literal["", "ids", "position", "type", "prototype", "softmax", "exp", "gate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Tag:
     """What a tensor is, which field of the input it runs along with, and whose rows it has.
 
     `meaning`: attention weights ("softmax"), an exponential that may become some ("exp"), an
-    activated factor ("gate"), token ids, or the kind of a looked-up constant. `stream` is the
+    activated factor ("gate"), token ids, or the kind of a constant. `stream` is the
     number of a field. `samples` says which sample each row belongs to, None where that is not
     known.
     """
