@@ -116,6 +116,7 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.SUM, "right|input left|other alpha", "rsub"),
     (Kind.NEGATION, "input", "neg negative"),
     (Kind.LINEAR, "input weight bias", "linear"),
+    (Kind.QUANTISED_LINEAR, "input|X packed|W_prepack", "linear_dynamic linear_dynamic_fp16"),
     (Kind.CONVOLUTION, "input weight bias", "conv1d conv2d conv3d"),
     (Kind.CONVOLUTION, "input weight bias", "conv_transpose1d conv_transpose2d conv_transpose3d"),
     (Kind.BATCH_NORM, "input running_mean running_var weight bias", "batch_norm"),
@@ -240,16 +241,11 @@ def _catalogue() -> dict[Function, Entry]:
                 f"__r{name}__": (True, False),
             }
             for spelling, (swapped, in_place) in spellings.items():
-                for home in _HOMES:
+                for home in (torch.ops.quantized,) if kind is Kind.QUANTISED_LINEAR else _HOMES:
                     function = getattr(home, spelling, None)
                     if callable(function) and function not in entries:
                         entry = Entry(name, kind, *_parameters(spec, swapped), in_place)
                         entries[function] = entry
-    for name in ("linear_dynamic", "linear_dynamic_fp16"):
-        operator = getattr(torch.ops.quantized, name, None)
-        if operator is not None:
-            parameters = _parameters("input|X packed|W_prepack", False)
-            entries[operator] = Entry(name, Kind.QUANTISED_LINEAR, *parameters, False)
     return entries
 
 

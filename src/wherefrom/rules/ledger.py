@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.rules.sources import Sources
-from wherefrom.rules.tags import Samples
+from wherefrom.rules.tags import Tag, tag_of
 
 _OF_PLACES = ("bias", "position", "type")  # kinds that a unit may have a row of
 
@@ -35,10 +35,8 @@ class LedgerRecorder:
     count: int = 0  # of constants that were noted
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
 
-    def record(
-        self, out: Tensor, part: Tensor | float, where: str, kind: str, samples: Samples | None
-    ) -> None:
-        """Notes that `part` was added to get `out`, whose rows belong to these samples."""
+    def record(self, out: Tensor, part: Tensor | float, where: str, kind: str) -> None:
+        """Notes that `part` was added to get `out`."""
         if not self.enabled:
             return
         self.count += 1
@@ -55,13 +53,13 @@ class LedgerRecorder:
         node = whole.grad_fn
         if node is None:  # the input itself: nothing was added to it
             return
-        output = whole.output_nr
+        output, tag = whole.output_nr, tag_of(out)
 
         def enter(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[output]
             if gradient is not None:
                 with torch.no_grad(), torch._C.DisableTorchFunction():
-                    self._enter(gradient.reshape(shape), constant, where, kind, samples)
+                    self._enter(gradient.reshape(shape), constant, where, kind, tag)
 
         node.register_prehook(enter)
 
@@ -70,9 +68,8 @@ class LedgerRecorder:
         place = f"in {where}" if where else "in the model itself"
         self.unclear = self.unclear or f"it is not clear which sample each row belongs to {place}"
 
-    def _enter(
-        self, gradient: Tensor, part: Tensor, where: str, kind: str, samples: Samples | None
-    ) -> None:
+    def _enter(self, gradient: Tensor, part: Tensor, where: str, kind: str, tag: Tag) -> None:
+        samples = tag.samples
         if gradient.numel() == 0:  # an expert that no row was sent to
             return
         batch = self.sources.batch
@@ -98,7 +95,8 @@ class LedgerRecorder:
         # is one number for each channel
         rowed = part.ndim > 1 and part.shape[-1] == gradient.shape[-1]
         ahead = rows - self.sources.extent
-        known = 0 <= ahead <= self.sources.rows_ahead.get(0, 0)
+        # a decoder's places are not those of the source, though there may be as many
+        known = not tag.stream and 0 <= ahead <= self.sources.rows_ahead.get(0, 0)
         placed = (
             known and rowed and kind in _OF_PLACES and _rows_of(part, gradient, axis, batch) == rows
         )

@@ -99,7 +99,6 @@ class LocallyLinear(CallMode):
         self.touched: Counter[str] = Counter()
         self.precisions: set[torch.dtype] = set()  # of what depends on the input
         self.detached: list[Cut] = []  # of constants that depend on the input
-        self._follows = maps is not None or sources.batch > 1
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
         self._path: list[str] = []
         self._activation: tuple[nn.Module, Tensor] | None = None  # the one being run, its input
@@ -120,13 +119,12 @@ class LocallyLinear(CallMode):
     def constant(self, call: TorchCall, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
         """Enters into the ledger that `part` was added to get `out`, the result of a call."""
         if self.ledger.enabled and isinstance(out, Tensor) and out.requires_grad:
-            if self._follows:
-                propagate(call, out, follow=True)
+            propagate(call, out)
             cut = constant_cut(call)
             if cut is not None:
                 self.detached.append(cut)
                 kind = "detached"
-            self.ledger.record(out, part, self.where, kind, tag_of(out).samples)
+            self.ledger.record(out, part, self.where, kind)
         return out
 
     def on_call(self, call: TorchCall) -> Any:
@@ -141,7 +139,7 @@ class LocallyLinear(CallMode):
         before, entered = self._calls, len(self.sources.entered)
         rule = None if kind is None or self._activation is not None else self.table.get(kind)
         out = call.run() if rule is None else rule(self, call)
-        propagate(call, out, self._follows)
+        propagate(call, out)
         if self._watches:
             frozen = rule is not None and torch.is_grad_enabled()
             follow_cut(call, out, self.where, frozen, len(self.sources.entered) > entered)
@@ -161,7 +159,7 @@ class LocallyLinear(CallMode):
             return value
         if isinstance(call.args[0], nn.Parameter) and live(value):
             return value.detach()  # weight.T is a parameter in all but name
-        propagate(call, value, self._follows)  # and weights.mT are attention weights
+        propagate(call, value)  # and weights.mT are attention weights
         if self._watches:
             follow_cut(call, value, self.where, frozen=False, entered=False)
         if self.sources.trails and not self._leaves:
@@ -229,7 +227,7 @@ class LocallyLinear(CallMode):
             with torch._C.DisableTorchFunction():
                 call = TorchCall(module.forward, (x, out))
                 changed = self._activation_rule(self, call)
-                propagate(call, changed, self._follows)
+                propagate(call, changed)
                 if getattr(module, "inplace", False):
                     changed = mark(x.copy_(changed), meaning_of(changed))
                 args = (x,)

@@ -15,7 +15,7 @@ from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.rules.tag_propagation import einsum_terms
-from wherefrom.rules.tags import like, mark, meaning_of
+from wherefrom.rules.tags import like, mark, meaning_of, of_queries
 
 Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
@@ -91,7 +91,7 @@ class Products:
             if self.attention == "shared":
                 query, key = like(share(query), query), share(key)
             weights, value = explicit_attention(query, key, value, **settings)
-            weights, value = self._attend(view, like(weights, query), value)
+            weights, value = self._attend(view, of_queries(weights, query), value)
             return weights @ value
         if self.attention == "frozen":
             query, key = freeze(query), freeze(key)
