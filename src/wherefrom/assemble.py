@@ -50,6 +50,7 @@ def explain_batch(
             scene=inputs.scenes[i] if inputs.scenes else None,
             model=subject.name,
             versions=dict(versions),
+            warnings=scores.warnings[i] if scores.warnings else (),
         )
         for i, info in enumerate(targets)
     ]

@@ -16,6 +16,7 @@ WherefromError
 Warnings
 --------
 ├── SamplesRunAlone     a batch is run one by one, and why
+├── NotConserved        scores that should add up to the output do not, and where it opens
 └── RoundingOnly        scores are at the level of rounding and explain nothing
 """
 
@@ -64,6 +65,10 @@ class FileError(WherefromError, OSError):
 
 class MethodError(WherefromError, ValueError):
     """No such method, or a setting it does not have."""
+
+
+class NotConserved(UserWarning):
+    """The scores of a method that adds up to the output do not add up to it."""
 
 
 class RoundingOnly(UserWarning):

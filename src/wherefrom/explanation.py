@@ -90,7 +90,7 @@ class Explanation:
 
     `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
     position and its type contributed. `scene` is the picture that units other than tokens are
-    drawn on.
+    drawn on. `warnings` say in a sentence each what to beware of in these scores.
     """
 
     units: tuple[Unit, ...]
@@ -106,6 +106,7 @@ class Explanation:
     scene: Mapping[str, Any] | None = None
     model: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.units)
@@ -178,6 +179,7 @@ class Explanation:
                 "output": ledger.output,
                 "residual": ledger.residual,
             },
+            "warnings": list(self.warnings),
             "versions": dict(self.versions),
         }
 
@@ -221,6 +223,7 @@ class Explanation:
                 scene=data.get("scene"),
                 model=data["model"],
                 versions=data["versions"],
+                warnings=tuple(map(str, data.get("warnings", ()))),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"the explanation is damaged: {error!r}") from error

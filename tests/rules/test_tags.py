@@ -96,10 +96,10 @@ def test_a_meaning_is_kept_where_all_that_is_live_has_it():
     plain = torch.ones(2, 2, requires_grad=True)
     for other, meaning in ((weights, "softmax"), (plain, ""), (torch.ones(2, 2), "softmax")):
         out = weights * other
-        propagate(TorchCall(torch.mul, (weights, other)), out, follow=False)
+        propagate(TorchCall(torch.mul, (weights, other)), out)
         assert meaning_of(out) == meaning
     product = weights @ torch.ones(2, 2)
-    propagate(TorchCall(torch.matmul, (weights, torch.ones(2, 2))), product, follow=False)
+    propagate(TorchCall(torch.matmul, (weights, torch.ones(2, 2))), product)
     assert meaning_of(product) == ""  # values that were mixed are no weights
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from wherefrom.errors import ModelError
 from wherefrom.explanation import plural
 from wherefrom.inputs.patches import EXTRA_TOKENS
-from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.rules.maps import Map, Maps, Replace
 from wherefrom.rules.sources import Span
 from wherefrom.rules.tables import PLAIN
@@ -55,6 +55,12 @@ class CapturedAttention:
     def to_units(self, state: State) -> Tensor:
         """What the places of the streams hold, as numbers of the units, (B, units)."""
         total = torch.zeros(self.mask.shape, dtype=torch.float64)
+        if not self.spans.keys() & state.keys():
+            raise ModelError(
+                "the attention map that is read runs to places of no unit, such as latents or a "
+                'decoder\'s start: it says nothing of the units. Try method="attention_rollout" or '
+                '"lrp".'
+            )
         for number, span in self.spans.items():
             if number in state:
                 span.add_to(total, state[number])
@@ -86,8 +92,8 @@ def capture(
             )
         count = len(maps.seen)
         layers = range(count) if of is None else [range(count)[i] for i in of]
-        weights = [maps.seen[i].weights for i in layers] if gradients else []
-        *of_maps, of_last = forward.gradients([*weights, maps.last])
+        wanted = [maps.seen[i] for i in layers] if gradients else []
+        *of_maps, of_last = map_gradients(forward, wanted, maps.last)
     read = (maps.last.detach() * of_last).sum(-1).abs()
     read = read.T if maps.places_first else read  # (B, query)
     whole = read.sum(1, keepdim=True)
@@ -99,6 +105,12 @@ def capture(
     }
     if inputs.layout is not None:
         _check_places(subject, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
+    else:
+        for source in sources.entered:
+            stream = source.span.stream
+            rows = source.by_sample(source.leaf, len(inputs)).shape[1]
+            least = rows + sources.rows_ahead.get(stream, 0)
+            _check_length(subject, maps.seen, stream, least, plural(inputs.noun))
     _check_sizes(subject, maps.seen)
     valid = torch.ones_like(read)
     if (span := spans.get(maps.seen[-1].query)) is not None:
@@ -116,12 +128,20 @@ def capture(
     )
 
 
+def map_gradients(forward: ForwardPass, maps: Sequence[Map], *others: Tensor) -> list[Tensor]:
+    """∂ output / ∂ each map, (B, heads, query, key) each, and by other tensors."""
+    heads = [head for one_map in maps for head in one_map.heads]
+    gradients = iter(forward.gradients([*heads, *others]))
+    by_map = [torch.cat([next(gradients) for _ in one_map.heads], 1) for one_map in maps]
+    return [*by_map, *gradients]
+
+
 def _check_sizes(subject: Subject, maps: Sequence[Map]) -> None:
     """Refuses maps of one stream that have several sizes: its places are not the same units."""
     sizes: dict[int, set[int]] = {}
     for one_map in maps:
-        sizes.setdefault(one_map.query, set()).add(one_map.weights.shape[2])
-        sizes.setdefault(one_map.key, set()).add(one_map.weights.shape[3])
+        sizes.setdefault(one_map.query, set()).add(one_map.size[0])
+        sizes.setdefault(one_map.key, set()).add(one_map.size[1])
     several = next((extents for extents in sizes.values() if len(extents) > 1), None)
     if several is not None:
         raise ModelError(
@@ -132,9 +152,23 @@ def _check_sizes(subject: Subject, maps: Sequence[Map]) -> None:
         )
 
 
+def _check_length(
+    subject: Subject, maps: Sequence[Map], stream: int, least: int, units: str
+) -> None:
+    """Refuses maps along an input that have fewer places than it, or far more."""
+    sizes = {one_map.size[0] for one_map in maps if one_map.query == stream}
+    sizes |= {one_map.size[1] for one_map in maps if one_map.key == stream}
+    if len(sizes) == 1 and not least <= min(sizes) <= least + EXTRA_TOKENS:
+        raise ModelError(
+            f"the attention maps of {subject.name} have {min(sizes)} places, its input {least}: "
+            f"the model shortens it or cuts it into other pieces, so the places are not the {units}"
+            '. Attention methods cannot follow that; try method="lrp".'
+        )
+
+
 def _check_places(subject: Subject, maps: Sequence[Map], least: int) -> None:
     """Refuses maps of an image whose places are not its patches, and some tokens beside them."""
-    sizes = {size for one_map in maps for size in one_map.weights.shape[2:]}
+    sizes = {size for one_map in maps for size in one_map.size}
     if len(sizes) > 1 or not least <= min(sizes) <= least + EXTRA_TOKENS:
         raise ModelError(
             f"the attention maps of {subject.name} have {', '.join(map(str, sorted(sizes)))} "

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.errors import MethodError
+from wherefrom.errors import MethodError, ModelError
 from wherefrom.methods.attention_maps import Readout, capture, no_layer, weighted_maps
 from wherefrom.methods.method import Method, Scores
 from wherefrom.subject import Inputs, Subject
@@ -28,6 +28,11 @@ class Gae(Method):
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         attention = capture(subject, inputs, target, gradients=True)
         start = attention.start(self.readout)
+        if len(start) > 2:
+            raise ModelError(
+                f"gae is defined for attention between two sequences; {subject.name} has "
+                f'{len(start)}. Try method="gradient_rollout" or "lrp".'
+            )
         relevance = {
             (a, b): torch.eye(start[a].shape[1]).to(start[a]).repeat(len(inputs), 1, 1)
             if a == b

@@ -10,7 +10,8 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from wherefrom.errors import NoBlock, NothingIntercepted
+from wherefrom.errors import ModelError, NoBlock, NothingIntercepted
+from wherefrom.rules.cut import cut_of
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
 from wherefrom.rules.sources import Change, Place, Sources
@@ -52,7 +53,7 @@ class ForwardPass:
 
     def gradients(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """∂ output / ∂ each tensor; zero where the output does not depend on it."""
-        if not self.output.requires_grad:
+        if not self.output.requires_grad:  # a pass without gradients
             return [torch.zeros_like(tensor) for tensor in tensors]
         ones = torch.ones_like(self.output)
         gradients = torch.autograd.grad(self.output, list(tensors), ones, allow_unused=True)
@@ -91,6 +92,7 @@ def intercepted_forward(
     maps: Maps | None = None,
     ledger: bool = False,
     gradients: bool = True,
+    mode: type[LocallyLinear] = LocallyLinear,
 ) -> Iterator[ForwardPass]:
     """Runs the model under the table and keeps the mode open for the backward pass.
 
@@ -110,7 +112,7 @@ def intercepted_forward(
     with (
         subject.evaluating(),
         torch.set_grad_enabled(gradients),
-        LocallyLinear(table, sources, model=subject.model, ledger=ledger, maps=maps) as view,
+        mode(table, sources, model=subject.model, ledger=ledger, maps=maps) as view,
     ):
         logits = subject.run(tensors)
         if not sources.entered:
@@ -122,7 +124,28 @@ def intercepted_forward(
         block_paths = sources.read_at_block() if at == "block" else None
         with without_function_modes():  # choosing a logit is no call of the model
             output = target(logits)
+        if gradients and (not output.requires_grad or cut_of(logits) is not None):
+            raise ModelError(_disconnected(subject, logits))
         yield ForwardPass(view, subject, logits, output, block_paths)
+
+
+def _disconnected(subject: Subject, logits: Tensor) -> str:
+    """What is said of an output that does not depend on the input through the graph."""
+    cut = cut_of(logits)
+    if cut is None:
+        return (
+            f"the output of {subject.name} does not depend on the input through torch's graph: "
+            'all scores would be zero. Check its forward, or use method="occlusion".'
+        )
+    remedy = (
+        "Use a method without that rule"
+        if cut.by_rule
+        else "Let gradients pass there (weights may stay frozen with requires_grad_(False))"
+    )
+    return (
+        f"the gradient of {subject.name} ends {cut}: all scores would be zero. {remedy}, or use "
+        'method="occlusion".'
+    )
 
 
 def run(subject: Subject, inputs: Inputs) -> Tensor:

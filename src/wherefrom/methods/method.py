@@ -22,13 +22,15 @@ class Scores:
     """The scores of a batch, and what the method learned on the way.
 
     `logits` are those at the input itself, if the method has run the model there. `lines` are
-    the ledger's: (label, kind) to a value for each sample.
+    the ledger's: (label, kind) to a value for each sample. `warnings` has those of each sample,
+    or is empty where there are none.
     """
 
     values: Tensor  # (B, units)
     logits: Tensor | None = None
     parts: dict[str, Tensor] = field(default_factory=dict)  # each (B, units)
     lines: dict[tuple[str, str], Tensor] | None = None  # each (B,)
+    warnings: tuple[tuple[str, ...], ...] = ()
 
     @staticmethod
     def joined(pieces: Sequence[Scores]) -> Scores:
@@ -50,29 +52,37 @@ class Scores:
                 )
                 for key in keys
             },
+            warnings=tuple(
+                of_sample
+                for piece in pieces
+                for of_sample in piece.warnings or ((),) * len(piece.values)
+            ),
         )
 
 
 _ROUNDING = 8  # errors of a gradient, in units of the precision
 
 
-def warn_of_rounding(label: str, values: Tensor, summed: Tensor, dtype: torch.dtype) -> None:
+def warn_of_rounding(
+    label: str, values: Tensor, summed: Tensor, dtype: torch.dtype
+) -> dict[int, str]:
     """Warns where the scores of a sample are no larger than the rounding of what they sum up.
 
-    `summed` is the sum of the sizes, of which `values` is the sum.
+    `summed` is the sum of the sizes, of which `values` is the sum. Returns the warning of each
+    such sample.
     """
     largest, sizes = values.abs().amax(1), summed.abs().amax(1)
     lost = (sizes > 0) & (largest <= _ROUNDING * torch.finfo(dtype).eps * sizes)
-    if bool(lost.any()):
-        i = int(lost.nonzero()[0])
-        warnings.warn(
-            f"{label}: the scores are rounding errors and explain nothing (terms of "
-            f"{float(sizes[i]):.0e} cancel to {float(largest[i]):.0e}). This happens before a "
-            'norm, which removes what gradient × input finds there. Read the input at="block", or '
-            'use method="lrp".',
-            RoundingOnly,
-            stacklevel=3,
-        )
+    messages = {
+        i: f"{label}: the scores are rounding errors and explain nothing (terms of "
+        f"{float(sizes[i]):.0e} cancel to {float(largest[i]):.0e}). This happens before a "
+        'norm, which removes what gradient × input finds there. Read the input at="block", or '
+        'use method="lrp".'
+        for i in lost.nonzero().flatten().tolist()
+    }
+    for message in list(messages.values())[:1]:  # one for the batch
+        warnings.warn(message, RoundingOnly, stacklevel=3)
+    return messages
 
 
 class RowsUnclear(Exception):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from wherefrom.errors import NotConserved
 from wherefrom.explanation import plural
-from wherefrom.methods.intercept import At, intercepted_forward, read_at
+from wherefrom.methods.intercept import At, ForwardPass, intercepted_forward, read_at
 from wherefrom.methods.method import Method, RowsUnclear, Scores, warn_of_rounding
+from wherefrom.rules.conservation import Balance, ConservationCheck
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Place, Relevance
@@ -43,23 +46,102 @@ def propagate(
     scores = _collect(
         recorder, relevance, forward.view.sources.length, forward.logits.detach(), inputs
     )
-    warn_of_rounding(label, scores.values, relevance.summed * inputs.mask, output.dtype)
-    if closes and len(inputs) > 1:
-        gap = _largest_gap(scores, output)
-        if gap > _TOLERANCE.get(output.dtype, 0.2):
-            raise RowsUnclear(f"the ledger of a batch misses the output by {gap:.1%}")
-    return scores
+    rounding = warn_of_rounding(label, scores.values, relevance.summed * inputs.mask, output.dtype)
+    opened: dict[int, str] = {}
+    if closes:
+        opened = _warn_if_open(
+            _Closing(table, subject, inputs, target, label), scores, output.double().cpu(), forward
+        )
+    samples = range(len(inputs)) if rounding or opened else ()
+    return replace(
+        scores,
+        warnings=tuple(
+            tuple(messages[i] for messages in (rounding, opened) if i in messages) for i in samples
+        ),
+    )
 
 
-# what rounding may leave open: far above what was ever seen, far below rows in the wrong sample
-_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+# what rounding may leave open, as a share of what is added up: far above what was ever seen of
+# the number type in use, far below what a missing rule or rows in the wrong sample leave
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.1}
+_DETACHED = 0.01  # less, as of weights that are rounded on the way, is no other explanation
 
 
-def _largest_gap(scores: Scores, output: Tensor) -> float:
-    """How far the ledger is from the output, as a share of what it adds up; of all samples."""
-    lines = torch.stack(list((scores.lines or {}).values()))
-    gap = (lines.sum(0) - output.double().cpu()).abs()
-    return float((gap / lines.abs().sum(0).clamp_min(1e-300)).max())
+@dataclass(frozen=True)
+class _Closing:
+    """A pass whose ledger must add up to the output."""
+
+    table: Table
+    subject: Subject
+    inputs: Inputs
+    target: Target
+    label: str
+
+    def first_open(self, sample: int, allowed: float) -> tuple[float, Balance | None]:
+        """The sum of the ledger of one sample by itself, and the first call that loses."""
+        inputs, target = self.inputs.take([sample]), self.target.take([sample])
+        with intercepted_forward(
+            self.table, self.subject, inputs, target, ledger=True, mode=ConservationCheck
+        ) as forward:
+            gradients = forward.at_sources()
+        view = forward.view
+        assert isinstance(view, ConservationCheck)
+        relevance = view.sources.relevance(gradients)
+        constants = sum(float(entry.total.sum()) for entry in view.ledger.entries.values())
+        units = float(relevance.units.sum() + relevance.others.sum())
+        return units + constants, view.first_open(allowed)
+
+
+def _warn_if_open(
+    closing: _Closing, scores: Scores, output: Tensor, forward: ForwardPass
+) -> dict[int, str]:
+    """Warns where the ledger misses the output by more than rounding; the warning by sample."""
+    assert scores.lines is not None
+    lines = torch.stack(list(scores.lines.values()))  # (lines, B)
+    sizes = torch.maximum(lines.abs().sum(0), output.abs()).clamp_min(1e-300)
+    tolerance = max(_TOLERANCE.get(dtype, 0.1) for dtype in forward.view.precisions)
+    residual = output - lines.sum(0)
+    detached = torch.zeros_like(output)
+    for (_, kind), values in scores.lines.items():
+        detached += values if kind == "detached" else 0
+    lost = residual.abs() > tolerance * sizes
+    cut = detached.abs() > _DETACHED * sizes
+    messages: dict[int, str] = {}
+    if bool(lost.any()):
+        worst = int((residual.abs() / sizes).argmax())
+        allowed = tolerance * float(sizes[worst])
+        total, first = closing.first_open(worst, allowed)
+        if len(output) > 1 and abs(total - float(lines[:, worst].sum())) > allowed:
+            share = float((residual.abs() / sizes)[worst])
+            raise RowsUnclear(f"the ledger of a batch misses the output by {share:.1%}")
+        for i in lost.nonzero().flatten().tolist():
+            messages[i] = _not_conserved(closing.label, output[i], residual[i], first, tolerance)
+    for i in (cut & ~lost).nonzero().flatten().tolist():
+        share = abs(float(detached[i])) / max(abs(float(output[i])), 1e-30)
+        messages[i] = (
+            f"{closing.label}: the units have no part of {float(detached[i]):.3g}, {share:.1%} of "
+            f"the output, though it depends on them: the gradient ends {forward.view.detached[0]}. "
+            'Let it pass there, or compare with method="occlusion".'
+        )
+    for message in list(messages.values())[:1]:  # one for the batch
+        warnings.warn(message, NotConserved, stacklevel=2)
+    return messages
+
+
+def _not_conserved(
+    label: str, output: Tensor, residual: Tensor, first: Balance | None, tolerance: float
+) -> str:
+    share = abs(float(residual)) / max(abs(float(output)), 1e-30)
+    place = "" if first is None else f" It opens {first}, which has no rule that conserves."
+    remedy = (
+        "Run the model in float32"
+        if first is None and tolerance > 1e-3
+        else 'Compare with method="integrated_gradients" or "occlusion", which need no rules'
+    )
+    return (
+        f"{label}: the ledger does not add up to the output {float(output):.4g}; the residual is "
+        f"{float(residual):.3g}, {share:.1%} of it.{place} {remedy}."
+    )
 
 
 def _collect(

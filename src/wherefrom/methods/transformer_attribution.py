@@ -12,6 +12,7 @@ from wherefrom.methods.attention_maps import (
     Readout,
     ReadoutRow,
     capture,
+    map_gradients,
     no_layer,
     roll_out,
     without_readout_row,
@@ -59,7 +60,7 @@ class TransformerAttribution(Method):
                     f"{subject.name} writes into its tensors in a way that relevance cannot be "
                     'followed through; try method="lrp".'
                 )
-            relevance = forward.gradients([one_map.weights for one_map in maps.seen])
+            relevance = map_gradients(forward, maps.seen)
         unclear = forward.view.ledger.unclear
         if unclear is not None and len(inputs) > 1:
             raise RowsUnclear(unclear)

@@ -113,6 +113,31 @@ def logarithm(view: LocallyLinear, call: TorchCall) -> Any:
     return mark(out.detach(), "gate") if live(out) else out
 
 
+def log_softmax(view: LocallyLinear, call: TorchCall) -> Any:
+    """Log p_j = x_j − Σ p_i x_i − H(p), with p and its entropy H constants."""
+    out = call.run()
+    if not live(out):
+        return out
+    with torch.no_grad():
+        entropy = _entropy(out.detach(), call.get("dim", -1), keepdim=True)
+    return view.constant(call, out, -entropy, "entropy")
+
+
+def log_sum(view: LocallyLinear, call: TorchCall) -> Any:
+    """Log Σ exp x_i = Σ p_i x_i + H(p), with p = softmax(x) and its entropy H constants."""
+    out, x, dim = call.run(), call["input"], call["dim"]
+    if not live(out):
+        return out
+    with torch.no_grad():
+        whole = x.detach().logsumexp(dim, keepdim=True)
+        entropy = _entropy(x.detach() - whole, dim, call.get("keepdim", False))
+    return view.constant(call, out, entropy, "entropy")
+
+
+def _entropy(log_p: Tensor, dim: int | tuple[int, ...], keepdim: bool) -> Tensor:
+    return -(log_p.exp() * log_p).nan_to_num(nan=0.0).sum(dim, keepdim=keepdim)  # 0 · −∞ is 0
+
+
 SECANT: Table = {
     Kind.ACTIVATION_MODULE: module,
     Kind.ACTIVATION: elementwise,
@@ -120,4 +145,6 @@ SECANT: Table = {
     Kind.EXPONENTIAL: exponential,
     Kind.POWER: power,
     Kind.LOGARITHM: logarithm,
+    Kind.LOG_SOFTMAX: log_softmax,
+    Kind.LOG_SUM: log_sum,
 }

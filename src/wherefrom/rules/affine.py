@@ -9,6 +9,7 @@ from torch import Tensor
 
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.rules.quantised import QUANTISED, is_packed, packed_linear
 from wherefrom.rules.tags import meaning_of
 
 
@@ -50,7 +51,10 @@ def sum_of_two(view: LocallyLinear, call: TorchCall) -> Any:
 
 def linear(view: LocallyLinear, call: TorchCall) -> Any:
     """The bias of a linear layer has one number for each output."""
-    out, bias = call.run(), call.get("bias")
+    weight, bias = call["weight"], call.get("bias")
+    if is_packed(weight) and live(call["input"]):
+        return packed_linear(view, call, weight.dequantize, bias)
+    out = call.run()
     return out if bias is None else view.constant(call, out, bias)
 
 
@@ -94,6 +98,7 @@ def _fills(call: TorchCall) -> bool:
 
 
 AFFINE: Table = {
+    **QUANTISED,
     Kind.SUM: sum_of_two,
     Kind.LINEAR: linear,
     Kind.CONVOLUTION: convolution,

@@ -25,6 +25,7 @@ class Kind(Enum):
     SUM = auto()
     NEGATION = auto()
     LINEAR = auto()
+    QUANTISED_LINEAR = auto()
     CONVOLUTION = auto()
     BATCH_NORM = auto()
     LOOKUP = auto()
@@ -36,6 +37,7 @@ class Kind(Enum):
     LAYER_NORM = auto()
     RMS_NORM = auto()
     GROUP_NORM = auto()
+    INSTANCE_NORM = auto()
     NORMALIZE = auto()
     ROOT = auto()
     # element by element
@@ -54,8 +56,14 @@ class Kind(Enum):
     EINSUM = auto()
     GLU = auto()
     SOLVE = auto()
+    COSINE = auto()
+    DISTANCE = auto()
+    RECURRENT = auto()
+    RECURRENT_CELL = auto()
     # attention
     SOFTMAX = auto()
+    LOG_SOFTMAX = auto()
+    LOG_SUM = auto()
     ATTENTION = auto()
     MULTI_HEAD = auto()
     # form only
@@ -86,7 +94,8 @@ FRESH = frozenset(
     (
         Kind.LINEAR, Kind.BILINEAR, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM,
         Kind.CONVOLUTION, Kind.LAYER_NORM, Kind.RMS_NORM, Kind.GROUP_NORM, Kind.BATCH_NORM,
-        Kind.LOOKUP, Kind.ATTENTION, Kind.COUNT,
+        Kind.INSTANCE_NORM, Kind.QUANTISED_LINEAR, Kind.COSINE, Kind.DISTANCE, Kind.RECURRENT,
+        Kind.RECURRENT_CELL, Kind.LOOKUP, Kind.ATTENTION, Kind.COUNT,
     )
 )  # fmt: skip
 """Calls whose result is no longer what their arguments were (attention weights, ids, a gate)."""
@@ -109,6 +118,7 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.SUM, "right|input left|other alpha", "rsub"),
     (Kind.NEGATION, "input", "neg negative"),
     (Kind.LINEAR, "input weight bias", "linear"),
+    (Kind.QUANTISED_LINEAR, "input|X packed|W_prepack", "linear_dynamic linear_dynamic_fp16"),
     (Kind.CONVOLUTION, "input weight bias", "conv1d conv2d conv3d"),
     (Kind.CONVOLUTION, "input weight bias", "conv_transpose1d conv_transpose2d conv_transpose3d"),
     (Kind.BATCH_NORM, "input running_mean running_var weight bias", "batch_norm"),
@@ -129,6 +139,11 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.LAYER_NORM, "input normalized_shape weight bias eps", "layer_norm"),
     (Kind.RMS_NORM, "input normalized_shape weight eps", "rms_norm"),
     (Kind.GROUP_NORM, "input num_groups weight bias eps", "group_norm"),
+    (
+        Kind.INSTANCE_NORM,
+        "input running_mean running_var weight bias use_input_stats momentum eps",
+        "instance_norm",
+    ),
     (Kind.NORMALIZE, "input p dim eps", "normalize"),
     (Kind.ROOT, "input", "sqrt rsqrt"),
     (Kind.ROOT, "input p|ord dim keepdim", "norm vector_norm"),
@@ -137,7 +152,8 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
         Kind.ACTIVATION,
         "input",
         "gelu tanh sigmoid expit softplus softsign logsigmoid tanhshrink softshrink hardshrink erf "
-        "sin cos log1p square expm1 atan sinc clamp clip clamp_min clamp_max",
+        "erfc sin cos tan sinh cosh asin acos atan asinh atanh log1p square expm1 sinc clamp clip "
+        "clamp_min clamp_max",
     ),
     (Kind.ACTIVATION, "input inplace", "silu mish relu6 hardswish hardsigmoid selu"),
     (Kind.ACTIVATION, "input alpha inplace", "elu celu"),
@@ -164,7 +180,13 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.EINSUM, "equation", "einsum"),
     (Kind.GLU, "input dim", "glu"),
     (Kind.SOLVE, "matrix|input right|B", "solve_triangular"),
+    (Kind.COSINE, "left|x1 right|x2 dim eps", "cosine_similarity"),
+    (Kind.DISTANCE, "left|x1 right|x2 p", "cdist"),
+    (Kind.RECURRENT, "input", "gru lstm rnn_tanh rnn_relu"),
+    (Kind.RECURRENT_CELL, "input", "gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell"),
     (Kind.SOFTMAX, "input dim", "softmax"),
+    (Kind.LOG_SOFTMAX, "input dim", "log_softmax"),
+    (Kind.LOG_SUM, "input dim keepdim", "logsumexp"),
     (
         Kind.ATTENTION,
         "query key value attn_mask dropout_p is_causal scale enable_gqa",
@@ -193,7 +215,7 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.SELECT, "input mask", "masked_select"),
     (Kind.SPLIT, "input sizes dim", "chunk split split_with_sizes tensor_split"),
     (Kind.SPLIT, "input dim", "unbind"),
-    (Kind.STATISTIC, "input dim keepdim", "amax amin max min median var logsumexp prod any all"),
+    (Kind.STATISTIC, "input dim keepdim", "amax amin max min median var prod any all"),
     (Kind.STATISTIC, "input k dim", "topk"),
     (Kind.STATISTIC, "input dim", "sort argsort"),
     (Kind.COUNT, "input", "cumsum ne eq argmax sum_to_size"),
@@ -221,7 +243,7 @@ def _catalogue() -> dict[Function, Entry]:
                 f"__r{name}__": (True, False),
             }
             for spelling, (swapped, in_place) in spellings.items():
-                for home in _HOMES:
+                for home in (torch.ops.quantized,) if kind is Kind.QUANTISED_LINEAR else _HOMES:
                     function = getattr(home, spelling, None)
                     if callable(function) and function not in entries:
                         entry = Entry(name, kind, *_parameters(spec, swapped), in_place)

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from wherefrom.rules.sources import Sources
-from wherefrom.rules.tags import Samples
+from wherefrom.rules.tags import Tag, tag_of
 from wherefrom.torch_internals import view_base, without_function_modes
+
+_OF_PLACES = ("bias", "position", "type")  # kinds that a unit may have a row of
 
 
 @dataclass
@@ -31,14 +33,14 @@ class LedgerRecorder:
     sources: Sources
     enabled: bool = True
     unclear: str | None = None
+    count: int = 0  # of constants that were noted
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
 
-    def record(
-        self, out: Tensor, part: Tensor | float, where: str, kind: str, samples: Samples | None
-    ) -> None:
-        """Notes that `part` was added to get `out`, whose rows belong to these samples."""
+    def record(self, out: Tensor, part: Tensor | float, where: str, kind: str) -> None:
+        """Notes that `part` was added to get `out`."""
         if not self.enabled:
             return
+        self.count += 1
         constant = (
             part.detach().to(out)
             if isinstance(part, Tensor)
@@ -52,13 +54,13 @@ class LedgerRecorder:
         node = whole.grad_fn
         if node is None:  # the input itself: nothing was added to it
             return
-        output = whole.output_nr
+        output, tag = whole.output_nr, tag_of(out)
 
         def enter(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[output]
             if gradient is not None:
                 with torch.no_grad(), without_function_modes():
-                    self._enter(gradient.reshape(shape), constant, where, kind, samples)
+                    self._enter(gradient.reshape(shape), constant, where, kind, tag)
 
         node.register_prehook(enter)
 
@@ -67,9 +69,8 @@ class LedgerRecorder:
         place = f"in {where}" if where else "in the model itself"
         self.unclear = self.unclear or f"it is not clear which sample each row belongs to {place}"
 
-    def _enter(
-        self, gradient: Tensor, part: Tensor, where: str, kind: str, samples: Samples | None
-    ) -> None:
+    def _enter(self, gradient: Tensor, part: Tensor, where: str, kind: str, tag: Tag) -> None:
+        samples = tag.samples
         if gradient.numel() == 0:  # an expert that no row was sent to
             return
         batch = self.sources.batch
@@ -95,9 +96,10 @@ class LedgerRecorder:
         # is one number for each channel
         rowed = part.ndim > 1 and part.shape[-1] == gradient.shape[-1]
         ahead = rows - self.sources.extent
-        known = 0 <= ahead <= self.sources.rows_ahead.get(0, 0)
+        # a decoder's places are not those of the source, though there may be as many
+        known = not tag.stream and 0 <= ahead <= self.sources.rows_ahead.get(0, 0)
         placed = (
-            known and rowed and kind != "token" and _rows_of(part, gradient, axis, batch) == rows
+            known and rowed and kind in _OF_PLACES and _rows_of(part, gradient, axis, batch) == rows
         )
         # units of another size than the model's places, as pixels, cannot have it each
         table = rowed and self.sources.fields[0].is_floating_point() and gradient.ndim == 3
@@ -128,7 +130,7 @@ def _same_rows(part: Tensor) -> bool:
 
 def _whole(out: Tensor) -> Tensor:
     base = view_base(out)
-    if base is None or base.numel() != out.numel():
+    if base is None or base.grad_fn is None or base.numel() != out.numel():
         return out
     return base if base.is_contiguous() and out.is_contiguous() else out
 

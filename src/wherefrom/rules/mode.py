@@ -28,6 +28,7 @@ from wherefrom.rules.catalogue import (
     map_tensors,
     tensors_in,
 )
+from wherefrom.rules.cut import Cut, constant_cut, follow_cut
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.sources import Sources
@@ -96,16 +97,19 @@ class LocallyLinear(CallMode):
         self.maps = maps
         self.seen: Counter[str] = Counter()
         self.touched: Counter[str] = Counter()
-        self._follows = maps is not None or sources.batch > 1
+        self.precisions: set[torch.dtype] = set()  # of what depends on the input
+        self.detached: list[Cut] = []  # of constants that depend on the input
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
         self._path: list[str] = []
         self._activation: tuple[nn.Module, Tensor] | None = None  # the one being run, its input
         self._activation_rule = table.get(Kind.ACTIVATION_MODULE)
         self._hooks: list[Any] = []
         self._thread = 0
+        self._watches = torch.is_grad_enabled()
         self._calls = 0
         self._leaves = 0  # modules without parts that are being run
         self._trails_before = 0  # when the last of them was entered
+        self._constants_before = 0  # at that time
 
     @property
     def where(self) -> str:
@@ -115,9 +119,12 @@ class LocallyLinear(CallMode):
     def constant(self, call: TorchCall, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
         """Enters into the ledger that `part` was added to get `out`, the result of a call."""
         if self.ledger.enabled and isinstance(out, Tensor) and out.requires_grad:
-            if self._follows:
-                propagate(call, out, follow=True)
-            self.ledger.record(out, part, self.where, kind, tag_of(out).samples)
+            propagate(call, out)
+            cut = constant_cut(call)
+            if cut is not None:
+                self.detached.append(cut)
+                kind = "detached"
+            self.ledger.record(out, part, self.where, kind)
         return out
 
     def on_call(self, call: TorchCall) -> Any:
@@ -126,15 +133,18 @@ class LocallyLinear(CallMode):
             return self._attribute(call)
         name = getattr(call.function, "__name__", "")
         self.seen[name] += 1
-        call.args = tuple(_constant(value) for value in call.args)
-        if call.kwargs:
-            call.kwargs = {key: _constant(value) for key, value in call.kwargs.items()}
+        call = without_parameters(call)
         kind = call.kind
         self._calls += 1
-        before = self._calls
+        before, entered = self._calls, len(self.sources.entered)
         rule = None if kind is None or self._activation is not None else self.table.get(kind)
         out = call.run() if rule is None else rule(self, call)
-        propagate(call, out, self._follows)
+        propagate(call, out)
+        if self._watches:
+            frozen = rule is not None and torch.is_grad_enabled()
+            follow_cut(call, out, self.where, frozen, len(self.sources.entered) > entered)
+        if live(out):
+            self.precisions.add(out.dtype)
         if kind is Kind.JOIN:
             self._join(call, out)
         if self.sources.trails and not self._leaves and self._calls == before:
@@ -149,7 +159,9 @@ class LocallyLinear(CallMode):
             return value
         if isinstance(call.args[0], nn.Parameter) and live(value):
             return value.detach()  # weight.T is a parameter in all but name
-        propagate(call, value, self._follows)  # and weights.mT are attention weights
+        propagate(call, value)  # and weights.mT are attention weights
+        if self._watches:
+            follow_cut(call, value, self.where, frozen=False, entered=False)
         if self.sources.trails and not self._leaves:
             value = self.sources.follow(call.args, value)
         return value
@@ -192,6 +204,7 @@ class LocallyLinear(CallMode):
         self._path.append(self._names.get(id(module), self.where))
         if not submodules(module):
             self._leaves += 1
+            self._constants_before = self.ledger.count
             self._trails_before = len(self.sources.trails)
         free = self._activation_rule is not None and self._activation is None
         if free and _is_activation(module) and len(args) == 1 and live(args[0]):
@@ -204,7 +217,8 @@ class LocallyLinear(CallMode):
         if threading.get_ident() != self._thread:
             return None
         changed = None
-        if self._activation is None and self._activation_rule and _is_own_function(args, out):
+        free = self._activation is None and self._activation_rule
+        if free and _is_own_function(module, args, out):
             self._activation = (module, args[0])
             out = out.detach()
         if self._activation is not None and self._activation[0] is module:
@@ -213,10 +227,12 @@ class LocallyLinear(CallMode):
             with without_function_modes():
                 call = TorchCall(module.forward, (x, out))
                 changed = self._activation_rule(self, call)
-                propagate(call, changed, self._follows)
+                propagate(call, changed)
                 if getattr(module, "inplace", False):
                     changed = mark(x.copy_(changed), meaning_of(changed))
                 args = (x,)
+        if not submodules(module):
+            self._packed_bias(module, args, out)
         self._path.pop()
         if not submodules(module):
             self._leaves -= 1
@@ -228,26 +244,49 @@ class LocallyLinear(CallMode):
                 changed = changed if followed is result else followed
         return changed
 
+    def _packed_bias(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        """Records the bias of a linear layer of packed weights, where a Function adds it unseen."""
+        bias = getattr(module, "bias", None)
+        unseen = self.ledger.count == self._constants_before
+        if unseen and isinstance(bias, Tensor) and _is_packed(module):
+            self.constant(TorchCall(module.forward, args), out, bias.detach())
+
 
 def _is_activation(module: nn.Module) -> bool:
     kind = type(module)
     return kind.__module__ in _ELEMENTWISE_HOMES and kind.__name__ not in _NOT_ELEMENTWISE
 
 
-def _is_own_function(args: tuple[Any, ...], out: Any) -> bool:
+def _is_packed(module: nn.Module) -> bool:
+    """Whether a module's weight is a matrix of integers, several to a number or not."""
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, Tensor) and weight.ndim > 1 and not weight.is_floating_point()
+
+
+def _is_own_function(module: nn.Module, args: tuple[Any, ...], out: Any) -> bool:
     """Whether a module of one tensor gave back, in the same shape, an autograd Function's result.
 
-    No torch call is seen within such a Function: the module is taken as an activation.
+    No torch call is seen within such a Function: a module without matrices of weights is taken as
+    an activation.
     """
     if len(args) != 1 or not live(args[0]) or not live(out) or out.shape != args[0].shape:
         return False
     node = type(out.grad_fn)
     ours = function_class(node).__module__.startswith("wherefrom.")
-    return issubclass(node, BackwardCFunction) and not ours
+    if not issubclass(node, BackwardCFunction) or ours:
+        return False
+    return all(parameter.ndim < 2 for parameter in module.parameters())
+
+
+def without_parameters(call: TorchCall) -> TorchCall:
+    """The call with parameters as constants: only what depends on the input needs a gradient."""
+    call.args = tuple(_constant(value) for value in call.args)
+    if call.kwargs:
+        call.kwargs = {key: _constant(value) for key, value in call.kwargs.items()}
+    return call
 
 
 def _constant(value: Any) -> Any:
-    """Parameters as constants, so that only what depends on the input requires a gradient."""
     if isinstance(value, nn.Parameter):
         return value.detach()
     if type(value) in (list, tuple) and any(isinstance(v, nn.Parameter) for v in value):

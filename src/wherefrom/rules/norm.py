@@ -84,6 +84,35 @@ def group_norm(view: LocallyLinear, call: TorchCall) -> Any:
     return view.constant(call, out + bias.reshape(channels), bias.reshape(channels))
 
 
+def instance_norm(view: LocallyLinear, call: TorchCall) -> Any:
+    """Each channel of each sample is centred and scaled, the scale a constant.
+
+    With running statistics it is affine.
+    """
+    x, weight, bias = call["input"], call.get("weight"), call.get("bias")
+    if not live(x):
+        return call.run()
+    channels = (-1, *(1,) * (x.ndim - 2))
+    eps = call.get("eps", 1e-5)
+    axes = tuple(range(2, x.ndim))
+    if call.get("use_input_stats", True):
+        view.touched["norm"] += 1
+        variance = x.detach().var(axes, correction=0, keepdim=True)
+        out = (x - x.mean(axes, keepdim=True)) * torch.rsqrt(variance + eps)
+        constant = None
+    else:
+        mean = call["running_mean"].reshape(channels)
+        scale = torch.rsqrt(call["running_var"].reshape(channels) + eps)
+        out, constant = (x - mean) * scale, -mean * scale
+    if weight is not None:
+        weight = weight.reshape(channels)
+        out, constant = out * weight, None if constant is None else constant * weight
+    if bias is not None:
+        bias = bias.reshape(channels)
+        out, constant = out + bias, bias if constant is None else constant + bias
+    return out if constant is None else view.constant(call, out, constant)
+
+
 def scale(view: LocallyLinear, call: TorchCall) -> Any:
     """A root, or a length, is what a hand-written norm divides by: a constant."""
     out = call.run()
@@ -117,6 +146,7 @@ NORM: Table = {
     Kind.LAYER_NORM: layer_norm,
     Kind.RMS_NORM: rms_norm,
     Kind.GROUP_NORM: group_norm,
+    Kind.INSTANCE_NORM: instance_norm,
     Kind.ROOT: scale,
     Kind.POWER: power,
     Kind.NORMALIZE: normalize,

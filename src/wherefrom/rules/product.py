@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 
@@ -12,8 +13,9 @@ from wherefrom.rules import affine
 from wherefrom.rules.attention import dot_product_arguments, explicit_attention
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.rules.tag_propagation import einsum_terms
-from wherefrom.rules.tags import like, mark, meaning_of
+from wherefrom.rules.tags import like, mark, meaning_of, of_queries
 
 Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
@@ -69,6 +71,10 @@ class Products:
             Kind.QUOTIENT: self.quotient,
             Kind.GLU: self.gated,
             Kind.SOLVE: self.solve,
+            Kind.COSINE: self.cosine,
+            Kind.DISTANCE: self.distance,
+            Kind.RECURRENT: self.recurrent,
+            Kind.RECURRENT_CELL: self.recurrent,
         }
 
     def dot_product(self, view: LocallyLinear, call: TorchCall) -> Any:
@@ -85,7 +91,7 @@ class Products:
             if self.attention == "shared":
                 query, key = like(share(query), query), share(key)
             weights, value = explicit_attention(query, key, value, **settings)
-            weights, value = self._attend(view, like(weights, query), value)
+            weights, value = self._attend(view, of_queries(weights, query), value)
             return weights @ value
         if self.attention == "frozen":
             query, key = freeze(query), freeze(key)
@@ -177,6 +183,50 @@ class Products:
     def solve(self, view: LocallyLinear, call: TorchCall) -> Any:
         """The matrix of a linear system is a divisor, so a constant."""
         return call.run() if self.gate == "true" else call.run(matrix=freeze(call["matrix"]))
+
+    def cosine(self, view: LocallyLinear, call: TorchCall) -> Any:
+        """The sum of products of two vectors, each divided by its length."""
+        left, right = call["left"], call["right"]
+        if not (live(left) or live(right)):
+            return call.run()
+        dim, eps = call.get("dim", 1), call.get("eps", 1e-8)
+        shape = torch.broadcast_shapes(left.shape, right.shape)
+        with view.resumed():
+            left, right = (
+                vectors / torch.linalg.vector_norm(vectors, dim=dim, keepdim=True).clamp_min(eps)
+                for vectors in (left.expand(shape), right.expand(shape))
+            )
+            return (left * right).sum(dim)
+
+    def distance(self, view: LocallyLinear, call: TorchCall) -> Any:
+        """‖l_i − r_j‖ is homogeneous in the difference, so its derivative conserves."""
+        left, right = call["left"], call["right"]
+        if self.gate == "true" or not (live(left) or live(right)):
+            return call.run()
+        with view.resumed():
+            pair = left.unsqueeze(-2), right.unsqueeze(-3)
+            for vectors in pair:
+                if not live(vectors):
+                    mark(vectors, "prototype")
+            difference = pair[0] - pair[1]
+        return torch.linalg.vector_norm(difference, call.get("p", 2.0), -1)
+
+    def recurrent(self, view: LocallyLinear, call: TorchCall) -> Any:
+        """GRU, LSTM and their like, step by step: gates as any other gate of a product."""
+        if self.gate == "true" or not any(map(live, call.tensors())):
+            return call.run()
+        if call.kind is Kind.RECURRENT and not is_padded(call):
+            return call.run()
+        view.touched["gate"] += 1
+        with view.resumed():
+            write_out = layer if call.kind is Kind.RECURRENT else cell
+            return write_out(call, self._let_through)
+
+    def _let_through(self, gate: Tensor, signal: Tensor) -> Tensor:
+        if self.gate == "frozen":
+            with torch._C.DisableTorchFunction():  # a constant by rule, no call of the model
+                gate = gate.detach()
+        return gate * signal  # shared by the rule of products
 
     def gated(self, view: LocallyLinear, call: TorchCall) -> Any:
         """GLU by its parts: a · σ(b)."""

@@ -280,6 +280,8 @@ class Sources:
         return Source(tensor, span, places_first, self._biases.get(id(tensor)))
 
     def _samples(self, leaf: Tensor, places_first: bool) -> Samples | None:
+        if self.batch == 1:  # all rows are its own
+            return None
         if places_first:
             return Samples(1, self.sample_ids)
         rows, rest = divmod(leaf.shape[0], self.batch)  # several where the model flattens its ids

@@ -14,36 +14,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.rules.catalogue import FRESH, Kind, TorchCall, attribute_name, tensors_in
+from wherefrom.rules.catalogue import FRESH, Kind, TorchCall, attribute_name, live, tensors_in
 from wherefrom.rules.tags import NO_TAG, Meaning, Samples, Tag, meaning_of, set_tag, tag_of
 from wherefrom.torch_internals import without_function_modes
 
 Pieces = list[Samples | None]  # the samples of each tensor that a call gives
 
 
-def propagate(call: TorchCall, out: Any, follow: bool) -> None:
+def propagate(call: TorchCall, out: Any) -> None:
     """Hands the tags of a call's arguments on to its result.
 
-    A result is what all its live arguments (else all its marked ones) are. With `follow`, it also
-    runs along with the field of the first live argument that has one, and its samples are told
-    from the call.
+    A result is what all its live arguments (else all its marked ones) are. It runs along with the
+    field of the first live argument that has one, and its samples are told from the call.
     """
     kind = call.kind
     rewritten = call.in_place and (kind in _LAID_OUT or kind is Kind.WRITE)
-    if follow and tag_of(out).samples is not None and not rewritten:
+    if _is_known(out) and not rewritten:
         return  # a call made of parts that were seen themselves, or one that wrote into its input
     form_only = kind in (Kind.CAST, Kind.RESHAPE, Kind.REPEAT)  # a second argument gives its shape
     arguments = list(tensors_in(call.args[:1] if form_only and call.args else call.args))
     meaning = "" if kind in FRESH else _common_meaning(arguments)
-    if not follow:
-        if meaning:
-            for tensor in tensors_in(out):
-                if not meaning_of(tensor):
-                    set_tag(tensor, Tag(meaning=meaning))
-        return
     if call.kwargs:
         arguments += tensors_in(tuple(call.kwargs.values()))
     stream: int | None = None
+    constant_rows = False
     samples: Samples | Pieces | None = None
     for live_only in (True, False):
         for argument in arguments:
@@ -53,15 +47,42 @@ def propagate(call: TorchCall, out: Any, follow: bool) -> None:
             if not argument.is_floating_point():  # an index says where rows go, not whose they are
                 continue
             if stream is None and live_only:
-                stream = tag.stream
+                stream, constant_rows = tag.stream, tag.constant_rows
             if samples is None and tag.samples is not None:
                 samples = samples_after(call, argument, tag.samples, out)
     if not meaning and stream is None and samples is None:
         return
     results = list(tensors_in(call.args[0] if out is None and call.args else out))
     by_result = samples if isinstance(samples, list) else [samples] * len(results)
+    if kind in FRESH:
+        constant_rows = _has_constant_rows(call)
     for tensor, own in zip(results, by_result, strict=True):
-        set_tag(tensor, Tag(meaning_of(tensor) or meaning, stream, own))
+        if _is_known(tensor) and not rewritten:
+            continue
+        own_meaning = meaning_of(tensor) or meaning
+        attends = kind is Kind.ATTENTION or (own_meaning == "softmax" and tensor.ndim > 1)
+        if constant_rows and attends:  # queries of a constant: their rows are those of no unit
+            set_tag(tensor, Tag(own_meaning, -tensor.shape[-2], own))
+        else:
+            set_tag(tensor, Tag(own_meaning, stream, own, constant_rows))
+
+
+def _is_known(value: Any) -> bool:
+    tag = tag_of(value)
+    return tag.samples is not None or tag.stream is not None
+
+
+def _has_constant_rows(call: TorchCall) -> bool:
+    """Whether the rows of a product of two are those of a constant, as of queries."""
+    if call.kind is Kind.ATTENTION:
+        return not live(call["query"])
+    if call.kind is Kind.EINSUM:
+        operands = einsum_terms(call)[2]
+        return len(operands) == 2 and operands[0].ndim > 2 and not live(operands[0])
+    if call.kind is Kind.CONTRACTION or call.kind is Kind.ADDED_CONTRACTION:
+        left = call["left"]
+        return left.ndim > 2 and not live(left)
+    return False
 
 
 def _common_meaning(arguments: list[Tensor]) -> Meaning:
@@ -87,7 +108,7 @@ def samples_after(
 
 
 _LAID_OUT = frozenset((Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT))
-_REDUCING = frozenset((Kind.REDUCTION, Kind.STATISTIC, Kind.ROOT))
+_REDUCING = frozenset((Kind.REDUCTION, Kind.STATISTIC, Kind.ROOT, Kind.LOG_SUM))
 
 
 def _after(
@@ -102,7 +123,7 @@ def _after(
         return _summed(call, source, samples)
     if kind in _REDUCING and out.shape != source.shape:
         return _reduced(call, source, samples, out)
-    if kind is Kind.LINEAR or kind is Kind.ATTENTION or kind is Kind.GLU:
+    if kind in (Kind.LINEAR, Kind.QUANTISED_LINEAR, Kind.ATTENTION, Kind.GLU):
         batch_axes = source.ndim - (2 if kind is Kind.ATTENTION else 1)
         return samples if axis < batch_axes and out.ndim == source.ndim else None
     if kind is Kind.CONVOLUTION:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wherefrom.rules.catalogue import tensors_in
 
-Meaning = Literal["", "ids", "position", "type", "softmax", "exp", "gate"]
+Meaning = Literal["", "ids", "position", "type", "prototype", "softmax", "exp", "gate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,16 @@ class Tag:
     """What a tensor is, which field of the input it runs along with, and whose rows it has.
 
     `meaning`: attention weights ("softmax"), an exponential that may become some ("exp"), an
-    activated factor ("gate"), token ids, or the kind of a looked-up constant. `stream` is the
-    number of a field. `samples` says which sample each row belongs to, None where that is not
-    known.
+    activated factor ("gate"), token ids, or the kind of a constant. `stream` is the
+    number of a field; it is negative where rows belong to none, as those of a decoder whose ids
+    are no input. `samples` says which sample each row belongs to, None where that is not known.
+    `constant_rows`: a product whose rows are those of a constant, if it becomes attention weights.
     """
 
     meaning: Meaning = ""
     stream: int | None = None
     samples: Samples | None = None
+    constant_rows: bool = False
 
 
 NO_TAG = Tag()
@@ -90,3 +92,11 @@ def like(value: Tensor, other: Tensor) -> Tensor:
     """The value with the tag of another tensor."""
     set_tag(value, tag_of(other))
     return value
+
+
+def of_queries(weights: Tensor, query: Tensor) -> Tensor:
+    """Attention weights with the tag of their queries; rows of a constant are those of no unit."""
+    if query.requires_grad:
+        return like(weights, query)
+    set_tag(weights, replace(tag_of(weights), stream=-query.shape[-2]))
+    return weights

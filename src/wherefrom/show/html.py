@@ -20,7 +20,8 @@ def render(explanations: Sequence[Explanation], whole_page: bool = True) -> str:
 def render_beside(tables: Sequence[Sequence[Explanation]]) -> str:
     """One image for several classes: methods as rows, classes as columns."""
     first = tables[0][0]
-    return page(_title(first), _heading(first) + svg.gallery(tables) + _KEY)
+    warnings = _warnings([explanation for column in tables for explanation in column])
+    return page(_title(first), _heading(first) + warnings + svg.gallery(tables) + _KEY)
 
 
 def render_many(tables: Sequence[Sequence[Explanation]]) -> str:
@@ -52,12 +53,21 @@ def _heading(explanation: Explanation, source: str = "") -> str:
 def _single(explanation: Explanation) -> str:
     parts = [
         _heading(explanation, f"{method_call(explanation)} · {explanation.model}"),
+        _warnings([explanation]),
         _picture(explanation),
     ]
     if explanation.ledger is not None:
-        parts.append("<h2>The ledger: it adds up to the output</h2>")
+        parts.append("<h2>The ledger: lines and residual add up to the output</h2>")
         parts.append(waterfall(explanation.ledger))
     return "".join(parts)
+
+
+def _warnings(explanations: Sequence[Explanation]) -> str:
+    return "".join(
+        f'<p class="warning">Warning: {escape(warning)}</p>'
+        for explanation in explanations
+        for warning in explanation.warnings
+    )
 
 
 def _picture(explanation: Explanation) -> str:
@@ -75,7 +85,7 @@ def _comparison(explanations: Sequence[Explanation]) -> str:
     if ledgers:
         method, ledger = min(ledgers.items(), key=lambda pair: abs(pair[1].residual))
         tail = f"<h2>The ledger of {escape(method)}</h2>{waterfall(ledger)}"
-    return _heading(first) + shown + tail
+    return _heading(first) + _warnings(explanations) + shown + tail
 
 
 def _table(explanations: Sequence[Explanation]) -> str:

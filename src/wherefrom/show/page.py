@@ -17,6 +17,7 @@ STYLE = """
 .wherefrom h1{font-size:1.35rem;margin:.2rem 0;overflow-wrap:anywhere}
 .wherefrom h2{font-size:1rem;margin:1.2rem 0 .2rem}
 .wherefrom .dim{color:var(--dim);font-size:.85rem}
+.wherefrom .warning{border-left:.25rem solid #c77700;padding-left:.6rem;font-size:.9rem}
 .wherefrom .heat{font-size:1.15rem;line-height:2;white-space:pre-wrap;overflow-wrap:anywhere;
  margin:.4rem 0}
 .wherefrom .u{border-radius:.2em;padding:.12em .06em}

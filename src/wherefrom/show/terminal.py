@@ -28,6 +28,7 @@ def render(explanation: Explanation, color: bool | None = None, width: int | Non
     console.print(heatmap(explanation, color))
     if explanation.ledger is not None:
         console.print(Text(printable(ledger_line(explanation)), style="dim"))
+    _print_warnings(console, [explanation])
     return _text(console)
 
 
@@ -50,7 +51,14 @@ def render_rows(
         table.add_row(Text(printable(explanation.method)), heatmap(explanation, color), total)
     console.print(table)
     console.print(Text(f"output of the model: {signed(first.output)}", style="dim"))
+    _print_warnings(console, explanations)
     return _text(console)
+
+
+def _print_warnings(console: Console, explanations: Sequence[Explanation]) -> None:
+    for explanation in explanations:
+        for warning in explanation.warnings:
+            console.print(Text(f"warning: {warning}", style="yellow"))
 
 
 def heatmap(explanation: Explanation, color: bool) -> Text:

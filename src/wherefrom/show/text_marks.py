@@ -91,6 +91,9 @@ def summary(ledger: Ledger) -> list[Line]:
         "token": "extra tokens",
         "padding": "other positions",
         "norm": "embedding norm",
+        "detached": "without a gradient",
+        "quantisation": "quantisation",
+        "entropy": "softmax entropy",
     }
     for line in ledger.lines:
         name = names.get(line.kind, plural(line.kind))
