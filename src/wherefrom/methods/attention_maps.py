@@ -17,6 +17,7 @@ from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.maps import Map, Maps, Replace
 from wherefrom.rules.sources import Span
 from wherefrom.rules.tables import PLAIN
+from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -61,6 +62,7 @@ class CapturedAttention:
         return total * self.mask
 
 
+@restores_state
 def capture(
     subject: Subject,
     inputs: Inputs,

@@ -15,6 +15,7 @@ from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
 from wherefrom.rules.sources import Change, Place, Sources
 from wherefrom.rules.tags import like
+from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -96,19 +97,17 @@ def intercepted_forward(
     `at` says where the input is read; `change` replaces what is read there. At the block it needs
     the `paths` to it, as `ForwardPass.paths` of a pass without a change has them.
     """
-    # tensors of our own to tag and to take gradients at: the user's stay as they are
-    with torch.inference_mode(False):
-        tensors = {name: tensor.detach().clone() for name, tensor in inputs.tensors.items()}
-    sources = Sources([tensors[name] for name in inputs.fields], change, at, paths)
     with subject.evaluating():  # a leaf of the caller's inference mode would carry no gradient
+        # tensors of our own to tag and to take gradients at: the user's stay as they are
+        tensors = {name: tensor.detach().clone() for name, tensor in inputs.tensors.items()}
+        sources = Sources([tensors[name] for name in inputs.fields], change, at, paths)
         for number, name in enumerate(inputs.fields):
             if tensors[name].is_floating_point():
                 entered = sources.enter(tensors[name], sources.span_of(number))
                 tensors[name] = like(inputs.whole(name, entered), entered)
                 sources.begin(tensors[name], sources.span_of(number))
     with (
-        subject.evaluating(),
-        torch.set_grad_enabled(gradients),
+        subject.evaluating(gradients=gradients),
         LocallyLinear(table, sources, model=subject.model, ledger=ledger, maps=maps) as view,
     ):
         logits = subject.run(tensors)
@@ -124,7 +123,8 @@ def intercepted_forward(
         yield ForwardPass(view, subject, logits, output, block_paths)
 
 
+@restores_state
 def run(subject: Subject, inputs: Inputs) -> Tensor:
     """The model's logits, nothing intercepted."""
-    with subject.evaluating(), torch.no_grad():
+    with subject.evaluating(gradients=False):
         return subject.run(inputs.model_tensors())

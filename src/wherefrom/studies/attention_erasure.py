@@ -18,6 +18,7 @@ from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.intercept import intercepted_forward, run
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.tables import PLAIN
+from wherefrom.scope import restores_state
 from wherefrom.studies.base import Record, Study, StudySamples, TableRows
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -187,6 +188,7 @@ def erase_attention(
     return np.stack([outputs[key] for key in keys])
 
 
+@restores_state
 def _without(
     subject: Subject, inputs: Inputs, erased: Tensor, map_number: int, renormalise: bool
 ) -> Array:
@@ -206,6 +208,7 @@ def _without(
     return row.detach().double().softmax(-1).cpu().numpy()
 
 
+@restores_state
 def _count_maps(subject: Subject, sample: Inputs) -> int:
     maps = Maps(1)
     with intercepted_forward(PLAIN, subject, sample, Target(), maps=maps) as forward:
