@@ -13,9 +13,10 @@ from torch import Tensor
 from wherefrom.errors import NoBlock, NothingIntercepted
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
+from wherefrom.rules.precision import Float64
 from wherefrom.rules.sources import Change, Place, Sources
 from wherefrom.rules.tags import like
-from wherefrom.scope import restores_state
+from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -91,11 +92,13 @@ def intercepted_forward(
     maps: Maps | None = None,
     ledger: bool = False,
     gradients: bool = True,
+    float64: bool = False,
 ) -> Iterator[ForwardPass]:
     """Runs the model under the table and keeps the mode open for the backward pass.
 
     `at` says where the input is read; `change` replaces what is read there. At the block it needs
-    the `paths` to it, as `ForwardPass.paths` of a pass without a change has them.
+    the `paths` to it, as `ForwardPass.paths` of a pass without a change has them. `float64` makes
+    the pass in float64, whatever the model's precision.
     """
     with subject.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         # tensors of our own to tag and to take gradients at: the user's stay as they are
@@ -110,7 +113,8 @@ def intercepted_forward(
         subject.evaluating(gradients=gradients),
         LocallyLinear(table, sources, model=subject.model, ledger=ledger, maps=maps) as view,
     ):
-        logits = subject.run(tensors)
+        with Float64() if float64 else Scope():
+            logits = subject.run(tensors)
         if not sources.entered:
             raise NothingIntercepted(
                 f"found no embedding lookup of the input in {subject.name} "

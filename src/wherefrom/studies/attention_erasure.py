@@ -245,7 +245,7 @@ def attention_rankings(
 def _readout(attention: CapturedAttention, layer: int) -> Tensor:
     """The attention that the rows read by the head pay to each key, mean over heads, (B, keys)."""
     rows = attention.start("auto")[attention.streams[layer][0]]
-    return torch.einsum("bq,bqk->bk", rows, attention.maps[layer].mean(1))
+    return torch.einsum("bq,bqk->bk", rows, attention.maps[layer].mean(1).to(rows))
 
 
 def sample_rng(inputs: Inputs, sample: int, seed: int) -> np.random.Generator:
