@@ -11,9 +11,9 @@ import wherefrom
 
 HOME = Path(wherefrom.__file__).parent
 # cli, web → explain, loading, testing → audits | corpus | evaluation | studies | show | methods
-# → inputs | rules → subject, target, explanation → errors
+# → inputs | rules → subject, target, explanation → errors, scope
 LEVELS = [
-    {"errors", "plugins", "stopping", "torch_internals", "storage"},
+    {"errors", "plugins", "stopping", "torch_internals", "storage", "scope"},
     {"subject", "target", "explanation", "unwrap"},
     {"models", "naming", "rules"},
     {"inputs"},

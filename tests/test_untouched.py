@@ -146,10 +146,18 @@ def test_a_thread_that_only_runs_the_model_is_not_disturbed(model):
 
 def test_evaluation_mode_holds_until_the_last_of_two_overlapping_runs_ends(model):
     model.train()
-    first, second = Subject(model).evaluating(), Subject(model).evaluating()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert not any(part.training for part in model.modules())  # the second still runs
-    second.__exit__(None, None, None)
+    inside, leave = threading.Event(), threading.Event()
+
+    def first():
+        with Subject(model).evaluating():
+            inside.set()
+            assert leave.wait(20)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert inside.wait(20)
+    with Subject(model).evaluating():
+        leave.set()
+        thread.join()
+        assert not any(part.training for part in model.modules())  # the second still runs
     assert all(part.training for part in model.modules())

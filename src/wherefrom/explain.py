@@ -21,6 +21,7 @@ from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming, TargetSpec
+from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Forward, Inputs, Subject
 from wherefrom.target import Target
 from wherefrom.unwrap import unwrap
@@ -164,6 +165,7 @@ class Explainer:
             inputs, resolved, target, against, position, prefix, units, batch_size, truncate
         )
 
+    @restores_state
     def _explain_all(
         self,
         inputs: Any,
@@ -177,7 +179,7 @@ class Explainer:
         truncate: bool,
     ) -> Explanation | list[Explanation]:
         # tensors made under the caller's inference mode could carry no gradient
-        with torch.inference_mode(False):
+        with Scope(inference=False):
             reader = self.reader(inputs, units).with_options(prefix=prefix)
             sources, is_single = reader.listed(inputs)
             items = reader.read_all(sources, truncate)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,11 +12,8 @@ from torch import Tensor, nn
 
 from wherefrom.errors import InputError, MethodError, ModelError, NotFinite, TooLong
 from wherefrom.explanation import Unit
+from wherefrom.scope import Scope
 
-_LOCK = threading.Lock()
-_RUNS: weakref.WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = (
-    weakref.WeakKeyDictionary()
-)
 Forward = Callable[[nn.Module, Mapping[str, Tensor]], Any]
 
 
@@ -134,26 +128,9 @@ class Subject:
         """Whether the model's forward has arguments of these names."""
         return inspect.signature(self.model.forward).parameters.keys() >= set(arguments)
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Evaluation mode and gradients on; afterwards every module's flag is as it was."""
-        model = self.model
-        with _LOCK:  # another thread may be running the same model: the first in sets the flags
-            count, training = _RUNS.get(model, (0, [m for m in model.modules() if m.training]))
-            _RUNS[model] = (count + 1, training)
-            for module in training:
-                module.training = False
-        try:
-            with torch.inference_mode(False), torch.enable_grad():
-                yield
-        finally:
-            with _LOCK:  # and the last out sets them back
-                count, training = _RUNS.pop(model)
-                if count > 1:
-                    _RUNS[model] = (count - 1, training)
-                else:
-                    for module in training:
-                        module.training = True
+    def evaluating(self, *, gradients: bool = True, inference: bool = False) -> Scope:
+        """Evaluation mode, gradients on; afterwards every module's flag is as it was."""
+        return Scope(self.model, gradients=gradients and not inference, inference=inference)
 
     def _out(self, tensors: Mapping[str, Tensor]) -> Any:
         if self.forward is not None:

@@ -23,6 +23,28 @@ def function_modes() -> list[Any]:
     return modes
 
 
+count_function_modes = torch._C._len_torch_function_stack
+pop_function_mode = torch._C._pop_torch_function_stack
+function_state: Any = torch._C._get_torch_function_state  # type: ignore[attr-defined]
+set_function_state: Any = torch._C._set_torch_function_state  # type: ignore[attr-defined]
+# as torch.set_grad_enabled and torch.inference_mode, in one instruction and without a context
+set_grad_enabled = torch._C._set_grad_enabled
+inference_guard = torch._C._InferenceMode
+pop_saved_tensors_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
+
+
+def saved_tensors_pack() -> Any:
+    """The function that receives the tensors that autograd keeps; None where there is none."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return None if hooks is None else hooks[0]
+
+
+def global_hooks() -> tuple[Any, Any]:
+    """The registries of hooks that act before and after the forward of all modules."""
+    registries = nn.modules.module
+    return registries._global_forward_pre_hooks, registries._global_forward_hooks
+
+
 def view_base(tensor: Tensor) -> Tensor | None:
     """The tensor that a view looks into; None for a tensor that is no view."""
     return tensor._base if tensor._is_view() else None

@@ -14,6 +14,7 @@ from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Rule, Table
 from wherefrom.rules.tables import AH_LN, PLAIN
 from wherefrom.rules.tags import like, meaning_of
+from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -57,6 +58,7 @@ class Conserved:
         return len(self.attention_excess)
 
 
+@restores_state
 def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
     """Checks both propositions on a model, by autograd, call by call.
 

@@ -13,6 +13,7 @@ from wherefrom.audits.feature_trace import Trace
 from wherefrom.audits.rewrite_sites import Site, sites_of
 from wherefrom.errors import NotFinite
 from wherefrom.methods.intercept import run
+from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 
 PRESERVED = 1e-6
@@ -45,6 +46,7 @@ class Rewrite:
             yield
 
 
+@restores_state
 def rewrites(subject: Subject, samples: Sequence[Inputs], seed: int = 0) -> list[Rewrite]:
     """Every kind of rewrite, found by tracing one run, each site tried on all samples.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from wherefrom.errors import NotFinite
 from wherefrom.inputs.reader import Reader
+from wherefrom.scope import restores_state
 
 Logits = NDArray[np.floating[Any]]
 
@@ -82,12 +83,13 @@ class ForwardCache:
                 yield batch
                 order = order[len(batch) :]
 
+    @restores_state
     def _outputs(self, forms: Sequence[Any]) -> Sequence[Logits]:
         tensors = self.reader.collate(forms)
         subject = self.reader.subject
         start = time.perf_counter()
         try:
-            with subject.evaluating(), torch.inference_mode():
+            with subject.evaluating(inference=True):
                 logits = subject.run(tensors)
         except NotFinite:
             if len(forms) == 1:

@@ -17,6 +17,7 @@ from wherefrom.inputs.image_text import compare_with, compares_with_texts, no_cl
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
 from wherefrom.inputs.pictures import is_image, opened, png_of
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, by_position, first_of
+from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Layout, Subject
 
 Units = Literal["patches", "pixels"] | int
@@ -182,11 +183,12 @@ class ImageReader(Reader[Picture, ErasedImage]):
             self._grids[shape] = (layout_of(owners, shape[0], cut), _units(owners))
         return self._grids[shape]
 
+    @restores_state
     def _owners(self, pixels: Tensor) -> Tensor:
         height, width = pixels.shape[1:]
         if self.units == "patches":
             return find_patches(self.subject, self.argument, pixels)
-        with self.subject.evaluating(), torch.no_grad():
+        with self.subject.evaluating(gradients=False):
             try_image(self.subject, self.argument, pixels.unsqueeze(0))
         size = 1 if self.units == "pixels" else self.units
         assert isinstance(size, int)

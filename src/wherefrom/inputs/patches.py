@@ -12,6 +12,7 @@ from wherefrom.errors import InputError, ModelError
 from wherefrom.rules.catalogue import Kind, TorchCall
 from wherefrom.rules.mode import CallMode
 from wherefrom.rules.tags import Tag, set_tag, tag_of
+from wherefrom.scope import restores_state
 from wherefrom.subject import Layout, Subject
 
 EXTRA_TOKENS = 16  # class tokens, registers: a map has at most so many places beside the patches
@@ -31,10 +32,6 @@ class _Watch(CallMode):
         self.grids: list[tuple[int, int]] = []
         self.rows: Tensor | None = None
         self.queries: int | None = None
-
-    def __enter__(self) -> _Watch:
-        super().__enter__()
-        return self
 
     def on_call(self, call: TorchCall) -> Any:
         out, kind = call.run(), call.kind
@@ -69,6 +66,7 @@ def try_image(subject: Subject, name: str, pixels: Tensor) -> None:
         ) from error
 
 
+@restores_state
 def find_patches(subject: Subject, name: str, image: Tensor) -> Tensor:
     """The number of the patch that each pixel of an image (C, H, W) belongs to, (H, W)."""
     with subject.evaluating():

@@ -29,6 +29,7 @@ from wherefrom.inputs.text import (
     vocabulary,
 )
 from wherefrom.naming import Naming
+from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -205,8 +206,9 @@ class TextReader(Reader[Encoded, Ids]):
         scale = float(expected.abs().max())
         return bool(torch.allclose(expected, actual, rtol=1e-3, atol=1e-3 * scale))
 
+    @restores_state
     def _logits(self, inputs: Inputs) -> Tensor:
-        with self.subject.evaluating(), torch.no_grad():
+        with self.subject.evaluating(gradients=False):
             return self.subject.run(inputs.model_tensors())
 
     def positions(self, inputs: Inputs, position: int | None) -> Tensor:

@@ -33,7 +33,7 @@ class AttentionLast(Method):
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         attention = capture(subject, inputs, target, gradients=False)
         rows = attention.start(self.readout)[attention.streams[-1][0]]
-        read = torch.einsum("bq,bqk->bk", rows, attention.maps[-1].mean(1))
+        read = torch.einsum("bq,bqk->bk", rows, attention.maps[-1].mean(1).to(rows))
         return Scores(attention.to_units({attention.streams[-1][1]: read}), attention.logits)
 
 
@@ -66,7 +66,7 @@ class AttentionFlow(Method):
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         attention = capture(subject, inputs, target, gradients=False)
         steps = [weights.mean(1).double().cpu() for weights in attention.maps]
-        start = {n: rows.double().cpu() for n, rows in attention.start(self.readout).items()}
+        start = attention.start(self.readout)
         flow = {n: torch.zeros_like(rows) for n, rows in start.items()}
         last = attention.streams[-1][0]
         for i in range(len(inputs)):

@@ -17,6 +17,7 @@ from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.rules.maps import Map, Maps, Replace
 from wherefrom.rules.sources import Span
 from wherefrom.rules.tables import PLAIN
+from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -42,9 +43,12 @@ class CapturedAttention:
     mask: Tensor  # (B, units): the units that are no padding
 
     def start(self, readout: Readout) -> State:
-        """The rows that are read, as the state that travels back through the maps."""
+        """The rows that are read, as the state that travels back through the maps.
+
+        In float64 on the CPU: a sum of 1 and small products loses their digits in fewer.
+        """
         last = self.streams[-1][0]
-        rows = self.valid if readout == "all" else self.readout
+        rows = (self.valid if readout == "all" else self.readout).cpu().double()
         state = {number: torch.zeros_like(rows[:, :0]) for number in self.spans}
         for (query, key), weights in zip(self.streams, self.maps, strict=True):
             for number, size in ((query, weights.shape[2]), (key, weights.shape[3])):
@@ -67,6 +71,7 @@ class CapturedAttention:
         return total * self.mask
 
 
+@restores_state
 def capture(
     subject: Subject,
     inputs: Inputs,
@@ -202,6 +207,7 @@ def roll_out(
         if step is None:
             continue
         rows = state[query]
+        step = step.to(rows)
         if normalise:
             whole = 1 + step.sum(-1)
             share = torch.where(whole == 0, torch.zeros_like(whole), 1 / whole)
@@ -226,7 +232,7 @@ def without_readout_row(
     rows = attention.start(readout)[last]
     single = rows > 0.999 * rows.sum(1, keepdim=True)
     values = state[last]
-    least = values.masked_fill(attention.valid == 0, math.inf).amin(1, keepdim=True)
+    least = values.masked_fill(attention.valid.cpu() == 0, math.inf).amin(1, keepdim=True)
     filled = torch.zeros_like(values) if fill == "zero" else least.expand_as(values)
     return attention.to_units({**state, last: torch.where(single, filled, values)})
 

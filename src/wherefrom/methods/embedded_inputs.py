@@ -15,6 +15,7 @@ from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Place, Span
 from wherefrom.rules.tables import PLAIN
+from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -44,6 +45,7 @@ class EmbeddedInputs:
         )
 
     @staticmethod
+    @restores_state
     def capture(
         subject: Subject, inputs: Inputs, at: Place = "lookup"
     ) -> tuple[EmbeddedInputs, Tensor]:
@@ -158,10 +160,10 @@ class Budget:
         self._known = not gradients
         self.rows = self.most if self._known else min(self.most, batch)
 
-    def measured(self, rows: int) -> torch.autograd.graph.saved_tensors_hooks | _Nothing:
+    def measured(self, rows: int) -> Scope:
         """A context that, in the first pass, counts what is kept for the backward pass."""
         if self._known:
-            return _Nothing()
+            return Scope()
         self._known = True
         storages: set[int] = set()
         total = 0
@@ -176,15 +178,7 @@ class Budget:
                 self.rows = int(min(self.most, max(1, self.bytes // row_bytes)))
             return tensor
 
-        return torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-
-
-class _Nothing:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        return None
+        return Scope(saved=keep)
 
 
 def _free_memory(device: torch.device | None) -> float:

@@ -44,7 +44,8 @@ class Gae(Method):
         if not -len(steps) <= self.start_layer < len(steps):
             raise MethodError(no_layer(self.start_layer, len(steps)))
         first = range(len(steps))[self.start_layer]
-        for (query, key), step in list(zip(attention.streams, steps, strict=True))[first:]:
+        for (query, key), weights in list(zip(attention.streams, steps, strict=True))[first:]:
+            step = weights.to(start[query])
             if query == key:
                 for other in start:
                     old = relevance[query, other]

@@ -14,8 +14,10 @@ from wherefrom.errors import ModelError, NoBlock, NothingIntercepted
 from wherefrom.rules.cut import cut_of
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
+from wherefrom.rules.precision import Float64
 from wherefrom.rules.sources import Change, Place, Sources
 from wherefrom.rules.tags import like
+from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 from wherefrom.torch_internals import without_function_modes
@@ -93,28 +95,29 @@ def intercepted_forward(
     ledger: bool = False,
     gradients: bool = True,
     mode: type[LocallyLinear] = LocallyLinear,
+    float64: bool = False,
 ) -> Iterator[ForwardPass]:
     """Runs the model under the table and keeps the mode open for the backward pass.
 
     `at` says where the input is read; `change` replaces what is read there. At the block it needs
-    the `paths` to it, as `ForwardPass.paths` of a pass without a change has them.
+    the `paths` to it, as `ForwardPass.paths` of a pass without a change has them. `float64` makes
+    the pass in float64, whatever the model's precision.
     """
-    # tensors of our own to tag and to take gradients at: the user's stay as they are
-    with torch.inference_mode(False):
-        tensors = {name: tensor.detach().clone() for name, tensor in inputs.tensors.items()}
-    sources = Sources([tensors[name] for name in inputs.fields], change, at, paths)
     with subject.evaluating():  # a leaf of the caller's inference mode would carry no gradient
+        # tensors of our own to tag and to take gradients at: the user's stay as they are
+        tensors = {name: tensor.detach().clone() for name, tensor in inputs.tensors.items()}
+        sources = Sources([tensors[name] for name in inputs.fields], change, at, paths)
         for number, name in enumerate(inputs.fields):
             if tensors[name].is_floating_point():
                 entered = sources.enter(tensors[name], sources.span_of(number))
                 tensors[name] = like(inputs.whole(name, entered), entered)
                 sources.begin(tensors[name], sources.span_of(number))
     with (
-        subject.evaluating(),
-        torch.set_grad_enabled(gradients),
+        subject.evaluating(gradients=gradients),
         mode(table, sources, model=subject.model, ledger=ledger, maps=maps) as view,
     ):
-        logits = subject.run(tensors)
+        with Float64() if float64 else Scope():
+            logits = subject.run(tensors)
         if not sources.entered:
             raise NothingIntercepted(
                 f"found no embedding lookup of the input in {subject.name} "
@@ -148,7 +151,8 @@ def _disconnected(subject: Subject, logits: Tensor) -> str:
     )
 
 
+@restores_state
 def run(subject: Subject, inputs: Inputs) -> Tensor:
     """The model's logits, nothing intercepted."""
-    with subject.evaluating(), torch.no_grad():
+    with subject.evaluating(gradients=False):
         return subject.run(inputs.model_tensors())

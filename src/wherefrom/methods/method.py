@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import RoundingOnly, SamplesRunAlone
+from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -99,6 +100,7 @@ class Method(ABC):
     name: ClassVar[str]
     paper: ClassVar[str] = ""
 
+    @restores_state
     def __call__(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         """The scores of a batch; one by one, with a warning, where its rows are not clear."""
         try:

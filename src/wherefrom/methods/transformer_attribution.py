@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from wherefrom.errors import MethodError, ModelError
 from wherefrom.methods.attention_maps import (
@@ -50,20 +52,7 @@ class TransformerAttribution(Method):
 
     def _of_class(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         plain = capture(subject, inputs, target, gradients=True)
-        resolved = target.resolved(plain.logits)
-        with intercepted_forward(
-            DEEP_TAYLOR, subject, inputs, resolved, maps=(maps := Maps(len(inputs)))
-        ) as forward:
-            forward.need("attention")
-            if not torch.allclose(forward.logits, plain.logits, rtol=1e-3, atol=1e-4):
-                raise ModelError(
-                    f"{subject.name} writes into its tensors in a way that relevance cannot be "
-                    'followed through; try method="lrp".'
-                )
-            relevance = map_gradients(forward, maps.seen)
-        unclear = forward.view.ledger.unclear
-        if unclear is not None and len(inputs) > 1:
-            raise RowsUnclear(unclear)
+        relevance = _relevance(subject, inputs, target.resolved(plain.logits), plain.logits)
         steps = [
             (g * r).clamp_min(0).mean(1)  # (B, query, key)
             for g, r in zip(plain.gradients, relevance, strict=True)
@@ -75,3 +64,55 @@ class TransformerAttribution(Method):
         rolled = roll_out(plain, used, self.readout, normalise=self.normalise)
         values = without_readout_row(plain, rolled, self.readout, self.readout_row)
         return Scores(values, plain.logits)
+
+
+def _relevance(subject: Subject, inputs: Inputs, target: Target, logits: Tensor) -> list[Tensor]:
+    """The relevance of each attention map.
+
+    In float64: these rules divide by sums that are near zero, which leaves few digits of float32.
+    """
+    wide = subject.device.type != "mps"  # which has no float64
+    try:
+        return _relevance_in(wide, subject, inputs, target, logits)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        if "modified by an inplace" in reason:
+            raise ModelError(_WRITES.format(subject.name)) from error
+        if not wide or not any(word in reason for word in ("dtype", "scalar type", "Double")):
+            raise
+    warnings.warn(
+        f"{subject.name} cannot be run in float64 ({reason}): transformer_attribution is computed "
+        "in the model's precision, and its scores may be off by several percent.",
+        stacklevel=2,
+    )
+    return _relevance_in(False, subject, inputs, target, logits)
+
+
+def _relevance_in(
+    float64: bool, subject: Subject, inputs: Inputs, target: Target, logits: Tensor
+) -> list[Tensor]:
+    maps = Maps(len(inputs))
+    with intercepted_forward(
+        DEEP_TAYLOR, subject, inputs, target, maps=maps, float64=float64
+    ) as forward:
+        forward.need("attention")
+        if not _same_output(forward.logits, logits):
+            raise ModelError(_WRITES.format(subject.name))
+        relevance = map_gradients(forward, maps.seen)
+    unclear = forward.view.ledger.unclear
+    if unclear is not None and len(inputs) > 1:
+        raise RowsUnclear(unclear)
+    return relevance
+
+
+_WRITES = (
+    "{} writes into its tensors in a way that relevance cannot be followed through; try "
+    'method="lrp".'
+)
+
+
+def _same_output(logits: Tensor, plain: Tensor) -> bool:
+    """Whether two passes gave the same, as far as the model's own precision shows it."""
+    rounding = max(1e-3, 16 * torch.finfo(plain.dtype).eps)
+    size = max(0.1, float(plain.detach().abs().max()))
+    return float((logits.detach() - plain.detach()).abs().max()) <= rounding * size

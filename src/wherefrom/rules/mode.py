@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 from torch.overrides import TorchFunctionMode
 
 from wherefrom.rules.catalogue import (
@@ -34,6 +29,7 @@ from wherefrom.rules.maps import Maps
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tag_propagation import propagate
 from wherefrom.rules.tags import mark, meaning_of, tag_of
+from wherefrom.scope import Hooks, Scope
 from wherefrom.torch_internals import function_class, submodules, without_function_modes
 
 Rule = Callable[["LocallyLinear", TorchCall], Any]
@@ -61,14 +57,26 @@ class CallMode(TorchFunctionMode):
         """Makes the call, or something in its place, and returns the result."""
         return call.run()
 
-    @contextmanager
-    def resumed(self) -> Iterator[None]:
+    def resumed(self) -> Scope:
         """Lets the parts of a call that is written out be seen by the mode too."""
-        super().__enter__()
-        try:
-            yield
-        finally:
-            super().__exit__(None, None, None)
+        return Scope(mode=self)
+
+    def opened(self) -> Scope:
+        """The scope in which the mode sees all calls."""
+        return Scope(mode=self)
+
+    def __enter__(self) -> Self:
+        self._scope = self.opened()
+        self._scope.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._scope.close()
 
 
 class LocallyLinear(CallMode):
@@ -103,7 +111,6 @@ class LocallyLinear(CallMode):
         self._path: list[str] = []
         self._activation: tuple[nn.Module, Tensor] | None = None  # the one being run, its input
         self._activation_rule = table.get(Kind.ACTIVATION_MODULE)
-        self._hooks: list[Any] = []
         self._thread = 0
         self._watches = torch.is_grad_enabled()
         self._calls = 0
@@ -175,28 +182,12 @@ class LocallyLinear(CallMode):
 
     # Modules: where we are, and activation classes taken as one call.
 
-    def __enter__(self) -> LocallyLinear:
+    def opened(self) -> Scope:
         self._thread = threading.get_ident()
-        self._hooks = [
-            register_module_forward_pre_hook(self._before),  # type: ignore[arg-type]
-            register_module_forward_hook(self._after),
-        ]
-        super().__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
         self._path.clear()
         self._activation = None
         self._leaves = 0
-        super().__exit__(kind, error, trace)
+        return Scope(mode=self, hooks=Hooks(self._before, self._after))
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if threading.get_ident() != self._thread:

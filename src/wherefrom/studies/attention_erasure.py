@@ -18,6 +18,7 @@ from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.intercept import intercepted_forward, run
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.tables import PLAIN
+from wherefrom.scope import restores_state
 from wherefrom.studies.base import Record, Study, StudySamples, TableRows
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -187,6 +188,7 @@ def erase_attention(
     return np.stack([outputs[key] for key in keys])
 
 
+@restores_state
 def _without(
     subject: Subject, inputs: Inputs, erased: Tensor, map_number: int, renormalise: bool
 ) -> Array:
@@ -206,6 +208,7 @@ def _without(
     return row.detach().double().softmax(-1).cpu().numpy()
 
 
+@restores_state
 def _count_maps(subject: Subject, sample: Inputs) -> int:
     maps = Maps(1)
     with intercepted_forward(PLAIN, subject, sample, Target(), maps=maps) as forward:
@@ -242,7 +245,7 @@ def attention_rankings(
 def _readout(attention: CapturedAttention, layer: int) -> Tensor:
     """The attention that the rows read by the head pay to each key, mean over heads, (B, keys)."""
     rows = attention.start("auto")[attention.streams[layer][0]]
-    return torch.einsum("bq,bqk->bk", rows, attention.maps[layer].mean(1))
+    return torch.einsum("bq,bqk->bk", rows, attention.maps[layer].mean(1).to(rows))
 
 
 def sample_rng(inputs: Inputs, sample: int, seed: int) -> np.random.Generator:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 
 from wherefrom.errors import ModelError
 from wherefrom.methods.intercept import intercepted_forward
@@ -21,6 +16,7 @@ from wherefrom.methods.propagation import layer_of
 from wherefrom.rules.catalogue import live
 from wherefrom.rules.mode import Table
 from wherefrom.rules.tables import AH_LN, CONSERVATIVE, PLAIN
+from wherefrom.scope import Hooks, Scope, restores_state
 from wherefrom.studies.base import Record, Study, StudySamples, TableRows
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -48,8 +44,7 @@ class ActivationRecorder:
         """A recorder for the modules of a model."""
         return cls({id(module): name for name, module in model.named_modules()})
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self) -> Scope:
         """Watches every module that runs in this thread; removes its hooks at the end."""
         thread = threading.get_ident()
 
@@ -72,15 +67,7 @@ class ActivationRecorder:
             if numbered and isinstance(first, Tensor) and live(first) and first.ndim == 3:
                 self.blocks[name] = first
 
-        hooks = (
-            register_module_forward_pre_hook(before),  # type: ignore[arg-type]
-            register_module_forward_hook(after),
-        )
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        return Scope(hooks=Hooks(before, after))
 
     def _is_norm(self, module: nn.Module, args: tuple[Any, ...]) -> bool:
         return "norm" in type(module).__name__.lower() and bool(args) and live(args[0])
@@ -101,6 +88,7 @@ class RelevanceSums:
     norms: list[tuple[str, float, float]]  # name, Σ at its input, Σ at its output without its bias
 
 
+@restores_state
 def relevance_sums(subject: Subject, inputs: Inputs, target: Target, table: Table) -> RelevanceSums:
     """Σ relevance of one sample at each block and norm, under the rules of a table."""
     recorder = ActivationRecorder.of(subject.model)

@@ -12,6 +12,7 @@ from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import stream_of
 from wherefrom.rules.tables import CONSERVATIVE
+from wherefrom.scope import restores_state
 from wherefrom.studies.layer_profile import ActivationRecorder
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -30,6 +31,7 @@ class UnitProfile:
     others: dict[str, float]
 
 
+@restores_state
 def unit_profile(
     subject: Subject, inputs: Inputs, target: Target, table: Table = CONSERVATIVE
 ) -> UnitProfile:

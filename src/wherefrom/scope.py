@@ -1,0 +1,251 @@
+"""What a run changes and restores: the model's training flags and the state of torch.
+
+An interrupt can arrive between any two instructions, also while a `with` statement is being
+entered or left. So a scope records what is there before it changes anything, restoring can be
+repeated, and a scope that is closed also closes every scope that was opened within it. What is
+left open below is thus restored by `restores_state` above, which closes its scope twice.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from traceback import clear_frames
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules import module as torch_modules
+from torch.overrides import TorchFunctionMode
+
+from wherefrom.torch_internals import (
+    count_function_modes,
+    function_state,
+    global_hooks,
+    inference_guard,
+    pop_function_mode,
+    pop_saved_tensors_hooks,
+    saved_tensors_pack,
+    set_function_state,
+    set_grad_enabled,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_ATTEMPTS = 1000  # to restore, each ended by an interrupt
+
+
+class Hooks(NamedTuple):
+    """Global module hooks: before and after each module's forward."""
+
+    before: Callable[..., Any]
+    after: Callable[..., Any]
+
+
+class _Run(NamedTuple):
+    """The scopes in which a model is being run, and its modules that were in training mode."""
+
+    scopes: set[Scope]
+    training: list[nn.Module]
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []  # open in this thread, the innermost last
+
+
+_THREAD = _Thread()
+_LOCK = threading.RLock()
+_RUNS: weakref.WeakKeyDictionary[nn.Module, _Run] = weakref.WeakKeyDictionary()
+
+
+class Scope:
+    """A context in which a model is in evaluation mode or torch is in another state.
+
+    `model` is set to evaluation mode, until the last thread that runs it is done. `gradients` and
+    `inference` switch these modes; `mode` and `hooks` see the calls and modules of this thread;
+    `saved` receives the tensors that autograd keeps. A scope is opened once.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        *,
+        gradients: bool | None = None,
+        inference: bool | None = None,
+        mode: TorchFunctionMode | None = None,
+        hooks: Hooks | None = None,
+        saved: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self._model, self._gradients, self._inference = model, gradients, inference
+        self._mode, self._hooks, self._saved = mode, hooks, saved
+        self._inference_guard: Any = None
+        self._scopes: list[Scope] = []
+
+    def __enter__(self) -> Scope:
+        self.open()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Records the state, then changes it."""
+        self._grad_before = torch.is_grad_enabled()
+        self._function_state_before = function_state()
+        self._modes_before: int = count_function_modes()
+        self._saved_before = saved_tensors_pack()
+        self._scopes = _THREAD.scopes
+        try:
+            self._scopes.append(self)  # from here on there is something to restore
+            self._change()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Restores the state, and that of all scopes within; nothing if that was done before.
+
+        An interrupt on the way is raised when all is restored.
+        """
+        interrupt: BaseException | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                self._restore()
+                break
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+    def _change(self) -> None:
+        if self._model is not None:
+            _locked(self._hold, self._model)
+        if self._inference is not None and self._inference != torch.is_inference_mode_enabled():
+            self._inference_guard = inference_guard(self._inference)
+            self._inference_guard.__enter__()
+        if self._gradients is not None:
+            set_grad_enabled(self._gradients)
+        if self._saved is not None:
+            saved_tensors_hooks(self._saved, _same).__enter__()
+        if self._hooks is not None:
+            before: Any = self._hooks.before
+            torch_modules.register_module_forward_pre_hook(before)
+            torch_modules.register_module_forward_hook(self._hooks.after)
+        if self._mode is not None:
+            TorchFunctionMode.__enter__(self._mode)
+
+    def _restore(self) -> None:
+        scopes = self._scopes
+        # not in its thread: a generator that was collected elsewhere; its thread restores
+        if scopes is not _THREAD.scopes or not any(scope is self for scope in scopes):
+            return
+        index = next(i for i, scope in enumerate(scopes) if scope is self)
+        for scope in reversed(scopes[index:]):
+            scope._undo()
+        del scopes[index:]
+
+    def _undo(self) -> None:
+        """Each step may be repeated: it looks at what there is."""
+        while count_function_modes() > self._modes_before:
+            pop_function_mode()
+        set_function_state(self._function_state_before)
+        while saved_tensors_pack() is not self._saved_before:
+            pop_saved_tensors_hooks()
+        if self._inference_guard is not None:
+            self._inference_guard.__exit__(None, None, None)
+        set_grad_enabled(self._grad_before)
+        if self._hooks is not None:
+            for registry, hook in zip(global_hooks(), self._hooks, strict=True):
+                _remove(registry, hook)
+        if self._model is not None:
+            _locked(self._release, self._model)
+
+    def _hold(self, model: nn.Module) -> None:
+        """Sets the flags; another thread may be running the same model and have set them."""
+        run = _RUNS.get(model)
+        if run is None:
+            run = _Run({self}, [module for module in model.modules() if module.training])
+            _RUNS[model] = run
+        run.scopes.add(self)
+        for module in run.training:
+            module.training = False
+
+    def _release(self, model: nn.Module) -> None:
+        """Restores the flags, unless another scope still runs the model."""
+        run = _RUNS.get(model)
+        if run is None or self not in run.scopes:
+            return
+        if run.scopes == {self}:
+            for module in run.training:
+                module.training = True
+            _RUNS.pop(model, None)
+        run.scopes.discard(self)
+
+
+def restores_state(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, after which the state is as before, wherever it was interrupted."""
+
+    @wraps(function)
+    def restoring(*args: P.args, **kwargs: P.kwargs) -> R:
+        scope, handled = Scope(), sys.exception()
+        try:
+            try:
+                scope.open()
+                return function(*args, **kwargs)
+            except BaseException as error:
+                _drop_frames(error, handled)
+                raise
+            finally:
+                scope.close()
+        except BaseException as error:  # the one above, or one that came while it was handled
+            _drop_frames(error, handled)
+            raise
+        finally:
+            scope.close()
+
+    return restoring
+
+
+def _drop_frames(error: BaseException, handled: BaseException | None) -> None:
+    """Ends what an interrupt left suspended; `handled` is the caller's own exception.
+
+    The traceback holds the frames of generators, such as torch's that puts a mode back on its
+    stack. They would run on when the traceback is dropped, after all has been restored.
+    """
+    if isinstance(error, Exception):
+        return
+    link: BaseException | None = error
+    while link is not None and link is not handled:
+        clear_frames(link.__traceback__)
+        link = link.__context__
+
+
+def _locked(change: Callable[[nn.Module], None], model: nn.Module) -> None:
+    """Makes a change while no other thread makes one; the lock is freed wherever it stops."""
+    try:
+        try:
+            _LOCK.acquire()
+            change(model)
+        finally:
+            _unlock()
+    finally:
+        _unlock()
+
+
+def _unlock() -> None:
+    if _LOCK._is_owned():  # type: ignore[attr-defined]
+        _LOCK.release()
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _remove(registry: Any, hook: Callable[..., Any]) -> None:
+    for key in [key for key, registered in list(registry.items()) if registered is hook]:
+        registry.pop(key, None)
