@@ -15,6 +15,7 @@ from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
 from wherefrom.rules.sources import Change, Place, Sources
 from wherefrom.rules.tags import like
+from wherefrom.rules.tape import Tape
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -88,13 +89,15 @@ def intercepted_forward(
     change: Change | None = None,
     paths: Sequence[tuple[int, ...]] | None = None,
     maps: Maps | None = None,
+    tape: Tape | None = None,
     ledger: bool = False,
     gradients: bool = True,
 ) -> Iterator[ForwardPass]:
     """Runs the model under the table and keeps the mode open for the backward pass.
 
-    `at` says where the input is read; `change` replaces what is read there. At the block it needs
-    the `paths` to it, as `ForwardPass.paths` of a pass without a change has them.
+    `at` says where the input is read; `change` replaces what enters the model, or, with the
+    `paths` that a pass without a change took (`ForwardPass.paths`), what enters the first block.
+    A `tape` links a pass at the root with one at the input.
     """
     # tensors of our own to tag and to take gradients at: the user's stay as they are
     with torch.inference_mode(False):
@@ -109,7 +112,9 @@ def intercepted_forward(
     with (
         subject.evaluating(),
         torch.set_grad_enabled(gradients),
-        LocallyLinear(table, sources, model=subject.model, ledger=ledger, maps=maps) as view,
+        LocallyLinear(
+            table, sources, model=subject.model, ledger=ledger, maps=maps, tape=tape
+        ) as view,
     ):
         logits = subject.run(tensors)
         if not sources.entered:

@@ -9,15 +9,26 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from wherefrom.errors import MethodError
 from wherefrom.explanation import plural
-from wherefrom.methods.intercept import At, intercepted_forward, read_at
+from wherefrom.methods.intercept import At, ForwardPass, intercepted_forward, read_at, run
 from wherefrom.methods.method import Method, RowsUnclear, Scores, warn_of_rounding
+from wherefrom.methods.root import Root, root_change
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import Place, Relevance
+from wherefrom.rules.sources import Change, Entering, Place, Relevance
 from wherefrom.rules.tables import TABLES
+from wherefrom.rules.tape import Tape
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
+
+
+@dataclass(frozen=True)
+class Rooted:
+    """The root of a pass, and whether secants are drawn from there instead of from zero."""
+
+    root: str | int | Tensor
+    secants: bool = False
 
 
 def propagate(
@@ -30,25 +41,73 @@ def propagate(
     closes: bool = False,
     at: Place = "lookup",
     label: str = "gradient × input",
+    rooted: Rooted | None = None,
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines."""
-    with intercepted_forward(table, subject, inputs, target, at=at, ledger=ledger) as forward:
+    root = None if rooted is None else _RootPass.of(rooted, table, subject, inputs, target, at)
+    tape = None if root is None else root.tape
+    with intercepted_forward(
+        table, subject, inputs, target, at=at, ledger=ledger, tape=tape
+    ) as forward:
         if needs:
             forward.need(needs)
         gradients = forward.at_sources()
     recorder, output = forward.view.ledger, forward.output.detach()
     if recorder.unclear is not None and len(inputs) > 1:
         raise RowsUnclear(recorder.unclear)
-    relevance = forward.view.sources.relevance(gradients)
-    scores = _collect(
-        recorder, relevance, forward.view.sources.length, forward.logits.detach(), inputs
-    )
+    sources = forward.view.sources
+    relevance = sources.relevance(gradients, None if root is None else root.values(forward))
+    scores = _collect(recorder, relevance, sources.length, forward.logits.detach(), inputs, root)
     warn_of_rounding(label, scores.values, relevance.summed * inputs.mask, output.dtype)
     if closes and len(inputs) > 1:
         gap = _largest_gap(scores, output)
         if gap > _TOLERANCE.get(output.dtype, 0.2):
             raise RowsUnclear(f"the ledger of a batch misses the output by {gap:.1%}")
     return scores
+
+
+@dataclass(frozen=True)
+class _RootPass:
+    """What is known of the root before the pass at the input."""
+
+    change: Change
+    leaves: list[Tensor] | None = None  # what is read at the root, if it was run
+    output: Tensor | None = None  # (B,)
+    tape: Tape | None = None
+
+    @staticmethod
+    def of(
+        rooted: Rooted,
+        table: Table,
+        subject: Subject,
+        inputs: Inputs,
+        target: Target,
+        at: Place,
+    ) -> _RootPass:
+        change = root_change(inputs, rooted.root)
+        if not rooted.secants and at == "lookup":
+            return _RootPass(change)
+        if rooted.secants and target.index is None:
+            target = target.resolved(run(subject, inputs))
+        tape = Tape() if rooted.secants else None
+        with intercepted_forward(
+            table, subject, inputs, target, at=at, change=change, tape=tape
+        ) as forward:
+            sources = forward.view.sources.entered
+            leaves = [s.by_sample(s.leaf.detach(), len(inputs)) for s in sources]
+        if tape is not None:
+            tape.recording = False
+        return _RootPass(change, leaves, forward.output.detach().double().cpu(), tape)
+
+    def values(self, forward: ForwardPass) -> list[Tensor]:
+        """The root at each place where the input is read, (B, T, D) each."""
+        if self.leaves is not None:
+            return self.leaves
+        batch = len(forward.output)
+        return [
+            self.change(Entering(s.by_sample(s.leaf.detach(), batch), s.span, s.table))
+            for s in forward.view.sources.entered
+        ]
 
 
 # what rounding may leave open: far above what was ever seen, far below rows in the wrong sample
@@ -68,8 +127,10 @@ def _collect(
     width: int,
     logits: Tensor,
     inputs: Inputs,
+    root: _RootPass | None,
 ) -> Scores:
-    parts = {inputs.noun: relevance.units - relevance.biases}
+    noun = inputs.noun
+    parts = {noun: relevance.units - relevance.biases}
     if bool(relevance.biases.any()):
         parts["norm"] = relevance.biases
     padding = relevance.others
@@ -91,6 +152,10 @@ def _collect(
         padding += (part * ~mask).sum(1)
         part *= mask
         totals["embedding norm" if kind == "norm" else plural(kind), kind] = part.sum(1)
+    if root is not None:
+        # places are as they were when a unit is missing: what they add is not the unit's
+        parts = {noun: parts[noun]}
+        totals["root", "root"] = relevance.root if root.tape is None else _checked(root.output)
     if bool(padding.any()):
         totals["places of no unit", "padding"] = padding
     return Scores(
@@ -99,6 +164,11 @@ def _collect(
         parts=parts,
         lines={**totals, **lines} if recorder.enabled else None,
     )
+
+
+def _checked(output: Tensor | None) -> Tensor:
+    assert output is not None
+    return output
 
 
 def layer_of(where: str) -> str:
@@ -115,7 +185,7 @@ def layer_of(where: str) -> str:
 
 
 class Propagation(Method):
-    """Gradient × input under a table."""
+    """Gradient × (input − root) under a table."""
 
     needs: ClassVar[str | None] = None
     closes: ClassVar[bool] = False  # whether the ledger of this method adds up
@@ -124,6 +194,11 @@ class Propagation(Method):
     @abstractmethod
     def table(self) -> Table:
         """The table of this method."""
+
+    def rooted(self, inputs: Inputs) -> Rooted | None:
+        """The root that these inputs are compared with, if any."""
+        root: Root = getattr(self, "root", None)
+        return None if root is None else Rooted(root)
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         def run(place: Place) -> Scores:
@@ -136,6 +211,7 @@ class Propagation(Method):
                 closes=self.closes,
                 at=place,
                 label=self.label,
+                rooted=self.rooted(inputs),
             )
 
         return read_at(self.at, inputs, run)
@@ -148,6 +224,7 @@ class GradientXInput(Propagation):
     name: ClassVar[str] = "gradient_x_input"
     paper: ClassVar[str] = "Shrikumar et al. 2017"
     at: At = "auto"
+    root: Root = None
 
     def table(self) -> Table:
         return TABLES["plain"]
@@ -174,6 +251,7 @@ class LrpAhLn(Propagation):
     paper: ClassVar[str] = "Ali et al. 2022"
     needs: ClassVar[str | None] = "attention"
     at: At = "auto"
+    root: Root = None
 
     def table(self) -> Table:
         return TABLES["ah_ln"]
@@ -188,9 +266,20 @@ class Lrp(Propagation):
     closes: ClassVar[bool] = True
     gate: Literal["frozen", "shared"] = "frozen"
     at: At = "lookup"
+    root: Root = None
+    secants: Literal["zero", "root"] = "zero"
 
     def table(self) -> Table:
+        if self.secants == "root":
+            return TABLES["two_points"]
         return TABLES["conservative" if self.gate == "frozen" else "conservative_shared"]
+
+    def rooted(self, inputs: Inputs) -> Rooted | None:
+        if self.root is None:
+            if self.secants == "root":
+                raise MethodError('secants="root" needs a root, such as root="mean".')
+            return None
+        return Rooted(self.root, self.secants == "root")
 
 
 @dataclass(frozen=True)
@@ -201,6 +290,7 @@ class AttnLrp(Propagation):
     paper: ClassVar[str] = "Achtibat et al. 2024"
     needs: ClassVar[str | None] = "attention"
     at: At = "lookup"
+    root: Root = None
 
     def table(self) -> Table:
         return TABLES["attn_lrp"]

@@ -96,7 +96,10 @@ class LedgerRecorder:
         ahead = rows - self.sources.extent
         known = 0 <= ahead <= self.sources.rows_ahead.get(0, 0)
         placed = (
-            known and rowed and kind != "token" and _rows_of(part, gradient, axis, batch) == rows
+            known
+            and rowed
+            and kind not in ("token", "attention")  # which no place has from its unit
+            and _rows_of(part, gradient, axis, batch) == rows
         )
         # units of another size than the model's places, as pixels, cannot have it each
         table = rowed and self.sources.fields[0].is_floating_point() and gradient.ndim == 3

@@ -34,6 +34,7 @@ from wherefrom.rules.maps import Maps
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tag_propagation import propagate
 from wherefrom.rules.tags import mark, meaning_of, tag_of
+from wherefrom.rules.tape import Tape
 
 Rule = Callable[["LocallyLinear", TorchCall], Any]
 Table = Mapping[Kind, Rule]
@@ -88,9 +89,11 @@ class LocallyLinear(CallMode):
         model: nn.Module | None = None,
         ledger: bool = True,
         maps: Maps | None = None,
+        tape: Tape | None = None,
     ) -> None:
         super().__init__()
         self.table = table
+        self.tape = tape
         self.sources = sources
         self.ledger = LedgerRecorder(sources, enabled=ledger)
         self.maps = maps

@@ -17,7 +17,7 @@ from wherefrom.rules.tags import like, mark, meaning_of
 
 Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
-_FEW_KEYS = 256  # beyond, memory would grow with the square of the length
+FEW_KEYS = 256  # beyond, memory would grow with the square of the length
 
 
 def freeze(value: Any) -> Any:
@@ -90,7 +90,7 @@ class Products:
         if self.attention == "frozen":
             query, key = freeze(query), freeze(key)
             settings["attn_mask"] = freeze(settings.get("attn_mask"))
-            if key.shape[-2] <= _FEW_KEYS and not value.is_cuda:
+            if key.shape[-2] <= FEW_KEYS and not value.is_cuda:
                 weights, value = explicit_attention(query, key, value, **settings)
                 return weights @ value
         elif self.attention == "shared":
