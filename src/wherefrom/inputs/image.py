@@ -260,7 +260,11 @@ class ImageReader(Reader[Picture, ErasedImage]):
         """What erased pixels become, computed once for each image."""
         fill = self._fill
         if fill is None or fill[0] is not form.picture or fill[1] != form.blank:
-            fill = (form.picture, form.blank, filled(form.picture.pixels, str(form.blank or "zero")))
+            fill = (
+                form.picture,
+                form.blank,
+                filled(form.picture.pixels, str(form.blank or "zero")),
+            )
             self._fill = fill
         return fill[2]
 

@@ -130,7 +130,7 @@ def _same_rows(part: Tensor) -> bool:
 
 def _whole(out: Tensor) -> Tensor:
     base = out._base if out._is_view() else None
-    if base is None or base.numel() != out.numel():
+    if base is None or base.grad_fn is None or base.numel() != out.numel():
         return out
     return base if base.is_contiguous() and out.is_contiguous() else out
 

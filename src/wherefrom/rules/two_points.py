@@ -81,7 +81,7 @@ def secant(view: LocallyLinear, x: Tensor, f: Callable[[Tensor], Tensor], kinks:
         x0, y0 = _at_root(view, x, y)
         way = x.detach() - x0
         least = 0.0 if kinks else torch.finfo(x.dtype).eps ** (1 / 3)
-        close = way.abs() <= least * (1 + x0.abs())
+        close = way.abs() <= least * (x.abs() + x0.abs())
         slope = (y - y0) / torch.where(close, torch.ones_like(way), way)
     if bool(close.any()):
         with torch.enable_grad():
@@ -209,8 +209,8 @@ def einsum(view: LocallyLinear, call: TorchCall) -> Any:
     _, _, operands = einsum_terms(call)
     if len(operands) != 2 or not all(map(live, operands)):
         return call.run()
-    equation = call.args[0]
-    return _product(view, call, *operands, lambda a, b: call.function(equation, a, b))
+    (left, right), equation = operands, call.args[0]
+    return _product(view, call, left, right, lambda a, b: call.function(equation, a, b))
 
 
 def _product(
