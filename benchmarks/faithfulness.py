@@ -200,8 +200,12 @@ def markdown(reports: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-SHORT = {"integrated_gradients": "IG", "transformer_attribution": "Chefer 2021",
-         "gradient_x_input": "gradient × input", "gradient_rollout": "gradient rollout"}  # fmt: skip
+SHORT = {
+    "integrated_gradients": "IG",
+    "transformer_attribution": "Chefer 2021",
+    "gradient_x_input": "gradient × input",
+    "gradient_rollout": "gradient rollout",
+}
 
 
 def _short(label: str) -> str:
