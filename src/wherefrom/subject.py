@@ -85,6 +85,14 @@ class Inputs:
             )
         return self.blanks[token]
 
+    def special(self) -> Tensor:
+        """Which units are special tokens, (B, units) bool; padding is not."""
+        special = torch.zeros_like(self.mask, device="cpu")
+        for row, units in enumerate(self.units):
+            places = self.mask[row].nonzero().flatten().tolist()
+            special[row, places] = torch.tensor([unit.special for unit in units])
+        return special
+
     def with_tensors(self, changed: Mapping[str, Tensor]) -> Inputs:
         """The same units with some of the tensors replaced."""
         return replace(self, tensors={**self.tensors, **changed})

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from wherefrom.errors import InputError, TooLong
 from wherefrom.explanation import Unit
+from wherefrom.inputs.fills import FILLS, filled
 from wherefrom.inputs.image_text import compare_with, compares_with_texts, no_class_texts
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
 from wherefrom.inputs.pictures import is_image, opened, png_of
@@ -250,9 +251,9 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return self.grid(item)[1]
 
     def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[ErasedImage]:
-        if blank not in (None, "zero", "mean", "blur"):
+        if blank not in (None, *FILLS):
             raise InputError(
-                f'there is no blank "{blank}" for pixels; there are: zero, mean, blur.'
+                f'there is no blank "{blank}" for pixels; there are: {", ".join(FILLS)}.'
             )
         return [ErasedImage(item, row, blank) for row in present]
 
@@ -277,33 +278,13 @@ class ImageReader(Reader[Picture, ErasedImage]):
         """What erased pixels become, computed once for each image."""
         fill = self._fill
         if fill is None or fill[0] is not form.picture or fill[1] != form.blank:
-            fill = (form.picture, form.blank, _filled(form.picture.pixels, form.blank))
+            fill = (
+                form.picture,
+                form.blank,
+                filled(form.picture.pixels, str(form.blank or "zero")),
+            )
             self._fill = fill
         return fill[2]
-
-
-def _filled(pixels: Tensor, blank: str | int | None) -> Tensor:
-    """What erased pixels become: zero (the mean colour, once normalised), the mean, or a blur."""
-    if blank == "mean":
-        return pixels.mean((1, 2), keepdim=True).expand_as(pixels)
-    return _blurred(pixels) if blank == "blur" else torch.zeros_like(pixels)
-
-
-def _blurred(pixels: Tensor, share: float = 0.125) -> Tensor:
-    """A Gaussian blur as wide as an eighth of the image."""
-    sigma = max(1.0, share * min(pixels.shape[1:]))
-    reach = int(3 * sigma)
-    steps = torch.arange(-reach, reach + 1, device=pixels.device, dtype=pixels.dtype)
-    weights = torch.exp(-(steps**2) / (2 * sigma**2))
-    weights = weights / weights.sum()
-    for axis in (1, 2):
-        size = pixels.shape[axis]
-        places = (torch.arange(size)[:, None] + steps.long().cpu()[None, :]).clamp(0, size - 1)
-        gathered = pixels.index_select(axis, places.flatten().to(pixels.device))
-        shape = (*pixels.shape[:axis], size, len(steps), *pixels.shape[axis + 1 :])
-        along = weights.reshape(1, *(1,) * (axis), -1, *(1,) * (2 - axis))
-        pixels = (gathered.reshape(shape) * along).sum(axis + 1)
-    return pixels
 
 
 def _units(owners: Tensor) -> tuple[Unit, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from wherefrom.errors import MethodError
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import Place, Span
+from wherefrom.rules.sources import Entering, Place, Span
 from wherefrom.rules.tables import PLAIN
 from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Inputs, Subject
@@ -127,10 +127,10 @@ class EmbeddedInputs:
                 yield rows, forward
 
 
-def _placed(entered: Iterator[int], rows: list[Pair], point: Point, value: Tensor) -> Tensor:
+def _placed(entered: Iterator[int], rows: list[Pair], point: Point, entering: Entering) -> Tensor:
     """What enters at the next place, for each row its own point."""
     k = next(entered)
-    return torch.stack([point(k, i, copy) for i, copy in rows]).to(value)
+    return torch.stack([point(k, i, copy) for i, copy in rows]).to(entering.rows)
 
 
 def over_sources(embedded: EmbeddedInputs, amounts: Sequence[Tensor]) -> Tensor:
@@ -221,11 +221,7 @@ def replaced_units(inputs: Inputs, token: str | int) -> Inputs:
             f'a baseline of "{token}" is for texts: give "zero", or the baseline as a tensor.'
         )
     number = inputs.token_id(token)
-    special = torch.zeros_like(inputs.mask)
-    for row, units in enumerate(inputs.units):
-        for at, unit in zip(inputs.mask[row].nonzero().flatten().tolist(), units, strict=True):
-            special[row, at] = unit.special
     ids = inputs.tensors[inputs.fields[0]].clone()
     width = ids.shape[1]
-    ids[(inputs.mask & ~special)[:, :width].to(ids.device)] = number
+    ids[(inputs.mask & ~inputs.special())[:, :width].to(ids.device)] = number
     return inputs.with_tensors({inputs.fields[0]: ids})

@@ -17,6 +17,7 @@ from wherefrom.rules.mode import LocallyLinear, Table, describe
 from wherefrom.rules.precision import Float64
 from wherefrom.rules.sources import Change, Place, Sources
 from wherefrom.rules.tags import like
+from wherefrom.rules.tape import Tape
 from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -92,6 +93,7 @@ def intercepted_forward(
     change: Change | None = None,
     paths: Sequence[tuple[int, ...]] | None = None,
     maps: Maps | None = None,
+    tape: Tape | None = None,
     ledger: bool = False,
     gradients: bool = True,
     mode: type[LocallyLinear] = LocallyLinear,
@@ -99,9 +101,10 @@ def intercepted_forward(
 ) -> Iterator[ForwardPass]:
     """Runs the model under the table and keeps the mode open for the backward pass.
 
-    `at` says where the input is read; `change` replaces what is read there. At the block it needs
-    the `paths` to it, as `ForwardPass.paths` of a pass without a change has them. `float64` makes
-    the pass in float64, whatever the model's precision.
+    `at` says where the input is read; `change` replaces what enters the model, or, with the
+    `paths` that a pass without a change took (`ForwardPass.paths`), what enters the first block.
+    A `tape` links a pass at the root with one at the input. `float64` makes the pass in float64,
+    whatever the model's precision.
     """
     with subject.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         # tensors of our own to tag and to take gradients at: the user's stay as they are
@@ -114,7 +117,7 @@ def intercepted_forward(
                 sources.begin(tensors[name], sources.span_of(number))
     with (
         subject.evaluating(gradients=gradients),
-        mode(table, sources, model=subject.model, ledger=ledger, maps=maps) as view,
+        mode(table, sources, model=subject.model, ledger=ledger, maps=maps, tape=tape) as view,
     ):
         with Float64() if float64 else Scope():
             logits = subject.run(tensors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -10,11 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from wherefrom.errors import NotConserved
+from wherefrom.errors import MethodError
 from wherefrom.explanation import plural
-from wherefrom.methods.intercept import At, ForwardPass, intercepted_forward, read_at
+from wherefrom.methods.closing import Closing
+from wherefrom.methods.intercept import At, intercepted_forward, read_at
 from wherefrom.methods.method import Method, RowsUnclear, Scores, warn_of_rounding
-from wherefrom.rules.conservation import Balance, ConservationCheck
+from wherefrom.methods.root import Root, Rooted, RootPass
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Place, Relevance
@@ -33,25 +33,32 @@ def propagate(
     closes: bool = False,
     at: Place = "lookup",
     label: str = "gradient × input",
+    rooted: Rooted | None = None,
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines."""
-    with intercepted_forward(table, subject, inputs, target, at=at, ledger=ledger) as forward:
+    root = None if rooted is None else RootPass.of(rooted, table, subject, inputs, target, at)
+    tape = None if root is None else root.tape
+    with intercepted_forward(
+        table, subject, inputs, target, at=at, ledger=ledger, tape=tape
+    ) as forward:
         if needs:
             forward.need(needs)
         gradients = forward.at_sources()
     recorder, output = forward.view.ledger, forward.output.detach()
     if recorder.unclear is not None and len(inputs) > 1:
         raise RowsUnclear(recorder.unclear)
-    relevance = forward.view.sources.relevance(gradients)
-    scores = _collect(
-        recorder, relevance, forward.view.sources.length, forward.logits.detach(), inputs
-    )
+    sources = forward.view.sources
+    relevance = sources.relevance(gradients, None if root is None else root.values(forward))
+    logits = forward.logits.detach()
+    at_root = None if root is None else relevance.root
+    if root is not None and root.tape is not None:
+        at_root = root.output(target.resolved(logits))
+    scores = _collect(recorder, relevance, sources.length, logits, inputs, at_root)
     rounding = warn_of_rounding(label, scores.values, relevance.summed * inputs.mask, output.dtype)
     opened: dict[int, str] = {}
     if closes:
-        opened = _warn_if_open(
-            _Closing(table, subject, inputs, target, label), scores, output.double().cpu(), forward
-        )
+        closing = Closing(table, subject, inputs, target, label, diagnosed=tape is None)
+        opened = closing.warn_if_open(scores, output.double().cpu(), forward)
     samples = range(len(inputs)) if rounding or opened else ()
     return replace(
         scores,
@@ -61,97 +68,16 @@ def propagate(
     )
 
 
-# what rounding may leave open, as a share of what is added up: far above what was ever seen of
-# the number type in use, far below what a missing rule or rows in the wrong sample leave
-_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.1}
-_DETACHED = 0.01  # less, as of weights that are rounded on the way, is no other explanation
-
-
-@dataclass(frozen=True)
-class _Closing:
-    """A pass whose ledger must add up to the output."""
-
-    table: Table
-    subject: Subject
-    inputs: Inputs
-    target: Target
-    label: str
-
-    def first_open(self, sample: int, allowed: float) -> tuple[float, Balance | None]:
-        """The sum of the ledger of one sample by itself, and the first call that loses."""
-        inputs, target = self.inputs.take([sample]), self.target.take([sample])
-        with intercepted_forward(
-            self.table, self.subject, inputs, target, ledger=True, mode=ConservationCheck
-        ) as forward:
-            gradients = forward.at_sources()
-        view = forward.view
-        assert isinstance(view, ConservationCheck)
-        relevance = view.sources.relevance(gradients)
-        constants = sum(float(entry.total.sum()) for entry in view.ledger.entries.values())
-        units = float(relevance.units.sum() + relevance.others.sum())
-        return units + constants, view.first_open(allowed)
-
-
-def _warn_if_open(
-    closing: _Closing, scores: Scores, output: Tensor, forward: ForwardPass
-) -> dict[int, str]:
-    """Warns where the ledger misses the output by more than rounding; the warning by sample."""
-    assert scores.lines is not None
-    lines = torch.stack(list(scores.lines.values()))  # (lines, B)
-    sizes = torch.maximum(lines.abs().sum(0), output.abs()).clamp_min(1e-300)
-    tolerance = max(_TOLERANCE.get(dtype, 0.1) for dtype in forward.view.precisions)
-    residual = output - lines.sum(0)
-    detached = torch.zeros_like(output)
-    for (_, kind), values in scores.lines.items():
-        detached += values if kind == "detached" else 0
-    lost = residual.abs() > tolerance * sizes
-    cut = detached.abs() > _DETACHED * sizes
-    messages: dict[int, str] = {}
-    if bool(lost.any()):
-        worst = int((residual.abs() / sizes).argmax())
-        allowed = tolerance * float(sizes[worst])
-        total, first = closing.first_open(worst, allowed)
-        if len(output) > 1 and abs(total - float(lines[:, worst].sum())) > allowed:
-            share = float((residual.abs() / sizes)[worst])
-            raise RowsUnclear(f"the ledger of a batch misses the output by {share:.1%}")
-        for i in lost.nonzero().flatten().tolist():
-            messages[i] = _not_conserved(closing.label, output[i], residual[i], first, tolerance)
-    for i in (cut & ~lost).nonzero().flatten().tolist():
-        share = abs(float(detached[i])) / max(abs(float(output[i])), 1e-30)
-        messages[i] = (
-            f"{closing.label}: the units have no part of {float(detached[i]):.3g}, {share:.1%} of "
-            f"the output, though it depends on them: the gradient ends {forward.view.detached[0]}. "
-            'Let it pass there, or compare with method="occlusion".'
-        )
-    for message in list(messages.values())[:1]:  # one for the batch
-        warnings.warn(message, NotConserved, stacklevel=2)
-    return messages
-
-
-def _not_conserved(
-    label: str, output: Tensor, residual: Tensor, first: Balance | None, tolerance: float
-) -> str:
-    share = abs(float(residual)) / max(abs(float(output)), 1e-30)
-    place = "" if first is None else f" It opens {first}, which has no rule that conserves."
-    remedy = (
-        "Run the model in float32"
-        if first is None and tolerance > 1e-3
-        else 'Compare with method="integrated_gradients" or "occlusion", which need no rules'
-    )
-    return (
-        f"{label}: the ledger does not add up to the output {float(output):.4g}; the residual is "
-        f"{float(residual):.3g}, {share:.1%} of it.{place} {remedy}."
-    )
-
-
 def _collect(
     recorder: LedgerRecorder,
     relevance: Relevance,
     width: int,
     logits: Tensor,
     inputs: Inputs,
+    at_root: Tensor | None,
 ) -> Scores:
-    parts = {inputs.noun: relevance.units - relevance.biases}
+    noun = inputs.noun
+    parts = {noun: relevance.units - relevance.biases}
     if bool(relevance.biases.any()):
         parts["norm"] = relevance.biases
     padding = relevance.others
@@ -173,6 +99,10 @@ def _collect(
         padding += (part * ~mask).sum(1)
         part *= mask
         totals["embedding norm" if kind == "norm" else plural(kind), kind] = part.sum(1)
+    if at_root is not None:
+        # places are as they were when a unit is missing: what they add is not the unit's
+        parts = {noun: parts[noun]}
+        totals["root", "root"] = at_root
     if bool(padding.any()):
         totals["places of no unit", "padding"] = padding
     return Scores(
@@ -197,7 +127,7 @@ def layer_of(where: str) -> str:
 
 
 class Propagation(Method):
-    """Gradient × input under a table."""
+    """Gradient × (input − root) under a table."""
 
     needs: ClassVar[str | None] = None
     closes: ClassVar[bool] = False  # whether the ledger of this method adds up
@@ -206,6 +136,11 @@ class Propagation(Method):
     @abstractmethod
     def table(self) -> Table:
         """The table of this method."""
+
+    def rooted(self, inputs: Inputs) -> Rooted | None:
+        """The root that these inputs are compared with, if any."""
+        root: Root = getattr(self, "root", None)
+        return None if root is None else Rooted(root)
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         def run(place: Place) -> Scores:
@@ -218,6 +153,7 @@ class Propagation(Method):
                 closes=self.closes,
                 at=place,
                 label=self.label,
+                rooted=self.rooted(inputs),
             )
 
         return read_at(self.at, inputs, run)
@@ -230,6 +166,7 @@ class GradientXInput(Propagation):
     name: ClassVar[str] = "gradient_x_input"
     paper: ClassVar[str] = "Shrikumar et al. 2017"
     at: At = "auto"
+    root: Root = None
 
     def table(self) -> Table:
         return TABLES["plain"]
@@ -256,6 +193,7 @@ class LrpAhLn(Propagation):
     paper: ClassVar[str] = "Ali et al. 2022"
     needs: ClassVar[str | None] = "attention"
     at: At = "auto"
+    root: Root = None
 
     def table(self) -> Table:
         return TABLES["ah_ln"]
@@ -270,9 +208,20 @@ class Lrp(Propagation):
     closes: ClassVar[bool] = True
     gate: Literal["frozen", "shared"] = "frozen"
     at: At = "lookup"
+    root: Root = None
+    secants: Literal["zero", "root"] = "zero"
 
     def table(self) -> Table:
+        if self.secants == "root":
+            return TABLES["two_points"]
         return TABLES["conservative" if self.gate == "frozen" else "conservative_shared"]
+
+    def rooted(self, inputs: Inputs) -> Rooted | None:
+        if self.root is None:
+            if self.secants == "root":
+                raise MethodError('secants="root" needs a root, such as root="mean".')
+            return None
+        return Rooted(self.root, self.secants == "root")
 
 
 @dataclass(frozen=True)
@@ -283,6 +232,7 @@ class AttnLrp(Propagation):
     paper: ClassVar[str] = "Achtibat et al. 2024"
     needs: ClassVar[str | None] = "attention"
     at: At = "lookup"
+    root: Root = None
 
     def table(self) -> Table:
         return TABLES["attn_lrp"]

@@ -46,18 +46,22 @@ def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor,
     return linear, at_zero
 
 
+def out_of_place(call: TorchCall) -> TorchCall:
+    """The same call, writing into nothing."""
+    if call.get("inplace"):
+        return call.with_(inplace=False)
+    if call.in_place:
+        function = getattr(torch, call.name, None) or getattr(F, call.name)
+        return TorchCall(function, call.args, call.kwargs)
+    return call
+
+
 def elementwise(view: LocallyLinear, call: TorchCall, parameter: str = "input") -> Any:
     """Y = f(0) + x · [(f(x) − f(0)) / x], the bracket a constant and f(0) a line of the ledger."""
     x = call[parameter]
     if not live(x):
         return call.run()
-    plain = call
-    if call.get("inplace"):
-        plain = call.with_(inplace=False)
-    elif call.in_place:
-        plain = TorchCall(
-            getattr(torch, call.name, None) or getattr(F, call.name), call.args, call.kwargs
-        )
+    plain = out_of_place(call)
 
     def f(value: Tensor) -> Tensor:
         out: Tensor = plain.run(**{parameter: value})

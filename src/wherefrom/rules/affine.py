@@ -71,13 +71,17 @@ def batch_norm(view: LocallyLinear, call: TorchCall) -> Any:
 
     Of a single image whose gradient lies channels last, torch 2.13 reads the wrong entries.
     """
-    out = affine(view, call)
+    return in_order(affine(view, call))
+
+
+def in_order(out: Any) -> Any:
+    """The same result, whose gradient arrives contiguous."""
     if live(out):
-        out.grad_fn.register_prehook(_in_order)
+        out.grad_fn.register_prehook(_contiguous)
     return out
 
 
-def _in_order(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+def _contiguous(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     return tuple(None if g is None else g.contiguous() for g in gradients)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
@@ -29,6 +30,7 @@ from wherefrom.rules.maps import Maps
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tag_propagation import propagate
 from wherefrom.rules.tags import mark, meaning_of, tag_of
+from wherefrom.rules.tape import Tape
 from wherefrom.scope import Hooks, Scope
 from wherefrom.torch_internals import function_class, submodules, without_function_modes
 
@@ -97,9 +99,11 @@ class LocallyLinear(CallMode):
         model: nn.Module | None = None,
         ledger: bool = True,
         maps: Maps | None = None,
+        tape: Tape | None = None,
     ) -> None:
         super().__init__()
         self.table = table
+        self.tape = tape
         self.sources = sources
         self.ledger = LedgerRecorder(sources, enabled=ledger)
         self.maps = maps

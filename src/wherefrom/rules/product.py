@@ -8,10 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn import functional as F
 
 from wherefrom.rules import affine
 from wherefrom.rules.attention import dot_product_arguments, explicit_attention
 from wherefrom.rules.catalogue import Kind, TorchCall, live
+from wherefrom.rules.frozen_attention import frozen_attention
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.rules.tag_propagation import einsum_terms
@@ -19,7 +21,7 @@ from wherefrom.rules.tags import like, mark, meaning_of, of_queries
 
 Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
-_FEW_KEYS = 256  # beyond, memory would grow with the square of the length
+FEW_KEYS = 256  # beyond, memory would grow with the square of the length
 
 
 def freeze(value: Any) -> Any:
@@ -80,8 +82,8 @@ class Products:
     def dot_product(self, view: LocallyLinear, call: TorchCall) -> Any:
         """The fused call stays fused, unless the maps are needed, or few keys make it a waste.
 
-        On a CPU the fused backward pass computes the gradients of queries and keys as well. Where
-        these are constants, the weights once and one product with the values take half the time.
+        Where the weights are constants, the fused backward pass would compute gradients of queries
+        and keys for nothing: with few keys the weights are kept, else formed again in parts.
         """
         query, key, value, settings = dot_product_arguments(call)
         if not any(map(live, (query, key, value))):
@@ -96,9 +98,11 @@ class Products:
         if self.attention == "frozen":
             query, key = freeze(query), freeze(key)
             settings["attn_mask"] = freeze(settings.get("attn_mask"))
-            if key.shape[-2] <= _FEW_KEYS and not value.is_cuda:
+            if key.shape[-2] <= FEW_KEYS and not value.is_cuda:
                 weights, value = explicit_attention(query, key, value, **settings)
                 return weights @ value
+            if live(value) and call.function is F.scaled_dot_product_attention:
+                return frozen_attention(query, key, value, **settings)
         elif self.attention == "shared":
             query, key, value = share(query, 0.25), share(key, 0.25), share(value)
         return call.function(query, key, value, **settings)

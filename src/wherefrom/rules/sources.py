@@ -13,7 +13,6 @@ from wherefrom.errors import NoBlock
 from wherefrom.rules.catalogue import tensors_in
 from wherefrom.rules.tags import Meaning, Samples, Tag, like, mark, meaning_of, set_tag, tag_of
 
-Change = Callable[[Tensor], Tensor]
 Place = Literal["lookup", "block"]
 """Where an input is read: as it enters, or as the state that enters the first block."""
 
@@ -63,6 +62,19 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Entering:
+    """What is read of the input, before it becomes a leaf of the graph."""
+
+    rows: Tensor  # (B, T, D)
+    span: Span
+    table: Tensor | None = None  # in which ids were looked up
+
+
+Change = Callable[[Entering], Tensor]
+"""Gives what enters in place of the rows."""
+
+
+@dataclass(frozen=True)
 class Source:
     """A leaf of the graph where the units of one span enter."""
 
@@ -70,6 +82,7 @@ class Source:
     span: Span
     places_first: bool = False
     bias: Tensor | None = None  # of the norm that made the leaf
+    table: Tensor | None = None  # in which ids were looked up
 
     def by_sample(self, tensor: Tensor, batch: int) -> Tensor:
         """The leaf, or its gradient, as (B, T, D)."""
@@ -80,7 +93,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Relevance:
-    """Gradient × input in float64.
+    """Gradient × (input − root) in float64.
 
     A row of no unit is a decoder's start token, or padding that the model itself puts behind.
     """
@@ -89,6 +102,7 @@ class Relevance:
     others: Tensor  # (B,): of rows of no unit
     biases: Tensor  # (B, units): the part of a norm's bias, where a norm made what is read
     summed: Tensor  # (B, units): Σ |gradient · input|, which the sums are made of
+    root: Tensor  # (B,): gradient × root
 
 
 @dataclass(eq=False)
@@ -129,8 +143,9 @@ class Sources:
 
     `fields` are the id tensors (or the float tensors) of the input, in the order of their units.
     With `at="block"` the input is read as the state that enters the first block: after the norm
-    of the embeddings, where a model has one. `change` replaces what is read, for methods that move
-    it along a path; at the block it needs the `paths` that a first pass took to each block.
+    of the embeddings, where a model has one. `change` replaces what enters, for methods that move
+    it along a path; with the `paths` that a first pass took to each block it replaces what enters
+    the block.
     """
 
     fields: list[Tensor]
@@ -179,23 +194,33 @@ class Sources:
                 return source.span.behind(self.rows_ahead.get(stream, 0))
         return None
 
-    def enter(self, value: Tensor, span: Span, places_first: bool = False) -> Tensor:
+    def enter(
+        self, value: Tensor, span: Span, places_first: bool = False, table: Tensor | None = None
+    ) -> Tensor:
         """Makes the embedded input a leaf and gives the model its like."""
-        first = self.paths is not None and self.paths[len(self.entered)] == ()
-        entered = self._leaf(value, span, places_first, self.at == "lookup" or first)
+        changes = self.paths is None or self.paths[len(self.entered)] == ()
+        entered = self._leaf(value, span, places_first, changes, table)
         tag = Tag(stream=span.stream, samples=self._samples(entered, places_first))
         set_tag(entered, tag)
         return entered
 
-    def _leaf(self, value: Tensor, span: Span, places_first: bool, change: bool) -> Tensor:
+    def _leaf(
+        self,
+        value: Tensor,
+        span: Span,
+        places_first: bool,
+        change: bool,
+        table: Tensor | None = None,
+    ) -> Tensor:
         value = value.detach()
         if change and self.change is not None:
             rows = value.transpose(0, 1) if places_first else value
-            moved = self.change(rows.reshape(self.batch, -1, rows.shape[-1])).reshape(rows.shape)
+            entering = Entering(rows.reshape(self.batch, -1, rows.shape[-1]), span, table)
+            moved = self.change(entering).reshape(rows.shape)
             value = moved.transpose(0, 1) if places_first else moved
         # a tensor that someone else differentiates by stays in their graph
         leaf = value if value.requires_grad else value.detach().requires_grad_()
-        self.entered.append(Source(leaf, span, places_first))
+        self.entered.append(Source(leaf, span, places_first, table=table))
         # a copy: the model may write into what it gets, and a leaf forbids that
         return leaf.clone()
 
@@ -309,17 +334,19 @@ class Sources:
                     self._tables[weight.data_ptr()] = span
                     if number == 0:
                         self.extent = ids.numel() // self.batch
-                    return self._looked_up(out, span)
+                    return self._looked_up(out, span, weight)
                 if ids.ndim == 2 and torch.equal(ids.T, own_ids):
-                    return self._looked_up(out, span, places_first=True)
+                    return self._looked_up(out, span, weight, places_first=True)
         shifted = self._tables.get(weight.data_ptr())
         if shifted is not None and self._is_shifted(ids):
-            return self._looked_up(out, shifted.behind(1))
+            return self._looked_up(out, shifted.behind(1), weight)
         mark(out, _meaning_of_lookup(ids))
         return out
 
-    def _looked_up(self, out: Tensor, span: Span, places_first: bool = False) -> Tensor:
-        entered = self.enter(out, span, places_first)
+    def _looked_up(
+        self, out: Tensor, span: Span, table: Tensor, places_first: bool = False
+    ) -> Tensor:
+        entered = self.enter(out, span, places_first, table)
         self.begin(entered, span)
         return entered
 
@@ -328,20 +355,26 @@ class Sources:
         first = self.fields[0]
         return ids.shape == first.shape and torch.equal(ids[:, 1:], first[:, :-1].to(ids.dtype))
 
-    def relevance(self, gradients: list[Tensor]) -> Relevance:
-        """Gradient × input; `gradients` are as `by_sample` gives them."""
+    def relevance(
+        self, gradients: list[Tensor], roots: Sequence[Tensor] | None = None
+    ) -> Relevance:
+        """Gradient × (input − root); all are as `by_sample` gives them."""
         units = torch.zeros(self.batch, self.units, dtype=torch.float64)
         biases, summed = torch.zeros_like(units), torch.zeros_like(units)
-        others = torch.zeros(self.batch, dtype=torch.float64)
-        for source, gradient in zip(self.entered, gradients, strict=True):
+        others, root = (torch.zeros(self.batch, dtype=torch.float64) for _ in range(2))
+        for k, (source, gradient) in enumerate(zip(self.entered, gradients, strict=True)):
             products = gradient * source.by_sample(source.leaf.detach(), self.batch)
+            if roots is not None:
+                from_root = gradient * roots[k]
+                products = products - from_root
+                root += from_root.sum((1, 2), dtype=torch.float64).cpu()
             rows = products.sum(2, dtype=torch.float64).cpu()
             others += rows.sum(1) - source.span.add_to(units, rows).sum(1)
             source.span.add_to(summed, products.abs().sum(2, dtype=torch.float64).cpu())
-            if source.bias is not None:
+            if source.bias is not None and roots is None:
                 bias = (gradient * source.bias.detach()).sum(2, dtype=torch.float64).cpu()
                 source.span.add_to(biases, bias)
-        return Relevance(units, others, biases, summed)
+        return Relevance(units, others, biases, summed, root)
 
 
 def stream_of(value: object) -> int:

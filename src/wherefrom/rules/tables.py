@@ -13,6 +13,7 @@ from wherefrom.rules.catalogue import Kind, TorchCall
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.norm import NORM, NORM_BIAS
 from wherefrom.rules.product import Products
+from wherefrom.rules.two_points import TWO_POINTS
 
 _RECORDED: Table = {**AFFINE, **NORM_BIAS, **SOFTMAX}
 
@@ -60,4 +61,5 @@ TABLES = {
     "conservative": CONSERVATIVE,
     "conservative_shared": CONSERVATIVE_SHARED,
     "attn_lrp": ATTN_LRP,
+    "two_points": TWO_POINTS,
 }

@@ -1,0 +1,106 @@
+"""Whether a ledger adds up to the output, within what the precision in use allows."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wherefrom.errors import NotConserved
+from wherefrom.methods.intercept import ForwardPass, intercepted_forward
+from wherefrom.methods.method import RowsUnclear, Scores
+from wherefrom.rules.conservation import Balance, ConservationCheck
+from wherefrom.rules.mode import Table
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+# what rounding may leave open, as a share of what is added up: far above what was ever seen of
+# the number type in use, far below what a missing rule or rows in the wrong sample leave
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.1}
+_DETACHED = 0.01  # less, as of weights that are rounded on the way, is no other explanation
+
+
+@dataclass(frozen=True)
+class Closing:
+    """A pass whose ledger must add up to the output."""
+
+    table: Table
+    subject: Subject
+    inputs: Inputs
+    target: Target
+    label: str
+    diagnosed: bool = True  # whether a pass of its own can find the call that loses
+
+    def _first_open(
+        self, sample: int, total: float, allowed: float, share: Tensor
+    ) -> Balance | None:
+        """The first call that loses in a sample by itself; rows in the wrong sample are told."""
+        unclear = RowsUnclear(
+            f"the ledger of a batch misses the output by {float(share.abs()[sample]):.1%}"
+        )
+        if not self.diagnosed:
+            if len(self.inputs) > 1:
+                raise unclear
+            return None
+        inputs, target = self.inputs.take([sample]), self.target.take([sample])
+        with intercepted_forward(
+            self.table, self.subject, inputs, target, ledger=True, mode=ConservationCheck
+        ) as forward:
+            gradients = forward.at_sources()
+        view = forward.view
+        assert isinstance(view, ConservationCheck)
+        relevance = view.sources.relevance(gradients)
+        constants = sum(float(entry.total.sum()) for entry in view.ledger.entries.values())
+        units = float(relevance.units.sum() + relevance.others.sum())
+        if len(self.inputs) > 1 and abs(units + constants - total) > allowed:
+            raise unclear
+        return view.first_open(allowed)
+
+    def warn_if_open(self, scores: Scores, output: Tensor, forward: ForwardPass) -> dict[int, str]:
+        """Warns where the ledger misses the output by more than rounding; the warning by sample."""
+        assert scores.lines is not None
+        lines = torch.stack(list(scores.lines.values()))  # (lines, B)
+        sizes = torch.maximum(lines.abs().sum(0), output.abs()).clamp_min(1e-300)
+        tolerance = max(_TOLERANCE.get(dtype, 0.1) for dtype in forward.view.precisions)
+        residual = output - lines.sum(0)
+        detached = torch.zeros_like(output)
+        for (_, kind), values in scores.lines.items():
+            detached += values if kind == "detached" else 0
+        lost = residual.abs() > tolerance * sizes
+        cut = detached.abs() > _DETACHED * sizes
+        messages: dict[int, str] = {}
+        if bool(lost.any()):
+            worst = int((residual.abs() / sizes).argmax())
+            allowed = tolerance * float(sizes[worst])
+            first = self._first_open(worst, float(lines[:, worst].sum()), allowed, residual / sizes)
+            for i in lost.nonzero().flatten().tolist():
+                messages[i] = _not_conserved(self.label, output[i], residual[i], first, tolerance)
+        for i in (cut & ~lost).nonzero().flatten().tolist():
+            share = abs(float(detached[i])) / max(abs(float(output[i])), 1e-30)
+            messages[i] = (
+                f"{self.label}: the units have no part of {float(detached[i]):.3g}, {share:.1%} of "
+                "the output, though it depends on them: the gradient ends "
+                f"{forward.view.detached[0]}. Let it pass there, or compare with "
+                'method="occlusion".'
+            )
+        for message in list(messages.values())[:1]:  # one for the batch
+            warnings.warn(message, NotConserved, stacklevel=2)
+        return messages
+
+
+def _not_conserved(
+    label: str, output: Tensor, residual: Tensor, first: Balance | None, tolerance: float
+) -> str:
+    share = abs(float(residual)) / max(abs(float(output)), 1e-30)
+    place = "" if first is None else f" It opens {first}, which has no rule that conserves."
+    remedy = (
+        "Run the model in float32"
+        if first is None and tolerance > 1e-3
+        else 'Compare with method="integrated_gradients" or "occlusion", which need no rules'
+    )
+    return (
+        f"{label}: the ledger does not add up to the output {float(output):.4g}; the residual is "
+        f"{float(residual):.3g}, {share:.1%} of it.{place} {remedy}."
+    )

@@ -1,0 +1,128 @@
+"""Root points: what the input is compared with when relevance is gradient × (input − root)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wherefrom.errors import MethodError
+from wherefrom.inputs.fills import FILLS, filled
+from wherefrom.methods.intercept import ForwardPass, intercepted_forward
+from wherefrom.rules.mode import Table
+from wherefrom.rules.sources import Change, Entering, Place
+from wherefrom.rules.tape import Tape
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import Target
+
+Root = str | int | Tensor | None
+"""What a missing unit looks like: "unk", "mask", "pad" or the id of a token; "mean", the mean
+embedding, or colour; "blur"; "zero"; a tensor of embeddings; None for none."""
+
+
+@dataclass(frozen=True)
+class Rooted:
+    """A root, and whether secants are drawn from there instead of from zero."""
+
+    root: str | int | Tensor
+    secants: bool = False
+
+
+def root_change(inputs: Inputs, root: str | int | Tensor) -> Change:
+    """Replaces what enters by the root, but for special tokens and padding, which stay."""
+    moved = inputs.mask.cpu() & ~inputs.special()
+
+    def change(entering: Entering) -> Tensor:
+        rows = entering.rows
+        blank = _blank(inputs, root, entering).to(rows)
+        places = torch.zeros(rows.shape[:2], dtype=torch.bool)
+        places = entering.span.rows_of(moved, places).to(rows.device)
+        return torch.where(places.unsqueeze(-1), blank, rows)
+
+    return change
+
+
+def _blank(inputs: Inputs, root: str | int | Tensor, entering: Entering) -> Tensor:
+    rows = entering.rows
+    if isinstance(root, Tensor):
+        try:
+            return root.detach().expand_as(rows)
+        except RuntimeError:
+            raise MethodError(
+                f"a root of shape {tuple(root.shape)} does not fit what enters the model, "
+                f"{tuple(rows.shape)} (batch, units, features)."
+            ) from None
+    if root == "zero":
+        return torch.zeros_like(rows)
+    if inputs.layout is not None and root in FILLS:
+        return _of_images(inputs, lambda pixels: filled(pixels, str(root)))
+    if entering.table is not None:
+        if root == "mean":
+            return entering.table.detach().mean(0).expand_as(rows)
+        return entering.table.detach()[inputs.token_id(root)].expand_as(rows)
+    if root == "mean":
+        valid = entering.span.rows_of(inputs.mask.cpu(), torch.zeros(rows.shape[:2]).bool())
+        weights = valid.to(rows).unsqueeze(-1)
+        mean = (rows * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
+        return mean.expand_as(rows)
+    raise MethodError(f'a root of "{root}" is for {_USE.get(str(root), "texts")}.')
+
+
+_USE = {"blur": "images"}
+
+
+def _of_images(inputs: Inputs, fill: Callable[[Tensor], Tensor]) -> Tensor:
+    """The rows of the images that `fill` makes of these."""
+    name = inputs.fields[0]
+    images = inputs.whole(name, inputs.tensors[name].detach())
+    assert inputs.layout is not None
+    return inputs.layout.split(torch.stack([fill(image) for image in images]))
+
+
+@dataclass(frozen=True)
+class RootPass:
+    """What is known of the root before the pass at the input."""
+
+    change: Change
+    leaves: list[Tensor] | None = None  # what is read at the root, if it was run
+    logits: Tensor | None = None
+    tape: Tape | None = None
+
+    @staticmethod
+    def of(
+        rooted: Rooted,
+        table: Table,
+        subject: Subject,
+        inputs: Inputs,
+        target: Target,
+        at: Place,
+    ) -> RootPass:
+        change = root_change(inputs, rooted.root)
+        if not rooted.secants and at == "lookup":
+            return RootPass(change)
+        tape = Tape() if rooted.secants else None
+        with intercepted_forward(
+            table, subject, inputs, target, at=at, change=change, tape=tape
+        ) as forward:
+            sources = forward.view.sources.entered
+            leaves = [s.by_sample(s.leaf.detach(), len(inputs)) for s in sources]
+        if tape is not None:
+            tape.recording = False
+        return RootPass(change, leaves, forward.logits.detach(), tape)
+
+    def output(self, target: Target) -> Tensor:
+        """The target at the root, (B,)."""
+        assert self.logits is not None
+        return target(self.logits).double().cpu()
+
+    def values(self, forward: ForwardPass) -> list[Tensor]:
+        """The root at each place where the input is read, (B, T, D) each."""
+        if self.leaves is not None:
+            return self.leaves
+        batch = len(forward.output)
+        return [
+            self.change(Entering(s.by_sample(s.leaf.detach(), batch), s.span, s.table))
+            for s in forward.view.sources.entered
+        ]

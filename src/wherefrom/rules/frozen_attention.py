@@ -1,0 +1,101 @@
+"""Attention whose weights are constants: the fused kernel forwards, only dV backwards."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+
+_NUMBERS = 1 << 22  # of the weights that the backward pass forms at a time
+
+
+class _FrozenAttention(Function):
+    """O = P V with P a constant, so that dV = Pᵀ dO is all that is needed.
+
+    The fused backward pass forms dQ and dK as well: five products, where two suffice. P is formed
+    again for some queries at a time, never as a whole.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, value: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, settings: Any
+    ) -> Tensor:
+        ctx.save_for_backward(query, key, mask)
+        ctx.settings = settings
+        ctx.shape = value.shape
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **settings)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, mask = ctx.saved_tensors
+        gradient = gradients[0]
+        groups = 1
+        if ctx.settings.get("enable_gqa"):
+            groups = query.shape[-3] // key.shape[-3]
+        scale = ctx.settings.get("scale")
+        query = query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+        total = gradient.new_zeros(ctx.shape)
+        queries, keys = query.shape[-2], key.shape[-2]
+        step = max(16, _NUMBERS // max(1, math.prod(query.shape[:-2]) * keys))
+        for start in range(0, queries, step):
+            rows = slice(start, min(start + step, queries))
+            seen = min(rows.stop, keys) if ctx.settings.get("is_causal") else keys
+            weights = _weights(
+                _grouped(query[..., rows, :], groups),
+                key[..., :seen, :],
+                _of_rows(mask, rows, seen, groups),
+                rows.start if ctx.settings.get("is_causal") else None,
+                groups,
+            )
+            total[..., :seen, :] += weights.mT @ _grouped(gradient[..., rows, :], groups)
+        return total, None, None, None, None
+
+
+def _grouped(rows: Tensor, groups: int) -> Tensor:
+    """The rows of all heads that share a key as the rows of one: (…, KV, G · Q, d)."""
+    if groups == 1:
+        return rows
+    heads = rows.shape[-3]
+    return rows.unflatten(-3, (heads // groups, groups)).flatten(-3, -2)
+
+
+def _of_rows(mask: Tensor | None, rows: slice, seen: int, groups: int) -> Tensor | None:
+    """The part of a mask for some queries and the keys that they see, as `_grouped` lays it out."""
+    if mask is None:
+        return None
+    mask = mask[..., :seen] if mask.shape[-2] == 1 else mask[..., rows, :seen]
+    if groups == 1:
+        return mask
+    if mask.ndim >= 3 and mask.shape[-3] > 1:
+        mask = mask.expand(*mask.shape[:-2], rows.stop - rows.start, mask.shape[-1])
+        return _grouped(mask, groups)
+    mask = mask.expand(*mask.shape[:-2], rows.stop - rows.start, mask.shape[-1])
+    return mask.repeat(*(1,) * (mask.ndim - 2), groups, 1)
+
+
+def _weights(
+    query: Tensor, key: Tensor, mask: Tensor | None, causal_from: int | None, groups: int
+) -> Tensor:
+    """The attention weights of some queries, already scaled."""
+    scores = query @ key.mT
+    if causal_from is not None:
+        count = query.shape[-2] // groups
+        places = torch.arange(causal_from, causal_from + count, device=query.device)
+        hidden = torch.arange(key.shape[-2], device=query.device) > places.repeat(groups)[:, None]
+        scores = scores.masked_fill_(hidden, -math.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    weights = torch.softmax(scores, -1)
+    # a query that sees no key has weights of zero, as in the fused call
+    return weights if mask is None else weights.nan_to_num_(nan=0.0)
+
+
+def frozen_attention(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor:
+    """`scaled_dot_product_attention` through which only the values pass a gradient."""
+    mask = settings.pop("attn_mask", None)
+    out: Tensor = _FrozenAttention.apply(value, query.detach(), key.detach(), mask, settings)
+    return out

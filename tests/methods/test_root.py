@@ -1,0 +1,171 @@
+"""Root points: what each kind of root is, that the ledger stays exact, and where it is read."""
+
+import pytest
+import torch
+
+from tests.helpers import exactly, normal
+from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor, same, subject_of
+from tests.modules import D, Vision
+from wherefrom.errors import InputError, MethodError
+from wherefrom.explanation import Unit
+from wherefrom.inputs.fills import filled
+from wherefrom.methods import method
+from wherefrom.methods.root import root_change
+from wherefrom.rules.sources import Entering, Span
+from wherefrom.subject import Inputs, Layout, Subject
+
+UNK = 1
+SECANTS = ["zero", "root"]
+
+
+def with_unk(inputs):
+    inputs.blanks["unk"] = UNK
+    return inputs
+
+
+def closed(result, output, tol=1e-10):
+    exactly(torch.stack(list(result.lines.values())).sum(0), output, tol)
+
+
+def output_of(model, inputs, target):
+    with torch.no_grad():
+        return asked(inputs, target)(Subject(model).run(inputs.model_tensors()))
+
+
+@pytest.mark.parametrize("root", ["zero", "unk", "mean", 7])
+@pytest.mark.parametrize("secants", SECANTS)
+@pytest.mark.parametrize("at", ["lookup", "block"])
+def test_the_ledger_is_exact_with_any_root(bert, root, secants, at):
+    inputs = with_unk(of_ids(bert, ROWS))
+    result = found(bert, inputs, "lrp", 1, root=root, secants=secants, at=at)
+    closed(result, output_of(bert, inputs, 1))
+    assert ("root", "root") in result.lines
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gptj"])
+@pytest.mark.parametrize("secants", SECANTS)
+def test_the_ledger_of_a_decoder_is_exact_with_a_root(name, secants):
+    model = family(name, "write")
+    inputs = of_ids(model, ROWS)
+    result = found(model, inputs, "lrp", 5, root="mean", secants=secants)
+    closed(result, output_of(model, inputs, 5), 1e-6)  # norms and rotations in float32
+
+
+@pytest.mark.parametrize("secants", SECANTS)
+def test_an_encoder_and_a_decoder_have_roots_of_their_own(secants):
+    model = family("bart", "translate")
+    inputs = of_ids(model, ROWS[:1], prefix=[1, 4, 9])
+    result = found(model, inputs, "lrp", 5, root="mean", secants=secants)
+    closed(result, output_of(model, inputs, 5), 1e-9)
+
+
+@pytest.mark.parametrize("secants", SECANTS)
+def test_a_batch_gives_what_its_samples_give_alone(bert, secants):
+    together = found(bert, with_unk(of_ids(bert, ROWS)), "lrp", 1, root="unk", secants=secants)
+    for i, row in enumerate(ROWS):
+        alone = found(bert, with_unk(of_ids(bert, [row])), "lrp", 1, root="unk", secants=secants)
+        same(together.values[i, : len(row)], alone.values[0])
+        for key, line in alone.lines.items():
+            exactly(together.lines[key][i], line[0], 1e-9)
+
+
+@pytest.mark.parametrize("name", ["lrp", "attn_lrp", "gradient_x_input", "lrp_ah_ln"])
+def test_a_root_moves_the_score_by_gradient_times_root(bert, name):
+    inputs = with_unk(of_ids(bert, ROWS))
+    word = bert.bert.embeddings.word_embeddings.weight.detach()
+    plain = found(bert, inputs, name, 1, at="lookup", root="zero").values
+    rooted = found(bert, inputs, name, 1, at="lookup", root="unk").values
+    # linear in the root: a root half way gives the mean of the two
+    half = found(bert, inputs, name, 1, at="lookup", root=word[UNK] / 2).values
+    exactly(half, (plain + rooted) / 2)
+    assert float((plain - rooted).abs().max()) > 1e-6
+
+
+def test_a_unit_that_is_the_root_gets_nothing(bert):
+    inputs = with_unk(of_ids(bert, [[5, UNK, 33, 2]]))
+    for secants in SECANTS:
+        values = found(bert, inputs, "lrp", 1, root="unk", secants=secants).values
+        assert float(values[0, 1].abs()) < 1e-12
+        assert float(values[0, 0].abs()) > 1e-6
+
+
+def test_at_the_root_itself_secants_leave_only_the_root(bert):
+    inputs = with_unk(of_ids(bert, [[UNK] * 5]))
+    result = found(bert, inputs, "lrp", 1, root="unk", secants="root")
+    assert float(result.values.abs().max()) < 1e-12
+    exactly(result.lines["root", "root"], output_of(bert, inputs, 1))
+
+
+def test_special_tokens_and_padding_stay(bert):
+    rows = torch.arange(12.0).reshape(2, 3, 2)
+    units = ((Unit("[CLS]", special=True), Unit("a"), Unit("b")), (Unit("a"), Unit("b")))
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    inputs = Inputs({}, ("x",), units, mask, (None, None))
+    changed = root_change(inputs, "zero")(Entering(rows, Span(0, 0, 0, 3)))
+    expected = rows.clone()
+    expected[0, 1:], expected[1, :2] = 0, 0
+    exactly(changed, expected)
+
+
+def test_rows_in_front_of_the_units_stay():
+    rows = torch.ones(1, 4, 2)
+    inputs = Inputs(
+        {}, ("x",), ((Unit("a"), Unit("b")),), torch.ones(1, 2, dtype=torch.bool), (None,)
+    )
+    changed = root_change(inputs, "zero")(Entering(rows, Span(0, 0, 1, 2)))
+    assert changed[0, :, 0].tolist() == [1, 0, 0, 1]
+
+
+def test_the_mean_is_that_of_the_table_or_of_the_rows(bert):
+    table = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
+    units = (tuple(Unit(c) for c in "abc"),)
+    mask = torch.tensor([[True, True, True]])
+    inputs = Inputs({}, ("x",), units, mask, (None,))
+    rows = torch.tensor([[[0.0, 3.0], [3.0, 0.0], [6.0, 3.0]]])
+    of_table = root_change(inputs, "mean")(Entering(rows, Span(0, 0, 0, 3), table))
+    exactly(of_table[0, 0], [2.0, 4.0])
+    of_rows = root_change(inputs, "mean")(Entering(rows, Span(0, 0, 0, 3)))
+    exactly(of_rows[0, 2], [3.0, 2.0])
+
+
+@pytest.mark.parametrize("root", ["zero", "mean", "blur"])
+def test_images_are_compared_with_an_empty_image(root):
+    torch.manual_seed(3)
+    image = torch.rand(1, 1, 4, 4, dtype=torch.float64)
+    places = torch.tensor([[0, 1], [2, 3]]).repeat_interleave(2, 0).repeat_interleave(2, 1)
+    order = torch.empty(16, dtype=torch.long)
+    for owner in range(4):
+        for k, at in enumerate((places.flatten() == owner).nonzero().flatten()):
+            order[at] = owner * 4 + k
+    layout = Layout((1, 4, 4), 4, 4, order)
+    rows = layout.split(image)
+    inputs = Inputs(
+        {"x": rows}, ("x",), (tuple(Unit(str(i)) for i in range(4)),),
+        torch.ones(1, 4, dtype=torch.bool), (None,), layout=layout,
+    )  # fmt: skip
+    changed = root_change(inputs, root)(Entering(rows, Span(0, 0, 0, 4)))
+    exactly(layout.whole(changed)[0], filled(image[0], root))
+
+
+def test_a_root_for_rows_of_numbers(rng):
+    model, x = Vision(4), normal(rng, 2, 4, D)
+    inputs = of_tensor(x)
+    for root in ("zero", "mean", normal(rng, D)):
+        for secants in SECANTS:
+            result = found(model, inputs, "lrp", 1, root=root, secants=secants)
+            closed(result, model(x)[:, 1].detach())
+
+
+def test_what_cannot_be_a_root_is_refused(bert):
+    inputs = of_ids(bert, ROWS)
+    with pytest.raises(MethodError, match="needs a root"):
+        found(bert, inputs, "lrp", 1, secants="root")
+    with pytest.raises(MethodError, match="does not fit"):
+        found(bert, inputs, "lrp", 1, root=torch.zeros(5))
+    with pytest.raises(InputError, match='no "mask" token'):
+        found(bert, inputs, "lrp", 1, root="mask")
+    with pytest.raises(MethodError, match="there is no"):
+        found(bert, inputs, "lrp", 1, root="nothing")
+    rows = of_tensor(torch.zeros(1, 4, D, dtype=torch.float64))
+    with pytest.raises(MethodError, match="for texts"):
+        method("lrp", root="unk")(subject_of(Vision(4), rows), rows, asked(rows, 1))

@@ -1,0 +1,67 @@
+"""Frozen attention in parts, against the weights written out as a whole."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.helpers import exactly, normal
+from wherefrom.rules import frozen_attention as module
+from wherefrom.rules.attention import explicit_attention
+from wherefrom.rules.frozen_attention import frozen_attention
+
+B, H, T, D = 2, 4, 7, 3
+
+
+def masks(rng):
+    closed = torch.rand(B, 1, T, T, generator=rng) < 0.3
+    closed[0, 0, 2] = True  # a query that sees no key
+    return {
+        "none": {},
+        "causal": {"is_causal": True},
+        "boolean": {"attn_mask": ~closed},
+        "padding": {"attn_mask": ~closed[:, :, -1:]},
+        "added": {"attn_mask": normal(rng, T, T)},
+        "by head": {"attn_mask": normal(rng, B, H, T, T)},
+        "scale": {"scale": 0.3, "is_causal": True},
+    }
+
+
+@pytest.mark.parametrize("name", list(masks(torch.Generator())))
+@pytest.mark.parametrize("shared", [1, 2, 4])
+@pytest.mark.parametrize("numbers", [1, 1 << 22])
+def test_only_the_values_get_what_the_weights_pass_on(rng, monkeypatch, name, shared, numbers):
+    monkeypatch.setattr(module, "_NUMBERS", numbers)
+    settings = masks(rng)[name]
+    if shared > 1:
+        settings["enable_gqa"] = True
+    query, gradient = normal(rng, B, H, T, D), normal(rng, B, H, T, D)
+    key, value = normal(rng, B, H // shared, T, D), normal(rng, B, H // shared, T, D)
+    value.requires_grad_()
+    out = frozen_attention(query, key, value, **settings)
+    exactly(out, F.scaled_dot_product_attention(query, key, value, **settings))
+    (actual,) = torch.autograd.grad(out, value, gradient)
+    weights, spread = explicit_attention(query, key, value, **settings)
+    (expected,) = torch.autograd.grad(weights @ spread, value, gradient)
+    exactly(actual, expected)
+
+
+def test_many_queries_are_taken_in_parts(rng, monkeypatch):
+    monkeypatch.setattr(module, "_NUMBERS", 1)  # 16 queries at a time
+    query, key = normal(rng, 1, 2, 50, D), normal(rng, 1, 2, 40, D)
+    value, gradient = normal(rng, 1, 2, 40, D).requires_grad_(), normal(rng, 1, 2, 50, D)
+    for settings in ({}, {"is_causal": True}):
+        out = frozen_attention(query, key, value, **settings)
+        (actual,) = torch.autograd.grad(out, value, gradient)
+        weights, _ = explicit_attention(query, key, value.detach(), **settings)
+        exactly(actual, weights.mT @ gradient)
+
+
+def test_without_heads_and_in_half_precision(rng):
+    query, key, gradient = (normal(rng, 2, 20, D) for _ in range(3))
+    value = normal(rng, 2, 20, D).requires_grad_()
+    (actual,) = torch.autograd.grad(frozen_attention(query, key, value), value, gradient)
+    exactly(actual, (query @ key.mT / D**0.5).softmax(-1).mT @ gradient)
+    half = [t.detach().to(torch.bfloat16) for t in (query, key, value, gradient)]
+    half[2].requires_grad_()
+    (rough,) = torch.autograd.grad(frozen_attention(*half[:3]), half[2], half[3])
+    torch.testing.assert_close(rough.double(), actual, rtol=0.05, atol=0.05)
