@@ -12,6 +12,7 @@ from torch.autograd.function import BackwardCFunction
 from wherefrom.rules.catalogue import TorchCall, attribute_name, live, tensors_in
 from wherefrom.rules.mode import LocallyLinear, without_parameters
 from wherefrom.rules.tags import like
+from wherefrom.torch_internals import function_class, without_function_modes
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Balance:
         def add(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[output]
             if gradient is not None:
-                with torch.no_grad(), torch._C.DisableTorchFunction():
+                with torch.no_grad(), without_function_modes():
                     products = (gradient.conj() * value).nan_to_num(nan=0.0)
                     total = products.sum(dtype=_WIDE.get(products.dtype))
                     self.lost += sign * float(total.real)
@@ -90,7 +91,7 @@ class ConservationCheck(LocallyLinear):
         """Notes results of the model's own autograd Functions, which no mode sees called."""
         for tensor in arguments:
             node: Any = tensor.grad_fn
-            forward = getattr(type(node), "_forward_cls", type(node))
+            forward = function_class(type(node))
             ours = forward.__module__.startswith("wherefrom.")
             if issubclass(type(node), BackwardCFunction) and not ours:
                 balance = Balance(self.where, f"the autograd Function {forward.__name__}")

@@ -60,7 +60,8 @@ def _grouped(rows: Tensor, groups: int) -> Tensor:
     if groups == 1:
         return rows
     heads = rows.shape[-3]
-    return rows.unflatten(-3, (heads // groups, groups)).flatten(-3, -2)
+    by_key: Tensor = rows.unflatten(-3, (heads // groups, groups))
+    return by_key.flatten(-3, -2)
 
 
 def _of_rows(mask: Tensor | None, rows: slice, seen: int, groups: int) -> Tensor | None:

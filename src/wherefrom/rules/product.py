@@ -18,6 +18,7 @@ from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.rules.tag_propagation import einsum_terms
 from wherefrom.rules.tags import like, mark, meaning_of, of_queries
+from wherefrom.torch_internals import without_function_modes
 
 Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
@@ -228,7 +229,7 @@ class Products:
 
     def _let_through(self, gate: Tensor, signal: Tensor) -> Tensor:
         if self.gate == "frozen":
-            with torch._C.DisableTorchFunction():  # a constant by rule, no call of the model
+            with without_function_modes():  # a constant by rule, no call of the model
                 gate = gate.detach()
         return gate * signal  # shared by the rule of products
 
