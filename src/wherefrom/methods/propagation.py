@@ -98,7 +98,9 @@ def _warn_if_open(
     """Warns where the ledger misses the output by more than rounding; the warning by sample."""
     assert scores.lines is not None
     lines = torch.stack(list(scores.lines.values()))  # (lines, B)
-    sizes = torch.maximum(lines.abs().sum(0), output.abs()).clamp_min(1e-300)
+    # what rounding is in proportion to: scores that cancel are larger than their sum
+    added = torch.stack([lines.abs().sum(0), scores.values.abs().sum(1).cpu(), output.abs()])
+    sizes = added.amax(0).clamp_min(1e-300)
     tolerance = max(_TOLERANCE.get(dtype, 0.1) for dtype in forward.view.precisions)
     residual = output - lines.sum(0)
     detached = torch.zeros_like(output)
