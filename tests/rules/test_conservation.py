@@ -79,7 +79,7 @@ def test_the_warning_names_the_call_that_loses_relevance(layer, place, rng):
 
 
 def test_what_each_call_loses_is_its_result_less_its_arguments(rng):
-    """Of x → x² (true derivative 2x) half is lost with the wrong sign; of a linear layer nothing."""
+    """Of x → x², with its true derivative 2x, x² − 2x·x is lost; of a linear layer nothing."""
     x, weight = normal(rng, 1, 4, D), normal(rng, 1, D)
     table = {kind: rule for kind, rule in CONSERVATIVE.items() if kind.name != "ACTIVATION"}
     sources = Sources([x])

@@ -92,7 +92,9 @@ def test_an_embedding_without_gradients_is_named(method):
                 hidden = self.bert(input_ids, attention_mask).last_hidden_state
             return self.head(hidden[:, 0])
 
-    with pytest.raises(ModelError, match=r"ends in bert\.embeddings\.word_embeddings, at embedding"):
+    with pytest.raises(
+        ModelError, match=r"ends in bert\.embeddings\.word_embeddings, at embedding"
+    ):
         Explainer(Backbone())([5, 17, 33], method)
 
 
