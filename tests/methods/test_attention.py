@@ -182,7 +182,7 @@ def test_a_start_layer_that_is_not_there_is_named(name):
         scores(this.models["sdpa"], this.inputs(), name, this.target, start_layer=9)
 
 
-def test_decoder_ids_hidden_in_forward_are_a_clear_error():
+def test_gae_refuses_decoder_ids_hidden_in_forward():
     model = case("bart").models["sdpa"]
     decoder = torch.tensor([[2, 11, 19]])
     subject = Subject(
@@ -190,5 +190,7 @@ def test_decoder_ids_hidden_in_forward_are_a_clear_error():
         lambda model, tensors: model(tensors["input_ids"], decoder_input_ids=decoder).logits,
     )
     inputs = of_ids(model, [[2, 17, 9, 33, 3]])
-    with pytest.raises(ModelError, match=r"3, 5 places along one input.*give it as an input"):
+    with pytest.raises(
+        ModelError, match=r"such as latents or a decoder's. Give a decoder's ids as"
+    ):
         find_method("gae")(subject, inputs, Target(torch.tensor([4]), position=torch.tensor([2])))

@@ -248,7 +248,7 @@ def test_patches_that_are_joined_before_all_maps_have_no_attention_method(images
 
 @pytest.mark.parametrize("sizes", [[(16, 16), (17, 17)], [(8, 8)], [(16, 20)]])
 def test_maps_of_an_image_have_one_size_that_is_its_own(sizes, model):
-    maps = [Map(torch.zeros(1, 1, *size), 0, 0) for size in sizes]
+    maps = [Map([torch.zeros(1, 1, *size)], 0, 0) for size in sizes]
     with pytest.raises(ModelError, match="joined or pooled"):
         _check_places(Subject(model), maps, 16)
-    _check_places(Subject(model), [Map(torch.zeros(1, 1, 17, 17), 0, 0)], 16)
+    _check_places(Subject(model), [Map([torch.zeros(1, 1, 17, 17)], 0, 0)], 16)

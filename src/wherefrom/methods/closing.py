@@ -18,8 +18,13 @@ from wherefrom.target import Target
 
 # what rounding may leave open, as a share of what is added up: far above what was ever seen of
 # the number type in use, far below what a missing rule or rows in the wrong sample leave
-_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.1}
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+_ROUNDINGS = 10  # of a narrower number type
 _DETACHED = 0.01  # less, as of weights that are rounded on the way, is no other explanation
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    return _TOLERANCE.get(dtype) or _ROUNDINGS * torch.finfo(dtype).eps
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,10 @@ class Closing:
         """Warns where the ledger misses the output by more than rounding; the warning by sample."""
         assert scores.lines is not None
         lines = torch.stack(list(scores.lines.values()))  # (lines, B)
-        sizes = torch.maximum(lines.abs().sum(0), output.abs()).clamp_min(1e-300)
-        tolerance = max(_TOLERANCE.get(dtype, 0.1) for dtype in forward.view.precisions)
+        # what rounding is in proportion to: scores that cancel are larger than their sum
+        added = torch.stack([lines.abs().sum(0), scores.values.abs().sum(1).cpu(), output.abs()])
+        sizes = added.amax(0).clamp_min(1e-300)
+        tolerance = max(_tolerance(dtype) for dtype in forward.view.precisions)
         residual = output - lines.sum(0)
         detached = torch.zeros_like(output)
         for (_, kind), values in scores.lines.items():

@@ -28,10 +28,11 @@ class Gae(Method):
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         attention = capture(subject, inputs, target, gradients=True)
         start = attention.start(self.readout)
-        if len(start) > 2:
+        if len(start) > 2 or min(start) < 0:
             raise ModelError(
-                f"gae is defined for attention between two sequences; {subject.name} has "
-                f'{len(start)}. Try method="gradient_rollout" or "lrp".'
+                f"gae follows attention within and between two inputs; {subject.name} attends from "
+                "places that are none, such as latents or a decoder's. Give a decoder's ids as an "
+                'input of its own (prefix=), or try method="gradient_rollout" or "lrp".'
             )
         relevance = {
             (a, b): torch.eye(start[a].shape[1]).to(start[a]).repeat(len(inputs), 1, 1)

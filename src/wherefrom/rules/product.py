@@ -156,7 +156,7 @@ class Products:
         if len(weights) == 1:
             w, v = weights[0], 1 - weights[0]
             operands = list(take_from_einsum(view, call))
-            operands[w], operands[v] = self._weigh(operands[w], operands[v])
+            operands[w], operands[v] = self._weigh(view, operands[w], operands[v])
         else:
             operands = list(self._pair(view, *operands))
         return call.function(call.args[0], *operands)
@@ -256,11 +256,12 @@ class Products:
     def _attend(self, view: LocallyLinear, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
         if view.maps is not None:
             weights = view.maps.take(weights, value)
-        return self._weigh(weights, value)
+        return self._weigh(view, weights, value)
 
-    def _weigh(self, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
+    def _weigh(self, view: LocallyLinear, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
         if self.attention == "frozen":
-            return freeze(weights), value
+            # maps are told apart by what they depend on: they stay in the graph, with no relevance
+            return freeze(weights) if view.maps is None else share(weights, 0.0), value
         if self.attention == "shared" and live(value):
             return share(weights), share(value)
         return weights, value

@@ -2,7 +2,10 @@
 
 import { html, plural, setChildren, signed, sum } from "./dom.js";
 
-const GROUP_NAMES = { word: "tokens", token: "extra tokens", padding: "other positions" };
+const GROUP_NAMES = {
+  word: "tokens", token: "extra tokens", padding: "other positions", detached: "without a gradient",
+  quantisation: "quantisation", entropy: "softmax entropy",
+};
 const MAX_LINES = 14; // of an open group; the rest are added up
 
 // The lines of the ledger by kind, in their order.
