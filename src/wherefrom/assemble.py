@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -28,7 +28,7 @@ def explain_batch(
     rows = resolved.row(logits).cpu().double()  # (B, classes)
     # the softmax of a single output is 1 whatever it is: no probability
     probabilities = rows.softmax(-1) if rows.shape[1] > 1 else None
-    targets = _target_infos(resolved, naming, has_positions=logits.ndim == 3)
+    targets = _target_infos(resolved, naming, logits.ndim == 3, rows.shape[1])
     outputs = resolved(logits).double().tolist()
     # everything is moved off the device once for the batch: one by one costs a small model much
     values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
@@ -56,9 +56,11 @@ def explain_batch(
     ]
 
 
-def _target_infos(target: Target, naming: Naming, has_positions: bool) -> list[TargetInfo]:
+def _target_infos(
+    target: Target, naming: Naming, has_positions: bool, outputs: int
+) -> list[TargetInfo]:
     """What is explained of each sample, by index and by name."""
-    name = cache(naming.name)
+    name = cache(partial(naming.name, outputs=outputs))
     assert target.index is not None
     indices = target.index.tolist()
     position = target.position if has_positions else None

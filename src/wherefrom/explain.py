@@ -52,6 +52,12 @@ class Explainer:
             tokenizer = tokenizer or getattr(model, "tokenizer", None)
             processor = processor or getattr(model, "image_processor", None)
             model = model.model
+        if isinstance(model, torch.jit.ScriptModule):
+            raise ModelError(
+                f"cannot explain a traced or scripted model ({type(model).__name__}): it runs "
+                "outside Python, where its calls cannot be seen. Pass the module that it was "
+                "made from."
+            )
         if not isinstance(model, nn.Module):
             raise ModelError(
                 f"cannot explain a {type(model).__name__}: pass a torch module, a Hugging Face "
@@ -154,6 +160,8 @@ class Explainer:
         so far. `units` of an image: "patches", "pixels", or the side of square cells. `truncate`:
         cut what is too long. All other settings go to the method.
         """
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"batch_size must be 1 or more, got {batch_size}.")
         resolved = find_method(method, **settings)
         context = self._context
         if find_reader(context, inputs).needs_class_texts(context):
@@ -191,9 +199,13 @@ class Explainer:
                     self._indices(_spec_of_each(against, chunk, len(items))),
                     reader.positions(batch, position),
                 )
+                self._check_contrast(batch_target)
                 results = explain_batch(reader.subject, batch, method, batch_target, self.naming)
-                if position is not None and results[0].target.position is None:
+                per_token = results[0].target.position is not None
+                if position is not None and not per_token:
                     raise TargetError("position= is for models with an output for every token.")
+                if position is None and per_token:
+                    reader.check_position(batch)
                 explanations.update(zip(chunk, results, strict=True))
         if is_single:
             return explanations[0]
@@ -229,7 +241,10 @@ class Explainer:
         reader = self.reader(inputs)
         batch = reader.batch([reader.read(inputs, truncate)])
         target = Target(position=reader.positions(batch, None))
-        return batch, target.resolved(run(reader.subject, batch))
+        logits = run(reader.subject, batch)
+        if logits.ndim == 3:
+            reader.check_position(batch)
+        return batch, target.resolved(logits)
 
     def labels(self) -> list[str]:
         """The labels of the classes; empty if the model has none."""
@@ -265,6 +280,16 @@ class Explainer:
         if kind not in self._readers:
             self._readers[kind] = kind.build(context)
         return self._readers[kind].with_options(units=units)
+
+    def _check_contrast(self, target: Target) -> None:
+        if target.index is None or target.against is None:
+            return
+        same = target.index[target.index == target.against]
+        if len(same):
+            raise TargetError(
+                f'target and against are the same output, "{self.naming.name(int(same[0]))}": '
+                "their difference is always 0."
+            )
 
     def _indices(self, specs: list[TargetSpec]) -> Tensor | None:
         if all(spec is None for spec in specs):

@@ -16,6 +16,7 @@ from wherefrom.models.embedded import embedded, verified
 from wherefrom.models.graphormer import Graphormer, is_graphormer
 
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
+_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any) -> Explainer:
@@ -33,6 +34,14 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
     local = path.is_dir()
     if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
         raise FileError(f"{source} is not a folder with a model (config.json, *.safetensors).")
+    pickles = sorted(file.name for kind in _PICKLES for file in path.glob(kind)) if local else []
+    if pickles and not any(path.glob("*.safetensors")):
+        raise ModelError(
+            f"{source} has its weights in {pickles[0]}, a pickle, which may run any code when it "
+            "is read. If you trust it, convert it once with transformers: "
+            "AutoModelForSequenceClassification.from_pretrained(folder).save_pretrained(folder), "
+            "or the class of its task."
+        )
     try:
         with _quietly():
             model, tokenizer, processor, missing, unused = _read(

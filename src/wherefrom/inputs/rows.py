@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wherefrom.errors import InputError
 from wherefrom.explanation import Unit
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, by_position, first_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
 from wherefrom.subject import Inputs, Subject
 
 
@@ -30,7 +30,7 @@ class RowsReader(Reader[Tensor, Tensor]):
 
     @classmethod
     def build(cls, context: ReaderContext) -> RowsReader:
-        return cls(by_position(context.subject, "x"))
+        return cls(context.subject.by_position("x"))
 
     def listed(self, inputs: Any) -> tuple[list[Any], bool]:
         if isinstance(inputs, (list, tuple)):

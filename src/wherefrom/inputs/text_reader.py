@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wherefrom.errors import InputError
+from wherefrom.errors import InputError, TargetError
 from wherefrom.explanation import Unit
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, resolve_position
@@ -49,6 +49,7 @@ class TextReader(Reader[Encoded, Ids]):
     naming: Naming
     decoder_prefix: Encoded | None = None
     _padding_is_ignored: bool | None = field(default=None, repr=False)  # None: not tried yet
+    _prefix_is_used: bool | None = field(default=None, repr=False)  # by the user's forward
     _blanks: dict[str | int, int] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -58,7 +59,8 @@ class TextReader(Reader[Encoded, Ids]):
 
     @classmethod
     def build(cls, context: ReaderContext) -> TextReader:
-        return cls(context.subject, context.tokenizer, context.naming)
+        subject = context.subject.by_position("input_ids")
+        return cls(subject, context.tokenizer, context.naming)
 
     @property
     def pads(self) -> bool:  # type: ignore[override]
@@ -175,7 +177,22 @@ class TextReader(Reader[Encoded, Ids]):
             raise InputError(f"{self.subject.name} reads texts, and {text} is an image.")
 
     def batch(self, items: Sequence[Encoded]) -> Inputs:
-        return batch(self.subject, self.tokenizer, items, self.decoder_prefix)
+        prefix = self.decoder_prefix
+        if prefix is not None and self.subject.forward is not None:
+            prefix = prefix if self._uses_prefix(items[0], prefix) else None
+        return batch(self.subject, self.tokenizer, items, prefix)
+
+    def _uses_prefix(self, item: Encoded, prefix: Encoded) -> bool:
+        """Whether the user's forward passes the decoder's ids on: tried once, with other ids."""
+        if self._prefix_is_used is None:
+            tensors = batch(self.subject, self.tokenizer, [item], prefix).tensors
+            ids = tensors["decoder_input_ids"]
+            other = torch.where(ids == 0, torch.ones_like(ids), ids - 1)
+            first, second = (
+                self._run({**tensors, "decoder_input_ids": given}) for given in (ids, other)
+            )
+            self._prefix_is_used = not torch.equal(first, second)
+        return self._prefix_is_used
 
     def size(self, item: Encoded) -> int:
         return len(item.ids)
@@ -206,10 +223,13 @@ class TextReader(Reader[Encoded, Ids]):
         scale = float(expected.abs().max())
         return bool(torch.allclose(expected, actual, rtol=1e-3, atol=1e-3 * scale))
 
-    @restores_state
     def _logits(self, inputs: Inputs) -> Tensor:
+        return self._run(inputs.model_tensors())
+
+    @restores_state
+    def _run(self, tensors: Mapping[str, Tensor]) -> Tensor:
         with self.subject.evaluating(gradients=False):
-            return self.subject.run(inputs.model_tensors())
+            return self.subject.run(tensors)
 
     def positions(self, inputs: Inputs, position: int | None) -> Tensor:
         """By default that of the only [MASK] for a masked language model, else the last one."""
@@ -217,10 +237,29 @@ class TextReader(Reader[Encoded, Ids]):
         lengths = inputs.mask[:, -ids.shape[1] :].sum(1)
         if position is not None:
             return resolve_position(lengths, position)
+        if self._has_decoder and len(inputs.fields) == 1:
+            return torch.full_like(lengths, -1)  # the decoder's ids are those of the user's forward
         if self.naming.generates or "mask" not in inputs.blanks:
             return lengths - 1
         is_mask = ids.cpu() == inputs.blanks["mask"]
         return torch.where(is_mask.sum(1) == 1, is_mask.int().argmax(1), lengths - 1)
+
+    def check_position(self, inputs: Inputs) -> None:
+        """A masked or token model has a default only where there is a single [MASK]."""
+        model = self.subject.model
+        if self.naming.generates or getattr(model, "config", None) is None:
+            return  # of a module without a config the last place is the default, as documented
+        masks = torch.zeros(len(inputs), dtype=torch.long)
+        if self.naming.is_language_model and "mask" in inputs.blanks:
+            ids = inputs.tensors[inputs.fields[-1]].cpu()
+            masks = (ids == inputs.blanks["mask"]).sum(1)
+        wrong = masks[masks != 1]
+        if len(wrong):
+            count = f" and the text has {int(wrong[0])} masks" if int(wrong[0]) > 1 else ""
+            raise TargetError(
+                f"{self.subject.name} has an output for every token{count}: say which one to "
+                "explain with position= (0 is the first token, −1 the last)."
+            )
 
     def erased(self, item: Encoded, present: Present, blank: str | int | None) -> list[Ids]:
         number = self._blank_id("unk" if blank is None else blank)

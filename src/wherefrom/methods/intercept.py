@@ -30,6 +30,10 @@ At = Literal["auto", "block", "lookup"]
 whose rows are the units, it is where the input enters.
 """
 Result = TypeVar("Result")
+_CHECKPOINTED = (
+    "{} calls torch.utils.checkpoint, which runs parts of it a second time in the backward pass. "
+    "Switch that off, or call it only where self.training is true."
+)
 
 
 def read_at(at: At, inputs: Inputs, run: Callable[[Place], Result]) -> Result:
@@ -59,7 +63,12 @@ class ForwardPass:
         if not self.output.requires_grad:  # a pass without gradients
             return [torch.zeros_like(tensor) for tensor in tensors]
         ones = torch.ones_like(self.output)
-        gradients = torch.autograd.grad(self.output, list(tensors), ones, allow_unused=True)
+        try:
+            gradients = torch.autograd.grad(self.output, list(tensors), ones, allow_unused=True)
+        except RuntimeError as error:
+            if "checkpoint" in str(error):
+                raise ModelError(_CHECKPOINTED.format(self.subject.name)) from error
+            raise
         return [
             torch.zeros_like(tensor) if gradient is None else gradient
             for gradient, tensor in zip(gradients, tensors, strict=True)
