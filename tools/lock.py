@@ -26,11 +26,7 @@ _OF_CUDA = ("nvidia-", "cuda-", "triton")
 
 
 def entries(text: str) -> Iterator[str]:
-    """The requirements of a lock file, each with its hashes.
-
-    >>> list(entries("a==1 \\\\\\n    --hash=x\\nb==2\\n"))
-    ['a==1 \\\\\\n    --hash=x\\n', 'b==2\\n']
-    """
+    """The requirements of a lock file, each with its hashes; comments are left out."""
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         if line.startswith("#"):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.errors import InputError, TooLong
-from wherefrom.evaluation.metrics import Activation, Metric, Pruning, Sample, fractions
+from wherefrom.evaluation.metrics import Sample, fractions
 from wherefrom.explanation import Explanation
 from wherefrom.inputs.reader import Reader
 from wherefrom.methods.attention_maps import CapturedAttention, capture
@@ -25,12 +25,12 @@ from wherefrom.show.text_marks import heading, marks
 from wherefrom.studies.unit_profile import unit_profile
 from wherefrom.subject import Inputs
 from wherefrom.target import Target
+from wherefrom.web.fields import CURVES, FIELDS
 from wherefrom.web.limits import Limits
-from wherefrom.web.request import ParsedRequest, integer, integers, one_of
+from wherefrom.web.request import ParsedRequest, integer, integers
 
 Data = dict[str, Any]
 Value = TypeVar("Value")
-CURVES: dict[str, type[Metric]] = {"activation": Activation, "pruning": Pruning}
 _MAX_SINGLE_STEPS = 64  # a curve over more units than this has steps of 10 % of them
 _MAX_CLASSES = 24  # a model with more classes shows only the most likely
 _TOP_CLASSES = 10
@@ -130,7 +130,7 @@ class Answers:
 
     def curve(self, request: ParsedRequest) -> Data:
         """The activation or pruning curve of the method, with the prediction at every step."""
-        kind = one_of(request.data, "curve", CURVES)
+        kind = FIELDS["curve"].read(request.data)
         prediction = self._predict(request)
         explanation = self._explain(request, request.method).explanation
         every_unit = prediction.unit_count <= _MAX_SINGLE_STEPS

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from wherefrom.errors import FileError, ModelError, WherefromError
 from wherefrom.methods import METHODS
 from wherefrom.show.page import STYLE
+from wherefrom.web import openapi
 from wherefrom.web.answers import Answers, Data
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models
@@ -60,6 +61,7 @@ class Server:
             "/": self.page,
             "/static/{name}": self.static_file,
             "/api/about": self.about,
+            openapi.PATH: self.openapi,
             "/reports/{name:path}": self.report,
         }
         answers = self.answers
@@ -96,6 +98,10 @@ class Server:
         """The models, methods, limits and reports of this server."""
         reports = await asyncio.to_thread(self.reports.by_name)
         return JSONResponse({**self._about, "reports": list(reports)})
+
+    async def openapi(self, request: Request) -> Response:
+        """The description of the API in OpenAPI."""
+        return JSONResponse(openapi.describe(self.models, self.limits))
 
     async def report(self, request: Request) -> Response:
         """A report of the folder, in a sandbox."""
@@ -265,7 +271,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)
     status, content = _describe(error)
-    return JSONResponse(content, status, {"retry-after": "1"} if status == 503 else {})
+    headers = dict(getattr(error, "headers", None) or {})  # the methods that a route allows
+    return JSONResponse(content, status, headers | ({"retry-after": "1"} if status == 503 else {}))
 
 
 def make_app(

@@ -14,6 +14,7 @@ from wherefrom.errors import InputError, MethodError, TooLong, nearest
 from wherefrom.inputs.pictures import decoded, is_image
 from wherefrom.methods import METHODS
 from wherefrom.naming import TargetSpec
+from wherefrom.web.fields import FIELDS, matches
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models, ServedModel
 
@@ -53,9 +54,7 @@ def parse_request(body: bytes, models: Models, limits: Limits) -> ParsedRequest:
     if not isinstance(data, Mapping):
         raise InputError("the request must be a JSON object.")
     model = models[_text(data, "model")]
-    truncate = data.get("truncate", False)
-    if not isinstance(truncate, bool):
-        raise InputError("truncate must be true or false.")
+    truncate = FIELDS["truncate"].read(data)
     content, digest = (
         _image_input(data, model, limits) if "image" in data else _text_input(data, model, limits)
     )
@@ -63,9 +62,9 @@ def parse_request(body: bytes, models: Models, limits: Limits) -> ParsedRequest:
         model=model,
         input=content,
         input_key=(model.name, digest, truncate),
-        method=method_name(data.get("method", "lrp")),
-        target=_class(data, "target"),
-        against=_class(data, "against"),
+        method=method_name(data.get("method", FIELDS["method"].schema["default"])),
+        target=FIELDS["target"].read(data),
+        against=FIELDS["against"].read(data),
         truncate=truncate,
         data=data,
     )
@@ -81,34 +80,25 @@ def method_name(name: Any) -> str:
 def method_names(data: Mapping[str, Any], default: Iterable[str]) -> list[str]:
     """The distinct names in the field `methods`."""
     names = data.get("methods")
-    if names is not None and not isinstance(names, list):
-        raise InputError("methods must be a list of names.")
-    names = names or list(default)
-    return list(dict.fromkeys(method_name(name) for name in names))
-
-
-def one_of(data: Mapping[str, Any], name: str, known: Iterable[str]) -> str:
-    """The field `name`, one of the known strings."""
-    value, names = data.get(name), list(known)
-    if not isinstance(value, str) or value not in names:
-        raise InputError(f"{name} must be one of: {', '.join(names)}.")
-    return value
+    if isinstance(names, list):
+        names = [method_name(name) for name in names]
+    return list(dict.fromkeys(FIELDS["methods"].check(names) or default))
 
 
 def integer(data: Mapping[str, Any], name: str, limit: int) -> int:
-    """The field `name`, an integer from 0 to `limit` − 1; 0 by default."""
-    value = data.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
-        raise InputError(f"{name} must be an integer from 0 to {limit - 1}.")
-    return value
+    """The field `name`, an integer from 0 to `limit` − 1."""
+    return _below(FIELDS[name].read(data), name, limit)
 
 
 def integers(data: Mapping[str, Any], name: str, limit: int) -> list[int]:
-    """The field `name`, distinct integers from 0 to `limit` − 1; empty by default."""
-    values = data.get(name, [])
-    if not isinstance(values, list):
-        raise InputError(f"{name} must be a list of integers.")
-    return sorted({integer({name: value}, name, limit) for value in values})
+    """The field `name`, distinct integers from 0 to `limit` − 1."""
+    return sorted({_below(value, name, limit) for value in FIELDS[name].read(data)})
+
+
+def _below(value: int, name: str, limit: int) -> int:
+    if value >= limit:
+        raise InputError(f"{name} must be an integer from 0 to {limit - 1}, got {value}.")
+    return value
 
 
 def _image_input(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> tuple[Any, str]:
@@ -144,13 +134,6 @@ def _text_input(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> 
 
 def _text(data: Mapping[str, Any], name: str) -> str:
     value = data.get(name)
-    if not isinstance(value, str):
+    if not matches(value, FIELDS[name].schema):
         raise InputError(f"the request needs {name}, as a string.")
-    return value
-
-
-def _class(data: Mapping[str, Any], name: str) -> TargetSpec:
-    value = data.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, str))):
-        raise InputError(f"{name} must be the number or the name of a class.")
-    return value
+    return str(value)

@@ -1,0 +1,159 @@
+"""The description of the API: complete, true, and a source of random requests that never fail."""
+
+import json
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.web.helpers import JSON, PAGE_HEADERS, bar_image, body, error_kind
+from wherefrom.errors import WherefromError
+from wherefrom.methods import METHODS
+from wherefrom.web.app import Server
+from wherefrom.web.fields import COMMON, FIELDS, ROUTE_FIELDS, matches
+from wherefrom.web.limits import Limits
+from wherefrom.web.openapi import describe
+from wherefrom.web.reports import Reports
+
+
+@pytest.fixture(scope="module")
+def description(models):
+    return describe(models, Limits())
+
+
+def schema_of(description, route):
+    operation = description["paths"][f"/api/{route}"]["post"]
+    return operation["requestBody"]["content"]["application/json"]["schema"]
+
+
+def test_the_server_serves_its_description(client, description):
+    response = client.get("/api/openapi.json")
+    assert response.status_code == 200
+    assert response.json() == json.loads(json.dumps(description))
+
+
+def test_every_route_of_the_api_is_described(models, description):
+    routes = Server(models, None, Limits(), Reports()).routes()
+    served = {
+        (route.path, method.lower())
+        for route in routes
+        if route.path.startswith("/api/")
+        for method in route.methods - {"HEAD"}
+    }
+    described = {(path, method) for path, item in description["paths"].items() for method in item}
+    assert described == served
+    assert {path for path, method in described if method == "post"} == {
+        f"/api/{route}" for route in ROUTE_FIELDS
+    }
+
+
+def test_every_field_that_is_read_is_described():
+    """The names in quotes where the server reads fields, by the text of its files."""
+    from pathlib import Path
+
+    from wherefrom.web import answers, request
+
+    text = "".join(Path(file.__file__).read_text("utf-8") for file in (answers, request))
+    read = set(re.findall(r'(?:data\.get\(|FIELDS\[|data, )"(\w+)"', text))
+    read |= {"image"} if '"image" in data' in text else set()
+    assert read == set(FIELDS)
+    assert {*COMMON, *(name for names in ROUTE_FIELDS.values() for name in names)} == set(FIELDS)
+
+
+def test_the_description_names_models_methods_and_limits(models, description):
+    explain = schema_of(description, "explain")["properties"]
+    assert explain["model"]["enum"] == models.names
+    assert explain["method"]["enum"] == list(METHODS)
+    assert explain["text"]["maxLength"] == Limits().text_characters
+    assert schema_of(description, "curve")["required"] == ["model", "curve"]
+    references = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(description)))
+    assert references == set(description["components"]["schemas"])
+
+
+def test_a_refused_http_method_names_the_allowed_one(client):
+    response = client.get("/api/explain")
+    assert error_kind(response, 405) == "request"
+    assert response.headers["allow"] == "POST"
+    assert {name: response.headers[name] for name in PAGE_HEADERS} == PAGE_HEADERS
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+    | st.sampled_from(["lrp", "sentiment", "activation", "CCO", "POSITIVE"]),
+    lambda values: st.lists(values, max_size=4)
+    | st.dictionaries(st.text(max_size=5), values, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@settings(max_examples=60, deadline=None)
+@given(value=ANY)
+def test_a_field_takes_what_its_schema_says(name, value):
+    field = FIELDS[name]
+    if matches(value, field.schema):
+        assert field.check(value) is value
+        if "type" in field.schema and value is not None:
+            json_type = {bool: "boolean", int: "integer", str: "string", list: "array"}[type(value)]
+            assert json_type in field.schema["type"]
+    else:
+        with pytest.raises(WherefromError, match=f"^{name} must "):
+            field.check(value)
+
+
+def fitting(schema):
+    """Values that a schema of the description allows."""
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    types = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    strategies = {
+        "array": lambda: st.lists(fitting(schema["items"]), max_size=3),
+        "boolean": st.booleans,
+        "integer": lambda: st.integers(schema.get("minimum", -3), 40),
+        "null": st.none,
+        "string": lambda: (
+            st.sampled_from([*schema.get("examples", []), bar_image()]) | st.text(max_size=40)
+        ),
+    }
+    return st.one_of(*(strategies[name]() for name in types))
+
+
+@pytest.mark.parametrize("route", ROUTE_FIELDS)
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_a_random_request_is_answered_or_refused(client, description, route, data):
+    """A small part of what `make fuzz` does: fields that fit, or one that does not."""
+    schema = schema_of(description, route)
+    request = {
+        name: data.draw(fitting(field), label=name)
+        for name, field in schema["properties"].items()
+        if name in schema["required"] or data.draw(st.booleans())
+    }
+    odd = st.dictionaries(st.sampled_from(list(FIELDS)), ANY, max_size=1)
+    request |= data.draw(st.just({}) | odd)
+    if route == "compare" and not request.get("methods"):
+        request["methods"] = ["gradient"]  # by default all methods run
+    content = json.dumps(request).encode("utf-8", "surrogatepass")
+    response = client.post(f"/api/{route}", content=content, headers=JSON)
+    assert response.status_code in (200, 422), (request, response.text[:300])
+    described = describe_statuses(description, route)
+    assert str(response.status_code) in described
+    if response.status_code == 422:
+        assert set(response.json()["error"]) == {"kind", "message"}
+
+
+def describe_statuses(description, route):
+    return description["paths"][f"/api/{route}"]["post"]["responses"]
+
+
+def test_a_request_by_the_examples_of_the_description_is_answered(client, description):
+    for route in ROUTE_FIELDS:
+        properties = schema_of(description, route)["properties"]
+        request = body(text=properties["text"]["examples"][0], curve="pruning", methods=["lrp"])
+        response = client.post(f"/api/{route}", json=request)
+        assert response.status_code == 200, response.text
+        media_types = describe_statuses(description, route)["200"]["content"]
+        assert response.headers["content-type"] in media_types
