@@ -1,9 +1,11 @@
 """What is read from a folder: safetensors alone, never a pickle."""
 
+import json
 import pickle
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from benchmarks.tiny import model as tiny
 from wherefrom import load
@@ -50,4 +52,23 @@ def test_a_model_without_the_weights_of_its_head_is_refused(tmp_path):
     changed = config.replace('"BertModel"', '"BertForSequenceClassification"')
     (tmp_path / "config.json").write_text(changed, encoding="utf-8")
     with pytest.raises(ModelError, match=r"has no weights for classifier\.bias"):
+        load(tmp_path)
+
+
+def test_a_config_with_fewer_layers_than_the_weights_is_refused(tmp_path):
+    tiny("bert", "classify").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["num_hidden_layers"] = 1
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    said = r"weights of blocks that its config.json leaves out \(bert\.encoder\.layer\.1\."
+    with pytest.raises(ModelError, match=said):
+        load(tmp_path)
+
+
+def test_weights_that_the_model_does_not_use_are_named(tmp_path):
+    tiny("bert", "classify").save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["extra.head.weight"] = torch.zeros(2)
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.warns(UserWarning, match=r"does not use: extra\.head\.weight$"):
         load(tmp_path)

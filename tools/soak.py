@@ -171,12 +171,18 @@ class Soak:
         if name == "evaluate":
             arguments += ["--methods", "lrp,random", "--metrics", "activation"]
 
+        mark = self.folder()
+
         def run() -> None:
             if largest is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+            mark.touch()
             app(arguments)
 
-        return Process.start(run)
+        process = Process.start(run)
+        while process.running and not mark.exists():  # no signal before the command begins
+            time.sleep(0.001)
+        return process
 
     def result(self, name: str, folder: Path) -> Any:
         """What a finished run has found."""
@@ -200,7 +206,7 @@ class Soak:
             lines = (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()
             samples = [json.loads(line)["sample"] for line in lines[1:]]
             check(sorted(samples) == list(range(len(SENTENCES))), "a sample is twice or missing")
-        check(not list(folder.glob(".*.partial")), "a half written file is left")
+        check(not list(folder.rglob(".*.partial")), "a half written file is left")
 
     def ended_well(self, process: Process, *codes: int) -> None:
         """One of these exit codes, and no traceback."""
@@ -221,7 +227,7 @@ class Soak:
         time.sleep(self.moment(name))
         process.send(signal.SIGINT)
         self.ended_well(process, 0, 130)
-        if process.code == 130:
+        if process.code == 130 and folder.exists():
             check("interrupted" in process.text("err"), "an interrupt is not said")
         self.finish(name, folder)
 
@@ -398,8 +404,11 @@ def _run(soak: Soak, seconds: float) -> tuple[dict[str, int], dict[str, list[str
             except Failed as failure:
                 failures[name].append(str(failure))
                 print(f"FAILED {name}: {failure}", file=sys.stderr, flush=True)
-            for folder in (*soak.home.glob("trial-*"), *soak.home.glob("soak-process-*")):
-                shutil.rmtree(folder, ignore_errors=True)
+            for path in (*soak.home.glob("trial-*"), *soak.home.glob("soak-process-*")):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
     return tried, failures
 
 

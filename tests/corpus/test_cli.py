@@ -2,6 +2,7 @@
 
 import csv
 import json
+from contextlib import ExitStack
 
 import pyarrow.parquet
 import pytest
@@ -10,7 +11,8 @@ from typer.testing import CliRunner
 from tests.corpus import planted
 from tests.helpers import contents
 from wherefrom.cli import app
-from wherefrom.corpus import explain_corpus
+from wherefrom.corpus import explain_corpus, overview
+from wherefrom.storage.folder_lock import locked
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +104,22 @@ def test_when_the_results_cannot_be_written_nothing_is_lost(home, tmp_path, monk
     assert done.exit_code == 2
     assert "saved: run again with --resume to write the results" in done.stderr
     (tmp_path / "words.csv").rmdir()
+    assert run(home, *command, "--resume").exit_code == 0
+
+
+def test_results_are_not_written_while_another_run_has_the_folder(home, tmp_path, monkeypatch):
+    def other_run_begins(corpus, min_count):
+        stack.enter_context(locked(tmp_path))
+        return overview(corpus, min_count)
+
+    command = ("corpus", home / "data.csv", "--out", tmp_path)
+    with ExitStack() as stack, monkeypatch.context() as patch:
+        patch.setattr("wherefrom.corpus.overview", other_run_begins)
+        done = run(home, *command)
+        assert done.exit_code == 2
+        assert "another run" in done.stderr
+        assert "run again with --resume" in done.stderr
+        assert not list(tmp_path.glob("*.csv"))
     assert run(home, *command, "--resume").exit_code == 0
 
 

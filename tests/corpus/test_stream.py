@@ -119,11 +119,13 @@ def test_a_window_of_another_run_is_not_taken(explainer, tmp_path):
     whole = explain_corpus(explainer, TEXTS, out=tmp_path / "one", window=16)
     explain_corpus(planted.explainer(1, 0.0), TEXTS, out=tmp_path / "other", window=16)
     name = "checkpoint/window-000001.npz"
+    (tmp_path / "one" / "checkpoint" / ".killed.partial").write_bytes(b"half")
     (tmp_path / "one" / name).write_bytes((tmp_path / "other" / name).read_bytes())
     ran = []
     explainer.subject.model.register_forward_hook(lambda *_: ran.append(1))
     same(explain_corpus(explainer, TEXTS, out=tmp_path / "one", window=16, resume=True), whole)
     assert ran
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_a_full_disk_loses_no_finished_window_and_says_so(explainer, tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,13 @@ def test_no_escape_of_a_text_reaches_a_terminal_with_colours(explainer):
                 assert shown.count("\x1b") == len(codes)
                 assert all(code.split("m")[0].replace(";", "").isdecimal() for code in codes)
                 assert not set(shown) & (CONTROLS - {"\x1b"})
+
+
+def test_brackets_in_a_name_are_not_markup(explainer):
+    explanation = replace(explainer("good"), method="[bold]x[/]", model="[/red]")
+    for shown in (render(explanation, color=False), render_rows([explanation], color=False)):
+        assert "[bold]x[/]" in shown
+        assert "[/red]" in shown
 
 
 def test_all_texts_at_once_are_counted_one_by_one(explainer, tmp_path):

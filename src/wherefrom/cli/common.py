@@ -23,6 +23,7 @@ from wherefrom.errors import (
     WherefromError,
     printable,
 )
+from wherefrom.storage.folder_lock import locked
 from wherefrom.storage.text_file import bad_byte, check_encoding, read_bytes
 
 if TYPE_CHECKING:
@@ -101,10 +102,11 @@ def interrupted(message: str) -> typer.Exit:
 
 
 @contextmanager
-def saved_to_resume() -> Iterator[None]:
-    """Says that a run is not lost if its results cannot be written, or not all of them."""
+def saved_to_resume(out: Path) -> Iterator[None]:
+    """Locks the folder for the results; if they cannot be written, says that the run is saved."""
     try:
-        yield
+        with locked(out):
+            yield
     except FileError as error:
         raise FileError(
             f"{error} What was computed is saved: run again with --resume to write the results."

@@ -106,7 +106,7 @@ def bias(
         if corpus.complete:
             raise
         raise _stopped(corpus, f"Too few for a comparison: {error}") from error
-    with saved_to_resume():
+    with saved_to_resume(out):
         study.write(out)
         histogram = _histogram(study.distribution(), corpus.question, out / "histogram.png")
         write_text(out / "report.html", render_bias(study, histogram))
@@ -140,7 +140,7 @@ def corpus(
         resume=resume,
     )  # fmt: skip
     view = overview(explained, min_count)
-    with saved_to_resume():
+    with saved_to_resume(out):
         view.write(out)
         write_text(out / "report.html", render_overview(view))
     _finish(out, str(view), explained)

@@ -82,7 +82,7 @@ def evaluate(
             resume=resume,
             progress=advance,
         )
-    with saved_to_resume():
+    with saved_to_resume(out):
         result.to_csvs(out)
         result.to_json(out / "evaluation.json")
         try:

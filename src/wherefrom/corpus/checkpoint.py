@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from wherefrom.errors import FileError
 from wherefrom.storage.fingerprint import changes, digest
-from wherefrom.storage.writing import reason, replacing, write_text
+from wherefrom.storage.writing import reason, remove_partial_files, replacing, write_text
 
 Window = dict[str, NDArray[Any]]
 _PREFIX = "window-"
@@ -49,6 +49,7 @@ class Checkpoint:
             )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            remove_partial_files(self.folder)
         except OSError as error:
             raise FileError(f"cannot write to {self.folder}: {reason(error)}.") from error
         write_text(self.folder / "settings.json", json.dumps(self.settings))
