@@ -143,7 +143,7 @@ def samples(
 def measure(name: str, explainer: Any, rows: list[tuple[Any, int]], ceiling: int) -> dict[str, Any]:
     """Means, paired differences to `lrp`, costs, and the ceiling for the first samples."""
     result = wherefrom.evaluate(explainer, rows, methods_for(name), METRICS)
-    seconds = result.timing_by_method
+    seconds = result.seconds
     table: dict[str, Any] = {}
     for label in result.methods:
         table[label] = {"cost": seconds[label] / seconds["gradient_x_input"]}

@@ -128,7 +128,7 @@ def test_best_follows_the_direction_of_the_metric(metric, best):
 def test_without_a_metric_that_has_a_direction_no_method_is_best():
     result = means({"a": {"entropy": 0.1}, "b": {"entropy": 0.4}})
     assert result.best is None
-    assert "best method" not in str(result)
+    assert result.recommendation is None
 
 
 # Output.
@@ -138,7 +138,8 @@ def test_the_table_marks_the_best_and_shows_the_direction(result):
     text = str(result)
     assert "AUAC ↑" in text
     assert "AU-MSE ↓" in text
-    assert f"best method: {result.best}" in text
+    assert result.recommendation.text in text
+    assert "Use " in result.recommendation.text or "best mean rank" in result.recommendation.text
     header, *rows = result.table().splitlines()
     assert len(rows) == 3
     for name, column in (("activation", "AUAC ↑"), ("pruning", "AU-MSE ↓")):

@@ -234,6 +234,7 @@ def _collect(
         },
         sums={m: [(r["sums"][m][0], r["sums"][m][1]) for r in records] for m in labels},
         agreement=_agreement(labels, records),
+        seconds={m: float(np.mean([r["seconds"][m] for r in records])) for m in labels},
         titles={metric.name: metric.title or metric.name for metric in recorder.metrics},
         better={metric.name: metric.better for metric in recorder.metrics},
         skipped=dict(recorder.skipped),

@@ -50,6 +50,7 @@ class SampleExplainer:
     truncate: bool
     failed_methods: dict[str, str]
     seconds: float = 0.0
+    seconds_each: dict[str, float] = field(default_factory=dict)  # an explanation, by method
     working: set[str] = field(default_factory=set)  # labels of methods that have worked once
 
     def __call__(
@@ -76,6 +77,7 @@ class SampleExplainer:
             explanations: dict[int, Explanation] = {}
             errors: dict[int, Failure] = {}
             fatal: ModelError | None = None
+            begin = time.perf_counter()
             for chunk_number, chunk in enumerate(chunks):
                 progress(number + chunk_number / len(chunks), label)
                 self._explain(method, chunk, inputs, targets, explanations, errors)
@@ -93,6 +95,7 @@ class SampleExplainer:
                 self.failed_methods[label] = str(fatal)
                 continue
             self.working.add(label)
+            self.seconds_each[label] = (time.perf_counter() - begin) / max(1, len(order))
             by_method[label] = explanations
             failures.update(errors)
         self.seconds += time.perf_counter() - start

@@ -14,6 +14,7 @@ from scipy.stats import bootstrap, linregress
 
 from wherefrom.errors import FileError
 from wherefrom.evaluation.metrics import METRICS, Floats
+from wherefrom.evaluation.recommendation import Recommendation, recommend
 from wherefrom.methods.random_scores import Random
 from wherefrom.storage.csv_text import csv_text
 from wherefrom.storage.writing import write_text
@@ -23,7 +24,8 @@ SCHEMA = "wherefrom/evaluation/1"
 RESAMPLES = 1000
 _AT_A_TIME = 1 << 20  # numbers that the bootstrap draws at a time: 8 MB of indices
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
-_DERIVED = ("summary", "best", "conservation")  # in the JSON for readers, computed again from it
+# in the JSON for readers, computed again from it
+_DERIVED = ("summary", "best", "recommendation", "conservation")
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ class Evaluation:
 
     `values[method][metric]` is a list with one number per sample; `series` holds the curves
     likewise. Methods are keyed by their label (`lrp`, `integrated_gradients(steps=64)`).
-    Print it for a table; `best` names the method to use; `summary`, `conservation`, `agreement`
-    and `study_summaries` have the details; `plot`, `to_csvs` and `to_json` write files.
+    Print it for a table; `recommendation` names the method to use; `summary`, `conservation`,
+    `agreement` and `study_summaries` have the details; `plot`, `to_csvs` and `to_json` write files.
     """
 
     model: str
@@ -68,6 +70,7 @@ class Evaluation:
     series: dict[str, dict[str, list[list[float]]]]
     sums: dict[str, list[tuple[float, float]]]  # Σ lines and output of each sample
     agreement: dict[str, dict[str, float]]  # mean rank correlation of two methods' scores
+    seconds: dict[str, float] = field(default_factory=dict)  # an explanation takes, by method
     titles: dict[str, str] = field(default_factory=dict)  # of metrics, as headings
     better: dict[str, str] = field(default_factory=dict)  # "higher", "lower" or "", by metric
     skipped: dict[str, int] = field(default_factory=dict)  # number of samples by reason
@@ -124,9 +127,7 @@ class Evaluation:
 
         Ranked by activation and pruning if they were run, else by all metrics with a direction.
         """
-        directed = [name for name in self.metrics if self.better.get(name)]
-        ranking = [name for name in ("activation", "pruning") if name in directed] or directed
-        candidates = [label for label in self.methods if not _is_random(label)]
+        ranking, candidates = self._ranking()
         if not ranking or not candidates:
             return None
         ranks = dict.fromkeys(candidates, 0)
@@ -134,6 +135,28 @@ class Evaluation:
             for rank, label in enumerate(self._ranked(candidates, name)):
                 ranks[label] += rank
         return min(candidates, key=lambda label: ranks[label])
+
+    @property
+    def recommendation(self) -> Recommendation | None:
+        """Which method to use: the cheapest of those that are level with the best.
+
+        By activation and pruning if they were run, else by all metrics with a direction.
+        """
+        ranking, candidates = self._ranking()
+        if not ranking or not candidates or not self.samples:
+            return None
+        return recommend(
+            {label: self.values[label] for label in candidates},
+            {name: self.better[name] for name in ranking},
+            {name: self.title(name) for name in ranking},
+            self.seconds,
+        )
+
+    def _ranking(self) -> tuple[list[str], list[str]]:
+        """The metrics that methods are ranked by, and the methods without the random ones."""
+        directed = [name for name in self.metrics if self.better.get(name)]
+        ranking = [name for name in directed if name in ("activation", "pruning")] or directed
+        return ranking, [label for label in self.methods if not _is_random(label)]
 
     def best_by(self, metric: str) -> str:
         """The method that is best by one metric."""
@@ -188,8 +211,8 @@ class Evaluation:
         if self.metrics:
             parts.append(self.table())
             parts.append("± half of the 95 % bootstrap interval, * best of the column")
-        if self.best is not None:
-            parts.append(f"best method: {self.best}")
+        if self.recommendation is not None:
+            parts.append(self.recommendation.text)
         if "conservation" in self.metrics:
             parts += ["", self.conservation_table()]
         parts += ["", *map(str, self.notes)] if self.notes else []
@@ -237,6 +260,7 @@ class Evaluation:
         derived = {
             "summary": self.rows(),
             "best": self.best,
+            "recommendation": None if self.recommendation is None else self.recommendation.text,
             "conservation": {method: vars(line) for method, line in self.conservation.items()},
         }
         data = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -144,6 +144,8 @@ class SampleRecorder:
         first = len(self.methods)
         self.cache.run(lambda share: report(first + share * len(self.metrics), "perturbed inputs"))
         records = {row: _record(row, i, explanations) for i, row in enumerate(rows)}
+        for record in records.values():
+            record["seconds"] = dict(self.explain.seconds_each)
         for row, label, metric, sample, numbers in pending:
             if row not in records:
                 continue

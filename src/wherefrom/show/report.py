@@ -32,12 +32,13 @@ _CAPTIONS = {
 
 
 def render_evaluation(result: Any, pictures: Sequence[Path]) -> str:
-    """A self-contained page: the best method, tables, pictures, settings."""
+    """A self-contained page: the method to use, tables, pictures, settings."""
     skipped = ", ".join(f"{reason} ({n})" for reason, n in result.skipped.items()) or "none"
     settings = ", ".join(
         f"{key} = {value}" for key, value in result.settings.items() if key != "methods"
     )
-    best = f"<p>Best by these tests: <b>{escape(result.best)}</b>.</p>" if result.best else ""
+    advice = result.recommendation
+    best = f"<p><b>{escape(advice.text)}</b></p>" if advice else ""
     state = "" if result.complete else "<p><b>Interrupted:</b> partial results.</p>"
     notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)
     body = (
