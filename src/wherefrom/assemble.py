@@ -23,7 +23,9 @@ def explain_batch(
 ) -> list[Explanation]:
     """Scores a batch and makes an explanation of each of its samples."""
     scores = method(subject, inputs, target)
-    logits = (run(subject, inputs) if scores.logits is None else scores.logits).detach()
+    logits = (
+        run(subject, inputs, target.position) if scores.logits is None else scores.logits
+    ).detach()
     resolved = target.resolved(logits)
     rows = resolved.row(logits).cpu().double()  # (B, classes)
     # the softmax of a single output is 1 whatever it is: no probability

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from wherefrom.errors import InputError, MethodError, ModelError, NotFinite, TooLong
 from wherefrom.explanation import Unit
 from wherefrom.scope import Scope
+from wherefrom.torch_internals import without_function_modes
 
 _RAW_ERRORS = (
     TypeError,
@@ -165,13 +166,20 @@ class Subject:
         """Evaluation mode, gradients on; afterwards every module's flag is as it was."""
         return Scope(self.model, gradients=gradients and not inference, inference=inference)
 
-    def _out(self, tensors: Mapping[str, Tensor]) -> Any:
+    def _out(self, tensors: Mapping[str, Tensor], rows: Tensor | None) -> Any:
         if self.forward is not None:
             return self.forward(self.model, tensors)
         given: dict[str, Any] = dict(tensors)
         if self.takes("use_cache"):
             given["use_cache"] = False
+        if rows is not None and self.keeps_rows:
+            given["logits_to_keep"] = rows
         return self.model(**given)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the model can be asked for the logits at some places only."""
+        return self.forward is None and self.takes("logits_to_keep")
 
     def _not_run(self, tensors: Mapping[str, Tensor], error: Exception) -> str:
         """Why the model could not be run, in one line."""
@@ -183,10 +191,17 @@ class Subject:
         shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
         return f"{self.name} cannot be run on {shapes} ({reason}). {advice}"
 
-    def run(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The logits: (batch, classes), or (batch, places, vocabulary)."""
+    def run(self, tensors: Mapping[str, Tensor], positions: Tensor | None = None) -> Tensor:
+        """The logits: (batch, classes), or (batch, places, vocabulary).
+
+        With `positions`, a place for each sample, a model that can is asked for these rows only;
+        the logits are then (batch, 1, vocabulary).
+        """
+        rows = inverse = None
+        if positions is not None and self.keeps_rows:
+            rows, inverse = positions.to(self.device).unique(return_inverse=True)
         try:
-            out = self._out(tensors)
+            out = self._out(tensors, rows)
         except (IndexError, *_RAW_ERRORS) as error:
             if "index" in str(error) and "out of" in str(error):
                 raise TooLong(
@@ -200,6 +215,10 @@ class Subject:
         logits = _logits(out)
         if logits.ndim == 1:
             logits = logits.unsqueeze(-1)
+        if rows is not None and logits.ndim == 3 and logits.shape[1] == len(rows) > 1:
+            with without_function_modes():  # no call of the model
+                samples = torch.arange(len(logits), device=logits.device)
+                logits = logits[samples, inverse].unsqueeze(1)
         if not bool(torch.isfinite(logits.detach()).all()):
             raise NotFinite(
                 f"{self.name} gave an output that is not finite "

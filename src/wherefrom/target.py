@@ -26,6 +26,8 @@ class Target:
         """The logits at the position, (B, classes)."""
         if logits.ndim == 2:
             return logits
+        if logits.shape[1] == 1:  # only the row at the position was computed
+            return logits[:, 0]
         samples = torch.arange(logits.shape[0])
         positions = -1 if self.position is None else self.position
         if self.position is not None and int(self.position.max()) >= logits.shape[1]:

@@ -40,7 +40,7 @@ class Captum(Method):
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         kind = _attributor(self.attributor)
-        embedded, logits = EmbeddedInputs.capture(subject, inputs)
+        embedded, logits = EmbeddedInputs.capture(subject, inputs, target=target)
         resolved = target.resolved(logits)
         if len(embedded.values) != 1:
             raise MethodError(

@@ -47,13 +47,13 @@ class EmbeddedInputs:
     @staticmethod
     @restores_state
     def capture(
-        subject: Subject, inputs: Inputs, at: Place = "lookup"
+        subject: Subject, inputs: Inputs, at: Place = "lookup", target: Target | None = None
     ) -> tuple[EmbeddedInputs, Tensor]:
         """Runs the model once to see where and as what the input is read; and its logits."""
         # the way to the block is followed by what requires a gradient
         gradients = at == "block"
         with intercepted_forward(
-            PLAIN, subject, inputs, Target(), at=at, gradients=gradients
+            PLAIN, subject, inputs, target or Target(), at=at, gradients=gradients
         ) as forward:
             return EmbeddedInputs.of(forward, inputs), forward.logits.detach()
 

@@ -80,7 +80,7 @@ class SmoothGrad(Method):
                 f"samples={self.samples}, noise={self.noise}: smoothgrad needs at least one sample "
                 "and noise of 0 or more."
             )
-        embedded, logits = EmbeddedInputs.capture(subject, inputs, at)
+        embedded, logits = EmbeddedInputs.capture(subject, inputs, at, target)
         resolved = target.resolved(logits)
         noise = [self._noise(embedded, k) for k in range(len(embedded.values))]
         pairs = [(i, s) for i in range(len(inputs)) for s in range(self.samples)]

@@ -15,6 +15,7 @@ from wherefrom.rules.cut import cut_of
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
 from wherefrom.rules.precision import Float64
+from wherefrom.rules.projection import Projection
 from wherefrom.rules.sources import Change, Place, Sources
 from wherefrom.rules.tags import like
 from wherefrom.rules.tape import Tape
@@ -124,12 +125,26 @@ def intercepted_forward(
                 entered = sources.enter(tensors[name], sources.span_of(number))
                 tensors[name] = like(inputs.whole(name, entered), entered)
                 sources.begin(tensors[name], sources.span_of(number))
+    projection = None
+    if target.position is not None and not subject.keeps_rows:
+        places = tensors[inputs.fields[-1]].shape[1]
+        projection = Projection(subject.model, target.position, places)
     with (
         subject.evaluating(gradients=gradients),
-        mode(table, sources, model=subject.model, ledger=ledger, maps=maps, tape=tape) as view,
+        mode(
+            table,
+            sources,
+            model=subject.model,
+            ledger=ledger,
+            maps=maps,
+            tape=tape,
+            projection=projection,
+        ) as view,
     ):
         with Float64() if float64 else Scope():
-            logits = subject.run(tensors)
+            logits = subject.run(tensors, target.position)
+        if projection is not None:
+            projection.learn(logits)
         if not sources.entered:
             raise NothingIntercepted(
                 f"found no embedding lookup of the input in {subject.name} "
@@ -164,7 +179,7 @@ def _disconnected(subject: Subject, logits: Tensor) -> str:
 
 
 @restores_state
-def run(subject: Subject, inputs: Inputs) -> Tensor:
-    """The model's logits, nothing intercepted."""
+def run(subject: Subject, inputs: Inputs, positions: Tensor | None = None) -> Tensor:
+    """The model's logits, nothing intercepted; at these positions alone if it can do so."""
     with subject.evaluating(gradients=False):
-        return subject.run(inputs.model_tensors())
+        return subject.run(inputs.model_tensors(), positions)

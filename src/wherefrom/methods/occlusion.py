@@ -30,7 +30,7 @@ class Occlusion(Method):
         return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
 
     def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
-        embedded, logits = EmbeddedInputs.capture(subject, inputs, at)
+        embedded, logits = EmbeddedInputs.capture(subject, inputs, at, target)
         target = target.resolved(logits)
         whole = target(logits).double().cpu()
         blank = baseline_values(subject, inputs, embedded, self.baseline)

@@ -57,7 +57,7 @@ class _AlongPath(Method):
         return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
 
     def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
-        embedded, logits = EmbeddedInputs.capture(subject, inputs, at)
+        embedded, logits = EmbeddedInputs.capture(subject, inputs, at, target)
         resolved = target.resolved(logits)
         start = baseline_values(subject, inputs, embedded, self.baseline)
         low = torch.zeros(len(inputs), dtype=torch.float64)

@@ -27,6 +27,7 @@ from wherefrom.rules.catalogue import (
 from wherefrom.rules.cut import Cut, constant_cut, follow_cut
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
+from wherefrom.rules.projection import Projection
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tag_propagation import propagate
 from wherefrom.rules.tags import mark, meaning_of, tag_of
@@ -100,10 +101,12 @@ class LocallyLinear(CallMode):
         ledger: bool = True,
         maps: Maps | None = None,
         tape: Tape | None = None,
+        projection: Projection | None = None,
     ) -> None:
         super().__init__()
         self.table = table
         self.tape = tape
+        self.projection = projection
         self.sources = sources
         self.ledger = LedgerRecorder(sources, enabled=ledger)
         self.maps = maps
@@ -149,8 +152,13 @@ class LocallyLinear(CallMode):
         self._calls += 1
         before, entered = self._calls, len(self.sources.entered)
         rule = None if kind is None or self._activation is not None else self.table.get(kind)
+        projection = self.projection if kind is Kind.LINEAR else None
+        if projection is not None:
+            call = projection.narrowed(call)
         out = call.run() if rule is None else rule(self, call)
         propagate(call, out)
+        if projection is not None:
+            projection.note(call, out)
         if self._watches:
             frozen = rule is not None and torch.is_grad_enabled()
             follow_cut(call, out, self.where, frozen, len(self.sources.entered) > entered)

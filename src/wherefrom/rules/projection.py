@@ -1,0 +1,61 @@
+"""The layer that makes the logits: found by what it gives, then run for the rows that count."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from wherefrom.rules.catalogue import TorchCall
+from wherefrom.rules.tags import like
+from wherefrom.torch_internals import without_function_modes
+
+Weight = tuple[int, torch.Size]  # where it lies in memory, and its shape
+_PROJECTIONS: weakref.WeakKeyDictionary[nn.Module, Weight] = weakref.WeakKeyDictionary()
+
+
+@dataclass
+class Projection:
+    """Narrows what enters the output projection of a model that gives logits for every place.
+
+    A first pass finds the layer: the model's output is its result, and no other layer has its
+    weight. From then on it gets only the rows at these `positions`, one for each sample.
+    """
+
+    model: nn.Module
+    positions: Tensor  # (B,)
+    places: int  # of a sample
+    _uses: Counter[Weight] = field(default_factory=Counter)
+    _last: tuple[Weight, Tensor] | None = None
+
+    def narrowed(self, call: TorchCall) -> TorchCall:
+        """The call of a linear layer, on the rows that count if it is the output projection."""
+        x = call["input"]
+        if (
+            _PROJECTIONS.get(self.model) != _of(call["weight"])
+            or x.ndim != 3
+            or x.shape[:2] != (len(self.positions), self.places)
+        ):
+            return call
+        with without_function_modes():  # no call of the model
+            samples = torch.arange(len(x), device=x.device)
+            rows = x[samples, self.positions.to(x.device)].unsqueeze(1)
+        return call.with_(input=like(rows, x))
+
+    def note(self, call: TorchCall, out: Tensor) -> None:
+        """Notes the result of a linear layer, which may be the output projection."""
+        if out.ndim == 3 and out.shape[1] == self.places:
+            self._last = (_of(call["weight"]), out)
+            self._uses[self._last[0]] += 1
+
+    def learn(self, logits: Tensor) -> None:
+        """Remembers the last layer if the logits are what it gave."""
+        if self._last is not None and self._last[1] is logits and self._uses[self._last[0]] == 1:
+            _PROJECTIONS[self.model] = self._last[0]
+
+
+def _of(weight: Tensor) -> Weight:
+    return weight.data_ptr(), weight.shape

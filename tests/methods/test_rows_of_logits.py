@@ -1,0 +1,116 @@
+"""Logits are computed only where they are explained, and no score changes by that."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.helpers import exactly
+from tests.methods.calling import ROWS, asked, family, found, of_ids
+from wherefrom import Explainer
+from wherefrom.subject import Subject
+
+METHODS = ["lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "occlusion", "gae"]
+
+
+def rows_seen(layer, run):
+    """The shape of what enters a layer at each call while `run` runs."""
+    shapes = []
+    handle = layer.register_forward_pre_hook(lambda _module, args: shapes.append(args[0].shape))
+    try:
+        run()
+    finally:
+        handle.remove()
+    return shapes
+
+
+class Tiny(nn.Module):
+    """A causal model by hand: no config, no logits_to_keep."""
+
+    def __init__(self, tied=False, scaled=False):
+        super().__init__()
+        torch.manual_seed(2)
+        self.wte, self.wpe = nn.Embedding(80, 8), nn.Embedding(16, 8)
+        self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 80)
+        self.scaled = scaled
+        if tied:
+            self.head.weight = self.wte.weight
+        self.double().eval()
+
+    def forward(self, idx):
+        x = self.wte(idx) + self.wpe(torch.arange(idx.shape[1]))
+        q, k, v = self.qkv(x).chunk(3, -1)
+        x = x + self.proj(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        logits = self.head(self.norm(x))
+        return logits / 2 if self.scaled else logits
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_that_can_is_asked_for_one_row(name, method):
+    model = family(name, "write")
+    inputs = of_ids(model, ROWS[:1])
+    shapes = rows_seen(model.lm_head, lambda: found(model, inputs, method, 5))
+    assert shapes
+    assert {shape[1] for shape in shapes} == {1}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_and_ledger_are_those_of_all_rows(monkeypatch, method):
+    model = family("llama", "write")
+    inputs = of_ids(model, ROWS)  # three lengths: three positions
+    few = found(model, inputs, method, 5)
+    monkeypatch.setattr(Subject, "keeps_rows", False)
+    monkeypatch.setattr("wherefrom.methods.intercept.Projection", lambda *_: None)
+    whole = found(model, inputs, method, 5)
+    exactly(few.values, whole.values)
+    for key, line in (whole.lines or {}).items():
+        exactly(few.lines[key], line)
+    assert few.logits.shape[1] == 1
+    target = asked(inputs, 5)
+    exactly(target.row(few.logits), target.row(whole.logits))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_projection_of_any_model_is_found_from_its_calls(tied):
+    model = Tiny(tied)
+    explainer = Explainer(model)
+    first = explainer([5, 17, 33, 8], "lrp", target=3)
+    shapes = rows_seen(model.head, lambda: explainer([5, 17, 33, 8], "lrp", target=3))
+    assert shapes == [(1, 4, 8)]  # what the module gets; its call to torch is narrowed
+    counts = []
+    linear = F.linear
+
+    class Counting(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if function is linear and args[1].shape == (80, 8):
+                counts.append(tuple(args[0].shape))
+            return function(*args, **(kwargs or {}))
+
+    with Counting():
+        again = explainer([5, 17, 33, 8], "lrp", target=3)
+    assert counts == [(1, 1, 8)]
+    exactly(again.scores, first.scores, 1e-6)
+    assert again.output == pytest.approx(first.output)
+    assert again.target == first.target
+    assert abs(again.ledger.residual) < 1e-9
+
+
+def test_a_batch_of_several_lengths_keeps_its_own_rows():
+    explainer = Explainer(Tiny())
+    rows = [[5, 17, 33, 8], [9, 4], [7, 8, 2]]
+    alone = [explainer(row, "lrp", target=3) for row in rows]
+    for row, one in zip(rows, alone, strict=True):
+        again = explainer(row, "lrp", target=3)
+        exactly(again.scores, one.scores, 1e-6)
+    together = explainer([[5, 17, 33, 8], [9, 4, 1, 2]], "lrp", target=3)
+    assert all(abs(e.ledger.residual) < 1e-9 for e in together)
+
+
+def test_logits_that_are_changed_after_the_projection_are_all_computed():
+    model = Tiny(scaled=True)
+    explainer = Explainer(model)
+    first = explainer([5, 17, 33, 8], "lrp", target=3)
+    again = explainer([5, 17, 33, 8], "lrp", target=3)
+    exactly(again.scores, first.scores, 0)
