@@ -92,13 +92,10 @@ lock: .venv-release/ready ## the newest versions that pyproject.toml allows, wit
 	$(PYTHON) -m tools.lock --uv .venv-release/bin/uv
 
 release: .venv-release/ready ## the wheel, the source archive and the list of their parts (SBOM), into dist/
-	rm -rf dist build/runtime.txt
-	mkdir -p build
+	rm -rf dist
 	.venv-release/bin/python -m build --no-isolation
 	.venv-release/bin/twine check --strict dist/*
-	cat locks/base.txt constraints.txt > build/runtime.txt
-	.venv-release/bin/cyclonedx-py requirements build/runtime.txt --pyproject pyproject.toml \
-		--mc-type library --output-reproducible --output-file dist/wherefrom.cdx.json
+	.venv-release/bin/python -m tools.sbom --cyclonedx .venv-release/bin/cyclonedx-py --out dist/wherefrom.cdx.json
 
 clean: ## remove the environment and all caches
 	rm -rf .venv .venv-fuzz .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
