@@ -92,13 +92,10 @@ lock: .venv-release/ready ## the newest versions that pyproject.toml allows, wit
 	$(PYTHON) -m tools.lock --uv .venv-release/bin/uv
 
 release: .venv-release/ready ## the wheel, the source archive and the list of their parts (SBOM), into dist/
-	rm -rf dist build/runtime.txt
-	mkdir -p build
+	rm -rf dist
 	.venv-release/bin/python -m build --no-isolation
 	.venv-release/bin/twine check --strict dist/*
-	cat locks/base.txt constraints.txt > build/runtime.txt
-	.venv-release/bin/cyclonedx-py requirements build/runtime.txt --pyproject pyproject.toml \
-		--mc-type library --output-reproducible --output-file dist/wherefrom.cdx.json
+	.venv-release/bin/python -m tools.sbom --cyclonedx .venv-release/bin/cyclonedx-py --out dist/wherefrom.cdx.json
 
 soak: .venv/ready-dev ## interrupts, kill -9, full disks, threads, hostile inputs: [SOAK=seconds] [SEED=0]
 	OMP_NUM_THREADS=1 nice $(BIN)/python -m tools.soak --seconds $(or $(SOAK),600) --seed $(or $(SEED),0)

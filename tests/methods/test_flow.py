@@ -7,6 +7,8 @@ from tests.methods.calling import family, of_ids, scores
 from tests.methods.cases import IDS, Case, case
 from tests.oracles import attended
 from tests.oracles import maps as oracle
+from wherefrom.methods.flow import flows
+from wherefrom.stopping import stopped_by
 
 SHORT = IDS[:5]
 
@@ -89,3 +91,18 @@ def test_a_decoder_sends_nothing_to_what_comes_later():
     found = method("attention_flow")(Subject(model), inputs, asked).values[0]
     assert (found[:3] > 0).all()
     assert not found[3:].any()
+
+
+def test_the_search_can_be_stopped_before_each_place():
+    asked = []
+
+    def check():
+        asked.append(1)
+        if len(asked) == 3:
+            raise TimeoutError
+
+    step, start = torch.full((4, 4), 0.25, dtype=torch.float64), torch.ones(4, dtype=torch.float64)
+    with pytest.raises(TimeoutError), stopped_by(check):
+        flows([step], [(0, 0)], {0: start})
+    assert len(flows([step], [(0, 0)], {0: start})[0]) == 4  # nothing asks outside the context
+    assert len(asked) == 3

@@ -1,12 +1,12 @@
 """The page over embedded models and a tiny image model, behind a test client or a socket."""
 
+import socket
 import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
-import uvicorn
 from starlette.testclient import TestClient
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
@@ -14,6 +14,7 @@ from tests.web.helpers import HOME
 from wherefrom import Explainer, load
 from wherefrom.show import corpus
 from wherefrom.web.app import make_app
+from wherefrom.web.connections import make_server
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models
 from wherefrom.web.worker import Worker
@@ -92,13 +93,13 @@ def address(models, tmp_path_factory):
     limits = Limits()
     worker = Worker(limits.job_seconds, limits.queued_jobs)
     app = make_app(models, worker, limits=limits, reports=reports)
-    config = uvicorn.Config(app, port=0, log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    server = make_server(app)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
     worker.close()

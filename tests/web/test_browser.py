@@ -13,6 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from tests.hostile.images import READ
 from tests.web.helpers import bar_image
 from wherefrom.web.models import MOLECULES
 
@@ -305,6 +306,32 @@ def test_a_file_is_explained(page, tmp_path, size):
     page.one("#tab-layers").click()
     page.until(lambda: len(page.all("#panel tbody tr")) == 3)
     page.shot(f"file-{size[0]}")
+
+
+def test_a_file_that_the_browser_cannot_show_is_explained(page, tmp_path):
+    path = tmp_path / "bar.tif"
+    path.write_bytes(READ["TIFF of 16 bits"])
+    page.open("#model=digits")
+    page.until(lambda: page.one("#file").is_displayed())
+    page.one("#file").send_keys(str(path))
+    page.explained()
+    assert len(page.all("#heatmap .cell")) == 49
+
+
+def test_transparency_is_shown_as_the_server_reads_it(page, tmp_path):
+    path = tmp_path / "ink.png"
+    path.write_bytes(READ["ink on transparency, PNG"])  # from black at the top to white
+    page.open("#model=digits")
+    page.until(lambda: page.one("#file").is_displayed())
+    page.one("#file").send_keys(str(path))
+    page.explained()
+    page.shot("ink")
+    top, bottom = page.browser.execute_script(
+        "const canvas = document.querySelector('#drawing'), drawing = canvas.getContext('2d');"
+        "return [0, canvas.height - 1].map((y) => [...drawing.getImageData(5, y, 1, 1).data]);"
+    )
+    assert max(top[:3]) < 10
+    assert min(bottom) > 245
 
 
 def test_an_atom_of_a_molecule_is_removed(page, bace):

@@ -10,10 +10,7 @@ export function listenForImages(onImage) {
   const drawing = canvas.getContext("2d", { willReadFrequently: true });
   let isDrawing = false;
 
-  const clear = () => {
-    drawing.fillStyle = "#000";
-    drawing.fillRect(0, 0, canvas.width, canvas.height);
-  };
+  const clear = () => fill(canvas, "#000");
   const position = (event) => {
     const box = canvas.getBoundingClientRect();
     return [((event.clientX - box.left) * canvas.width) / box.width, ((event.clientY - box.top) * canvas.height) / box.height];
@@ -41,13 +38,20 @@ export function listenForImages(onImage) {
 
   const readFile = async (file) => {
     if (!file?.type.startsWith("image/")) return;
-    const image = await createImageBitmap(file);
+    let image;
+    try {
+      image = await createImageBitmap(file);
+    } catch {
+      clear(); // a browser shows no TIFF, but the server reads it, or says what is wrong with it
+      onImage(await fileContent(file));
+      return;
+    }
     const scale = Math.min(1, MAX_SIDE / Math.max(image.width, image.height));
     const scaled = document.createElement("canvas");
     scaled.width = Math.round(image.width * scale);
     scaled.height = Math.round(image.height * scale);
     scaled.getContext("2d").drawImage(image, 0, 0, scaled.width, scaled.height);
-    clear();
+    fill(canvas, "#fff"); // as the server reads transparency
     drawing.drawImage(scaled, 0, 0, canvas.width, canvas.height);
     // a small file is sent unchanged, so nothing is lost
     onImage(scale === 1 ? await fileContent(file) : canvasContent(scaled));
@@ -70,7 +74,14 @@ export async function showImage(content) {
     return; // the server's error message says what is wrong with it
   }
   const canvas = byId("drawing");
+  fill(canvas, "#fff");
   canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+}
+
+function fill(canvas, colour) {
+  const drawing = canvas.getContext("2d");
+  drawing.fillStyle = colour;
+  drawing.fillRect(0, 0, canvas.width, canvas.height);
 }
 
 const canvasContent = (canvas) => canvas.toDataURL("image/png").split(",")[1];
