@@ -193,6 +193,7 @@ def table(rows: list[Row]) -> str:
         "is seen.",
         "`pegasus_x` splits one softmax between local and global attention; its rule is not found "
         "yet.",
+        "On both, `lrp` warns with [`NotConserved`](ledger.md) and names the place.",
     ]
     lines += ["", "## Not run", "", "| family | class | reason |", "|---|---|---|"]
     lines += [

@@ -45,6 +45,9 @@ class Frozen(Plain):
             hidden[:] = self.backbone(x)
         return hidden
 
+    def integers(self, x):
+        return (self.backbone(x) * 8).round().to(torch.int8).double() / 8
+
     def partly(self, x):
         return x + self.backbone(x).detach()
 
@@ -67,6 +70,7 @@ class Frozen(Plain):
         ("written", r"in backbone\.0, at linear \(torch\.no_grad\(\)\)"),
         ("detach", r"in the model's own forward, at detach \(\.detach\)"),
         ("data", r"in the model's own forward, at data \(\.data\)"),
+        ("integers", r"in the model's own forward, at to \(it has no derivative\)"),
     ],
 )
 def test_a_gradient_that_ends_is_an_error_that_names_the_module(way, place, method, rng):
@@ -119,6 +123,12 @@ def test_a_constant_factor_and_a_blank_tensor_are_no_loss(way, rng):
     assert explanation.warnings == ()
     assert explanation.ledger.of("detached") == 0
     assert explanation.ledger.relative < 1e-12
+
+
+def test_a_model_that_gives_back_its_input(rng):
+    x = normal(rng, 5, D)
+    explanation = Explainer(nn.Identity(), forward=lambda m, t: t["x"])(x, target=2, position=1)
+    exactly(explanation.scores, [0.0, float(x[1, 2]), 0.0, 0.0, 0.0], 1e-6)
 
 
 def test_a_length_as_the_output_is_held_constant_by_its_rule(rng):

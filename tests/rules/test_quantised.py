@@ -110,42 +110,50 @@ def test_a_weight_that_is_a_tensor_class_of_its_own(x):
 
 
 class PackedMatmul(torch.autograd.Function):
-    """Weights in bytes, the bias added within: as libraries for 4 and 8 bits do it."""
+    """Weights in bytes, activations rounded, the bias added within: as libraries do it."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias):
+    def forward(ctx, x, weight, bias, eighths):
         ctx.weight = weight
-        return (x @ (weight.float() * 0.1).T + bias).view(*x.shape[:-1], -1)
+        rounded = (x * 8).round() / 8 if eighths else x
+        return (rounded @ (weight.float() * 0.1).T + bias).view(*x.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx, gradient):
-        return gradient @ (ctx.weight.float() * 0.1), None, None
+        return gradient @ (ctx.weight.float() * 0.1), None, None, None
 
 
 class PackedLinear(nn.Module):
-    def __init__(self, size):
+    def __init__(self, size, eighths):
         super().__init__()
         codes = torch.randint(-8, 8, (size, size), generator=torch.Generator().manual_seed(5))
         self.weight = nn.Parameter(codes.to(torch.int8), requires_grad=False)
         self.bias = nn.Parameter(torch.linspace(-1, 1, size))
+        self.eighths = eighths
 
     def forward(self, x):
-        return PackedMatmul.apply(x, self.weight, self.bias)
+        return PackedMatmul.apply(x, self.weight, self.bias, self.eighths)
 
 
+@pytest.mark.parametrize("eighths", [False, True])
 @pytest.mark.parametrize("inside", [False, True])
-def test_the_bias_within_a_packed_layer_is_a_line(inside, x):
+def test_what_a_packed_layer_adds_within_is_in_the_ledger(inside, eighths, x):
     """As wide as its input, it must not be taken for an activation, nor the module around it."""
     model = Net()
-    layer = PackedLinear(D)
+    layer = PackedLinear(D, eighths)
     model.first = nn.Sequential(nn.Sequential(layer) if inside else layer, model.first)
-    for explanation in Explainer(model)(x):
+    for explanation, row in zip(Explainer(model)(x), x, strict=True):
         assert explanation.ledger.relative < 1e-5
         assert explanation.warnings == ()
-    alone = nn.Sequential(layer)
-    explanation = Explainer(alone, forward=lambda m, t: m(t["x"]).mean(1))(x[0], target=1)
-    exactly(explanation.scores, (x[0] * layer.weight[1] * 0.1).sum(-1) / 5, 1e-6)
+        alone = Explainer(model)(row)
+        exactly(explanation.ledger.of("quantisation"), alone.ledger.of("quantisation"), 1e-5)
+    single = nn.Sequential(layer)
+    explanation = Explainer(single, forward=lambda m, t: m(t["x"]).mean(1))(x[0], target=1)
+    weight = layer.weight[1] * 0.1
+    exactly(explanation.scores, (x[0] * weight).sum(-1) / 5, 1e-6)
     exactly(explanation.ledger.of("bias"), float(layer.bias.detach()[1]), 1e-6)
+    rounding = float((((x[0] * 8).round() / 8 - x[0]) * weight).sum() / 5) if eighths else 0.0
+    exactly(explanation.ledger.of("quantisation"), rounding, 1e-5)
 
 
 def test_a_quantised_call_without_a_rule_is_warned_of(x):

@@ -70,7 +70,7 @@ class Closing:
         # what rounding is in proportion to: scores that cancel are larger than their sum
         added = torch.stack([lines.abs().sum(0), scores.values.abs().sum(1).cpu(), output.abs()])
         sizes = added.amax(0).clamp_min(1e-300)
-        tolerance = max(_tolerance(dtype) for dtype in forward.view.precisions)
+        tolerance = max(map(_tolerance, {forward.output.dtype, *forward.view.precisions}))
         residual = output - lines.sum(0)
         detached = torch.zeros_like(output)
         for (_, kind), values in scores.lines.items():

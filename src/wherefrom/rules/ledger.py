@@ -64,6 +64,31 @@ class LedgerRecorder:
 
         node.register_prehook(enter)
 
+    def record_rounding(self, out: Tensor, x: Tensor, value: Tensor, where: str) -> None:
+        """Notes what a Function adds to W x to get `value`: Σ gradient · value − Σ gradient · x.
+
+        Nothing is noted unless the Function that gave `out` took x itself.
+        """
+        node, source = out.grad_fn, x.grad_fn
+        if not self.enabled or node is None or source is None:
+            return
+        indices = [i for i, (before, _) in enumerate(node.next_functions) if before is source]
+        if len(indices) != 1:
+            return
+        output, tag = out.output_nr, tag_of(out)
+        x, value = x.detach(), value.detach()
+
+        def enter(inputs: tuple[Tensor | None, ...], outputs: tuple[Tensor | None, ...]) -> None:
+            entering, leaving = inputs[indices[0]], outputs[output]
+            if entering is not None and leaving is not None:
+                with torch.no_grad(), torch._C.DisableTorchFunction():
+                    rows = (leaving * value).sum(-1, dtype=torch.float64)
+                    rows -= (entering * x).sum(-1, dtype=torch.float64)
+                    one = torch.ones((), dtype=torch.float64, device=rows.device)
+                    self._enter(rows.unsqueeze(-1), one, where, "quantisation", tag)
+
+        node.register_hook(enter)
+
     def lose_track(self, where: str) -> None:
         """Notes that rows could not be told apart by sample in a module."""
         place = f"in {where}" if where else "in the model itself"

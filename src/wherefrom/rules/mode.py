@@ -235,7 +235,7 @@ class LocallyLinear(CallMode):
                     changed = mark(x.copy_(changed), meaning_of(changed))
                 args = (x,)
         if not submodules(module):
-            self._packed_bias(module, args, out)
+            self._packed_linear(module, args, out)
         self._path.pop()
         if not submodules(module):
             self._leaves -= 1
@@ -247,12 +247,19 @@ class LocallyLinear(CallMode):
                 changed = changed if followed is result else followed
         return changed
 
-    def _packed_bias(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        """Records the bias of a linear layer of packed weights, where a Function adds it unseen."""
-        bias = getattr(module, "bias", None)
+    def _packed_linear(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        """Records what a linear layer of packed weights adds unseen: its bias, and its rounding."""
         unseen = self.ledger.count == self._constants_before
-        if unseen and isinstance(bias, Tensor) and _is_packed(module):
+        if not (unseen and live(out) and args and live(args[0]) and _is_packed(module)):
+            return
+        bias = getattr(module, "bias", None)
+        value = out.detach()
+        if isinstance(bias, Tensor):
             self.constant(TorchCall(module.forward, args), out, bias.detach())
+            value = value - bias.detach().to(value)
+        else:
+            propagate(TorchCall(module.forward, args), out)
+        self.ledger.record_rounding(out, args[0], value, self.where)
 
 
 def _is_activation(module: nn.Module) -> bool:
