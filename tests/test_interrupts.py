@@ -177,10 +177,7 @@ class Injector:
 
 SCOPE = {scope.__file__, contextlib.__file__}
 ENTERING = SCOPE | {
-    *(str(path) for path in (HOME / "methods").glob("*.py")),
-    str(HOME / "rules" / "mode.py"),
-    str(HOME / "subject.py"),
-    str(HOME / "explain.py"),
+    str(HOME / "methods" / "intercept.py"),
     torch.overrides.__file__,
     torch.autograd.graph.__file__,
     torch.autograd.grad_mode.__file__,
@@ -224,7 +221,7 @@ def test_an_interrupt_at_any_line_of_a_pass_leaves_nothing():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ACTIONS)
 def test_an_interrupt_at_any_instruction_leaves_nothing(name):
-    assert left_over(ACTIONS[name], ENTERING, by_instruction=True) > 500
+    assert left_over(ACTIONS[name], ENTERING, by_instruction=True) > 400
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,9 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
             "or the class of its task."
         )
     try:
-        with _quietly():
-            model, tokenizer, processor, missing, unused = _read(
-                path if local else source, trust_remote_code, options
-            )
+        model, tokenizer, processor, missing, unused = _read_quietly(
+            path if local else source, trust_remote_code, options
+        )
     except Exception as error:
         hint = "" if local else f" Nor is it an embedded model; {nearest(str(source), cards)}."
         raise ModelError(
@@ -116,20 +115,28 @@ def _check_unused(source: str | Path, unused: Iterable[str], model: Any) -> None
     )
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without the progress bars and reports of transformers: problems are errors here."""
+def _read_quietly(
+    source: str | Path, trust_remote_code: bool, options: dict[str, Any]
+) -> tuple[Any, Any, Any, list[str], Iterable[str]]:
+    """`_read` without the progress bars and reports of transformers: problems are errors here."""
     from transformers.utils import logging
 
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
+
+    def restore() -> None:
         logging.set_verbosity(level)
         if shown:
             logging.enable_progress_bar()
+
+    try:
+        try:
+            logging.disable_progress_bar()
+            logging.set_verbosity_error()
+            return _read(source, trust_remote_code, options)
+        finally:
+            restore()
+    finally:
+        restore()  # an interrupt may have come before the first instruction of the other
 
 
 def _first_line(error: Exception) -> str:

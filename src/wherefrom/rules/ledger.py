@@ -81,7 +81,7 @@ class LedgerRecorder:
         def enter(inputs: tuple[Tensor | None, ...], outputs: tuple[Tensor | None, ...]) -> None:
             entering, leaving = inputs[indices[0]], outputs[output]
             if entering is not None and leaving is not None:
-                with torch.no_grad(), torch._C.DisableTorchFunction():
+                with torch.no_grad(), without_function_modes():
                     rows = (leaving * value).sum(-1, dtype=torch.float64)
                     rows -= (entering * x).sum(-1, dtype=torch.float64)
                     one = torch.ones((), dtype=torch.float64, device=rows.device)
