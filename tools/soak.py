@@ -25,6 +25,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ from wherefrom import loading
 from wherefrom.cli import app
 from wherefrom.storage.fingerprint import weights_digest
 
+IMPORTED = (
+    "matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.image", "pyarrow.parquet",
+    "wherefrom.evaluation.evaluate", "wherefrom.show.corpus", "wherefrom.show.figure",
+    "wherefrom.show.report", "wherefrom.show.terminal",
+)  # fmt: skip
 METHODS = ("lrp", "gradient_x_input", "attention_rollout", "random")
 SUBJECTS = "the film|a long plot|this cast|the second half|it".split("|")
 VERBS = "is|was never|seems|turns out".split("|")
@@ -144,6 +150,8 @@ class Soak:
     def prepare(self) -> None:
         """Loads the model, writes the data and runs every command undisturbed."""
         torch.set_num_threads(1)
+        for name in IMPORTED:  # once, and not by every process
+            import_module(name)
         self.explainer = loading.load("sentiment")
         loading.load = lambda *args, **options: self.explainer
         explain_corpus = wherefrom.corpus.explain_corpus
