@@ -13,6 +13,7 @@ from tests.modules import Block, D
 from tests.oracles import gradients as oracle
 from wherefrom import Explainer
 from wherefrom.errors import InputError, MethodError
+from wherefrom.methods import path
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 RULES = {"gauss": "gausslegendre", "right": "riemann_right", "middle": "riemann_middle"}
@@ -125,6 +126,18 @@ def test_steps_are_raised_until_the_tolerance_is_met(bert, rule, tolerance):
     assert abs(explainer(IDS, IG, **settings).ledger.residual) > tolerance
     result = explainer(IDS, IG, tolerance=tolerance, **settings)
     assert abs(result.ledger.residual) <= tolerance * 1.001
+
+
+class Halving(path.IntegratedGradients):
+    """Its integral of a rise of 1 has a gap of 1 / steps, exactly."""
+
+    def _integral(self, subject, target, embedded, start, steps):
+        return torch.tensor([[1 - 1 / steps]])
+
+
+def test_a_gap_as_large_as_the_tolerance_is_close_enough():
+    method = Halving(steps=1, tolerance=0.25)
+    assert method._until_close(None, None, None, None, torch.ones(1)).tolist() == [[0.75]]
 
 
 def test_a_tolerance_out_of_reach_is_refused_with_the_gap(rng):

@@ -1,5 +1,6 @@
-"""Deep Taylor relevance where sums have no positive part."""
+"""Deep Taylor relevance of single calls, and where sums have no positive part."""
 
+import pytest
 import torch
 from torch.nn import functional as F
 
@@ -37,3 +38,55 @@ def test_a_matrix_product_with_a_scaled_constant_is_a_linear_layer(rng):
     layer = through(DEEP_TAYLOR, lambda x: F.linear(x[0], 2 * weight.T, 0.5 * bias), x, seed=seed)
     exactly(run.out, layer.out)
     exactly(run.relevance[0], layer.relevance[0])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, c: torch.addmm(torch.ones(4, 3).double(), c[0], x[0].T[:, :3]),
+        lambda x, c: torch.addmm(x[0], x[0], torch.ones(6, 6).double()),
+        lambda x, c: torch.baddbmm(torch.ones(1, 4, 2).double(), x, torch.ones(1, 6, 2).double()),
+    ],
+    ids=["a live matrix on the right", "a live matrix added", "batches of matrices"],
+)
+def test_an_added_product_that_is_no_linear_layer_has_the_gradient(f, rng):
+    x, constant = normal(rng, 1, 4, 6), normal(rng, 1, 4, 6)
+    leaf = x.clone().requires_grad_()
+    expected = f(leaf, constant)
+    seed = normal(rng, *expected.shape)
+    (gradient,) = torch.autograd.grad(expected, leaf, seed)
+    run = through(DEEP_TAYLOR, lambda x: f(x, constant), x, seed=seed)
+    exactly(run.out, expected.detach())
+    exactly(run.relevance[0], x * gradient)
+
+
+def test_an_activation_in_place_is_the_identity_and_spares_what_a_rule_keeps(rng):
+    x, weight = normal(rng, 1, 4, 6), normal(rng, 3, 6)
+    seed = normal(rng, 1, 4, 3).abs()
+
+    def f(activation):
+        def call(x):
+            h = x * 1.0
+            before = F.linear(h, weight)  # its rule needs h as it was
+            return before + F.linear(activation(h), weight)
+
+        return through(DEEP_TAYLOR, call, x, seed=seed)
+
+    expected = f(F.relu)
+    for activation in (lambda h: F.relu(h, inplace=True), torch.relu_):
+        run = f(activation)
+        exactly(run.out, expected.out)
+        exactly(run.relevance[0], expected.relevance[0])
+
+
+@pytest.mark.parametrize("alpha", [0, 1, -2.5])
+def test_a_sum_with_a_factor_is_that_of_the_scaled_operand(alpha, rng):
+    x, y, seed = (normal(rng, 1, 4, 6) for _ in range(3))
+    run = through(DEEP_TAYLOR, lambda x, y: torch.add(x, y, alpha=alpha), x, y, seed=seed)
+    scaled = alpha * y
+    shares = [part * seed / (x + scaled) for part in (x, scaled)]
+    sizes = [abs(float(share.sum())) for share in shares]
+    for value, share, size, relevance in zip((x, y), shares, sizes, run.relevance, strict=True):
+        total = float(seed.sum()) * size / sum(sizes)
+        expected = share / share.sum() * total if size else torch.zeros_like(share)
+        exactly(relevance / value, expected)

@@ -91,6 +91,21 @@ def test_unbatched_input_is_torchs_own(rng):
     exactly(through(PLAIN, f, x, ledger=False).out, f(x).detach())
 
 
+def test_weights_of_unbatched_input_have_no_axis_of_samples(rng):
+    module = attention()
+    x = normal(rng, T, D)
+    expected = module(x, x, x)[1].detach()
+    results = []
+
+    def f(x):
+        results.extend(module(x, x, x, need_weights=need)[1] for need in (True, False))
+        return x
+
+    through(PLAIN, f, x, ledger=False)
+    exactly(results[0].detach(), expected)
+    assert results[1] is None
+
+
 @pytest.mark.parametrize("average", [True, False])
 def test_weights_that_a_model_asks_for_are_given(average, rng):
     module = attention(batch_first=True)

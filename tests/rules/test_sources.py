@@ -6,6 +6,7 @@ import torch
 from tests.helpers import exactly, normal
 from wherefrom.errors import NoBlock
 from wherefrom.rules.sources import Source, Sources, Span, State, Trail
+from wherefrom.rules.tags import meaning_of
 
 SPAN = Span(field=1, start=3, shift=2, width=4)  # units 3 to 6 in rows 2 to 5
 
@@ -123,12 +124,17 @@ def test_relevance_is_that_of_units_other_rows_and_biases(rng):
 
 def looked_up(ids, own, **options):
     """What a lookup on some ids makes of the sources of the input's own ids."""
+    sources, weight, _ = lookup(ids, own, **options)
+    return sources, weight
+
+
+def lookup(ids, own, **options):
+    """The sources, the table, and the rows that the model is given."""
     sources = Sources([own], **options)
     marked = own if ids is None else sources.fields[0].new_tensor(ids.tolist())
     marked.wherefrom_tag = own.wherefrom_tag
     weight = torch.randn(20, 4)
-    sources.lookup(marked, weight, weight[marked])
-    return sources, weight
+    return sources, weight, sources.lookup(marked, weight, weight[marked])
 
 
 def test_a_lookup_on_the_ids_with_padding_behind_widens_the_extent():
@@ -158,3 +164,53 @@ def test_a_second_lookup_moved_to_the_right_is_a_stream_of_its_own():
     other = torch.randn(20, 4)
     sources.lookup(moved, other, other[moved])  # of another table: not the input's
     assert len(sources.entered) == 2
+
+
+@pytest.mark.parametrize(
+    "laid_out",
+    [lambda t: t, lambda t: t.flatten(0, 1), lambda t: t.transpose(0, 1)],
+    ids=["rows", "one row", "turned"],
+)
+def test_what_enters_is_changed_by_sample_whatever_its_layout(laid_out):
+    own, change = torch.tensor([[5, 6, 7], [8, 9, 1]]), torch.arange(6.0).reshape(2, 3, 1)
+    entered = []
+
+    def changed(entering):
+        entered.append(entering)
+        return entering.rows + change
+
+    _, weight, rows = lookup(laid_out(own), own, change=changed)
+    exactly(entered[0].rows, weight[own])
+    assert entered[0].table is weight
+    exactly(rows.detach(), laid_out(weight[own] + change))
+
+
+def test_rows_of_all_samples_in_one_matrix_can_enter_the_first_block():
+    own = torch.tensor([[5, 6, 7], [8, 9, 1]])
+    sources, weight, rows = lookup(own.reshape(-1), own, at="block")
+    in_block, around = rows * 2, rows * 3
+    for result in (in_block, around):
+        sources.follow([rows], result)
+    sources.follow([in_block, around], in_block + around)
+    assert sources.read_at_block() == [()]
+    (source,) = sources.entered
+    assert source.leaf is rows
+    exactly(source.by_sample(source.leaf.detach(), 2), weight[own])
+
+
+@pytest.mark.parametrize(
+    ("ids", "meaning"),
+    [
+        ([[0]], "position"),  # of an input of one unit
+        ([[0, 1]], "position"),
+        ([[2, 3, 4, 5, 6], [2, 3, 1, 1, 1]], "position"),  # with padding behind
+        ([[0, 0]], "type"),
+        ([[0, 0, 1, 1]], "type"),
+    ],
+)
+def test_other_lookups_are_of_positions_or_of_types(ids, meaning):
+    sources = Sources([torch.tensor([[5, 6]])])
+    weight = torch.randn(20, 4)
+    ids = torch.tensor(ids)
+    assert meaning_of(sources.lookup(ids, weight, weight[ids])) == meaning
+    assert not sources.entered

@@ -17,12 +17,14 @@ from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.tables import PLAIN
 from wherefrom.studies.attention_erasure import (
+    AttentionErasure,
     WeightErasure,
     attention_rankings,
     erase_attention,
     flip_table,
     fraction_to_flip,
     js_divergence,
+    sample_rng,
     single_weights,
 )
 from wherefrom.target import Target
@@ -103,11 +105,17 @@ def test_shares_to_a_flip_equal_the_block_written_out(explainer, bert, wordpiece
         exactly(record["to_flip"]["lrp"], expected)
 
 
-def test_a_flip_is_seen_where_there_is_one(bert, wordpiece):
-    """On weights that let the last block decide, some rankings flip and the shares still agree."""
+@pytest.fixture(scope="module")
+def strong(bert):
+    """Weights that let the attention of the last block decide."""
     strong = model("bert", "classify", id2label=bert.config.id2label)
     with torch.no_grad():
         strong.bert.encoder.layer[-1].attention.self.value.weight.mul_(8)
+    return strong
+
+
+def test_a_flip_is_seen_where_there_is_one(strong, wordpiece):
+    """Some rankings flip and the shares still agree."""
     explainer = Explainer(strong, wordpiece)
     result = evaluate(explainer, TEXTS, ["lrp"], ["attention_erasure"])
     shares = []
@@ -116,6 +124,59 @@ def test_a_flip_is_seen_where_there_is_one(bert, wordpiece):
         shares.append(protocols.attention_to_flip(strong, ids, explainer(text, "lrp").scores))
         exactly(record["to_flip"]["lrp"], shares[-1])
     assert min(shares) < 1
+
+
+def test_a_flip_by_the_first_weight_erased_is_a_share_of_one_weight(strong, wordpiece):
+    ids = wordpiece("bad")["input_ids"]
+    subject = Explainer(strong).subject
+    scores = [np.array([0.0, 1.0, 0.5]), np.array([1.0, 0.5, 0.0])]
+    expected = [protocols.attention_to_flip(strong, ids, ranking) for ranking in scores]
+    assert expected[0] == pytest.approx(1 / 3)
+    assert expected[1] > expected[0]
+    exactly(fraction_to_flip(subject, padded(subject, [ids] * 2), scores), expected)
+
+
+def test_the_random_ranking_is_the_studys_own_also_next_to_the_random_method(strong, wordpiece):
+    explainer = Explainer(strong, wordpiece)
+    ids = wordpiece("bad")["input_ids"]
+    own = sample_rng(padded(explainer.subject, [ids]), 0, 1).random(len(ids))
+    expected, other = (
+        protocols.attention_to_flip(strong, ids, ranking)
+        for ranking in (own, explainer("bad", "random").scores)
+    )
+    assert expected != other
+    for methods in (["random"], ["lrp"]):
+        (record,) = evaluate(explainer, ["bad"], methods, ["attention_erasure"]).studies[
+            "attention_erasure"
+        ]
+        exactly(record["to_flip"]["random"], expected)
+
+
+def test_the_highest_weight_changes_more_where_its_divergence_is_larger():
+    singles = [{"delta_js": delta, "delta_weight": 0.1} for delta in (0.2, -0.2, 0.0, 0.1, -0.1)]
+    records = [
+        {"single": {**single, "flips_highest": False, "flips_random": False}, "to_flip": {}}
+        for single in singles
+    ]
+    summary = AttentionErasure().summary([*records, {"single": None, "to_flip": {}}])
+    assert summary["samples"] == 6
+    assert summary["highest_changes_more"] == pytest.approx(2 / 5)
+
+
+def test_erasures_run_in_batches_of_so_many_positions(bert):
+    subject = Explainer(bert).subject
+    inputs = padded(subject)  # two samples of seven positions
+    erased = torch.eye(7, dtype=torch.bool)[:5]
+    sizes = []
+    hook = bert.register_forward_pre_hook(
+        lambda module, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    try:
+        batched = erase_attention(subject, inputs, [0, 1, 0, 1, 0], erased, positions=14)
+    finally:
+        hook.remove()
+    assert sizes == [1, 2, 2, 1]  # the first pass counts the maps
+    exactly(batched, erase_attention(subject, inputs, [0, 1, 0, 1, 0], erased))
 
 
 def test_attention_rankings_are_the_maps_and_their_slopes(bert, wordpiece):

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
 
 from benchmarks.tiny import model
-from tests.helpers import exactly
+from tests.helpers import exactly, normal
+from tests.methods.calling import of_tensor, subject_of
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
@@ -87,3 +90,52 @@ def test_shares_are_medians_over_samples_without_outputs_of_zero():
     exactly([blocks["input"][key] for key in ("low", "share", "high")], [0.625, 0.75, 0.875])
     exactly(blocks["layer.0"]["share"], 1.5)
     assert norm_shares(records)["lrp"] == [{"norm": "norm", "before": 0.75, "after": 2.25}]
+
+
+def test_norms_are_those_that_all_samples_have_named_as_in_the_first():
+    names = (["first", "second"], ["first", "other", "third"])
+    records = [
+        {"output": 1.0, "norms": {"lrp": [[name, 0.5, 0.25] for name in sample]}}
+        for sample in names
+    ]
+    assert [norm["norm"] for norm in norm_shares(records)["lrp"]] == ["first", "second"]
+
+
+class Wrapping(nn.Module):
+    """A block that gives its states in an output with fields, as transformers' models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4).double()
+
+    def forward(self, x):
+        return BaseModelOutput(last_hidden_state=self.inner(x))
+
+
+class Wrapped(nn.Module):
+    """Two such blocks and a head that reads their mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Wrapping(), Wrapping()])
+        self.head = nn.Linear(4, 2).double()
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).last_hidden_state
+        return self.head(x.mean(1))
+
+
+def test_states_are_read_from_the_output_of_a_block_that_has_fields(rng):
+    torch.manual_seed(0)
+    module, x = Wrapped().eval(), normal(rng, 1, 3, 4)
+    inputs, target = of_tensor(x), Target(torch.tensor([1]))
+    sums = relevance_sums(subject_of(module, inputs), inputs, target, PLAIN)
+    inner = [layer.inner for layer in module.layers]
+    states = [x, inner[0](x), inner[1](inner[0](x))]
+    gradients = [module.head.weight[1] / 3]  # of each row of the last state
+    for layer in inner[::-1]:
+        gradients.insert(0, gradients[0] @ layer.weight)
+    assert list(sums.blocks) == ["input", "layers.0", "layers.1"]
+    for value, state, gradient in zip(sums.blocks.values(), states, gradients, strict=True):
+        exactly(value, float((state * gradient).detach().sum()))

@@ -27,7 +27,10 @@ def test_about_lists_models_methods_and_limits(client):
     about = client.get("/api/about").json()
     kinds = {model["name"]: model["input_kind"] for model in about["models"]}
     assert kinds == {"sentiment": "text", "digits": "image", "bace": "text"}
-    assert [method["name"] for method in about["methods"]] == list(METHODS)
+    assert about["methods"] == [
+        {"name": name, "summary": kind.__doc__.split("\n")[0], "paper": kind.paper}
+        for name, kind in METHODS.items()
+    ]
     assert about["limits"] == {"text_characters": 20_000}
     assert about["reports"] == []
 
@@ -140,6 +143,14 @@ def test_curve_is_the_evaluations(client, sentiment, curve):
 def test_curve_of_a_long_text_has_ten_steps(client):
     answer = client.post("/api/curve", json=body(text="good " * 70, curve="activation")).json()
     assert len(answer["present"]) == 11
+
+
+@pytest.mark.parametrize(("units", "steps"), [(64, 65), (65, 11)])
+def test_curve_has_a_step_for_each_of_up_to_64_units(client, units, steps):
+    text = "good " * (units - 2)  # and the two special tokens
+    answer = client.post("/api/curve", json=body(text=text, curve="activation")).json()
+    assert {len(row) for row in answer["present"]} == {units}
+    assert len(answer["present"]) == steps
 
 
 def test_layers_sum_to_the_layer_profile(client, sentiment):

@@ -114,6 +114,14 @@ def test_a_request_must_be_json_within_the_size_limit(make_client, route):
     error_kind(client.get(path), 405)
 
 
+def test_a_request_may_have_8_megabytes(client):
+    largest = 8 * 1024**2
+    accepted = client.post("/api/explain", content=b"[1]".ljust(largest), headers=JSON)
+    error_kind(accepted, 422, "JSON object")  # it was read
+    refused = client.post("/api/explain", content=b"[1]".ljust(largest + 1), headers=JSON)
+    error_kind(refused, 413, "up to 8,388,608 bytes")
+
+
 def test_deeply_nested_json_does_not_crash(client):
     error_kind(client.post("/api/explain", content=b"[" * 100_000, headers=JSON), 400)
 

@@ -151,9 +151,7 @@ def _as_scores(mask: Tensor | None, like: Tensor) -> Tensor | None:
     """A mask as numbers to add to attention scores: True means closed."""
     if mask is None or mask.dtype != torch.bool:
         return mask
-    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill(
-        mask, -math.inf
-    )
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)
 
 
 def exponential(view: LocallyLinear, call: TorchCall) -> Any:

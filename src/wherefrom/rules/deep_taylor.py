@@ -186,9 +186,7 @@ def same(view: LocallyLinear, call: TorchCall) -> Any:
     if x is None:
         return call.run()
     frozen = call.mapped(freeze)
-    if call.get("inplace"):
-        frozen = frozen.with_(inplace=False)
-    elif call.in_place:  # into a copy: rules may have kept the tensor
+    if call.in_place:  # into a copy: rules may have kept the tensor
         frozen.args = (frozen.args[0].clone(), *frozen.args[1:])
     return _Same.apply(x, _value(frozen))
 
