@@ -259,7 +259,9 @@ def test_a_connection_that_was_let_in_outlives_any_number_of_idle_ones(models, w
             holder.sendall(request)
             response = b""
             while not response.endswith(b"}}"):
-                response += holder.recv(1 << 16)
+                chunk = holder.recv(1 << 16)
+                assert chunk, "the connection was closed"
+                response += chunk
             assert b" 404 " in response.partition(b"\r\n")[0]
             for _ in range(20):
                 stack.enter_context(server.connect())
