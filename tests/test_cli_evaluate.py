@@ -247,7 +247,6 @@ def test_the_bar_shows_rate_and_time_left(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "160")
     with _progress("evaluating") as advance:
         advance(10, 100, "")  # what an earlier run has done
-        advance(20.5, 100, "[/markup]")
-        advance(20.5, 100, "lrp")
+        advance(20.5, 100, "lrp [/x]")  # brackets are no markup
     shown = capsys.readouterr().err
-    assert re.search(r"20/100.*(/s|s each), \d+:\d\d:\d\d left  lrp", shown)
+    assert re.search(r"20/100.*(/s|s each), \d+:\d\d:\d\d left  lrp \[/x\]", shown)
