@@ -4,10 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
 
 import wherefrom
 from wherefrom.methods import METHODS
+from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.rules.tables import PLAIN
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INPUTS = {
@@ -56,3 +59,16 @@ def test_float32_ranks_as_float64_and_alone_as_in_a_batch(explainers, model, nam
     for item, in_batch, in_float64 in zip(inputs, together, exact, strict=True):
         ranks_agree(in_batch, in_float64, 0.99)
         ranks_agree(narrow(item, name, **settings), in_batch, 0.99)
+
+
+@pytest.mark.parametrize(("float64", "dtype"), [(False, torch.float32), (True, torch.float64)])
+def test_a_pass_in_float64_is_that_of_the_wide_model(explainers, float64, dtype):
+    narrow, wide = explainers["sentiment"]
+    inputs, target = narrow.prepare(INPUTS["sentiment"][0])
+    with intercepted_forward(PLAIN, narrow.subject, inputs, target, float64=float64) as forward:
+        logits = forward.logits.detach()
+    assert logits.dtype == dtype
+    with torch.no_grad():
+        expected = wide.subject.run(inputs.tensors)
+    tolerance = 1e-10 if float64 else 1e-4
+    torch.testing.assert_close(logits.double(), expected, rtol=tolerance, atol=tolerance)

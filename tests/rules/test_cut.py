@@ -39,6 +39,9 @@ class Frozen(Plain):
     def data(self, x):
         return self.backbone(x).data
 
+    def integers(self, x):
+        return (64 * self.backbone(x)).detach().to(torch.int64).to(torch.float64)
+
     def written(self, x):
         hidden = torch.zeros_like(x)
         with torch.no_grad():
@@ -69,6 +72,7 @@ class Frozen(Plain):
         ("inference_mode", r"in backbone\.0, at linear \(torch\.inference_mode\(\)\)"),
         ("written", r"in backbone\.0, at linear \(torch\.no_grad\(\)\)"),
         ("detach", r"in the model's own forward, at detach \(\.detach\)"),
+        ("integers", r"in the model's own forward, at detach \(\.detach\)"),
         ("data", r"in the model's own forward, at data \(\.data\)"),
         ("integers", r"in the model's own forward, at to \(it has no derivative\)"),
     ],

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.helpers import exactly, normal
+from tests.helpers import exactly, normal, through
 from wherefrom.rules import frozen_attention as module
 from wherefrom.rules.attention import explicit_attention
 from wherefrom.rules.frozen_attention import frozen_attention
+from wherefrom.rules.tables import CONSERVATIVE
 
 B, H, T, D = 2, 4, 7, 3
 
@@ -65,3 +66,29 @@ def test_without_heads_and_in_half_precision(rng):
     half[2].requires_grad_()
     (rough,) = torch.autograd.grad(frozen_attention(*half[:3]), half[2], half[3])
     torch.testing.assert_close(rough.double(), actual, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("heads", [(), (2,)])
+@pytest.mark.parametrize(("keys", "in_parts"), [(6, False), (7, True)])
+def test_the_number_of_keys_decides_whether_weights_are_kept(
+    rng, monkeypatch, heads, keys, in_parts
+):
+    monkeypatch.setattr("wherefrom.rules.product.FEW_KEYS", 6)
+    calls = []
+
+    def recorded(*arguments, **settings):
+        calls.append(arguments)
+        return frozen_attention(*arguments, **settings)
+
+    monkeypatch.setattr("wherefrom.rules.product.frozen_attention", recorded)
+    value = normal(rng, 1, *heads, keys, 3)
+    key, query = normal(rng, 1, *heads, keys, 9), normal(rng, 1, *heads, 4, 9)
+    seed = normal(rng, 1, *heads, 4, 3)
+    run = through(
+        CONSERVATIVE,
+        lambda value: F.scaled_dot_product_attention(query, key, value),
+        value,
+        seed=seed,
+    )
+    assert bool(calls) is in_parts
+    exactly(run.relevance[0], value * ((query @ key.mT / 3).softmax(-1).mT @ seed))

@@ -39,6 +39,8 @@ class GatedBlock(Plain):
         weights = scores.softmax(-1)
         if self.spelling == "einsum":
             return torch.einsum("bqk,bkd->bqd", weights, v)
+        if self.spelling == "values first":
+            return (v.mT @ weights.mT).mT
         return weights @ v
 
     def norm(self, layer, x):
@@ -73,7 +75,9 @@ def contributions(model, x, root):
     return pair.linear(lambda t: t.mean(-2)).through(torch.tanh).linear(*affine(model.head))
 
 
-@pytest.mark.parametrize("spelling", ["fused", "explicit", "exponentials", "einsum"])
+@pytest.mark.parametrize(
+    "spelling", ["fused", "explicit", "exponentials", "einsum", "values first"]
+)
 def test_relevance_is_what_each_unit_contributes(rng, spelling):
     model = GatedBlock(spelling)
     x, root = normal(rng, 2, 5, D), normal(rng, 2, 5, D)
@@ -136,6 +140,31 @@ class Lengths(Plain):
 
 def test_all_norms_close(rng):
     model, x, root = Lengths(), normal(rng, 3, 4, D), normal(rng, 3, 4, D)
+    inputs = of_tensor(x)
+    result = method("lrp", root=root, secants="root")(
+        subject_of(model, inputs), inputs, asked(inputs, 0)
+    )
+    exactly(result.values.sum(1) + result.lines["root", "root"], model(x)[:, 0].detach())
+
+
+class Constants(Plain):
+    """Norms of what does not depend on the input, and lengths below the least."""
+
+    def __init__(self):
+        super().__init__()
+        self.constant = nn.Parameter(torch.ones(1, 4, D))
+        self.layer, self.rms, self.groups = nn.LayerNorm(D), nn.RMSNorm(D), nn.GroupNorm(2, 4)
+        self.head = nn.Linear(D, CLASSES)
+        self.shaken()
+
+    def forward(self, x):
+        c = self.constant
+        scale = self.layer(c) + self.rms(c) + self.groups(c) + F.normalize(c) + c.norm() + c.tanh()
+        return self.head((F.normalize(x, dim=-1, eps=10.0) * scale).square().mean(1))
+
+
+def test_norms_of_constants_and_short_vectors_close(rng):
+    model, x, root = Constants(), normal(rng, 3, 4, D), normal(rng, 3, 4, D)
     inputs = of_tensor(x)
     result = method("lrp", root=root, secants="root")(
         subject_of(model, inputs), inputs, asked(inputs, 0)

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from tests.web.helpers import error_kind
 from wherefrom.web.reports import Reports
 
@@ -36,3 +38,16 @@ def test_the_newest_reports_are_listed_first_and_at_most_200(tmp_path):
 def test_a_folder_that_is_gone_has_no_reports(tmp_path):
     assert Reports(tmp_path / "gone").by_name() == {}
     assert Reports().read("one.html") is None
+
+
+def test_names_that_look_the_same_are_numbered(tmp_path):
+    for age, name in enumerate((b"\xff.html", b"\xfe.html", b"\xfd.html")):  # no UTF-8
+        path = tmp_path / os.fsdecode(name)
+        try:
+            path.write_bytes(name)
+        except OSError:
+            pytest.skip("this file system takes only names in UTF-8")
+        os.utime(path, (9 - age, 9 - age))
+    reports = Reports(tmp_path)
+    assert list(reports.by_name()) == ["\ufffd.html", "\ufffd.html (2)", "\ufffd.html (3)"]
+    assert reports.read("\ufffd.html (3)") == b"\xfd.html"
