@@ -177,7 +177,7 @@ def test_the_version_is_printed(run):
 
 def test_method_and_its_settings(run):
     done = run("explain", TEXT, "--method", "lrp", "--set", "gate=shared", "--json", "-")
-    settings = {"gate": "shared", "at": "lookup"}
+    settings = {"gate": "shared", "at": "lookup", "root": None, "secants": "zero"}
     assert json.loads(done.stdout)["method"] == {"name": "lrp", "settings": settings}
     done = run("explain", TEXT, "--method", "random", "--set", "seed=3", "--json", "-")
     assert json.loads(done.stdout)["method"] == {"name": "random", "settings": {"seed": 3}}

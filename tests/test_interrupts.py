@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import random
 import signal
 import sys
@@ -327,6 +328,7 @@ def signals(count, seed=0):
     old = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     old_int = signal.signal(signal.SIGINT, signal.default_int_handler)
     actions = [explained("lrp"), explained("integrated_gradients", steps=2), scored("dix")]
+    callbacks, gc.callbacks[:] = gc.callbacks[:], []  # of hypothesis: an interrupt there is lost
     try:
         model = Encoder()
         durations = []
@@ -346,6 +348,7 @@ def signals(count, seed=0):
             if i % 50 == 0:
                 train_a_step(model)
     finally:
+        gc.callbacks[:] = callbacks
         signal.signal(signal.SIGINT, old_int)
         signal.signal(signal.SIGALRM, old)
     return left, inside

@@ -193,7 +193,12 @@ class TestMolecules:
 
     @pytest.mark.parametrize(
         ("smiles", "words"),
-        [("", "empty"), ("C1CC", "not a valid SMILES"), ("not a molecule", "not a valid SMILES")],
+        [
+            ("", "empty"),
+            ("C1CC", "not a valid SMILES"),
+            ("not a molecule", "no spaces"),
+            ("molecule", "not a valid SMILES"),
+        ],
     )
     def test_bad_smiles(self, reader, smiles, words):
         with pytest.raises(WherefromError, match=words):

@@ -39,8 +39,11 @@ class Frozen(Plain):
     def data(self, x):
         return self.backbone(x).data
 
-    def integers(self, x):
+    def counted(self, x):
         return (64 * self.backbone(x)).detach().to(torch.int64).to(torch.float64)
+
+    def long(self, x):
+        return (64 * self.backbone(x)).long().double()
 
     def written(self, x):
         hidden = torch.zeros_like(x)
@@ -72,9 +75,10 @@ class Frozen(Plain):
         ("inference_mode", r"in backbone\.0, at linear \(torch\.inference_mode\(\)\)"),
         ("written", r"in backbone\.0, at linear \(torch\.no_grad\(\)\)"),
         ("detach", r"in the model's own forward, at detach \(\.detach\)"),
-        ("integers", r"in the model's own forward, at detach \(\.detach\)"),
+        ("counted", r"in the model's own forward, at detach \(\.detach\)"),
         ("data", r"in the model's own forward, at data \(\.data\)"),
         ("integers", r"in the model's own forward, at to \(it has no derivative\)"),
+        ("long", r"in the model's own forward, at long \(it has no derivative\)"),
     ],
 )
 def test_a_gradient_that_ends_is_an_error_that_names_the_module(way, place, method, rng):

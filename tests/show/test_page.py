@@ -56,6 +56,7 @@ def evaluated():
         "model": EVIL, "best": EVIL, "complete": False, "notes": [EVIL], "skipped": {EVIL: 1},
         "settings": {EVIL: EVIL}, "rows": lambda: [row], "samples": 1,
         "best_by": lambda metric: EVIL,
+        "recommendation": types.SimpleNamespace(text=EVIL),
         "studies": {}, "conservation_cells": lambda: {EVIL: ["–", "0.5"]},
     }  # fmt: skip
     return types.SimpleNamespace(**{**vars(result), **extra})

@@ -78,7 +78,8 @@ def test_a_tokenizer_is_known_by_its_rules_and_not_by_its_last_call(bert, wordpi
     labelled = Explainer(bert, wordpiece, labels=["x", "y", "z"])
     assert changes(before, explainer_fingerprint(labelled)) == ["other labels"]
     run = Explainer(bert, wordpiece, forward=lambda model, tensors: model(**tensors))
-    assert "forward None → " in changes(before, explainer_fingerprint(run))[0]
+    found = changes(before, explainer_fingerprint(run))
+    assert any("forward None → " in change for change in found)
 
 
 def test_versions_are_part_of_it(bert):

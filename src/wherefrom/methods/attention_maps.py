@@ -95,12 +95,6 @@ def capture(
                 f"{subject.name} has attention, but no state with a row for each place follows "
                 "it, so the rows that its head reads are not known."
             )
-        if forward.view.sources.has_other_ids:
-            raise ModelError(
-                f"{subject.name} looks up a second sequence that is not among its inputs, such as "
-                "the decoder's, and the attention of both would be mixed up. Pass it on from "
-                'inputs["decoder_input_ids"] in forward=, or try method="lrp".'
-            )
         count = len(maps.seen)
         layers = range(count) if of is None else [range(count)[i] for i in of]
         wanted = [maps.seen[i] for i in layers] if gradients else []

@@ -74,8 +74,11 @@ def _relevance(subject: Subject, inputs: Inputs, target: Target, logits: Tensor)
     wide = subject.device.type != "mps"  # which has no float64
     try:
         return _relevance_in(wide, subject, inputs, target, logits)
-    except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
+    except (RuntimeError, ModelError) as error:
+        cause = error.__cause__ if isinstance(error, ModelError) else error
+        if not isinstance(cause, RuntimeError):
+            raise
+        reason = str(cause).partition("\n")[0]
         if "modified by an inplace" in reason:
             raise ModelError(_WRITES.format(subject.name)) from error
         if not wide or not any(word in reason for word in ("dtype", "scalar type", "Double")):

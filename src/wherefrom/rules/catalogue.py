@@ -196,7 +196,8 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (
         Kind.CAST,
         "input",
-        "to float double half bfloat16 type type_as contiguous clone detach dropout requires_grad",
+        "to float double half bfloat16 long int short char byte type type_as contiguous clone "
+        "detach dropout requires_grad",
     ),
     (Kind.RESHAPE, "input", "view reshape flatten unflatten squeeze unsqueeze ravel"),
     (Kind.RESHAPE, "input other", "view_as reshape_as"),

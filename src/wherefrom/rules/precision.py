@@ -23,7 +23,8 @@ class Float64(CallMode):
     """
 
     def on_call(self, call: TorchCall) -> Any:
-        if attribute_name(call.function) is not None or not any(map(live, call.tensors())):
+        depends = any(live(t) and not isinstance(t, nn.Parameter) for t in call.tensors())
+        if attribute_name(call.function) is not None or not depends:
             return call.run()
         if call.kind is Kind.LOOKUP or "out" in call.kwargs:  # tables are known by their address
             return call.run()

@@ -156,7 +156,6 @@ class Sources:
     trails: list[Trail] = field(default_factory=list)
     extent: int = 0
     rows_ahead: dict[int, int] = field(default_factory=dict)  # put in front of a stream's first
-    has_other_ids: bool = False  # looked up where the input's are: a sequence of the model's own
     _tables: dict[int, Span] = field(default_factory=dict)
     _biases: dict[int, Tensor] = field(default_factory=dict)  # of norms, by id of their result
     _states: dict[int, tuple[int, State]] = field(default_factory=dict)  # by id of a tensor
@@ -341,7 +340,6 @@ class Sources:
         shifted = self._tables.get(weight.data_ptr())
         if shifted is not None and self._is_shifted(ids):
             return self._looked_up(out, shifted.behind(1), weight)
-        self.has_other_ids = self.has_other_ids or shifted is not None
         mark(out, _meaning_of_lookup(ids))
         return out
 

@@ -66,8 +66,9 @@ def heading(explanation: Explanation) -> str:
 
 
 def method_call(explanation: Explanation) -> str:
-    """The method with its settings, as a call."""
-    settings = ", ".join(f"{key}={value}" for key, value in explanation.settings.items())
+    """The method with its settings, as a call; those that are None are not set."""
+    items = explanation.settings.items()
+    settings = ", ".join(f"{key}={value}" for key, value in items if value is not None)
     return f"{explanation.method}({settings})"
 
 
