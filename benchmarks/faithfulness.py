@@ -1,7 +1,7 @@
 """Which method is most faithful, and at what cost: the evidence for the default.
 
     python -m benchmarks.faithfulness --data DATA [--split test] [--sets sentiment,digits,bace]
-                                      [--superpixels MODEL] [--out FOLDER] [--picture FILE]
+                                      [--superpixels MODEL] [--out FILE] [--picture FILE]
 
 `DATA` has the folders `sst2_glue` (CSV with text and label), `mnist` (idx files) and `bace`
 (`bace.csv.gz`). Choices were made on the validation splits; the tables are of the test splits. Of
@@ -10,7 +10,7 @@ MNIST, which has no validation split, the two are disjoint draws of the test ima
 Each set is evaluated by activation (AUAC), pruning (AU-MSE) and the rank correlation with
 leave-one-out. Differences are paired, against `lrp` without a root, with 95 % bootstrap intervals.
 The ceiling is a greedy search on the metric itself, for the first samples. Cost is the time of a
-method over that of gradient × input in the same run.
+method over that of gradient × input in the same run. What `--out` has already is not run again.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from wherefrom.evaluation.recommendation import difference
 from wherefrom.inputs.graph import Graph
 from wherefrom.methods import method
 from wherefrom.show.plot_style import AXIS, COLORS, GRID, saved_figure
+from wherefrom.storage.writing import write_text
 
 METRICS = ("activation", "pruning", "leave_one_out")
 ROOTS = {"sentiment": "unk", "digits": "zero", "bace": "zero", "superpixels": "mean"}
@@ -200,71 +201,82 @@ def markdown(reports: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-SHORT = {
-    "integrated_gradients": "IG",
-    "transformer_attribution": "Chefer 2021",
-    "gradient_x_input": "gradient × input",
-    "gradient_rollout": "gradient rollout",
+SHOWN = {  # in the figure: label, colour, marker
+    "gradient_x_input": ("gradient × input", AXIS, "o"),
+    "gae": ("GAE", AXIS, "^"),
+    "gradient_rollout": ("gradient rollout", AXIS, "v"),
+    "transformer_attribution": ("transformer attribution", AXIS, "D"),
+    "integrated_gradients": ("integrated gradients", COLORS[4], "P"),
+    "occlusion": ("occlusion", COLORS[3], "X"),
+    "lrp_ah_ln": ("lrp_ah_ln", COLORS[0], "s"),
+    "lrp_ah_ln, root": ("lrp_ah_ln, root", COLORS[1], "s"),
+    "attn_lrp": ("attn_lrp", COLORS[0], "^"),
+    "attn_lrp, root": ("attn_lrp, root", COLORS[1], "^"),
+    "lrp": ("lrp", COLORS[0], "o"),
+    "lrp, root": ("lrp, root", COLORS[1], "o"),
+    "lrp, secants": ("lrp, root and secants", COLORS[1], "*"),
 }
 
 
-def _short(label: str) -> str:
-    """A label that fits beside a point: only the settings that tell variants of `lrp` apart."""
+def _key(label: str) -> str:
+    """The entry of `SHOWN` that a method's label belongs to."""
     name, _, settings = label.partition("(")
     if "secants=root" in settings:
-        return f"{name}, root + secants"
-    return f"{name}, root" if "root=" in settings else SHORT.get(name, name)
+        return f"{name}, secants"
+    return f"{name}, root" if "root=" in settings else name
 
 
 def figure(reports: dict[str, dict[str, Any]], path: Path) -> None:
-    """Cost against AU-MSE and AUAC, every method a point; the best are bottom and top left."""
-    sizes = {"squeeze": False, "sharex": True}
-    with saved_figure(path, figsize=(4.6 * len(reports), 6.4), layout="constrained") as drawing:
-        axes = drawing.subplots(2, len(reports), **sizes)
+    """Cost against AU-MSE and AUAC, every method a point."""
+    size = (3.1 * len(reports) + 2.2, 5.6)
+    with saved_figure(path, figsize=size, layout="constrained") as drawing:
+        axes = drawing.subplots(2, len(reports), squeeze=False, sharex=True)
+        points: dict[str, Any] = {}
         for column, (name, report) in enumerate(reports.items()):
             for row, metric in enumerate(("pruning", "activation")):
                 plot = axes[row][column]
                 for label, numbers in report["methods"].items():
-                    if label == "random":
-                        continue
-                    mean, cost = numbers[metric]["mean"], max(numbers["cost"], 0.3)
-                    ours = label.startswith("lrp(")
-                    plot.scatter(cost, mean, s=36, color=COLORS[1] if ours else COLORS[0])
-                    plot.annotate(
-                        _short(label), (cost, mean), xytext=(4, 3), textcoords="offset points",
-                        fontsize=7, color=COLORS[1] if ours else AXIS,
-                    )  # fmt: skip
+                    if _key(label) in SHOWN:
+                        text, color, marker = SHOWN[_key(label)]
+                        points[text] = plot.scatter(
+                            numbers["cost"], numbers[metric]["mean"], s=60, color=color,
+                            marker=marker, alpha=0.85, linewidths=0,
+                        )  # fmt: skip
                 plot.set_xscale("log")
-                plot.set_ylabel(
-                    "AU-MSE (lower is better)" if row == 0 else "AUAC (higher is better)"
-                )
                 plot.grid(color=GRID)
-            axes[0][column].set_title(f"{name}, {report['samples']} samples")
-            axes[1][column].set_xlabel("cost, gradient × input = 1")
+            axes[0][column].set_title(name)
+            axes[1][column].set_xlabel("cost (gradient × input = 1)")
+        axes[0][0].set_ylabel("AU-MSE  ↓ lower is better")
+        axes[1][0].set_ylabel("AUAC  ↑ higher is better")
+        drawing.legend(points.values(), points.keys(), loc="outside right center", frameon=False)
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="The folder with the data sets.")],
+    data: Annotated[Path | None, typer.Option(help="The folder with the data sets.")] = None,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     sets: Annotated[str, typer.Option(help="Comma-separated.")] = "sentiment,digits,bace",
     superpixels: Annotated[Path | None, typer.Option(help="A model of superpixels.")] = None,
     count: Annotated[int, typer.Option(help="Samples of each set.")] = 200,
     ceiling: Annotated[int, typer.Option(help="Samples of the greedy search.")] = 50,
-    out: Annotated[Path | None, typer.Option(help="Where the numbers go, as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A JSON file for the numbers.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Where the figure goes.")] = None,
 ) -> None:
     """Prints a table for each set; writes the numbers and the figure where asked."""
     torch.set_num_threads(1)
     reports: dict[str, dict[str, Any]] = {}
+    if out is not None and out.exists():
+        reports = json.loads(out.read_text(encoding="utf-8"))
     for name in sets.split(","):
-        explainer, rows = samples(name, data, split, count, superpixels)
-        reports[name] = measure(name, explainer, rows, ceiling)
+        if name not in reports:
+            if data is None:
+                raise typer.BadParameter(f"the set {name} needs --data")
+            explainer, rows = samples(name, data, split, count, superpixels)
+            reports[name] = measure(name, explainer, rows, ceiling)
         typer.echo(markdown({name: reports[name]}))
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / f"{split}.json").write_text(json.dumps(reports, indent=1) + "\n")
+            write_text(out, json.dumps(reports, indent=1) + "\n")
     if picture is not None:
-        figure(reports, picture)
+        figure({name: reports[name] for name in sets.split(",")}, picture)
 
 
 if __name__ == "__main__":
