@@ -5,7 +5,7 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help demo serve test test-web test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench mutate soak fuzz lock release clean
+	train-superpixels families bench faithfulness mutate soak fuzz lock release clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -81,6 +81,9 @@ bench: .venv/ready-dev ## run time and memory, compared with autograd, Captum, n
 	$(BIN)/python -m benchmarks.evaluation $(if $(DATA),--data "$(DATA)")
 	$(BIN)/python -m benchmarks.corpus
 	$(BIN)/python -m benchmarks.web
+
+faithfulness: .venv/ready-dev ## which method is most faithful: DATA=folder [SUPERPIXELS=model]
+	$(BIN)/python -m benchmarks.faithfulness --data "$(DATA)" $(if $(SUPERPIXELS),--superpixels "$(SUPERPIXELS)" --sets sentiment,digits,bace,superpixels)
 
 mutate: .venv/ready-dev ## plant faults and count those that no test notices: [SAMPLE=200] [SEED=0]; resumes
 	$(BIN)/python -m tools.mutate --workers 2 --sample $(or $(SAMPLE),200) --seed $(or $(SEED),0)
