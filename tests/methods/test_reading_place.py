@@ -142,7 +142,9 @@ def test_scores_before_a_norm_in_float32_are_warned_of(name, settings, bert):
     narrow = copy.deepcopy(bert).float()
     inputs = of_ids(narrow, ROWS[:1])
     with pytest.warns(RoundingOnly, match=rf"^{name}.*at=lookup.*rounding errors"):
-        scores(narrow, inputs, name, 1, at="lookup", **settings)
+        result = found(narrow, inputs, name, 1, at="lookup", **settings)
+    (of_sample,) = result.warnings
+    assert "rounding errors" in of_sample[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error", RoundingOnly)
         scores(narrow, inputs, "gradient_x_input", 1, at="block")

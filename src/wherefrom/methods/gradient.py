@@ -12,7 +12,7 @@ from torch import Tensor
 from wherefrom.errors import MethodError
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
 from wherefrom.methods.intercept import At, intercepted_forward, read_at
-from wherefrom.methods.method import Method, Scores, warn_of_rounding
+from wherefrom.methods.method import Method, Scores, by_sample, warn_of_rounding
 from wherefrom.rules.sources import Place
 from wherefrom.rules.tables import plain_table
 from wherefrom.subject import Inputs, Subject
@@ -21,17 +21,20 @@ from wherefrom.target import Target
 Reduce = Literal["norm", "sum", "x_input"]
 
 
-def reduced(gradients: list[Tensor], embedded: EmbeddedInputs, how: Reduce, label: str) -> Tensor:
+def reduced(
+    gradients: list[Tensor], embedded: EmbeddedInputs, how: Reduce, label: str, logits: Tensor
+) -> Scores:
     """A number for each unit: the gradient's length, its sum, or its product with the input."""
     mask = embedded.inputs.mask.cpu()
     if how == "norm":
-        return over_sources(embedded, [g.square().sum(-1) for g in gradients]).sqrt() * mask
+        squares = over_sources(embedded, [g.square().sum(-1) for g in gradients])
+        return Scores(squares.sqrt() * mask, logits)
     pairs = zip(gradients, embedded.values, strict=True)
     terms = gradients if how == "sum" else [g * v for g, v in pairs]
     values = over_sources(embedded, [term.sum(-1) for term in terms]) * mask
     summed = over_sources(embedded, [term.abs().sum(-1) for term in terms]) * mask
-    warn_of_rounding(label, values, summed, embedded.values[0].dtype)
-    return values
+    messages = warn_of_rounding(label, values, summed, embedded.values[0].dtype)
+    return Scores(values, logits, warnings=by_sample(len(values), messages))
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ class Gradient(Method):
             with intercepted_forward(table, subject, inputs, target, at=place) as forward:
                 gradients = [gradient.double().cpu() for gradient in forward.at_sources()]
             embedded = EmbeddedInputs.of(forward, inputs)
-            values = reduced(gradients, embedded, self.reduce, self.label)
-            return Scores(values, forward.logits.detach())
+            logits = forward.logits.detach()
+            return reduced(gradients, embedded, self.reduce, self.label, logits)
 
         return read_at(self.at, inputs, run)
 
@@ -96,7 +99,7 @@ class SmoothGrad(Method):
             for k, gradient in enumerate(gradients):
                 total[k].index_add_(0, torch.tensor([i for i, _ in rows]), gradient)
         mean = [t / self.samples for t in total]
-        return Scores(reduced(mean, embedded, self.reduce, self.label), logits)
+        return reduced(mean, embedded, self.reduce, self.label, logits)
 
     def _noise(self, embedded: EmbeddedInputs, k: int) -> Tensor:
         """Noise of each sample as a share of its own range: the same alone as in a batch."""

@@ -86,6 +86,13 @@ def warn_of_rounding(
     return messages
 
 
+def by_sample(count: int, *messages: dict[int, str]) -> tuple[tuple[str, ...], ...]:
+    """Warnings of some samples as those of each of so many; empty where there are none."""
+    if not any(messages):
+        return ()
+    return tuple(tuple(found[i] for found in messages if i in found) for i in range(count))
+
+
 class RowsUnclear(Exception):
     """The rows of a batch cannot be told apart by sample: its samples have to be run alone."""
 

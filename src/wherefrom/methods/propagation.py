@@ -13,7 +13,7 @@ from wherefrom.errors import MethodError
 from wherefrom.explanation import plural
 from wherefrom.methods.closing import Closing
 from wherefrom.methods.intercept import At, intercepted_forward, read_at
-from wherefrom.methods.method import Method, RowsUnclear, Scores, warn_of_rounding
+from wherefrom.methods.method import Method, RowsUnclear, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.root import Root, Rooted, RootPass
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.mode import Table
@@ -59,13 +59,7 @@ def propagate(
     if closes:
         closing = Closing(table, subject, inputs, target, label, diagnosed=tape is None)
         opened = closing.warn_if_open(scores, output.double().cpu(), forward)
-    samples = range(len(inputs)) if rounding or opened else ()
-    return replace(
-        scores,
-        warnings=tuple(
-            tuple(messages[i] for messages in (rounding, opened) if i in messages) for i in samples
-        ),
-    )
+    return replace(scores, warnings=by_sample(len(inputs), rounding, opened))
 
 
 def _collect(
