@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import wherefrom
 from benchmarks.tiny import model as tiny
-from wherefrom import METHODS, Explainer, Explanation
+from wherefrom import METHODS, Explainer, Explanation, cli
 from wherefrom.cli import app
 
 TEXT = "The film is good, not dull."
@@ -249,3 +249,21 @@ def test_a_model_without_a_tokenizer_is_told(run, tmp_path):
     done = run("explain", TEXT, model=tmp_path)
     assert done.exit_code == 2
     assert "no tokenizer" in done.stderr
+
+
+def test_an_interrupt_before_a_command_begins_is_no_traceback(monkeypatch, capsys):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("wherefrom.cli.app", interrupted)
+    with pytest.raises(SystemExit) as end:
+        cli.run(["methods"])
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_the_entry_point_runs_a_command(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.run(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("wherefrom ")

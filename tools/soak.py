@@ -39,7 +39,7 @@ import torch
 import wherefrom.corpus
 from tests.hostile.corpus import EXPLAINED, SETTINGS, TABLES, TEXTS
 from wherefrom import loading
-from wherefrom.cli import app
+from wherefrom.cli import run as run_cli
 from wherefrom.storage.fingerprint import weights_digest
 
 IMPORTED = (
@@ -185,7 +185,7 @@ class Soak:
             if largest is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
             mark.touch()
-            app(arguments)
+            run_cli(arguments)
 
         process = Process.start(run)
         while process.running and not mark.exists():  # no signal before the command begins
@@ -224,7 +224,7 @@ class Soak:
 
     def moment(self, name: str) -> float:
         """A random time within the duration of a run."""
-        return self.chance.uniform(0, self.seconds[name])
+        return self.chance.uniform(0.01, self.seconds[name])
 
     # The trials.
 
@@ -339,7 +339,7 @@ class Soak:
             folder.mkdir()
             (folder / table.name).write_bytes(table.content)
             arguments = ["evaluate", str(folder / table.name), "--out", str(folder / "out")]
-        process = Process.start(lambda: app(arguments))
+        process = Process.start(lambda: run_cli(arguments))
         self.ended_well(process, 0 if error == EXPLAINED else 2)
         check(error in process.text("err"), f"{error!r} is not said: {process.text('err')}")
         check("\x1b" not in process.text("out"), "an escape reaches the terminal")

@@ -1,5 +1,5 @@
 """`python -m wherefrom`: the command line."""
 
-from wherefrom.cli import app
+from wherefrom.cli import run
 
-app(prog_name="wherefrom")
+run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -36,6 +37,15 @@ def main(
     ] = False,
 ) -> None:
     """Where a Transformer's prediction comes from, in scores that add up."""
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line; an interrupt before a command has begun ends it quietly too."""
+    try:
+        app(args=arguments, prog_name="wherefrom")
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise SystemExit(130) from None
 
 
 for _command in (explain, compare, evaluate, audit, bias, corpus, serve, methods, models):

@@ -11,6 +11,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 _NUMBERS = 1 << 22  # of the weights that the backward pass forms at a time
+_CAUSAL_PARTS = 8
 
 
 class _FrozenAttention(Function):
@@ -40,15 +41,18 @@ class _FrozenAttention(Function):
         query = query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
         total = gradient.new_zeros(ctx.shape)
         queries, keys = query.shape[-2], key.shape[-2]
+        causal = bool(ctx.settings.get("is_causal"))
         step = max(16, _NUMBERS // max(1, math.prod(query.shape[:-2]) * keys))
+        if causal:  # keys that none of some queries sees are not formed
+            step = min(step, max(16, -(-queries // _CAUSAL_PARTS)))
         for start in range(0, queries, step):
             rows = slice(start, min(start + step, queries))
-            seen = min(rows.stop, keys) if ctx.settings.get("is_causal") else keys
+            seen = min(rows.stop, keys) if causal else keys
             weights = _weights(
                 _grouped(query[..., rows, :], groups),
                 key[..., :seen, :],
                 _of_rows(mask, rows, seen, groups),
-                rows.start if ctx.settings.get("is_causal") else None,
+                rows.start if causal else None,
                 groups,
             )
             total[..., :seen, :] += weights.mT @ _grouped(gradient[..., rows, :], groups)
@@ -85,9 +89,9 @@ def _weights(
     scores = query @ key.mT
     if causal_from is not None:
         count = query.shape[-2] // groups
-        places = torch.arange(causal_from, causal_from + count, device=query.device)
-        hidden = torch.arange(key.shape[-2], device=query.device) > places.repeat(groups)[:, None]
-        scores = scores.masked_fill_(hidden, -math.inf)
+        late = scores[..., causal_from:]  # all of these queries see the keys before
+        hidden = torch.ones(count, late.shape[-1], dtype=torch.bool, device=query.device).triu(1)
+        late.masked_fill_(hidden.repeat(groups, 1), -math.inf)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
     weights = torch.softmax(scores, -1)
