@@ -23,6 +23,7 @@ from torch.nn.modules import module as torch_modules
 from torch.overrides import TorchFunctionMode
 
 from wherefrom.torch_internals import (
+    ALL_DISABLED,
     count_function_modes,
     function_state,
     global_hooks,
@@ -150,10 +151,13 @@ class Scope:
         del scopes[index:]
 
     def _undo(self) -> None:
-        """Each step may be repeated: it looks at what there is."""
+        """Each step may be repeated: it looks at what there is.
+
+        The caller's modes do not see it: one that stops a late job would stop this too.
+        """
+        set_function_state(ALL_DISABLED)
         while count_function_modes() > self._modes_before:
             pop_function_mode()
-        set_function_state(self._function_state_before)
         while saved_tensors_pack() is not self._saved_before:
             pop_saved_tensors_hooks()
         if self._inference_guard is not None:
@@ -164,6 +168,7 @@ class Scope:
                 _remove(registry, hook)
         if self._model is not None:
             _locked(self._release, self._model)
+        set_function_state(self._function_state_before)
 
     def _hold(self, model: nn.Module) -> None:
         """Sets the flags; another thread may be running the same model and have set them."""

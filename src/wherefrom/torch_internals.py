@@ -26,6 +26,7 @@ def function_modes() -> list[Any]:
 count_function_modes = torch._C._len_torch_function_stack
 pop_function_mode = torch._C._pop_torch_function_stack
 function_state: Any = torch._C._get_torch_function_state  # type: ignore[attr-defined]
+ALL_DISABLED: Any = torch._C._TorchFunctionState.ALL_DISABLED  # type: ignore[attr-defined]
 set_function_state: Any = torch._C._set_torch_function_state  # type: ignore[attr-defined]
 # as torch.set_grad_enabled and torch.inference_mode, in one instruction and without a context
 set_grad_enabled = torch._C._set_grad_enabled
