@@ -27,7 +27,7 @@ from wherefrom.rules.affine import in_order, lookup
 from wherefrom.rules.attention import decomposed, dot_product_arguments, explicit_attention, softmax
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
-from wherefrom.rules.product import FEW_KEYS, freeze
+from wherefrom.rules.product import FEW_KEYS, Products, freeze
 from wherefrom.rules.tag_propagation import einsum_terms
 from wherefrom.rules.tags import like, mark, meaning_of
 
@@ -71,17 +71,16 @@ def _middle(x: Tensor, root: Tensor) -> Tensor:
     return _carried(x, (x.detach() + root) / 2)
 
 
-def secant(view: LocallyLinear, x: Tensor, f: Callable[[Tensor], Tensor], kinks: bool) -> Tensor:
+def secant(view: LocallyLinear, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
     """f(x) with the slope Δf / Δx; where input and root are close, f′ in the middle.
 
-    Of a function with `kinks` and no curve the slope is exact however close they are.
+    Close means close for their size, so that the kink of a ReLU never lies between them.
     """
     with torch.no_grad():
         y = f(x.detach().clone())
         x0, y0 = _at_root(view, x, y)
         way = x.detach() - x0
-        least = 0.0 if kinks else torch.finfo(x.dtype).eps ** (1 / 3)
-        close = way.abs() <= least * (x.abs() + x0.abs())
+        close = way.abs() <= torch.finfo(x.dtype).eps ** (1 / 3) * (x.abs() + x0.abs())
         slope = (y - y0) / torch.where(close, torch.ones_like(way), way)
     if bool(close.any()):
         with torch.enable_grad():
@@ -103,16 +102,14 @@ def elementwise(view: LocallyLinear, call: TorchCall, parameter: str = "input") 
         out: Tensor = plain.run(**{parameter: value})
         return out
 
-    view.touched["activation"] += 1
-    out = secant(view, x, f, kinks=call.kind is Kind.HOMOGENEOUS)
+    out = secant(view, x, f)
     out = x.copy_(out) if call.in_place else out
     return mark(out, "exp" if call.kind is Kind.EXPONENTIAL else "gate")
 
 
 def module(view: LocallyLinear, call: TorchCall) -> Any:
     """The secant of a whole module; the arguments are x and its value there."""
-    view.touched["activation"] += 1
-    return mark(secant(view, call.args[0], call.function, kinks=False), "gate")
+    return mark(secant(view, call.args[0], call.function), "gate")
 
 
 def power(view: LocallyLinear, call: TorchCall) -> Any:
@@ -130,9 +127,8 @@ def _multiply(view: LocallyLinear, a: Tensor, b: Tensor) -> Tensor:
 
 def _scaled(view: LocallyLinear, x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     """X / √(mean x² + ε)."""
-    view.touched["norm"] += 1
     square = _multiply(view, x, x).mean(axes, keepdim=True)
-    return _multiply(view, x, secant(view, square, lambda v: (v + eps).rsqrt(), kinks=False))
+    return _multiply(view, x, secant(view, square, lambda v: (v + eps).rsqrt()))
 
 
 def layer_norm(view: LocallyLinear, call: TorchCall) -> Any:
@@ -174,10 +170,9 @@ def normalize(view: LocallyLinear, call: TorchCall) -> Any:
     x = call["input"]
     if not live(x) or call.get("p", 2.0) != 2.0:
         return call.run()
-    view.touched["norm"] += 1
     square = _multiply(view, x, x).sum(call.get("dim", 1), keepdim=True)
     least = call.get("eps", 1e-12) ** 2
-    scale = secant(view, square, lambda v: v.clamp_min(least).rsqrt(), kinks=False)
+    scale = secant(view, square, lambda v: v.clamp_min(least).rsqrt())
     return _multiply(view, x, scale)
 
 
@@ -191,7 +186,7 @@ def length(view: LocallyLinear, call: TorchCall) -> Any:
     axes, keep = call.get("dim"), bool(call.get("keepdim"))
     square = _multiply(view, x, x)
     square = square.sum() if axes is None else square.sum(axes, keepdim=keep)
-    return secant(view, square, torch.sqrt, kinks=False)
+    return secant(view, square, torch.sqrt)
 
 
 def bilinear(view: LocallyLinear, call: TorchCall) -> Any:
@@ -231,9 +226,7 @@ def _product(
             changed = (left - left0, right_mean) if is_weights[0] else (left_mean, right - right0)
             shift = run(*changed)
     if sum(is_weights) != 1:
-        view.touched["gate"] += 1
         return _carried(run(_middle(left, left0), _middle(right, right0)), value)
-    view.touched["attention"] += 1
     carrier = run(left_mean, right) if is_weights[0] else run(left, right_mean)
     return view.constant(call, _carried(carrier, value), shift, "attention")  # type: ignore[no-any-return]
 
@@ -243,7 +236,6 @@ def dot_product(view: LocallyLinear, call: TorchCall) -> Any:
     query, key, value, settings = dot_product_arguments(call)
     if not any(map(live, (query, key, value))):
         return call.run()
-    view.touched["attention"] += 1
     settings["attn_mask"] = freeze(settings.get("attn_mask"))
     query, key = freeze(query), freeze(key)
     with torch.no_grad():
@@ -284,17 +276,6 @@ def linear(view: LocallyLinear, call: TorchCall) -> Any:
         return out if bias is None else out + bias
 
 
-def added_product(view: LocallyLinear, call: TorchCall) -> Any:
-    """x + value · l · r, or l / r, by its parts."""
-    x, left, right = call["input"], call["left"], call["right"]
-    if not any(map(live, (x, left, right))):
-        return call.run()
-    with view.resumed():
-        part = left * right if call.name == "addcmul" else left / right
-        part = part * call.get("value", 1)
-        return x.add_(part) if call.in_place else x + part
-
-
 def quotient(view: LocallyLinear, call: TorchCall) -> Any:
     """A product with the inverse; an exponential over its own sum is a softmax."""
     left, right = call["left"], call["right"]
@@ -302,27 +283,19 @@ def quotient(view: LocallyLinear, call: TorchCall) -> Any:
         return call.run()
     if meaning_of(left) == meaning_of(right) == "exp":
         return mark(call.run(), "softmax")
-    inverse = secant(view, right, torch.reciprocal, kinks=False)
+    inverse = secant(view, right, torch.reciprocal)
     if not live(left):
         return left * inverse
     out = _multiply(view, left, inverse)
     return left.copy_(out) if call.in_place else out
 
 
-def gated(view: LocallyLinear, call: TorchCall) -> Any:
-    """GLU by its parts: a · σ(b)."""
-    x = call["input"]
-    if not live(x):
-        return call.run()
-    with view.resumed():
-        a, b = x.chunk(2, call.get("dim", -1))
-        return a * b.sigmoid()
-
-
 def batch_norm(view: LocallyLinear, call: TorchCall) -> Any:
     """An affine call in evaluation."""
     return in_order(call.run())
 
+
+_BY_PARTS = Products(gate="shared")  # calls whose parts the mode then sees one by one
 
 TWO_POINTS: Table = {
     Kind.LOOKUP: lookup,
@@ -345,10 +318,10 @@ TWO_POINTS: Table = {
     Kind.ADDED_CONTRACTION: bilinear,
     Kind.BILINEAR: bilinear,
     Kind.PRODUCT: bilinear,
-    Kind.ADDED_PRODUCT: added_product,
+    Kind.ADDED_PRODUCT: _BY_PARTS.added_product,
     Kind.LINEAR: linear,
     Kind.EINSUM: einsum,
     Kind.QUOTIENT: quotient,
-    Kind.GLU: gated,
+    Kind.GLU: _BY_PARTS.gated,
 }
 """Secants between the root and the input; the mode needs a tape."""
