@@ -1,5 +1,6 @@
 """What is read from a folder: safetensors alone, never a pickle."""
 
+import copy
 import json
 import pickle
 
@@ -72,3 +73,13 @@ def test_weights_that_the_model_does_not_use_are_named(tmp_path):
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.warns(UserWarning, match=r"does not use: extra\.head\.weight$"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
+def test_half_precision_becomes_float32_on_a_cpu_unless_it_is_given(bert, tmp_path, stored):
+    copy.deepcopy(bert).to(stored).save_pretrained(tmp_path)
+    weights = {}
+    for options in ({}, {"dtype": "auto"}, {"dtype": torch.float16}):
+        model = load(tmp_path, **options).subject.model
+        weights[str(options)] = {parameter.dtype for parameter in model.parameters()}
+    assert list(weights.values()) == [{torch.float32}, {stored}, {torch.float16}]

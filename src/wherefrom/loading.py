@@ -24,7 +24,8 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
 
     The class is the one that the model's config names. Weights are read from safetensors only,
     never from pickles, and all of them must be there. Other options go to `from_pretrained`
-    (`dtype=`, …).
+    (`dtype=`, …). On a CPU, weights of half precision become float32 unless `dtype` is given:
+    there, half precision is many times slower.
     """
     cards = embedded()
     if str(source) in cards:
@@ -58,6 +59,8 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
         )
     if unused:
         _check_unused(source, unused, model)
+    if "dtype" not in options:
+        model = _wide_on_cpu(model)
     return Explainer(model.eval(), tokenizer, processor=processor)
 
 
@@ -95,6 +98,16 @@ def _read(
                 source, trust_remote_code=trust_remote_code
             )
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
+
+
+def _wide_on_cpu(model: Any) -> Any:
+    """The model in float32 if it lies on the CPU in half precision and is not quantised."""
+    first = next(model.parameters(), None)
+    half = first is not None and str(first.dtype) in ("torch.float16", "torch.bfloat16")
+    quantised = getattr(model, "quantization_method", None) is not None
+    if first is not None and half and first.device.type == "cpu" and not quantised:
+        return model.float()
+    return model
 
 
 def _check_unused(source: str | Path, unused: Iterable[str], model: Any) -> None:
