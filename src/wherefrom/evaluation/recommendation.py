@@ -10,7 +10,7 @@ from scipy.stats import bootstrap
 
 from wherefrom.evaluation.metrics import Floats
 
-RESAMPLES = 2000
+RESAMPLES = 1000
 _CHEAPER = 1.5  # a smaller ratio of times is not worth a word
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,7 @@ class Evaluation:
                 ranks[label] += rank
         return min(candidates, key=lambda label: ranks[label])
 
-    @property
+    @cached_property
     def recommendation(self) -> Recommendation | None:
         """Which method to use: the cheapest of those that are level with the best.
 

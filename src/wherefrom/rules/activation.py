@@ -56,17 +56,23 @@ def out_of_place(call: TorchCall) -> TorchCall:
     return call
 
 
-def elementwise(view: LocallyLinear, call: TorchCall, parameter: str = "input") -> Any:
-    """Y = f(0) + x · [(f(x) − f(0)) / x], the bracket a constant and f(0) a line of the ledger."""
-    x = call[parameter]
-    if not live(x):
-        return call.run()
+def as_function(call: TorchCall, parameter: str) -> Callable[[Tensor], Tensor]:
+    """The call as a function of one of its arguments, writing into nothing."""
     plain = out_of_place(call)
 
     def f(value: Tensor) -> Tensor:
         out: Tensor = plain.run(**{parameter: value})
         return out
 
+    return f
+
+
+def elementwise(view: LocallyLinear, call: TorchCall, parameter: str = "input") -> Any:
+    """Y = f(0) + x · [(f(x) − f(0)) / x], the bracket a constant and f(0) a line of the ledger."""
+    x = call[parameter]
+    if not live(x):
+        return call.run()
+    f = as_function(call, parameter)
     with torch.no_grad():
         y = f(x.detach())
     linear = _linear(view, call, x, y, f)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from wherefrom.rules.activation import out_of_place
+from wherefrom.rules.activation import as_function, out_of_place
 from wherefrom.rules.affine import in_order, lookup
 from wherefrom.rules.attention import decomposed, dot_product_arguments, explicit_attention, softmax
 from wherefrom.rules.catalogue import Kind, TorchCall, live
@@ -96,13 +96,7 @@ def elementwise(view: LocallyLinear, call: TorchCall, parameter: str = "input") 
     x = call[parameter]
     if not live(x):
         return call.run()
-    plain = out_of_place(call)
-
-    def f(value: Tensor) -> Tensor:
-        out: Tensor = plain.run(**{parameter: value})
-        return out
-
-    out = secant(view, x, f)
+    out = secant(view, x, as_function(call, parameter))
     out = x.copy_(out) if call.in_place else out
     return mark(out, "exp" if call.kind is Kind.EXPONENTIAL else "gate")
 
