@@ -8,6 +8,8 @@ answer that the description does not have.
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -73,6 +75,8 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=20_000, help="requests to answer")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     options = parser.parse_args()
+    # absolute: it runs in a folder of its own
+    program = os.path.abspath(shutil.which(options.fuzzer) or options.fuzzer)
     limits = Limits()
     worker = Worker(limits.job_seconds, limits.queued_jobs)
     models = Models({name: load(name) for name in embedded()})
@@ -83,7 +87,7 @@ def main() -> int:
         while not failed and app.answers.total() < options.cases:
             done = subprocess.run(
                 [
-                    options.fuzzer, "run", address + openapi.PATH, "--checks", CHECKS,
+                    program, "run", address + openapi.PATH, "--checks", CHECKS,
                     "--seed", str(seed), "--max-examples", "200", "--warnings", "off",
                     "--phases", phases, "--suppress-health-check", "all",
                     "--continue-on-failure", "--generation-database", "none", "--no-color",
