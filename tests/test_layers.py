@@ -13,7 +13,7 @@ HOME = Path(wherefrom.__file__).parent
 # cli, web → explain, loading, testing → audits | corpus | evaluation | studies | show | methods
 # → inputs | rules → subject, target, explanation → errors, scope
 LEVELS = [
-    {"errors", "plugins", "stopping", "torch_internals", "storage", "scope"},
+    {"errors", "memory", "plugins", "stopping", "torch_internals", "storage", "scope"},
     {"subject", "target", "explanation", "unwrap"},
     {"models", "naming", "rules"},
     {"inputs"},

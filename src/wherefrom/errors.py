@@ -8,6 +8,7 @@ WherefromError
 │   ├── NothingIntercepted   the model makes no call of the kind that a method needs
 │   ├── NoBlock         the state that enters the first block was not found
 │   └── NotFinite       the model's output is NaN or infinite
+├── NotEnoughMemory     a pass needs more memory than it may use
 ├── FileError           a file is missing, damaged or of another kind
 ├── MethodError         no such method, or a setting it does not have
 ├── PluginError         a class cannot be added to the methods or readers
@@ -22,6 +23,7 @@ Warnings
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -57,6 +59,24 @@ class NoBlock(ModelError):
 
 class NotFinite(ModelError):
     """The model's output is NaN or infinite."""
+
+
+class NotEnoughMemory(WherefromError, MemoryError):
+    """A pass needs more memory than it may use: `needed` and `allowed` are in bytes.
+
+    With `at_least` the pass was stopped before all that it needs was known.
+    """
+
+    def __init__(
+        self, needed: float, allowed: float, at_least: bool = False, what: str = "this pass"
+    ) -> None:
+        amount = f"{'more than' if at_least else 'about'} {readable_bytes(needed)}"
+        super().__init__(
+            f"{what} needs {amount} of memory, and {readable_bytes(allowed)} may be used. Explain "
+            "a shorter input, use a smaller number type for the model, or allow more with "
+            f'memory="{_rounded_up(needed * (2 if at_least else 1))}".'
+        )
+        self.needed, self.allowed, self.at_least = needed, allowed, at_least
 
 
 class FileError(WherefromError, OSError):
@@ -106,6 +126,34 @@ def printable(text: str) -> str:
     '\\u001b[31mred'
     """
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+_BYTES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "KB": 1e3}
+
+
+def readable_bytes(size: float) -> str:
+    """A number of bytes for a message.
+
+    >>> readable_bytes(1.234e9), readable_bytes(2.5e6), readable_bytes(12)
+    ('1.23 GB', '2.5 MB', '12 bytes')
+    """
+    for unit, factor in _BYTES.items():
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:.0f} bytes"
+
+
+def _rounded_up(size: float) -> str:
+    """A number of bytes as an option, two digits rounded up.
+
+    >>> _rounded_up(1.234e9), _rounded_up(123.4e6)
+    ('1.3GB', '130MB')
+    """
+    for unit, factor in _BYTES.items():
+        if size >= factor:
+            digits = 10 ** (len(str(int(size / factor))) - 2)
+            return f"{-(-size // (factor * digits)) * digits:.3g}{unit}"
+    return f"{math.ceil(size)}B"
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,6 +18,7 @@ from wherefrom.inputs import Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.text import Encoded
+from wherefrom.memory import parse_memory
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
@@ -147,6 +149,7 @@ class Explainer:
         units: Units | None = None,
         batch_size: int | None = None,
         truncate: bool = False,
+        memory: float | str | None = None,
         **settings: Any,
     ) -> Explanation | list[Explanation]:
         """Explains one input, or a list of inputs.
@@ -158,20 +161,19 @@ class Explainer:
         likely. `against`: explain the difference to this class or token. `position`: the token
         whose successor is explained (language models). `prefix`: what the decoder has generated
         so far. `units` of an image: "patches", "pixels", or the side of square cells. `truncate`:
-        cut what is too long. All other settings go to the method.
+        cut what is too long. `memory`: bytes that a pass may use, or a text such as "4GB"; by
+        default what is free on the device. All other settings go to the method.
         """
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size must be 1 or more, got {batch_size}.")
-        resolved = find_method(method, **settings)
+        resolved, limit = find_method(method, **settings), parse_memory(memory)
         context = self._context
+        explainer = self
         if find_reader(context, inputs).needs_class_texts(context):
             texts = [spec for spec in (*_flat(target), *_flat(against)) if isinstance(spec, str)]
-            return self.with_text_classes(texts)._explain_all(
-                inputs, resolved, target, against, position, prefix, units, batch_size, truncate
-            )
-        return self._explain_all(
-            inputs, resolved, target, against, position, prefix, units, batch_size, truncate
-        )
+            explainer = self.with_text_classes(texts)
+        options = (position, prefix, units, batch_size, truncate, limit)
+        return explainer._explain_all(inputs, resolved, target, against, *options)
 
     @restores_state
     def _explain_all(
@@ -185,6 +187,7 @@ class Explainer:
         units: Units | None,
         batch_size: int | None,
         truncate: bool,
+        memory: float | None,
     ) -> Explanation | list[Explanation]:
         # tensors made under the caller's inference mode could carry no gradient
         with Scope(inference=False):
@@ -200,7 +203,8 @@ class Explainer:
                     reader.positions(batch, position),
                 )
                 self._check_contrast(batch_target)
-                results = explain_batch(reader.subject, batch, method, batch_target, self.naming)
+                subject = replace(reader.subject, memory=memory)
+                results = explain_batch(subject, batch, method, batch_target, self.naming)
                 per_token = results[0].target.position is not None
                 if position is not None and not per_token:
                     raise TargetError("position= is for models with an output for every token.")

@@ -27,6 +27,7 @@ from wherefrom.torch_internals import (
     count_function_modes,
     function_state,
     global_hooks,
+    global_hooks_with_kwargs,
     inference_guard,
     pop_function_mode,
     pop_saved_tensors_hooks,
@@ -41,7 +42,7 @@ _ATTEMPTS = 1000  # to restore, each ended by an interrupt
 
 
 class Hooks(NamedTuple):
-    """Global module hooks: before and after each module's forward."""
+    """Global module hooks: before each module's forward, and after it with all its arguments."""
 
     before: Callable[..., Any]
     after: Callable[..., Any]
@@ -69,7 +70,8 @@ class Scope:
 
     `model` is set to evaluation mode, until the last thread that runs it is done. `gradients` and
     `inference` switch these modes; `mode` and `hooks` see the calls and modules of this thread;
-    `saved` receives the tensors that autograd keeps. A scope is opened once.
+    `saved` receives the tensors that autograd keeps, and `unpack` gives them back. A scope is
+    opened once.
     """
 
     def __init__(
@@ -80,10 +82,12 @@ class Scope:
         inference: bool | None = None,
         mode: TorchFunctionMode | None = None,
         hooks: Hooks | None = None,
-        saved: Callable[[Tensor], Tensor] | None = None,
+        saved: Callable[[Tensor], Any] | None = None,
+        unpack: Callable[[Any], Tensor] | None = None,
     ) -> None:
         self._model, self._gradients, self._inference = model, gradients, inference
         self._mode, self._hooks, self._saved = mode, hooks, saved
+        self._unpack = unpack or _same
         self._inference_guard: Any = None
         self._scopes: list[Scope] = []
 
@@ -93,6 +97,11 @@ class Scope:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the scope was opened in this thread and is not closed."""
+        return self._scopes is _THREAD.scopes and any(scope is self for scope in self._scopes)
 
     def open(self) -> None:
         """Records the state, then changes it."""
@@ -132,18 +141,17 @@ class Scope:
         if self._gradients is not None:
             set_grad_enabled(self._gradients)
         if self._saved is not None:
-            saved_tensors_hooks(self._saved, _same).__enter__()
+            saved_tensors_hooks(self._saved, self._unpack).__enter__()
         if self._hooks is not None:
             before: Any = self._hooks.before
             torch_modules.register_module_forward_pre_hook(before)
-            torch_modules.register_module_forward_hook(self._hooks.after)
+            torch_modules.register_module_forward_hook(self._hooks.after, with_kwargs=True)
         if self._mode is not None:
             TorchFunctionMode.__enter__(self._mode)
 
     def _restore(self) -> None:
         scopes = self._scopes
-        # not in its thread: a generator that was collected elsewhere; its thread restores
-        if scopes is not _THREAD.scopes or not any(scope is self for scope in scopes):
+        if not self.is_open:  # or of a generator that was collected elsewhere; its thread restores
             return
         index = next(i for i, scope in enumerate(scopes) if scope is self)
         for scope in reversed(scopes[index:]):
@@ -253,4 +261,5 @@ def _same(tensor: Tensor) -> Tensor:
 
 def _remove(registry: Any, hook: Callable[..., Any]) -> None:
     for key in [key for key, registered in list(registry.items()) if registered is hook]:
+        global_hooks_with_kwargs().pop(key, None)
         registry.pop(key, None)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from wherefrom.errors import InputError, MethodError, ModelError, NotFinite, TooLong
 from wherefrom.explanation import Unit
+from wherefrom.memory import allowed_memory, is_out_of_memory
 from wherefrom.scope import Scope
 from wherefrom.torch_internals import without_function_modes
 
@@ -121,10 +122,14 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and how to run it: as it is, in evaluation mode, never changed."""
+    """A model and how to run it: as it is, in evaluation mode, never changed.
+
+    `memory`: the bytes that a pass may use beyond what is in use; None for what is free.
+    """
 
     model: nn.Module
     forward: Forward | None = None
+    memory: float | None = None
 
     @property
     def name(self) -> str:
@@ -140,6 +145,11 @@ class Subject:
         """Where the model's first parameter lies."""
         first = next(self.model.parameters(), None)
         return torch.device("cpu") if first is None else first.device
+
+    @property
+    def allowed_memory(self) -> float:
+        """The bytes that a pass may use now."""
+        return allowed_memory(self.memory, self.device)
 
     def takes(self, *arguments: str) -> bool:
         """Whether the model's forward has arguments of these names."""
@@ -160,7 +170,7 @@ class Subject:
                 f"{self.name} needs {', '.join(required[1:])} beside {required[0]}. Say how to run "
                 "it: Explainer(model, forward=lambda model, inputs: …)."
             )
-        return Subject(self.model, _FirstArgument(argument))
+        return replace(self, forward=_FirstArgument(argument))
 
     def evaluating(self, *, gradients: bool = True, inference: bool = False) -> Scope:
         """Evaluation mode, gradients on; afterwards every module's flag is as it was."""
@@ -209,7 +219,7 @@ class Subject:
                     "most likely longer than it takes."
                 ) from error
             own = self.forward is not None and not isinstance(self.forward, _FirstArgument)
-            if type(error) not in _RAW_ERRORS or own:
+            if type(error) not in _RAW_ERRORS or own or is_out_of_memory(error):
                 raise  # an error of the user's own code, or of its own kind
             raise ModelError(self._not_run(tensors, error)) from error
         logits = _logits(out)

@@ -46,6 +46,16 @@ def global_hooks() -> tuple[Any, Any]:
     return registries._global_forward_pre_hooks, registries._global_forward_hooks
 
 
+def global_hooks_with_kwargs() -> Any:
+    """The keys of the hooks after the forward of all modules that get its keyword arguments."""
+    return nn.modules.module._global_forward_hooks_with_kwargs
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor, or a view of it, was written into."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def view_base(tensor: Tensor) -> Tensor | None:
     """The tensor that a view looks into; None for a tensor that is no view."""
     return tensor._base if tensor._is_view() else None

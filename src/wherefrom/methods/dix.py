@@ -50,7 +50,6 @@ class Dix(Method):
     faithful_to_code: bool = False
     skip: bool = False
     readout: Readout = "auto"
-    memory: float | None = None
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         if self.steps < 1 or self.layers == ():
@@ -147,7 +146,7 @@ class Dix(Method):
     ) -> Iterator[tuple[CapturedAttention, Tensor]]:
         """Each sample at each point, in chunks: its attention, and the sample of each row."""
         pairs = [(i, point) for point in points for i in range(len(inputs))]
-        budget = Budget(self.memory, inputs.mask.shape[1], len(inputs), device=subject.device)
+        budget = Budget(subject, inputs.mask.shape[1], len(inputs))
         at = 0
         while at < len(pairs):
             rows = pairs[at : at + budget.rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError
+from wherefrom.memory import SavedBytes, free_memory
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Entering, Place, Span
@@ -22,6 +22,7 @@ from wherefrom.target import Target
 Pair = tuple[int, int]  # a sample and the number of its copy
 Point = Callable[[int, int, int], Tensor]  # source, sample, copy -> embedded input (T, D)
 _TOKENS_A_PASS = 2048
+_SHARE = 0.4  # of the free memory
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,9 @@ class EmbeddedInputs:
         pairs: Sequence[Pair],
         point: Point,
         table: Table = PLAIN,
-        memory: float | None = None,
     ) -> Iterator[tuple[list[Pair], list[Tensor]]]:
         """∂ target / ∂ embedded input at each point, chunk by chunk."""
-        for rows, forward in self._passes(subject, target, pairs, point, table, memory):
+        for rows, forward in self._passes(subject, target, pairs, point, table):
             yield rows, [gradient.cpu() for gradient in forward.at_sources()]
 
     def outputs(
@@ -86,11 +86,10 @@ class EmbeddedInputs:
         target: Target,
         pairs: Sequence[Pair],
         point: Point,
-        memory: float | None = None,
         table: Table = PLAIN,
     ) -> Iterator[tuple[list[Pair], Tensor]]:
         """The target at each point, chunk by chunk."""
-        passes = self._passes(subject, target, pairs, point, table, memory, gradients=False)
+        passes = self._passes(subject, target, pairs, point, table, gradients=False)
         for rows, forward in passes:
             yield rows, forward.output.detach().double().cpu()
 
@@ -101,11 +100,10 @@ class EmbeddedInputs:
         pairs: Sequence[Pair],
         point: Point,
         table: Table,
-        memory: float | None,
         gradients: bool = True,
     ) -> Iterator[tuple[list[Pair], ForwardPass]]:
         length, batch = self.inputs.mask.shape[1], len(self.inputs)
-        budget = Budget(memory, length, batch, gradients, subject.device)
+        budget = Budget(subject, length, batch, gradients)
         at = 0
         while at < len(pairs):
             rows = list(pairs[at : at + budget.rows])
@@ -144,17 +142,9 @@ def over_sources(embedded: EmbeddedInputs, amounts: Sequence[Tensor]) -> Tensor:
 class Budget:
     """How many rows a pass may have: measured on the first pass, by what autograd keeps."""
 
-    def __init__(
-        self,
-        memory: float | None,
-        length: int,
-        batch: int,
-        gradients: bool = True,
-        device: torch.device | None = None,
-    ) -> None:
-        if memory is not None and memory <= 0:
-            raise MethodError(f"memory must be positive, got {memory} GiB.")
-        self.bytes = memory * 2**30 if memory is not None else 0.4 * _free_memory(device)
+    def __init__(self, subject: Subject, length: int, batch: int, gradients: bool = True) -> None:
+        # by default part of what is free: a pass that takes it all leaves nothing for its results
+        self.bytes = subject.memory or _SHARE * free_memory(subject.device)
         self.most = max(1, batch, _TOKENS_A_PASS // max(1, length))
         # without gradients nothing is kept, and the first pass need not be a small one
         self._known = not gradients
@@ -165,30 +155,23 @@ class Budget:
         if self._known:
             return Scope()
         self._known = True
-        storages: set[int] = set()
-        total = 0
-
-        def keep(tensor: Tensor) -> Tensor:
-            nonlocal total
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in storages:
-                storages.add(storage.data_ptr())
-                total += storage.nbytes()
-                row_bytes = 2 * total / rows  # gradients come on top
-                self.rows = int(min(self.most, max(1, self.bytes // row_bytes)))
-            return tensor
-
-        return Scope(saved=keep)
+        return Scope(saved=_RowBytes(self, rows))
 
 
-def _free_memory(device: torch.device | None) -> float:
-    """Free bytes on the device, or of the host."""
-    if device is not None and device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return 4 * 2**30
+class _RowBytes(SavedBytes):
+    """Counts the bytes of a pass of so many rows, and tells its budget."""
+
+    def __init__(self, budget: Budget, rows: int) -> None:
+        super().__init__()
+        self._budget, self._rows = budget, rows
+
+    def count(self, tensor: Tensor) -> int:
+        size = super().count(tensor)
+        if size:
+            row_bytes = 2 * self.total / self._rows  # gradients come on top
+            budget = self._budget
+            budget.rows = int(min(budget.most, max(1, budget.bytes // row_bytes)))
+        return size
 
 
 def baseline_values(

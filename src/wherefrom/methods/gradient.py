@@ -71,7 +71,6 @@ class SmoothGrad(Method):
     reduce: Reduce = "norm"
     softplus: float | None = None
     seed: int = 0
-    memory: float | None = None
     at: At = "auto"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
@@ -94,7 +93,6 @@ class SmoothGrad(Method):
             pairs,
             lambda k, i, s: embedded.values[k][i] + noise[k][i, s],
             plain_table(self.softplus),
-            self.memory,
         ):
             for k, gradient in enumerate(gradients):
                 total[k].index_add_(0, torch.tensor([i for i, _ in rows]), gradient)

@@ -16,6 +16,7 @@ from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
 from wherefrom.rules.precision import Float64
 from wherefrom.rules.projection import Projection
+from wherefrom.rules.recompute import SavedTensors
 from wherefrom.rules.sources import Change, Place, Sources
 from wherefrom.rules.tags import like
 from wherefrom.rules.tape import Tape
@@ -108,13 +109,15 @@ def intercepted_forward(
     gradients: bool = True,
     mode: type[LocallyLinear] = LocallyLinear,
     float64: bool = False,
+    recompute: bool = True,
 ) -> Iterator[ForwardPass]:
     """Runs the model under the table and keeps the mode open for the backward pass.
 
     `at` says where the input is read; `change` replaces what enters the model, or, with the
     `paths` that a pass without a change took (`ForwardPass.paths`), what enters the first block.
     A `tape` links a pass at the root with one at the input. `float64` makes the pass in float64,
-    whatever the model's precision.
+    whatever the model's precision. `recompute` lets blocks run a second time in the backward pass
+    where memory is short; maps, tapes and other modes need them as they were.
     """
     with subject.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         # tensors of our own to tag and to take gradients at: the user's stay as they are
@@ -129,6 +132,13 @@ def intercepted_forward(
     if target.position is not None and not subject.keeps_rows:
         places = tensors[inputs.fields[-1]].shape[1]
         projection = Projection(subject.model, target.position, places)
+    saved = SavedTensors(
+        subject.model,
+        subject.allowed_memory,
+        subject.device,
+        recompute=recompute and maps is None and tape is None and mode is LocallyLinear,
+        alone=len(inputs) == 1,
+    )
     with (
         subject.evaluating(gradients=gradients),
         mode(
@@ -139,10 +149,12 @@ def intercepted_forward(
             maps=maps,
             tape=tape,
             projection=projection,
+            saved=saved,
         ) as view,
     ):
-        with Float64() if float64 else Scope():
+        with Float64() if float64 else Scope(), saved.opened():
             logits = subject.run(tensors, target.position)
+        saved.finish()
         if projection is not None:
             projection.learn(logits)
         if not sources.entered:

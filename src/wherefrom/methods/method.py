@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.errors import RoundingOnly, SamplesRunAlone
+from wherefrom.errors import NotEnoughMemory, RoundingOnly, SamplesRunAlone
+from wherefrom.explanation import plural
+from wherefrom.memory import is_out_of_memory, release_memory
 from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -44,7 +46,10 @@ class Scores:
             logits=None
             if first.logits is None
             else torch.cat([piece.logits for piece in pieces if piece.logits is not None]),
-            parts={name: torch.cat([p.parts[name] for p in pieces]) for name in first.parts},
+            parts={
+                name: torch.cat([p.parts.get(name, torch.zeros_like(p.values)) for p in pieces])
+                for name in dict.fromkeys(name for piece in pieces for name in piece.parts)
+            },
             lines=None
             if first.lines is None
             else {
@@ -109,9 +114,12 @@ class Method(ABC):
 
     @restores_state
     def __call__(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        """The scores of a batch; one by one, with a warning, where its rows are not clear."""
+        """The scores of a batch; in parts, or one by one with a warning, where it must be.
+
+        A batch that needs more memory than there is is halved, again and again.
+        """
         try:
-            return self.scores(subject, inputs, target)
+            return self._within_memory(subject, inputs, target)
         except RowsUnclear as reason:
             warnings.warn(
                 f"{subject.name}: {reason}; the {len(inputs)} inputs of this batch are run one by "
@@ -120,9 +128,34 @@ class Method(ABC):
                 stacklevel=2,
             )
         singles = [
-            self.scores(subject, inputs.take([i]), target.take([i])) for i in range(len(inputs))
+            self._within_memory(subject, inputs.take([i]), target.take([i]))
+            for i in range(len(inputs))
         ]
         return Scores.joined(singles)
+
+    def _within_memory(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        count = len(inputs)
+        try:
+            return self.scores(subject, inputs, target)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            if count == 1:
+                raise self._too_large(error, subject, inputs) from error
+        # here, where the error no longer holds what the pass has allocated
+        release_memory(subject.device)
+        halves = [list(range(count // 2)), list(range(count // 2, count))]
+        return Scores.joined(
+            [self._within_memory(subject, inputs.take(i), target.take(i)) for i in halves]
+        )
+
+    def _too_large(self, error: Exception, subject: Subject, inputs: Inputs) -> NotEnoughMemory:
+        count = int(inputs.mask.sum())
+        what = f"{self.label} on one input of {count:,} {plural(inputs.noun) or 'units'}"
+        allowed = subject.allowed_memory
+        if isinstance(error, NotEnoughMemory):
+            return NotEnoughMemory(error.needed, error.allowed, error.at_least, what)
+        return NotEnoughMemory(allowed, allowed, at_least=True, what=what)
 
     @abstractmethod
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:

@@ -23,7 +23,6 @@ class Occlusion(Method):
     name: ClassVar[str] = "occlusion"
     paper: ClassVar[str] = "Zeiler & Fergus 2014"
     baseline: str | int | Tensor = "zero"
-    memory: float | None = None
     at: At = "lookup"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
@@ -44,7 +43,7 @@ class Occlusion(Method):
 
         pairs = [(i, u) for i, u in inputs.mask.nonzero().tolist()]
         values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
-        for rows, outputs in embedded.outputs(subject, target, pairs, without, self.memory):
+        for rows, outputs in embedded.outputs(subject, target, pairs, without):
             for (i, unit), output in zip(rows, outputs, strict=True):
                 values[i, unit] = whole[i] - output
         return Scores(values, logits)

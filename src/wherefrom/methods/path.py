@@ -50,7 +50,6 @@ class _AlongPath(Method):
     baseline: Baseline
     steps: int
     softplus: float | None
-    memory: float | None
     at: At
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
@@ -63,7 +62,7 @@ class _AlongPath(Method):
         low = torch.zeros(len(inputs), dtype=torch.float64)
         samples = [(i, 0) for i in range(len(inputs))]
         for rows, outputs in embedded.outputs(
-            subject, resolved, samples, lambda k, i, _: start[k][i], self.memory
+            subject, resolved, samples, lambda k, i, _: start[k][i]
         ):
             low[[i for i, _ in rows]] = outputs
         high = resolved(logits).double().cpu()
@@ -88,7 +87,6 @@ class _AlongPath(Method):
             target,
             pairs,
             lambda k, i, end: ends[end][k][i],
-            self.memory,
             plain_table(self.softplus),
         ):
             for (i, end), output in zip(rows, outputs, strict=True):
@@ -145,9 +143,7 @@ class _AlongPath(Method):
         totals = [torch.zeros(v.shape[:2], dtype=torch.float64) for v in embedded.values]
         pairs = [(i, copy) for copy in range(count) for i in range(len(embedded.inputs))]
         table = plain_table(self.softplus)
-        for rows, gradients in embedded.gradients(
-            subject, target, pairs, point, table, self.memory
-        ):
+        for rows, gradients in embedded.gradients(subject, target, pairs, point, table):
             for k, gradient in enumerate(gradients):
                 for row, (i, copy) in enumerate(rows):
                     totals[k][i] += (gradient[row] * step(k, i, copy)).sum(-1).double()
@@ -165,7 +161,6 @@ class IntegratedGradients(_AlongPath):
     rule: Literal["gauss", "right", "middle"] = "gauss"
     tolerance: float | None = None
     softplus: float | None = None
-    memory: float | None = None
     at: At = "lookup"
 
     def _tolerance(self) -> float | None:
@@ -200,7 +195,6 @@ class PathGradients(_AlongPath):
     steps: int = 64
     baseline: Baseline = "zero"
     softplus: float | None = None
-    memory: float | None = None
     at: At = "lookup"
 
     def _integral(

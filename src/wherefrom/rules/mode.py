@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +30,7 @@ from wherefrom.rules.cut import Cut, constant_cut, follow_cut
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.projection import Projection
+from wherefrom.rules.recompute import SavedTensors
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tag_propagation import propagate
 from wherefrom.rules.tags import mark, meaning_of, tag_of
@@ -102,11 +105,13 @@ class LocallyLinear(CallMode):
         maps: Maps | None = None,
         tape: Tape | None = None,
         projection: Projection | None = None,
+        saved: SavedTensors | None = None,
     ) -> None:
         super().__init__()
         self.table = table
         self.tape = tape
         self.projection = projection
+        self.saved = saved
         self.sources = sources
         self.ledger = LedgerRecorder(sources, enabled=ledger)
         self.maps = maps
@@ -116,6 +121,7 @@ class LocallyLinear(CallMode):
         self.detached: list[Cut] = []  # of constants that depend on the input
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
         self._path: list[str] = []
+        self._path_before: Sequence[str] = ()  # of modules that are being run when it is opened
         self._activation: tuple[nn.Module, Tensor] | None = None  # the one being run, its input
         self._activation_rule = table.get(Kind.ACTIVATION_MODULE)
         self._thread = 0
@@ -129,6 +135,11 @@ class LocallyLinear(CallMode):
     def where(self) -> str:
         """The name of the module that is being run."""
         return self._path[-1] if self._path else ""
+
+    @property
+    def path(self) -> list[str]:
+        """The names of the modules that are being run, the outermost first."""
+        return list(self._path)
 
     def constant(self, call: TorchCall, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
         """Enters into the ledger that `part` was added to get `out`, the result of a call."""
@@ -164,6 +175,8 @@ class LocallyLinear(CallMode):
             follow_cut(call, out, self.where, frozen, len(self.sources.entered) > entered)
         if live(out):
             self.precisions.add(out.dtype)
+        if self.saved is not None:
+            self.saved.called(call, out)
         if kind is Kind.JOIN:
             self._join(call, out)
         if self.sources.trails and not self._leaves and self._calls == before:
@@ -196,7 +209,7 @@ class LocallyLinear(CallMode):
 
     def opened(self) -> Scope:
         self._thread = threading.get_ident()
-        self._path.clear()
+        self._path = list(self._path_before)
         self._activation = None
         self._leaves = 0
         return Scope(mode=self, hooks=Hooks(self._before, self._after))
@@ -205,6 +218,8 @@ class LocallyLinear(CallMode):
         if threading.get_ident() != self._thread:
             return None
         self._path.append(self._names.get(id(module), self.where))
+        if self.saved is not None:
+            self.saved.enter(self, module)
         if not submodules(module):
             self._leaves += 1
             self._constants_before = self.ledger.count
@@ -216,9 +231,13 @@ class LocallyLinear(CallMode):
             return (x.clone() if getattr(module, "inplace", False) else x,)
         return None
 
-    def _after(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
+    def _after(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> Any:
         if threading.get_ident() != self._thread:
             return None
+        if self.saved is not None:
+            self.saved.leave(module, args, kwargs)
         changed = None
         free = self._activation is None and self._activation_rule
         if free and _is_own_function(module, args, out):
@@ -246,6 +265,27 @@ class LocallyLinear(CallMode):
                 followed = self.sources.follow(inputs, result)
                 changed = changed if followed is result else followed
         return changed
+
+    # A second run of a block, for the backward pass.
+
+    def second_run(self, path: Sequence[str]) -> LocallyLinear:
+        """A mode with the same rules for a module that is run again: it records nothing here."""
+        view = copy(self)
+        view.sources = self.sources.for_second_run()
+        view.ledger = LedgerRecorder(view.sources, enabled=self.ledger.enabled)
+        view.seen, view.touched, view.precisions, view.detached = Counter(), Counter(), set(), []
+        view.saved = view.projection = None
+        view._path_before = path
+        return view
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Modules that are run within are not noted."""
+        thread, self._thread = self._thread, 0
+        try:
+            yield
+        finally:
+            self._thread = thread
 
     def _packed_linear(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """Records what a linear layer of packed weights adds unseen: its bias, and its rounding."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -166,6 +167,13 @@ class Sources:
         for ids in self.fields:
             if not ids.is_floating_point():
                 mark(ids, "ids")
+
+    def for_second_run(self) -> Sources:
+        """The same sources for a block that is run again: what it notes changes nothing here."""
+        sources = copy(self)
+        sources.entered, sources.trails = list(self.entered), []
+        sources.rows_ahead, sources._tables = dict(self.rows_ahead), dict(self._tables)
+        return sources
 
     @property
     def batch(self) -> int:

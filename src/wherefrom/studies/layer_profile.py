@@ -55,7 +55,7 @@ class ActivationRecorder:
             self._entered.append(x)
             return (x, *args[1:])
 
-        def after(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        def after(module: nn.Module, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
             if threading.get_ident() != thread:
                 return
             if self._is_norm(module, args):
@@ -92,7 +92,10 @@ class RelevanceSums:
 def relevance_sums(subject: Subject, inputs: Inputs, target: Target, table: Table) -> RelevanceSums:
     """Σ relevance of one sample at each block and norm, under the rules of a table."""
     recorder = ActivationRecorder.of(subject.model)
-    with recorder.open(), intercepted_forward(table, subject, inputs, target) as forward:
+    with (
+        recorder.open(),
+        intercepted_forward(table, subject, inputs, target, recompute=False) as forward,
+    ):
         sources = [source.leaf for source in forward.view.sources.entered]
         around_norms = [t for _, x, y, _ in recorder.norms for t in (x, y)]
         activations = [*sources, *recorder.blocks.values(), *around_norms]

@@ -1,0 +1,188 @@
+"""How much memory a run may use: what is allowed, what is free, and what is in use."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from wherefrom.errors import MethodError
+
+_SHARE = 0.9  # of what is free: the rest is left to everything else
+_UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_UNKNOWN = 4e9  # free memory of a system that does not say
+_MESSAGES = ("out of memory", "can't allocate memory", "not enough memory", "Invalid buffer size")
+_CGROUPS = (  # limit, use, statistics, and the name of the cached files among these
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
+CGROUP = Path("/sys/fs/cgroup")
+PROC = Path("/proc")
+
+
+def parse_memory(memory: float | str | None) -> float | None:
+    """A limit in bytes, from a number of bytes or a text.
+
+    >>> parse_memory("1.5 GB"), parse_memory("2GiB"), parse_memory(10**9)
+    (1500000000.0, 2147483648.0, 1000000000.0)
+    """
+    if memory is None:
+        return None
+    if isinstance(memory, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b)?\s*", memory, re.IGNORECASE)
+        unit = None if match is None else _UNITS.get((match[2] or "B").upper())
+        if match is None or unit is None:
+            raise MethodError(f'memory must be bytes or a text such as "4GB", got "{memory}".')
+        memory = float(match[1]) * unit
+    if isinstance(memory, bool) or not isinstance(memory, (int, float)) or not memory > 0:
+        raise MethodError(f"memory must be a positive number of bytes, got {memory}.")
+    return float(memory)
+
+
+def allowed_memory(limit: float | None, device: torch.device) -> float:
+    """The bytes that a run may use beyond what is in use: the limit, else what is free."""
+    return limit if limit is not None else _SHARE * free_memory(device)
+
+
+def free_memory(device: torch.device | None = None) -> float:
+    """Free bytes on a GPU, or of the host as far as its control group lets this process use it."""
+    if device is not None and device.type == "cuda":
+        # what torch has reserved and does not use is free as well
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0]) + max(0, unused)
+    if device is not None and device.type == "mps":
+        limit = torch.mps.recommended_max_memory()
+        return float(max(0, limit - torch.mps.driver_allocated_memory()))
+    return min(_free_of_host(), _free_of_group())
+
+
+def _free_of_host() -> float:
+    available = _field(PROC / "meminfo", "MemAvailable:")
+    if available is not None:
+        return available * 1024  # in kB
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError, AttributeError):
+        return _UNKNOWN
+
+
+def _free_of_group() -> float:
+    for limit_file, use_file, statistics, cached in _CGROUPS:
+        limit, use = _number(CGROUP / limit_file), _number(CGROUP / use_file)
+        if limit is not None and use is not None:
+            # cached files are given up when memory is short
+            return max(0.0, limit - use + (_field(CGROUP / statistics, cached) or 0.0))
+    return float("inf")
+
+
+def _number(path: Path) -> float | None:
+    try:
+        return float(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
+
+
+def _field(path: Path, name: str) -> float | None:
+    """The number that follows a name at the start of a line."""
+    try:
+        for line in path.read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if len(words) > 1 and words[0] == name:
+                return float(words[1])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def memory_in_use(device: torch.device) -> float | None:
+    """Bytes that this process uses on the device; None where that is not known."""
+    if device.type == "cuda":
+        return float(torch.cuda.memory_allocated(device))
+    if device.type != "cpu":
+        return None
+    try:
+        pages = (PROC / "self/statm").read_text(encoding="ascii").split()[1]
+        return float(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error, or what caused it, says that memory did not suffice."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, (MemoryError, torch.OutOfMemoryError)):
+            return True
+        if isinstance(link, RuntimeError) and any(text in str(link) for text in _MESSAGES):
+            return True
+        link = link.__cause__
+    return False
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    """The call of glibc that gives free pages within its heap back to the system."""
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another allocator, another system
+        return None
+
+
+def trim_heap(device: torch.device) -> None:
+    """Gives free pages back to the system: freed tensors leave gaps that new ones do not fill."""
+    trim = _trim() if device.type == "cpu" else None
+    if trim is not None:
+        trim(0)
+
+
+def release_memory(device: torch.device) -> None:
+    """Gives back what is no longer in use, also what only reference cycles hold."""
+    gc.collect()
+    trim_heap(device)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
+
+
+class SavedBytes:
+    """Counts the bytes that autograd keeps, a storage once; used as a hook on saved tensors."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._storages: set[int] = set()
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        self.count(tensor)
+        return tensor.detach()  # a result that holds its own node would never be freed
+
+    def count(self, tensor: Tensor) -> int:
+        """The bytes that this tensor adds."""
+        place = address(tensor)
+        size = 0 if place in self._storages else storage_bytes(tensor)
+        self._storages.add(place)
+        self.total += size
+        return size
+
+
+def address(tensor: Tensor) -> int:
+    """Where the numbers of a tensor lie; one that is sparse is known by itself."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else id(tensor)
+
+
+def storage_bytes(tensor: Tensor) -> int:
+    """The bytes that are in use as long as there is a view of this tensor."""
+    return tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
