@@ -42,7 +42,11 @@ _ATTEMPTS = 1000  # to restore, each ended by an interrupt
 
 
 class Hooks(NamedTuple):
-    """Global module hooks: before each module's forward, and after it with all its arguments."""
+    """Global module hooks: before each module's forward, and after it with all its arguments.
+
+    While it is being registered or removed, the latter may be called in another thread without
+    the keyword arguments.
+    """
 
     before: Callable[..., Any]
     after: Callable[..., Any]

@@ -1,17 +1,22 @@
 """How many rows a pass may have: by what autograd keeps, and its gradients on top."""
 
-import pytest
 import torch
+from torch import nn
 
-from wherefrom.errors import MethodError
+from wherefrom.methods import embedded_inputs
 from wherefrom.methods.embedded_inputs import Budget
+from wherefrom.subject import Subject
 
 MIB = 2**20
 
 
+def allowing(memory_mib):
+    return Subject(nn.Identity(), memory=memory_mib * MIB)
+
+
 def rows_after(memory_mib, kept_mib, rows, batch=1000):
     """The rows of the next pass, when the first of `rows` kept so many MiB."""
-    budget = Budget(memory_mib / 1024, length=1, batch=batch)
+    budget = Budget(allowing(memory_mib), length=1, batch=batch)
     with budget.measured(rows):
         x = torch.zeros(kept_mib * MIB // 4, requires_grad=True)
         x.square().sum().backward()  # keeps x once
@@ -25,7 +30,7 @@ def test_what_is_kept_counts_twice_for_the_gradients():
 
 
 def test_a_tensor_that_is_kept_twice_counts_once():
-    budget = Budget(80 / 1024, length=1, batch=1000)
+    budget = Budget(allowing(80), length=1, batch=1000)
     with budget.measured(4):
         x = torch.zeros(2 * MIB, requires_grad=True)
         (x.square().sum() + (x * x.view(-1)).sum()).backward()
@@ -33,24 +38,13 @@ def test_a_tensor_that_is_kept_twice_counts_once():
 
 
 def test_only_the_first_pass_is_measured():
-    budget = Budget(80 / 1024, length=1, batch=1000)
+    budget = Budget(allowing(80), length=1, batch=1000)
     for kept in (2 * MIB, MIB // 2):
         with budget.measured(4):
             torch.zeros(kept, requires_grad=True).square().sum().backward()
     assert budget.rows == 20
 
 
-def test_memory_must_be_positive():
-    with pytest.raises(MethodError, match="must be positive"):
-        Budget(0, length=1, batch=1)
-
-
 def test_by_default_two_fifths_of_what_is_free_on_the_device(monkeypatch):
-    from wherefrom.methods import embedded_inputs
-
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * MIB, 99 * MIB))
-    assert Budget(None, length=1, batch=1, device=torch.device("cuda")).bytes == 4 * MIB
-    host = embedded_inputs._free_memory(None)
-    assert host > 0
-    monkeypatch.setattr(embedded_inputs, "_free_memory", lambda device: 5 * MIB)
-    assert Budget(None, length=1, batch=1, device=torch.device("cpu")).bytes == 2 * MIB
+    monkeypatch.setattr(embedded_inputs, "free_memory", lambda device: 5 * MIB)
+    assert Budget(Subject(nn.Identity()), length=1, batch=1).bytes == 2 * MIB

@@ -9,6 +9,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import normal
 from tests.methods.calling import (
     ROWS,
+    asked,
     different,
     found,
     of_ids,
@@ -20,8 +21,9 @@ from tests.methods.calling import (
 )
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import gradients as oracle
-from wherefrom import Explainer
-from wherefrom.errors import MethodError, RoundingOnly
+from wherefrom.errors import NotEnoughMemory, RoundingOnly
+from wherefrom.methods import method
+from wherefrom.subject import Subject
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 REDUCE = ["norm", "sum", "x_input"]
@@ -208,22 +210,21 @@ def test_occlusion_of_patches_by_their_mean_colour(rng):
 
 
 @pytest.mark.parametrize("name", list(CHUNKED))
-def test_a_small_budget_changes_the_chunks_and_not_the_scores(name):
+def test_little_memory_changes_the_chunks_and_not_the_scores(name):
     model = tiny("bert", "classify")
     inputs, settings = of_ids(model, ROWS), CHUNKED[name]
+    chunked, target = method(name, **settings), asked(inputs, 1)
     with rows_run(model) as wide:
-        expected = scores(model, inputs, name, 1, **settings)
+        expected = chunked(Subject(model), inputs, target).values
+    if name == "occlusion":  # keeps nothing for a backward pass, so there is nothing to save
+        memory = 1.0
+    else:
+        with pytest.raises(NotEnoughMemory, match=f"{name}.* on one input") as caught:
+            chunked(Subject(model, memory=1.0), inputs, target)
+        memory = 1.2 * caught.value.needed
     with rows_run(model) as narrow:
-        actual = scores(model, inputs, name, 1, memory=1e-9, **settings)
+        actual = chunked(Subject(model, memory=memory), inputs, target).values
     same(actual, expected, 1e-10)
-    assert sum(narrow) == sum(wide)
-    if name != "occlusion":  # keeps nothing for a backward pass, so there is nothing to save
+    if name != "occlusion":
         assert narrow[-1] == 1
         assert len(narrow) > len(wide)
-
-
-@pytest.mark.parametrize("memory", [0, -1])
-@pytest.mark.parametrize("name", list(CHUNKED))
-def test_a_budget_of_nothing_is_refused(name, memory, bert):
-    with pytest.raises(MethodError, match="memory must be positive"):
-        Explainer(bert)(IDS, name, memory=memory)

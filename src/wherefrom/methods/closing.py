@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import NotConserved
+from wherefrom.memory import is_out_of_memory
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.methods.method import RowsUnclear, Scores
 from wherefrom.rules.conservation import Balance, ConservationCheck
@@ -50,10 +51,17 @@ class Closing:
                 raise unclear
             return None
         inputs, target = self.inputs.take([sample]), self.target.take([sample])
-        with intercepted_forward(
-            self.table, self.subject, inputs, target, ledger=True, mode=ConservationCheck
-        ) as forward:
-            gradients = forward.at_sources()
+        try:
+            with intercepted_forward(
+                self.table, self.subject, inputs, target, ledger=True, mode=ConservationCheck
+            ) as forward:
+                gradients = forward.at_sources()
+        except Exception as error:  # it keeps all values: more than the pass itself
+            if not is_out_of_memory(error):
+                raise
+            if len(self.inputs) > 1:
+                raise unclear from None
+            return None
         view = forward.view
         assert isinstance(view, ConservationCheck)
         relevance = view.sources.relevance(gradients)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError
+from wherefrom.memory import is_out_of_memory
 from wherefrom.methods.attention_maps import (
     CapturedAttention,
     Readout,
@@ -150,18 +151,24 @@ class Dix(Method):
         at = 0
         while at < len(pairs):
             rows = pairs[at : at + budget.rows]
-            at += len(rows)
             samples = [i for i, _ in rows]
             sizes = torch.tensor([point for _, point in rows], dtype=torch.float64) / self.steps
-            with budget.measured(len(rows)):
-                attention = capture(
-                    subject,
-                    inputs.take(samples),
-                    target.take(samples),
-                    gradients=True,
-                    replace=replacing(samples, sizes),
-                )
-            yield attention, torch.tensor(samples)
+            try:
+                with budget.measured(len(rows)):
+                    attention = capture(
+                        subject,
+                        inputs.take(samples),
+                        target.take(samples),
+                        gradients=True,
+                        replace=replacing(samples, sizes),
+                    )
+            except Exception as error:
+                if len(rows) == 1 or not is_out_of_memory(error):
+                    raise
+                budget.limit(len(rows) // 2)
+            else:
+                at += len(rows)
+                yield attention, torch.tensor(samples)
 
 
 def _by_row(sizes: Tensor, weights: Tensor) -> Tensor:

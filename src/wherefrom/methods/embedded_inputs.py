@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError
-from wherefrom.memory import SavedBytes, free_memory
+from wherefrom.memory import SavedBytes, free_memory, is_out_of_memory, release_memory
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Entering, Place, Span
@@ -21,6 +22,7 @@ from wherefrom.target import Target
 
 Pair = tuple[int, int]  # a sample and the number of its copy
 Point = Callable[[int, int, int], Tensor]  # source, sample, copy -> embedded input (T, D)
+Result = TypeVar("Result")
 _TOKENS_A_PASS = 2048
 _SHARE = 0.4  # of the free memory
 
@@ -77,8 +79,11 @@ class EmbeddedInputs:
         table: Table = PLAIN,
     ) -> Iterator[tuple[list[Pair], list[Tensor]]]:
         """∂ target / ∂ embedded input at each point, chunk by chunk."""
-        for rows, forward in self._passes(subject, target, pairs, point, table):
-            yield rows, [gradient.cpu() for gradient in forward.at_sources()]
+
+        def read(forward: ForwardPass) -> list[Tensor]:
+            return [gradient.cpu() for gradient in forward.at_sources()]
+
+        return self._passes(subject, target, pairs, point, table, read)
 
     def outputs(
         self,
@@ -89,9 +94,11 @@ class EmbeddedInputs:
         table: Table = PLAIN,
     ) -> Iterator[tuple[list[Pair], Tensor]]:
         """The target at each point, chunk by chunk."""
-        passes = self._passes(subject, target, pairs, point, table, gradients=False)
-        for rows, forward in passes:
-            yield rows, forward.output.detach().double().cpu()
+
+        def read(forward: ForwardPass) -> Tensor:
+            return forward.output.detach().double().cpu()
+
+        return self._passes(subject, target, pairs, point, table, read, gradients=False)
 
     def _passes(
         self,
@@ -100,29 +107,40 @@ class EmbeddedInputs:
         pairs: Sequence[Pair],
         point: Point,
         table: Table,
+        read: Callable[[ForwardPass], Result],
         gradients: bool = True,
-    ) -> Iterator[tuple[list[Pair], ForwardPass]]:
+    ) -> Iterator[tuple[list[Pair], Result]]:
+        """What is read of each pass; one that needs too much memory is made again with half."""
         length, batch = self.inputs.mask.shape[1], len(self.inputs)
         budget = Budget(subject, length, batch, gradients)
         at = 0
         while at < len(pairs):
             rows = list(pairs[at : at + budget.rows])
-            at += len(rows)
             samples = [i for i, _ in rows]
-            with (
-                budget.measured(len(rows)),
-                intercepted_forward(
-                    table,
-                    subject,
-                    self.inputs.take(samples),
-                    target.take(samples),
-                    at=self.place,
-                    change=partial(_placed, iter(range(len(self.values))), rows, point),
-                    paths=self.paths,
-                    gradients=gradients or self.paths is not None,
-                ) as forward,
-            ):
-                yield rows, forward
+            try:
+                with (
+                    budget.measured(len(rows)),
+                    intercepted_forward(
+                        table,
+                        subject,
+                        self.inputs.take(samples),
+                        target.take(samples),
+                        at=self.place,
+                        change=partial(_placed, iter(range(len(self.values))), rows, point),
+                        paths=self.paths,
+                        gradients=gradients or self.paths is not None,
+                    ) as forward,
+                ):
+                    result = read(forward)
+            except Exception as error:
+                if len(rows) == 1 or not is_out_of_memory(error):
+                    raise
+                budget.limit(len(rows) // 2)
+            else:
+                at += len(rows)
+                yield rows, result
+                continue
+            release_memory(subject.device)  # here, where the error no longer holds the pass
 
 
 def _placed(entered: Iterator[int], rows: list[Pair], point: Point, entering: Entering) -> Tensor:
@@ -149,6 +167,11 @@ class Budget:
         # without gradients nothing is kept, and the first pass need not be a small one
         self._known = not gradients
         self.rows = self.most if self._known else min(self.most, batch)
+
+    def limit(self, rows: int) -> None:
+        """From now on no pass has more rows."""
+        self.most = rows
+        self.rows = min(self.rows, rows)
 
     def measured(self, rows: int) -> Scope:
         """A context that, in the first pass, counts what is kept for the backward pass."""

@@ -152,9 +152,8 @@ def intercepted_forward(
             saved=saved,
         ) as view,
     ):
-        with Float64() if float64 else Scope(), saved.opened():
+        with Float64() if float64 else Scope(), saved.forward_pass():
             logits = subject.run(tensors, target.position)
-        saved.finish()
         if projection is not None:
             projection.learn(logits)
         if not sources.entered:

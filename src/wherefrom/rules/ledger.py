@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 
 import torch
@@ -55,12 +56,14 @@ class LedgerRecorder:
         if node is None:  # the input itself: nothing was added to it
             return
         output, tag = whole.output_nr, tag_of(out)
+        # the sources may have tensors of the graph: with them a node would never be freed
+        reference = weakref.ref(self)
 
         def enter(gradients: tuple[Tensor | None, ...]) -> None:
-            gradient = gradients[output]
-            if gradient is not None:
+            gradient, recorder = gradients[output], reference()
+            if gradient is not None and recorder is not None:
                 with torch.no_grad(), without_function_modes():
-                    self._enter(gradient.reshape(shape), constant, where, kind, tag)
+                    recorder._enter(gradient.reshape(shape), constant, where, kind, tag)
 
         node.register_prehook(enter)
 
@@ -77,15 +80,16 @@ class LedgerRecorder:
             return
         output, tag = out.output_nr, tag_of(out)
         x, value = x.detach(), value.detach()
+        reference = weakref.ref(self)
 
         def enter(inputs: tuple[Tensor | None, ...], outputs: tuple[Tensor | None, ...]) -> None:
-            entering, leaving = inputs[indices[0]], outputs[output]
-            if entering is not None and leaving is not None:
+            entering, leaving, recorder = inputs[indices[0]], outputs[output], reference()
+            if entering is not None and leaving is not None and recorder is not None:
                 with torch.no_grad(), without_function_modes():
                     rows = (leaving * value).sum(-1, dtype=torch.float64)
                     rows -= (entering * x).sum(-1, dtype=torch.float64)
                     one = torch.ones((), dtype=torch.float64, device=rows.device)
-                    self._enter(rows.unsqueeze(-1), one, where, "quantisation", tag)
+                    recorder._enter(rows.unsqueeze(-1), one, where, "quantisation", tag)
 
         node.register_hook(enter)
 

@@ -231,13 +231,12 @@ class LocallyLinear(CallMode):
             return (x.clone() if getattr(module, "inplace", False) else x,)
         return None
 
-    def _after(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> Any:
+    def _after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
         if threading.get_ident() != self._thread:
             return None
+        kwargs, out = rest
         if self.saved is not None:
-            self.saved.leave(module, args, kwargs)
+            self.saved.leave(self, module, args, kwargs)
         changed = None
         free = self._activation is None and self._activation_rule
         if free and _is_own_function(module, args, out):

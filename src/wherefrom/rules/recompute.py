@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -89,7 +89,9 @@ class BlockRun:
     """One run of a block: what it saved, and what it takes to run it again."""
 
     def __init__(self, view: LocallyLinear, module: nn.Module) -> None:
-        self.view, self.module, self.path = view, module, view.path
+        # not the view itself, which has tensors of the graph that this is a part of: such a ring
+        # would never be freed
+        self._view, self.module, self.path = weakref.ref(view), module, view.path
         self.saved: list[weakref.ref[SavedTensor]] = []
         self.storages: dict[int, int] = {}  # of what it saved: the bytes of each
         self.bytes = 0  # of these in all
@@ -107,13 +109,13 @@ class BlockRun:
         self.kwargs: dict[str, Any] = {}
         self._versions: list[int] = []
 
-    def end(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def end(self, view: LocallyLinear, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Notes the arguments; the block can be run again unless it changes what it gets."""
         tensors = list(nested_tensors((args, kwargs)))
         self.droppable = (
             _is_plain((args, kwargs))
             and not hook_counts(self.module)[1]  # pre-hooks would be given what they gave
-            and [id(source) for source in self.view.sources.entered] == self._sources
+            and [id(source) for source in view.sources.entered] == self._sources
             and not any(address(tensor) in self.written for tensor in tensors)
         )
         if self.droppable:
@@ -160,11 +162,13 @@ class BlockRun:
                 raise _Filled
             return value  # for gradients that are taken within the block
 
+        view = self._view()
+        assert view is not None, "the pass was closed before its backward pass"
         kind, enabled, dtype = self._autocast
         with suppress(_Filled), ExitStack() as stack:
             stack.enter_context(Scope(gradients=self._gradients, saved=pack))
-            stack.enter_context(self.view.paused())
-            stack.enter_context(self.view.second_run(self.path))
+            stack.enter_context(view.paused())
+            stack.enter_context(view.second_run(self.path))
             for mode in self._modes:
                 stack.enter_context(Scope(mode=mode))
             if enabled:
@@ -200,7 +204,7 @@ class SavedTensors:
         self.allowed = allowed
         self.recomputes = False
         self._may_recompute, self._alone = recompute, alone
-        self._device, self._in_use_before = device, memory_in_use(device)
+        self._device, self._before = device, memory_in_use(device)
         self._containers = repeated_blocks(model)
         self._rest = Counter(self._containers.values())  # blocks that have not run
         self._known = {address(t) for t in (*model.parameters(), *model.buffers())}
@@ -209,23 +213,24 @@ class SavedTensors:
         self._kept: list[BlockRun] = []
         self._largest = 0  # bytes of a block
         self._block: BlockRun | None = None  # being run
-        self._filled: BlockRun | None = None  # run again last
+        self._filled: weakref.ref[BlockRun] | None = None  # run again last
         self._counter: SavedBytes | None = None  # of the caller
         self._is_over = False
-        self._scope = Scope()
+        self._scope = Scope(saved=self._pack, unpack=self._unpack)
 
-    def opened(self) -> Scope:
-        """The scope of the forward pass, in which autograd hands over what it saves."""
+    @contextmanager
+    def forward_pass(self) -> Iterator[None]:
+        """In which autograd hands over what it saves; raises at the end if that was too much."""
         outer = saved_tensors_pack()
         self._counter = outer if isinstance(outer, SavedBytes) else None
-        self._scope = Scope(saved=self._pack, unpack=self._unpack)
-        return self._scope
-
-    def finish(self) -> None:
-        """Ends the forward pass; raises if more would have been saved than is allowed."""
-        self._kept.clear()
-        if self._is_over:
-            raise NotEnoughMemory(self._bytes + _WORKING * self._largest, self.allowed)
+        try:
+            with self._scope:
+                yield
+            if self._is_over:
+                raise NotEnoughMemory(self._bytes + _WORKING * self._largest, self.allowed)
+        finally:  # nodes of the graph have this object: it must have none of the graph
+            self._kept.clear()
+            self._block = None
 
     @property
     def _bytes(self) -> int:
@@ -275,10 +280,11 @@ class SavedTensors:
             block = saved.block
             if self._is_over or block is None:  # a gradient that the model itself takes
                 raise NotEnoughMemory(self._bytes, self.allowed, at_least=True)
-            if self._filled is not None and self._filled is not block:
-                self._filled.drop()  # the backward pass has left it
-            self._filled = block
-            trim_heap(self._device)
+            before = None if self._filled is None else self._filled()
+            if before is not None and before is not block:
+                before.drop()  # the backward pass has left it
+            self._filled = weakref.ref(block)
+            self._trim()
             block.run_again()
         value = saved.value
         assert value is not None
@@ -296,16 +302,18 @@ class SavedTensors:
         if self._block is None and id(module) in self._containers and self._scope.is_open:
             self._block = BlockRun(view, module)
 
-    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def leave(
+        self, view: LocallyLinear, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Notes that a module has run; after a block it is decided what is kept."""
         block = self._block
         if block is None or block.module is not module:
             return
-        block.end(args, kwargs)
+        block.end(view, args, kwargs)
         for tensor in nested_tensors((args, kwargs)):
             place = address(tensor)
             block.bytes -= block.storages.pop(place, 0)  # it is there anyway
-            if place not in self._known:
+            if place not in self._known and block.saved:
                 self._known.add(place)
                 self._entering += storage_bytes(tensor)
                 block.entering += storage_bytes(tensor)
@@ -335,7 +343,17 @@ class SavedTensors:
             if block.droppable:
                 block.drop()
         self._kept = [block for block in self._kept if not block.droppable]
-        trim_heap(self._device)
+        self._trim()
+
+    def _trim(self) -> None:
+        """Gives freed pages back to the system, which takes time, where memory is short."""
+        if self._in_use() > self.allowed / 2:
+            trim_heap(self._device)
+
+    def _in_use(self) -> float:
+        """The bytes that came into use since the pass began, as far as that is known."""
+        in_use = memory_in_use(self._device)
+        return 0.0 if in_use is None or self._before is None else in_use - self._before
 
     # Single calls
 
@@ -343,10 +361,11 @@ class SavedTensors:
         """Notes what a call wrote into, and looks at the memory in use after a large result."""
         if self._block is not None and call.args and _writes(call):
             self._block.written.update(map(address, tensors_in(call.args[0])))
-        if isinstance(out, Tensor) and out.nbytes >= _LARGE and self._in_use_before is not None:
-            in_use = memory_in_use(self._device)
-            if in_use is not None and in_use - self._in_use_before > self.allowed:
-                raise NotEnoughMemory(in_use - self._in_use_before, self.allowed, at_least=True)
+        if isinstance(out, Tensor) and out.nbytes >= _LARGE and self._in_use() > self.allowed:
+            trim_heap(self._device)
+            in_use = self._in_use()
+            if in_use > self.allowed:
+                raise NotEnoughMemory(in_use, self.allowed, at_least=True)
 
 
 def _writes(call: TorchCall) -> bool:

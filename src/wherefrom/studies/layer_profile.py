@@ -55,9 +55,10 @@ class ActivationRecorder:
             self._entered.append(x)
             return (x, *args[1:])
 
-        def after(module: nn.Module, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        def after(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
             if threading.get_ident() != thread:
                 return
+            out = rest[-1]
             if self._is_norm(module, args):
                 self._add_norm(module, self._entered.pop(), out)
             name = self.names.get(id(module), "")
