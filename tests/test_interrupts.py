@@ -25,6 +25,7 @@ from wherefrom.audits.propositions import propositions
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.methods import method as find_method
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
+from wherefrom.rules.recompute import BlockRun, SavedTensors
 from wherefrom.rules.tables import PLAIN
 from wherefrom.scope import Scope, restores_state
 from wherefrom.studies.layer_profile import relevance_sums
@@ -217,6 +218,42 @@ def test_an_interrupt_at_any_instruction_of_a_scope_leaves_nothing(context):
 
 def test_an_interrupt_at_any_line_of_a_pass_leaves_nothing():
     assert left_over(scored("lrp"), ENTERING, False, kind=Small) > 100
+
+
+class Stacked(nn.Module):
+    """Two blocks and a head."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.embed = nn.Embedding(12, 4)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.GELU()) for _ in range(2)
+        )
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, input_ids, attention_mask):
+        x = self.embed(input_ids)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x.mean(1))
+
+
+def test_an_interrupt_at_any_line_of_a_second_run_leaves_nothing(monkeypatch):
+    plain, again = SavedTensors.__init__, []
+
+    def init(self, *args, **settings):
+        plain(self, *args, **settings)
+        self.recomputes = True
+
+    run_again = BlockRun.run_again
+    monkeypatch.setattr(SavedTensors, "__init__", init)
+    monkeypatch.setattr(
+        BlockRun, "run_again", lambda block: (again.append(block.path), run_again(block))
+    )
+    files = SCOPE | {str(HOME / "rules" / "recompute.py"), str(HOME / "rules" / "mode.py")}
+    assert left_over(scored("lrp"), files, False, kind=Stacked) > 200
+    assert len(again) > 200
 
 
 @pytest.mark.slow

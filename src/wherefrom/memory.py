@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.errors import MethodError
 
@@ -179,10 +179,15 @@ class SavedBytes:
 
 
 def address(tensor: Tensor) -> int:
-    """Where the numbers of a tensor lie; one that is sparse is known by itself."""
-    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else id(tensor)
+    """Where the numbers of a tensor lie; one without a storage of its own is known by itself."""
+    return tensor.untyped_storage().data_ptr() if _has_storage(tensor) else id(tensor)
 
 
 def storage_bytes(tensor: Tensor) -> int:
     """The bytes that are in use as long as there is a view of this tensor."""
-    return tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
+    return tensor.untyped_storage().nbytes() if _has_storage(tensor) else 0
+
+
+def _has_storage(tensor: Tensor) -> bool:
+    """Whether a tensor is neither sparse nor a class of its own that wraps others."""
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided

@@ -158,9 +158,9 @@ class Scope:
         if not self.is_open:  # or of a generator that was collected elsewhere; its thread restores
             return
         index = next(i for i, scope in enumerate(scopes) if scope is self)
-        for scope in reversed(scopes[index:]):
-            scope._undo()
-        del scopes[index:]
+        while len(scopes) > index:
+            scopes[-1]._undo()
+            del scopes[-1]  # at once: undone again after the next one it would undo too much
 
     def _undo(self) -> None:
         """Each step may be repeated: it looks at what there is.

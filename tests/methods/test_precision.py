@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
+from torch.nn import functional as F
 
 import wherefrom
+from benchmarks.tiny import model as tiny
+from tests.helpers import exactly, normal, through
+from tests.methods.calling import found, of_ids, rows_run
 from wherefrom.methods import METHODS
 from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.rules.tables import PLAIN
+from wherefrom.rules.tables import CONSERVATIVE, PLAIN
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INPUTS = {
@@ -72,3 +76,32 @@ def test_a_pass_in_float64_is_that_of_the_wide_model(explainers, float64, dtype)
         expected = wide.subject.run(inputs.tensors)
     tolerance = 1e-10 if float64 else 1e-4
     torch.testing.assert_close(logits.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
+def test_half_precision_closes_in_one_pass_of_a_batch(family, dtype, recwarn):
+    model = tiny(family, "classify").to(dtype)
+    inputs = of_ids(model, [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2], [7, 8, 2]])
+    with rows_run(model) as rows:
+        scores = found(model, inputs, "lrp", 1)
+    assert rows == [3]
+    assert not recwarn.list  # neither open nor run one by one
+    lines = torch.stack(list(scores.lines.values()))
+    sizes = lines.abs().sum(0).maximum(scores.values.abs().sum(1))
+    residual = scores.logits[:, 1].double() - lines.sum(0)
+    assert (residual.abs() <= 8 * torch.finfo(dtype).eps * sizes).all()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_what_a_constant_adds_is_summed_up_in_more_than_half_precision(dtype, rng):
+    x, bias, seed = (normal(rng, *shape).to(dtype) for shape in ((1, 50, 96), (96,), (1, 50, 96)))
+    weight = torch.eye(96, dtype=dtype)
+    run = through(CONSERVATIVE, lambda x: F.linear(x, weight, bias), x, seed=seed)
+    expected = float((seed.double() * bias.double()).sum())
+    assert abs(run.booked - expected) < 1e-5 * float((seed.double() * bias.double()).abs().sum())
+    relevance = run.view.sources.relevance([seed])
+    exactly(relevance.units, (seed.double() * x.double()).sum(2), tol=1e-5)

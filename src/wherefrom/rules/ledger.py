@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.rules.sources import Sources
-from wherefrom.rules.tags import Tag, tag_of
+from wherefrom.rules.tags import Tag, tag_of, widened
 from wherefrom.torch_internals import view_base, without_function_modes
 
 _OF_PLACES = ("bias", "position", "type")  # kinds that a unit may have a row of
@@ -86,8 +86,8 @@ class LedgerRecorder:
             entering, leaving, recorder = inputs[indices[0]], outputs[output], reference()
             if entering is not None and leaving is not None and recorder is not None:
                 with torch.no_grad(), without_function_modes():
-                    rows = (leaving * value).sum(-1, dtype=torch.float64)
-                    rows -= (entering * x).sum(-1, dtype=torch.float64)
+                    rows = (widened(leaving) * widened(value)).sum(-1, dtype=torch.float64)
+                    rows -= (widened(entering) * widened(x)).sum(-1, dtype=torch.float64)
                     one = torch.ones((), dtype=torch.float64, device=rows.device)
                     recorder._enter(rows.unsqueeze(-1), one, where, "quantisation", tag)
 
@@ -102,6 +102,7 @@ class LedgerRecorder:
         samples = tag.samples
         if gradient.numel() == 0:  # an expert that no row was sent to
             return
+        gradient, part = widened(gradient), widened(part)
         batch = self.sources.batch
         axis = -1 if samples is None or batch == 1 else samples.axis
         if axis == gradient.ndim - 1:  # no axis of features to sum over

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from wherefrom.errors import ModelError, NotEnoughMemory
 from wherefrom.memory import SavedBytes, address, memory_in_use, storage_bytes, trim_heap
 from wherefrom.rules.catalogue import TorchCall, tensors_in
-from wherefrom.scope import Scope
+from wherefrom.scope import Scope, restores_state
 from wherefrom.torch_internals import (
     function_modes,
     hook_counts,
@@ -135,6 +135,7 @@ class BlockRun:
             if saved is not None and saved.place in self.storages:
                 yield saved
 
+    @restores_state  # before torch's engine restores what it has changed itself
     def run_again(self) -> None:
         """Runs the block a second time, for the tensors that the graph still waits for."""
         tensors = nested_tensors((self.args, self.kwargs))

@@ -12,7 +12,17 @@ from torch import Tensor
 
 from wherefrom.errors import NoBlock
 from wherefrom.rules.catalogue import tensors_in
-from wherefrom.rules.tags import Meaning, Samples, Tag, like, mark, meaning_of, set_tag, tag_of
+from wherefrom.rules.tags import (
+    Meaning,
+    Samples,
+    Tag,
+    like,
+    mark,
+    meaning_of,
+    set_tag,
+    tag_of,
+    widened,
+)
 
 Place = Literal["lookup", "block"]
 """Where an input is read: as it enters, or as the state that enters the first block."""
@@ -371,6 +381,7 @@ class Sources:
         biases, summed = torch.zeros_like(units), torch.zeros_like(units)
         others, root = (torch.zeros(self.batch, dtype=torch.float64) for _ in range(2))
         for k, (source, gradient) in enumerate(zip(self.entered, gradients, strict=True)):
+            gradient = widened(gradient)
             products = gradient * source.by_sample(source.leaf.detach(), self.batch)
             if roots is not None:
                 from_root = gradient * roots[k]

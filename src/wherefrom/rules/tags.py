@@ -100,3 +100,8 @@ def of_queries(weights: Tensor, query: Tensor) -> Tensor:
         return like(weights, query)
     set_tag(weights, replace(tag_of(weights), stream=-query.shape[-2]))
     return weights
+
+
+def widened(values: Tensor) -> Tensor:
+    """Numbers of half precision in float32: their products and sums would be rounded again."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
