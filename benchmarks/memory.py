@@ -1,6 +1,6 @@
 """Memory and time of `lrp` on long inputs, with blocks kept and with blocks run a second time.
 
-    python -m benchmarks.memory [--lengths 512,2048,8192] [--out docs/data/memory.json]
+    python -m benchmarks.memory [--lengths 512,2048,8192] [--out docs/data/memory.json --draw]
 
 The model is a decoder of 135 million parameters with random weights (30 blocks, 9 heads, 3 of them
 with keys of their own). Each point is a process of its own: the peak is that of its resident memory
@@ -118,6 +118,7 @@ def plot(points: list[dict[str, Any]], path: Path) -> None:
                 )
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
         ticks = sorted({p["length"] for p in points})
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.grid(color=GRID)
