@@ -387,8 +387,10 @@ class Answer:
         return sorted(sources, key=lambda source: -source.relevance)
 
     def _source(self, name: str, units: list[int], relevance: float, share: float) -> Source:
-        first, last = (self.units[units[i]] for i in (0, -1))
-        start, end = first.start or 0, last.end or 0
+        # a space may be a token without a span
+        starts = [unit.start for i in units if (unit := self.units[i]).start is not None]
+        ends = [unit.end for i in units if (unit := self.units[i]).end is not None]
+        start, end = (starts[0], ends[-1]) if starts and ends else (0, 0)
         return Source(name, self.prompt[start:end].strip(), relevance, share, start, end)
 
     def _places(self, level: Level) -> list[tuple[str, list[int]]]:
