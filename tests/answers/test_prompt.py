@@ -105,7 +105,7 @@ def test_named_parts_with_and_without_a_template(chat, bytepairs):
     assert (
         shorter
         == "<|system|>be kind<|end|><|user|>[2] Title\nc d.\n\nQuestion: who?<|end|><|assistant|>"
-    )  # noqa: E501
+    )
 
 
 def test_what_is_no_prompt_is_said_in_a_line(chat, bytepairs):

@@ -279,6 +279,11 @@ class Answer:
             explanations.append(self._explanation(span, row))
         return explanations
 
+    def handed_on(self) -> list[Row]:
+        """The row of each token of the answer after all hops."""
+        handing = Handing(self.rows(), self.start)
+        return [handing.all(row) for row in self.rows()]
+
     def _row_through(self, span: Span, through: bool, hops: int | None) -> Row:
         if hops is not None and (isinstance(hops, bool) or hops < 0):
             raise InputError(f"hops must be 0 or more, got {hops}.")

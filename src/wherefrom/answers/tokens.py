@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -226,7 +226,9 @@ def _numbered(units: Sequence[Unit], text: str) -> tuple[Unit, ...]:
         word = None
         if not unit.special and unit.start is not None and unit.text.strip():
             word = bisect_right(words, _inked(unit.text, unit.start)) - 1
-        numbered.append(replace(unit, word=word if word is None or word >= 0 else None))
+        elif not unit.special and unit.start is not None and "\n" not in unit.text:
+            word = bisect_left(words, unit.start)  # a space belongs to the word after it
+        numbered.append(replace(unit, word=word if word in range(len(words)) else None))
     return tuple(numbered)
 
 
