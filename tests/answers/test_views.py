@@ -72,8 +72,8 @@ def test_the_page_has_a_row_for_each_token_that_adds_up(answer):
 def test_the_terminal_names_sentences_passages_and_the_ledger(answer):
     text = terminal(answer, color=False, width=120)
     assert text.startswith(ANSWER.strip())
-    for expected in ("it is Paris.", "love!", "passage 1", "passage 2", "share", "first token",
-                     "template", "residual"):  # fmt: skip
+    for expected in ("it is Paris.", "love!", "passage 1", "passage 2", "share", "prompt", "root",
+                     "residual"):  # fmt: skip
         assert expected in text
     assert terminal(answer, color=True, width=120) != text
     assert str(answer) == str(terminal(answer))

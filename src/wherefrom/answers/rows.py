@@ -69,14 +69,21 @@ def total(rows: Sequence[Row]) -> Row:
 
 
 def ledger(row: Row, units: Sequence[Unit], group: Callable[[int], str]) -> Ledger | None:
-    """The ledger of a row: a line for each group of units, then those of the model."""
+    """The ledger of a row: a line for each group of units, then those of the model.
+
+    Groups without relevance, such as a template that is the same at the root, have no line.
+    """
     if row.lines is None:
         return None
     groups: dict[str, float] = {}
     for number in range(len(units)):
         name = group(number)
         groups[name] = groups.get(name, 0.0) + float(row.values[number])
-    lines = [Line(_LABELS[name], name, value) for name, value in groups.items()]
+    lines = [
+        Line(_LABELS[name], name, value)
+        for name, value in groups.items()
+        if value or name == "prompt"
+    ]
     lines += [Line(label, kind, value) for (label, kind), value in row.lines.items()]
     return Ledger(tuple(lines), row.output)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.rows import Row, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
-from wherefrom.errors import InputError, TooLong
+from wherefrom.errors import InputError, ModelError, TooLong
 from wherefrom.inputs.text import Encoded, longest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method, Scores
@@ -105,6 +105,12 @@ class Runner:
             raise InputError(
                 f"{self.reader.subject.name} has {tuple(logits.shape)} outputs: it is no language "
                 "model that gives one for each token."
+            )
+        if logits.shape[1] not in (positions.shape[1], inputs.mask.shape[1]):
+            raise ModelError(
+                f"{self.reader.subject.name} gives {logits.shape[1]} outputs for "
+                f"{inputs.mask.shape[1]} tokens: it puts virtual tokens in front (prompt tuning?), "
+                "which shift the places. Explain the model without them."
             )
         return SpanTarget(position=positions).rows(logits)[0].double().cpu()
 

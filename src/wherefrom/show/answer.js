@@ -161,7 +161,7 @@
     const entry = (name, value, kind = "") =>
       make("tr", { className: kind }, make("td", { textContent: name }), make("td", { className: "num", textContent: signed(value) }));
     const ledger = lines.size
-      ? [...[...lines].map(([name, value]) => entry(NAMES[name] || name, value)), entry("rounding", output - total)]
+      ? [...[...lines].filter(([, value]) => value !== 0).map(([name, value]) => entry(NAMES[name] || name, value)), entry("rounding", output - total)]
       : [];
     place("ledger").replaceChildren(make("tbody", {}, ...ledger, entry("total", output, "total")));
   };
