@@ -1,15 +1,17 @@
 """A real language model: what it knows, and where it got it from."""
 
+import re
 import warnings
 
 import numpy as np
 import pytest
 
+from tests.test_readme import ROOT, blocks
 from wherefrom import Passage, Prompt, load
 from wherefrom.errors import ModelError
 
 pytestmark = pytest.mark.llm
-COUNTRIES = {"France": " Paris", "Italy": " Rome", "Japan": " Tokyo", "Spain": " Madrid"}
+COUNTRIES = {"France": " Paris", "Italy": " Rome", "Japan": " Tokyo"}
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +65,19 @@ def test_against_another_capital(smollm2):
     answer = smollm2.answer("The capital of France is", " Paris", against="London")
     assert (answer.tokens[0].other, answer.of().target.against_label) == (" London", " London")
     assert answer.sources("word")[0].text == "France"
+
+
+def test_the_page_of_the_documentation_prints_what_it_shows(smollm2, capsys):
+    page = ROOT / "docs" / "answers.md"
+    names = {}
+    for code in blocks(page, "python"):
+        exec(code, names)
+
+    def without_numbers(text):  # the last digit may differ from machine to machine
+        return [re.sub(r"[-+]?[\d.]+", "#", line).split() for line in text.splitlines()]
+
+    shown = [line[4:] for line in page.read_text("utf-8").splitlines() if line.startswith("    ")]
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == 9
+    for line in without_numbers(printed):
+        assert line in without_numbers("\n".join(shown))

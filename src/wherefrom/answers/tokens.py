@@ -85,8 +85,12 @@ def tokenized(tokenizer: Any, script: Script) -> PromptTokens:
     names = tokenizer.convert_ids_to_tokens(list(ids))
     starts = [part.start for part in parts]
     units = []
+    before = 0
     for number, (start, end) in enumerate(spans):
+        if start == end and not special[number] and before < start and text[start - 1].isspace():
+            start -= 1  # some tokenizers leave spaces out of spans: this token is one
         piece = text[start:end]
+        before = max(before, end)
         part = None if special[number] else _part_at(_inked(piece, start), parts, starts)
         units.append(
             Unit(
