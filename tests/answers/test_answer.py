@@ -1,5 +1,6 @@
 """An answer adds up in every part: spans, rows, sources, and what is handed on."""
 
+import warnings
 from functools import cache
 
 import numpy as np
@@ -163,6 +164,19 @@ def test_all_hops_are_the_hops_one_by_one_and_every_sum_is_exact(family, recwarn
     exactly(answer.of(hops=1).scores, steps[1].scores)
 
 
+def test_what_a_method_leaves_open_stays_what_it_was_at_every_hop():
+    """Gradient × input leaves something open: handing on makes it neither more nor less."""
+    answer = explainer("llama").answer(PROMPT, ANSWER, of="logit", method="gradient_x_input")
+    residual = answer.of().ledger.residual
+    assert abs(residual) > 1e-3 * abs(answer.of().output)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tokens that keep their relevance
+        after = [answer.of(hops=1), answer.of(hops=2), answer.of(through=True)]
+    assert len(Handing(answer.rows(), answer.start).keeps) < len(ANSWER) - 1
+    for explanation in after:
+        exactly(explanation.ledger.residual, residual)
+
+
 def test_nothing_is_left_on_tokens_that_hand_on_and_all_on_those_that_keep():
     def row(values, output, bias=0.0):
         return Row(np.array(values, dtype=float), {("bias", "bias"): bias}, output)
@@ -282,6 +296,7 @@ def test_citations_rank_passages_and_check_them_by_leaving_them_out(talker):
 def test_a_generated_answer_is_the_most_likely_one_and_nothing_changes(talker):
     model = talker.subject.model
     model.generation_config.do_sample, model.generation_config.temperature = True, 0.3
+    model.train()
     before, settings = snapshot(model), model.generation_config.to_dict()
     state = torch.get_rng_state()
     answer = talker.generate("the movie is", max_new_tokens=5)
@@ -292,15 +307,18 @@ def test_a_generated_answer_is_the_most_likely_one_and_nothing_changes(talker):
         ids.append(token.id)
     answer.matrix  # noqa: B018
     assert_unchanged(before, snapshot(model))
+    model.eval()
     assert model.generation_config.to_dict() == settings
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_sampling_is_repeatable_by_its_seed(talker):
+    state = torch.get_rng_state()
     one, same, other = (
         talker.generate("the movie is", 12, temperature=1.0, seed=seed) for seed in (1, 1, 2)
     )
     assert one.text == same.text
+    assert torch.equal(torch.get_rng_state(), state)
     assert [t.id for t in one.tokens] != [t.id for t in other.tokens]
 
 

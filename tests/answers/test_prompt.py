@@ -146,6 +146,12 @@ def test_pieces_of_tokens_make_up_the_text(bytepairs, text):
     assert "".join(pieces_of(bytepairs, [], ids)) == bytepairs.decode(ids)
 
 
+def test_half_a_character_is_shown_once_it_is_whole_or_at_the_end(bytepairs):
+    before, ids = bytepairs("the").input_ids, bytepairs("é!").input_ids
+    assert pieces_of(bytepairs, before, ids) == ["", "é", "!"]
+    assert pieces_of(bytepairs, before, ids[:1]) == ["\ufffd"]
+
+
 def test_a_prompt_without_the_end_that_a_tokenizer_puts_behind(wordpiece):
     prompt = read_prompt(wordpiece, "the film is")
     assert prompt.ids[0] == wordpiece.cls_token_id
