@@ -27,8 +27,9 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
 
     The class is the one that the model's config names. Weights are read from safetensors only,
     never from pickles, and all of them must be there. Other options go to `from_pretrained`
-    (`dtype=`, …). On a CPU, weights of half precision become float32 unless `dtype` is given:
-    there, half precision is many times slower.
+    (`dtype=`, …); `gguf_file=` reads a language model from that file of the folder. On a CPU,
+    weights of half precision become float32 unless `dtype` is given: there, half precision is
+    many times slower.
     """
     cards = embedded()
     if str(source) in cards:
@@ -79,9 +80,15 @@ def _read(
     folder = Path(source)
     if is_graphormer(folder):
         return Graphormer.load(folder), None, None, [], []
-    config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+    # a GGUF file has config, weights and tokenizer in one
+    packed = {"gguf_file": options["gguf_file"]} if options.get("gguf_file") else {}
+    config = transformers.AutoConfig.from_pretrained(
+        source, trust_remote_code=trust_remote_code, **packed
+    )
     names = list(getattr(config, "architectures", None) or ())
     kind = getattr(transformers, names[0], None) if names else None
+    if packed:
+        kind = transformers.AutoModelForCausalLM
     kind = kind or transformers.AutoModelForSequenceClassification
     model, report = kind.from_pretrained(
         source,
@@ -94,9 +101,10 @@ def _read(
     tokenizer = processor = None  # a model without one takes token ids, or a tensor
     with suppress(OSError, ValueError, KeyError):
         # without a file transformers builds a tokenizer that knows only special tokens
-        if not folder.is_dir() or any(f for name in _TOKENIZERS for f in folder.glob(name)):
+        local = folder.is_dir() and not packed
+        if not local or any(f for name in _TOKENIZERS for f in folder.glob(name)):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
-                source, trust_remote_code=trust_remote_code
+                source, trust_remote_code=trust_remote_code, **packed
             )
     with suppress(OSError, ValueError, KeyError):
         if "pixel_values" in takes:

