@@ -10,20 +10,25 @@ import pytest
 import wherefrom
 
 HOME = Path(wherefrom.__file__).parent
-# cli, web → explain, loading, testing → audits | corpus | evaluation | studies | show | methods
-# → inputs | rules → subject, target, explanation → errors, scope
+# cli, web → explain, loading, testing → answers | audits | corpus | evaluation | studies | show
+# | methods → inputs | rules → subject, target, explanation → errors, scope
 LEVELS = [
     {"errors", "memory", "plugins", "stopping", "torch_internals", "storage", "scope"},
     {"subject", "target", "explanation", "unwrap"},
     {"models", "naming", "rules"},
     {"inputs"},
-    {"audits", "corpus", "evaluation", "methods", "show", "studies"},
+    {"answers", "audits", "corpus", "evaluation", "methods", "show", "studies"},
     {"assemble", "explain", "loading", "testing"},
     {"__main__", "cli", "web"},
 ]
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
 # in one layer, side by side or one on the other
 APART = [
+    ("answers", "audits"),
+    ("answers", "corpus"),
+    ("answers", "evaluation"),
+    ("answers", "show"),
+    ("answers", "studies"),
     ("audits", "evaluation"),
     ("audits", "show"),
     ("audits", "corpus"),

@@ -11,6 +11,7 @@ import wherefrom
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = ("axioms", "corpus", "evaluation", "graphs", "ledger", "vision")
+WITH_A_LANGUAGE_MODEL = ("answers",)  # run in tests/answers/test_smollm2.py
 NEEDS_A_MODEL = ("clip", "gpt")  # examples for models that are not embedded
 
 
@@ -81,7 +82,7 @@ def test_every_page_with_plain_code_is_run():
         for path in (ROOT / "docs").glob("*.md")
         if any(not code.startswith(">>>") for code in blocks(path, "python"))
     }
-    assert with_code == set(PAGES)
+    assert with_code == {*PAGES, *WITH_A_LANGUAGE_MODEL}
 
 
 def test_every_method_is_listed():

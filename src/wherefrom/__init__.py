@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from wherefrom.answers.answer import Answer
+    from wherefrom.answers.prompt import Passage, Prompt
     from wherefrom.audits.audit import audit
     from wherefrom.audits.report import Audit
     from wherefrom.errors import WherefromError
@@ -30,6 +32,7 @@ __version__ = "0.1.0"  # the only place where it is written: pyproject.toml read
 _HOMES = {
     "METHODS": "wherefrom.methods",
     "READERS": "wherefrom.inputs",
+    "Answer": "wherefrom.answers.answer",
     "Audit": "wherefrom.audits.report",
     "Evaluation": "wherefrom.evaluation.results",
     "Explainer": "wherefrom.explain",
@@ -38,6 +41,8 @@ _HOMES = {
     "Inputs": "wherefrom.subject",
     "Method": "wherefrom.methods",
     "Metric": "wherefrom.evaluation.metrics",
+    "Passage": "wherefrom.answers.prompt",
+    "Prompt": "wherefrom.answers.prompt",
     "Reader": "wherefrom.inputs.reader",
     "ReaderContext": "wherefrom.inputs.reader",
     "Scores": "wherefrom.methods",
@@ -55,6 +60,7 @@ _HOMES = {
 __all__ = [
     "METHODS",
     "READERS",
+    "Answer",
     "Audit",
     "Evaluation",
     "Explainer",
@@ -63,6 +69,8 @@ __all__ = [
     "Inputs",
     "Method",
     "Metric",
+    "Passage",
+    "Prompt",
     "Reader",
     "ReaderContext",
     "Scores",

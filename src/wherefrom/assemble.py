@@ -36,7 +36,7 @@ def explain_batch(
     values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
     parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
     ledgers = _ledgers(scores, outputs)
-    settings, versions = method.settings(), _versions()
+    settings, versions = method.settings(), library_versions()
     return [
         Explanation(
             units=inputs.units[i],
@@ -91,7 +91,8 @@ def _as_numpy(values: Tensor) -> Any:
 
 
 @cache  # reading them takes longer than explaining a sentence
-def _versions() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
+    """The versions of what an explanation depends on."""
     return {
         "wherefrom": __version__,
         **{name: version(name) for name in ("torch", "transformers")},

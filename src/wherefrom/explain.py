@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -11,7 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wherefrom.assemble import explain_batch
+from wherefrom.answers.answer import Answer
+from wherefrom.answers.ask import answer_generated, answer_given, decoder_method
+from wherefrom.answers.defaults import Of
+from wherefrom.answers.prompt import PromptLike
+from wherefrom.assemble import explain_batch, library_versions
 from wherefrom.errors import InputError, ModelError, TargetError
 from wherefrom.explanation import Explanation
 from wherefrom.inputs import Reader, ReaderContext, find_reader
@@ -19,6 +23,7 @@ from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.text import Encoded
 from wherefrom.memory import parse_memory
+from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
@@ -214,6 +219,72 @@ class Explainer:
         if is_single:
             return explanations[0]
         return [explanations[i] for i in range(len(items))]
+
+    def answer(
+        self,
+        prompt: PromptLike,
+        answer: str | Sequence[int],
+        against: str | Sequence[int] | None = None,
+        method: str | Method = "lrp",
+        of: Of = "contrast",
+        **settings: Any,
+    ) -> Answer:
+        """Explains an answer of a language model: which part of the prompt it comes from.
+
+        `prompt`: a text, chat messages, a `Prompt` of named parts, or token ids. `of` is what of
+        each token is explained: "contrast", its logit less the runner-up's; "logit"; "logprob".
+        `against`: another answer; the first token at which the two differ is explained. All other
+        settings go to the method.
+        """
+        resolved = decoder_method(method, settings)
+        return answer_given(
+            self._text_reader(), prompt, answer, against, resolved, of, library_versions()
+        )
+
+    def generate(
+        self,
+        prompt: PromptLike,
+        max_new_tokens: int = 64,
+        against: str | Sequence[int] | None = None,
+        method: str | Method = "lrp",
+        of: Of = "contrast",
+        *,
+        seed: int | None = None,
+        generation: Mapping[str, Any] | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        do_sample: bool | None = None,
+        **settings: Any,
+    ) -> Answer:
+        """Lets the model answer a prompt, and explains the answer as `answer` does.
+
+        Greedy, unless `temperature`, `top_p` or `do_sample` ask for sampling, which `seed` makes
+        repeatable. `generation` has further options of the model's `generate`. A stop token ends
+        the answer and is no part of it.
+        """
+        resolved = decoder_method(method, settings)
+        options = dict(generation or {})
+        options |= {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
+        return answer_generated(
+            self._text_reader(),
+            prompt,
+            against,
+            resolved,
+            of,
+            library_versions(),
+            max_new_tokens,
+            seed,
+            options,
+        )
+
+    def _text_reader(self) -> TextReader:
+        reader = self.reader("")
+        if not isinstance(reader, TextReader) or not self.naming.is_language_model:
+            raise ModelError(
+                f"{self.subject.name} is no language model: it gives no answers. Explain its "
+                "prediction: explainer(input)."
+            )
+        return reader
 
     def compare(
         self,

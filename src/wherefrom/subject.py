@@ -204,8 +204,8 @@ class Subject:
     def run(self, tensors: Mapping[str, Tensor], positions: Tensor | None = None) -> Tensor:
         """The logits: (batch, classes), or (batch, places, vocabulary).
 
-        With `positions`, a place for each sample, a model that can is asked for these rows only;
-        the logits are then (batch, 1, vocabulary).
+        With `positions`, one or several places for each sample, a model that can is asked for
+        these rows only; the logits are then (batch, 1 or several, vocabulary).
         """
         rows = inverse = None
         if positions is not None and self.keeps_rows:
@@ -226,9 +226,12 @@ class Subject:
         if logits.ndim == 1:
             logits = logits.unsqueeze(-1)
         if rows is not None and logits.ndim == 3 and logits.shape[1] == len(rows) > 1:
+            assert inverse is not None
             with without_function_modes():  # no call of the model
-                samples = torch.arange(len(logits), device=logits.device)
-                logits = logits[samples, inverse].unsqueeze(1)
+                at = inverse.reshape(len(logits), -1)
+                if at.shape != (1, len(rows)):  # of one sample all rows are its own, in order
+                    samples = torch.arange(len(logits), device=logits.device).unsqueeze(1)
+                    logits = logits[samples, at]
         if not bool(torch.isfinite(logits.detach()).all()):
             raise NotFinite(
                 f"{self.name} gave an output that is not finite "

@@ -1,4 +1,4 @@
-"""The scalar that is explained: a class, a contrast of two, a next token."""
+"""The scalar that is explained: a class, a contrast of two, a next token, a span of them."""
 
 from __future__ import annotations
 
@@ -59,8 +59,86 @@ class Target:
             out = out - row.gather(1, self.against.unsqueeze(1)).squeeze(1)
         return out  # (B,)
 
+    def offset(self, logits: Tensor) -> Tensor | None:
+        """What the target has beside a weighted sum of logits, (B,); None for nothing."""
+        return None
+
     def take(self, rows: list[int]) -> Target:
         """The target of some of the samples."""
         at = torch.tensor(rows)
         tensors = (self.index, self.against, self.position)
         return Target(*(None if tensor is None else tensor[at] for tensor in tensors))
+
+
+@dataclass(frozen=True)
+class SpanTarget(Target):
+    """A weighted sum over several places: of logits, contrasts, or log-probabilities.
+
+    Σ_r w_r z_r[y_r], Σ_r w_r (z_r[y_r] − z_r[a_r]), or with `log` Σ_r w_r log p_r[y_r]. All
+    tensors are (B, R), and so is `position`: the rows of the logits, in increasing order.
+    """
+
+    weights: Tensor | None = None  # (B, R); None: all one
+    log: bool = False
+
+    def rows(self, logits: Tensor) -> Tensor:
+        """The logits at the places, (B, R, classes)."""
+        assert self.position is not None
+        if logits.shape[1] == self.position.shape[1]:  # only these rows were computed
+            return logits
+        samples = torch.arange(len(logits), device=logits.device).unsqueeze(1)
+        return logits[samples, self.position.to(logits.device)]
+
+    def resolved(self, logits: Tensor) -> SpanTarget:
+        """The target itself: its tokens are known."""
+        return self
+
+    def only(self, row: int) -> SpanTarget:
+        """The same target at one of its places, counted among them."""
+        assert self.index is not None
+        weights = torch.zeros(self.index.shape, dtype=torch.float64)
+        weights[:, row] = 1 if self.weights is None else self.weights[:, row].double()
+        return replace(self, weights=weights)
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        assert self.index is not None
+        rows = self.rows(logits)  # (B, R, C)
+        if self.weights is not None and len(rows) == 1:
+            # rows that do not count stay out of the graph: most of them, where one is explained
+            counted = self.weights[0].nonzero().flatten()
+            first, last = (int(counted[0]), int(counted[-1]) + 1) if len(counted) else (0, 1)
+        else:
+            first, last = 0, rows.shape[1]
+        rows = rows[:, first:last]
+        out = _chosen(rows, self.index[:, first:last])
+        if self.log:
+            out = out - rows.logsumexp(-1)
+        elif self.against is not None:
+            out = out - _chosen(rows, self.against[:, first:last])
+        if self.weights is not None:
+            out = out * self.weights[:, first:last].to(out)
+        return out.sum(1)  # (B,)
+
+    def offset(self, logits: Tensor) -> Tensor | None:
+        """For log-probabilities −Σ_r w_r H_r, with the entropy H of each row's softmax.
+
+        log p_y = z_y − log Σ_v exp z_v = Σ_v (1[v = y] − p_v) z_v − H(p): the first term is what
+        the gradient distributes, the second one is what remains.
+        """
+        if not self.log:
+            return None
+        logs = self.rows(logits.detach()).double().log_softmax(-1)
+        entropies = -(logs.exp() * logs).nan_to_num(nan=0.0).sum(-1)  # (B, R)
+        weights = 1 if self.weights is None else self.weights.to(entropies)
+        return -(weights * entropies).sum(1)
+
+    def take(self, rows: list[int]) -> SpanTarget:
+        """The target of some of the samples."""
+        weights = None if self.weights is None else self.weights[torch.tensor(rows)]
+        own = super().take(rows)
+        return SpanTarget(own.index, own.against, own.position, weights, self.log)
+
+
+def _chosen(rows: Tensor, index: Tensor) -> Tensor:
+    """The logits (B, R) of these classes."""
+    return rows.gather(2, index.to(rows.device).unsqueeze(2)).squeeze(2)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from wherefrom import __version__
+from wherefrom.cli.answer import answer
 from wherefrom.cli.common import plainly
 from wherefrom.cli.corpus import bias, corpus
 from wherefrom.cli.evaluate import audit, evaluate
@@ -48,5 +49,5 @@ def run(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-for _command in (explain, compare, evaluate, audit, bias, corpus, serve, methods, models):
+for _command in (explain, compare, answer, evaluate, audit, bias, corpus, serve, methods, models):
     app.command()(plainly(_command))

@@ -120,6 +120,11 @@ class TextReader(Reader[Encoded, Ids]):
         sources = list(inputs)
         if not sources:
             raise InputError("the list of inputs is empty: there is nothing to explain.")
+        if all(isinstance(source, Mapping) for source in sources):
+            raise InputError(
+                "these are chat messages: explain an answer to them with "
+                'explainer.answer(messages, "…") or explainer.generate(messages).'
+            )
         if all(isinstance(source, (int, np.integer)) for source in sources):
             return [sources], True
         if any(is_image(source) and not isinstance(source, str) for source in sources):

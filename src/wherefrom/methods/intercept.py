@@ -60,13 +60,18 @@ class ForwardPass:
     output: Tensor  # (B,)
     paths: list[tuple[int, ...]] | None = None  # from where each field enters to its first block
 
-    def gradients(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """∂ output / ∂ each tensor; zero where the output does not depend on it."""
+    def gradients(self, tensors: Sequence[Tensor], retain: bool = False) -> list[Tensor]:
+        """∂ output / ∂ each tensor; zero where the output does not depend on it.
+
+        With `retain` the graph is kept for a further backward pass.
+        """
         if not self.output.requires_grad:  # a pass without gradients
             return [torch.zeros_like(tensor) for tensor in tensors]
         ones = torch.ones_like(self.output)
         try:
-            gradients = torch.autograd.grad(self.output, list(tensors), ones, allow_unused=True)
+            gradients = torch.autograd.grad(
+                self.output, list(tensors), ones, retain_graph=retain, allow_unused=True
+            )
         except RuntimeError as error:
             if "checkpoint" in str(error):
                 raise ModelError(_CHECKPOINTED.format(self.subject.name)) from error
@@ -76,10 +81,10 @@ class ForwardPass:
             for gradient, tensor in zip(gradients, tensors, strict=True)
         ]
 
-    def at_sources(self) -> list[Tensor]:
+    def at_sources(self, retain: bool = False) -> list[Tensor]:
         """∂ output / ∂ each embedded input, (B, T, D) each."""
         sources = self.view.sources.entered
-        gradients = self.gradients([source.leaf for source in sources])
+        gradients = self.gradients([source.leaf for source in sources], retain)
         batch = len(self.output)
         return [s.by_sample(g, batch) for s, g in zip(sources, gradients, strict=True)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -17,7 +17,9 @@ from wherefrom.explanation import plural
 from wherefrom.memory import is_out_of_memory, release_memory
 from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.target import SpanTarget, Target
+
+Advance = Callable[[int, int], None]  # how many are done, of how many
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,23 @@ class Method(ABC):
     @abstractmethod
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         """The scores of a batch; zero on padding."""
+
+    def each(
+        self,
+        subject: Subject,
+        inputs: Inputs,
+        target: SpanTarget,
+        advance: Advance | None = None,
+    ) -> list[Scores]:
+        """The scores of each place of a span by itself; `advance(done, all)` after each."""
+        assert target.position is not None
+        count = target.position.shape[1]
+        rows: list[Scores] = []
+        for row in range(count):
+            rows.append(self(subject, inputs, target.only(row)))
+            if advance is not None:
+                advance(row + 1, count)
+        return rows
 
     def settings(self) -> dict[str, Any]:
         """The fields as JSON can hold them, as they travel in an explanation."""

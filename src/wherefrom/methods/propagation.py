@@ -12,15 +12,24 @@ from torch import Tensor
 from wherefrom.errors import MethodError
 from wherefrom.explanation import plural
 from wherefrom.methods.closing import Closing
-from wherefrom.methods.intercept import At, intercepted_forward, read_at
-from wherefrom.methods.method import Method, RowsUnclear, Scores, by_sample, warn_of_rounding
+from wherefrom.methods.intercept import At, ForwardPass, intercepted_forward, read_at
+from wherefrom.methods.method import (
+    Advance,
+    Method,
+    RowsUnclear,
+    Scores,
+    by_sample,
+    warn_of_rounding,
+)
 from wherefrom.methods.root import Root, Rooted, RootPass
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Place, Relevance
 from wherefrom.rules.tables import TABLES
+from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.target import SpanTarget, Target
+from wherefrom.torch_internals import without_function_modes
 
 
 def propagate(
@@ -44,6 +53,62 @@ def propagate(
         if needs:
             forward.need(needs)
         gradients = forward.at_sources()
+    closing = None
+    if closes:
+        closing = Closing(table, subject, inputs, target, label, diagnosed=tape is None)
+    return _scored(forward, gradients, inputs, target, label, root, closing)
+
+
+def propagate_each(
+    table: Table,
+    subject: Subject,
+    inputs: Inputs,
+    target: SpanTarget,
+    needs: str | None = None,
+    closes: bool = False,
+    at: Place = "lookup",
+    label: str = "gradient × input",
+    rooted: Rooted | None = None,
+    advance: Advance | None = None,
+) -> list[Scores]:
+    """`propagate` for each place of a span: one forward pass, then a backward pass for each."""
+    assert target.position is not None
+    root = None if rooted is None else RootPass.of(rooted, table, subject, inputs, target, at)
+    tape = None if root is None else root.tape
+    count = target.position.shape[1]
+    rows: list[Scores] = []
+    with intercepted_forward(
+        table, subject, inputs, target, at=at, ledger=True, tape=tape
+    ) as forward:
+        if needs:
+            forward.need(needs)
+        for row in range(count):
+            single = target.only(row)
+            with without_function_modes():  # choosing a logit is no call of the model
+                output = single(forward.logits)
+            forward.view.ledger.entries = {}  # lines of this row alone
+            backward = replace(forward, output=output)
+            gradients = backward.at_sources(retain=row + 1 < count)
+            closing = None
+            if closes:  # which call loses is said of the span, if at all
+                closing = Closing(table, subject, inputs, single, label, diagnosed=False)
+            with without_function_modes():
+                rows.append(_scored(backward, gradients, inputs, single, label, root, closing))
+            if advance is not None:
+                advance(row + 1, count)
+    return rows
+
+
+def _scored(
+    forward: ForwardPass,
+    gradients: list[Tensor],
+    inputs: Inputs,
+    target: Target,
+    label: str,
+    root: RootPass | None,
+    closing: Closing | None,
+) -> Scores:
+    """What a backward pass gave: scores with their parts and the ledger's lines."""
     recorder, output = forward.view.ledger, forward.output.detach()
     if recorder.unclear is not None and len(inputs) > 1:
         raise RowsUnclear(recorder.unclear)
@@ -55,9 +120,15 @@ def propagate(
         at_root = root.output(target.resolved(logits))
     scores = _collect(recorder, relevance, sources.length, logits, inputs, at_root)
     rounding = warn_of_rounding(label, scores.values, relevance.summed * inputs.mask, output.dtype)
+    offset = target.offset(logits)
+    if offset is not None and root is not None and root.tape is not None:
+        raise MethodError(
+            'secants="root" explains logits and contrasts; log-probabilities need secants="zero".'
+        )
+    if offset is not None and scores.lines is not None:
+        scores.lines["normaliser of the log-probability", "normaliser"] = offset.double().cpu()
     opened: dict[int, str] = {}
-    if closes:
-        closing = Closing(table, subject, inputs, target, label, diagnosed=tape is None)
+    if closing is not None:
         opened = closing.warn_if_open(scores, output.double().cpu(), forward)
     return replace(scores, warnings=by_sample(len(inputs), rounding, opened))
 
@@ -148,6 +219,30 @@ class Propagation(Method):
                 at=place,
                 label=self.label,
                 rooted=self.rooted(inputs),
+            )
+
+        return read_at(self.at, inputs, run)
+
+    @restores_state
+    def each(
+        self,
+        subject: Subject,
+        inputs: Inputs,
+        target: SpanTarget,
+        advance: Advance | None = None,
+    ) -> list[Scores]:
+        def run(place: Place) -> list[Scores]:
+            return propagate_each(
+                self.table(),
+                subject,
+                inputs,
+                target,
+                self.needs,
+                closes=self.closes,
+                at=place,
+                label=self.label,
+                rooted=self.rooted(inputs),
+                advance=advance,
             )
 
         return read_at(self.at, inputs, run)

@@ -22,11 +22,11 @@ class Projection:
     """Narrows what enters the output projection of a model that gives logits for every place.
 
     A first pass finds the layer: the model's output is its result, and no other layer has its
-    weight. From then on it gets only the rows at these `positions`, one for each sample.
+    weight. From then on it gets only the rows at these `positions`, one or several of a sample.
     """
 
     model: nn.Module
-    positions: Tensor  # (B,)
+    positions: Tensor  # (B,) or (B, R)
     places: int  # of a sample
     _uses: Counter[Weight] = field(default_factory=Counter)
     _last: tuple[Weight, Tensor] | None = None
@@ -41,8 +41,8 @@ class Projection:
         ):
             return call
         with without_function_modes():  # no call of the model
-            samples = torch.arange(len(x), device=x.device)
-            rows = x[samples, self.positions.to(x.device)].unsqueeze(1)
+            samples = torch.arange(len(x), device=x.device).unsqueeze(1)
+            rows = x[samples, self.positions.to(x.device).reshape(len(x), -1)]
         return call.with_(input=like(rows, x))
 
     def note(self, call: TorchCall, out: Tensor) -> None:

@@ -21,23 +21,23 @@ _FOR, _AGAINST = (214, 39, 40), (31, 119, 220)
 
 def render(explanation: Explanation, color: bool | None = None, width: int | None = None) -> str:
     """Prediction, heatmap and ledger of one explanation."""
-    color = _wants_color() if color is None else color
-    console = _console(color, width)
+    color = wants_color() if color is None else color
+    console = make_console(color, width)
     source = printable(f"{method_call(explanation)}  {explanation.model}")
     console.print(Text(printable(heading(explanation)), style="bold"), Text(source, style="dim"))
     console.print(heatmap(explanation, color))
     if explanation.ledger is not None:
         console.print(Text(printable(ledger_line(explanation)), style="dim"))
     _print_warnings(console, [explanation])
-    return _text(console)
+    return console_text(console)
 
 
 def render_rows(
     explanations: Sequence[Explanation], color: bool | None = None, width: int | None = None
 ) -> str:
     """One input by many methods, a row each; every row is scaled by its strongest unit."""
-    color = _wants_color() if color is None else color
-    console = _console(color, width)
+    color = wants_color() if color is None else color
+    console = make_console(color, width)
     first = explanations[0]
     model = Text(printable(first.model), style="dim")
     console.print(Text(printable(heading(first)), style="bold"), model)
@@ -52,7 +52,7 @@ def render_rows(
     console.print(table)
     console.print(Text(f"output of the model: {signed(first.output)}", style="dim"))
     _print_warnings(console, explanations)
-    return _text(console)
+    return console_text(console)
 
 
 def _print_warnings(console: Console, explanations: Sequence[Explanation]) -> None:
@@ -116,13 +116,15 @@ def _style(strength: float, special: bool) -> str:
     return f"{ink} on #{r:02x}{g:02x}{b:02x}" + (" underline" if strength < 0 else "")
 
 
-def _wants_color() -> bool:
+def wants_color() -> bool:
+    """Whether the output is a terminal, or colour was asked for."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
-def _console(color: bool, width: int | None) -> Console:
+def make_console(color: bool, width: int | None) -> Console:
+    """A console that keeps what is printed."""
     return Console(
         file=io.StringIO(),
         force_terminal=color,
@@ -133,6 +135,7 @@ def _console(color: bool, width: int | None) -> Console:
     )
 
 
-def _text(console: Console) -> str:
+def console_text(console: Console) -> str:
+    """What was printed on such a console."""
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().rstrip("\n")

@@ -95,6 +95,13 @@ def summary(ledger: Ledger) -> list[Line]:
         "detached": "without a gradient",
         "quantisation": "quantisation",
         "entropy": "softmax entropy",
+        "root": "root",
+        "prompt": "prompt",
+        "first token": "first token",
+        "template": "template",
+        "answer": "earlier answer",
+        "normaliser": "normaliser",
+        "residual": "residual of earlier tokens",
     }
     for line in ledger.lines:
         name = names.get(line.kind, plural(line.kind))

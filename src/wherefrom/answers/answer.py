@@ -1,0 +1,535 @@
+"""The result: an answer, its tokens, and where any part of it comes from."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from wherefrom.answers.defaults import Of
+from wherefrom.answers.prompt import Part
+from wherefrom.answers.rows import Row, Values, ledger, total
+from wherefrom.answers.runner import Measured, Runner
+from wherefrom.answers.through import Handing
+from wherefrom.answers.tokens import sentences_of, with_answer, words_of
+from wherefrom.errors import InputError, TargetError, nearest
+from wherefrom.explanation import Explanation, Ledger, TargetInfo, Unit
+from wherefrom.methods.method import Advance
+from wherefrom.storage.writing import write_text
+
+SCHEMA = "wherefrom/answer/1"
+Level = Literal["token", "word", "sentence", "passage"]
+LEVELS: tuple[Level, ...] = ("token", "word", "sentence", "passage")
+
+
+@dataclass(frozen=True)
+class AnswerToken:
+    """A token of the answer, and the one it is compared with: by default the runner-up."""
+
+    id: int
+    text: str
+    probability: float
+    output: float  # what is explained: the contrast, logit or log-probability
+    other_id: int
+    other: str
+    other_probability: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some tokens of the answer that follow each other: `first` to `last` − 1."""
+
+    text: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A part of the prompt with its relevance.
+
+    `share` is relevance / Σ |relevance| over all sources of the level.
+    """
+
+    name: str  # of the part that it is or belongs to
+    text: str
+    relevance: float
+    share: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Support:
+    """What a passage is to a sentence of the answer.
+
+    `share` is relevance / Σ |relevance| over the passages; `drop` how much the log-probability of
+    the sentence falls when the passage is left out, where that was checked.
+    """
+
+    passage: str
+    title: str
+    relevance: float
+    share: float
+    drop: float | None = None
+
+
+@dataclass(frozen=True)
+class Citation:
+    """A sentence of the answer and its passages, the most relevant first."""
+
+    sentence: Span
+    supports: tuple[Support, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """An answer to a prompt. Its parts are explained when they are asked for.
+
+    `against` is the place among the tokens at which another answer was given to compare with.
+    """
+
+    runner: Runner = field(repr=False)
+    measured: Measured = field(repr=False)
+    model: str
+    versions: Mapping[str, str] = field(repr=False)
+    against: int | None = None
+    finished: bool | None = None  # whether generation ended by itself; None: the answer was given
+    _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    # What it consists of.
+
+    @property
+    def text(self) -> str:
+        """The answer."""
+        return self.runner.answer.text
+
+    @property
+    def prompt(self) -> str:
+        """The prompt as the model read it."""
+        return self.runner.prompt.text
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the prompt, with their places in it."""
+        return self.runner.prompt.parts
+
+    @property
+    def start(self) -> int:
+        """The number of prompt tokens."""
+        return self.runner.start
+
+    @property
+    def explained(self) -> Of:
+        """What of each token is explained."""
+        return self.runner.of
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The tokens of the prompt and of the answer; `field` is the part that each belongs to."""
+        if "units" not in self._cache:
+            self._cache["units"] = with_answer(self.runner.prompt, self.runner.answer)
+        units: tuple[Unit, ...] = self._cache["units"]
+        return units
+
+    @property
+    def tokens(self) -> tuple[AnswerToken, ...]:
+        """The tokens of the answer with their probabilities."""
+        if "tokens" not in self._cache:
+            self._cache["tokens"] = self._tokens()
+        tokens: tuple[AnswerToken, ...] = self._cache["tokens"]
+        return tokens
+
+    def _tokens(self) -> tuple[AnswerToken, ...]:
+        measured, answer = self.measured, self.runner.answer
+        tokenizer = self.runner.reader.tokenizer
+        outputs = measured.outputs(self.explained)
+
+        def name(number: int) -> str:
+            return f"#{number}" if tokenizer is None else str(tokenizer.decode([number]))
+
+        return tuple(
+            AnswerToken(
+                id=answer.ids[place],
+                text=answer.pieces[place],
+                probability=math.exp(measured.log_probabilities[place]),
+                output=float(outputs[place]),
+                other_id=measured.others[place],
+                other=name(measured.others[place]),
+                other_probability=math.exp(measured.other_log_probabilities[place]),
+            )
+            for place in range(len(answer.ids))
+        )
+
+    def __len__(self) -> int:
+        return len(self.runner.answer.ids)
+
+    @property
+    def words(self) -> list[Span]:
+        """The words of the answer."""
+        return [self._of_characters(*place) for place in words_of(self.text)]
+
+    @property
+    def sentences(self) -> list[Span]:
+        """The sentences of the answer."""
+        return [self._of_characters(*place) for place in sentences_of(self.text)]
+
+    def _of_characters(self, start: int, end: int) -> Span:
+        """The tokens that hold these characters."""
+        at, holding = 0, []
+        for place, piece in enumerate(self.runner.answer.pieces):
+            if at < end and at + len(piece) > start:
+                holding.append(place)
+            at += len(piece)
+        first = holding[0]
+        while first > 0 and not self.runner.answer.pieces[first - 1]:
+            first -= 1  # a character of several tokens
+        return Span(self.text[start:end], first, holding[-1] + 1)
+
+    def span(self, part: int | slice | str | Span | None = None) -> Span:
+        """A part of the answer: a token by index, a slice of tokens, or a text that it contains.
+
+        None is the whole answer, or the token at which it differs from the one it is compared with.
+        """
+        if isinstance(part, Span):
+            return part
+        if isinstance(part, str):
+            start = self.text.find(part)
+            if start < 0 or not part.strip():
+                names = [self.text[a:b] for a, b in words_of(self.text)]
+                raise TargetError(
+                    f"{part!r} is no part of the answer; {nearest(part, dict.fromkeys(names))}"
+                )
+            return self._of_characters(start, start + len(part))
+        count = len(self)
+        if part is None:
+            part = slice(None) if self.against is None else self.against
+        if isinstance(part, slice):
+            first, last, step = part.indices(count)
+            if step != 1 or last <= first:
+                raise TargetError(f"{part} is no span of the answer, which has {count} tokens.")
+        else:
+            if not -count <= part < count:
+                raise TargetError(f"there is no token {part}: the answer has {count} tokens.")
+            first = part % count
+            last = first + 1
+        return Span("".join(self.runner.answer.pieces[first:last]), first, last)
+
+    # Relevance.
+
+    def rows(self, advance: Advance | None = None) -> list[Row]:
+        """The relevance of each token of the answer, computed once; `advance(done, all)`."""
+        if "rows" not in self._cache:
+            self._cache["rows"] = self.runner.each(self.measured, advance)
+        rows: list[Row] = self._cache["rows"]
+        return rows
+
+    @property
+    def matrix(self) -> Values:
+        """Answer tokens × all tokens of prompt and answer: the relevance of each row's token."""
+        return np.stack([row.values for row in self.rows()])
+
+    def row(self, part: int | slice | str | Span | None = None) -> Row:
+        """The relevance of a part's total: in one pass, or from the matrix if that is there."""
+        span = self.span(part)
+        key = ("row", span.first, span.last)
+        if key not in self._cache:
+            rows = self._cache.get("rows")
+            self._cache[key] = (
+                self.runner.span(self.measured, span.first, span.last)
+                if rows is None
+                else total(rows[span.first : span.last])
+            )
+        row: Row = self._cache[key]
+        return row
+
+    def of(
+        self,
+        part: int | slice | str | Span | None = None,
+        *,
+        through: bool = False,
+        hops: int | None = None,
+    ) -> Explanation:
+        """The explanation of a part's total.
+
+        With `through`, relevance on earlier tokens of the answer is handed on to what caused them,
+        until none is left there; with `hops`, so many times. That needs the whole matrix.
+        """
+        span = self.span(part)
+        return self._explanation(span, self._row_through(span, through, hops))
+
+    def hops(self, part: int | slice | str | Span | None = None) -> list[Explanation]:
+        """The explanation after no hop, one, two, … until nothing moves any more."""
+        span = self.span(part)
+        handing, row = Handing(self.rows(), self.start), self.row(span)
+        explanations = [self._explanation(span, row)]
+        for _ in range(span.last):
+            after = handing.hop(row)
+            moved = float(np.abs(after.values - row.values).sum())
+            if moved <= 1e-12 * float(np.abs(row.values).sum()):
+                break
+            row = after
+            explanations.append(self._explanation(span, row))
+        return explanations
+
+    def handed_on(self) -> list[Row]:
+        """The row of each token of the answer after all hops."""
+        handing = Handing(self.rows(), self.start)
+        return [handing.all(row) for row in self.rows()]
+
+    def _row_through(self, span: Span, through: bool, hops: int | None) -> Row:
+        if hops is not None and (isinstance(hops, bool) or hops < 0):
+            raise InputError(f"hops must be 0 or more, got {hops}.")
+        if not through and not hops:
+            return self.row(span)
+        handing = Handing(self.rows(), self.start)
+        row = self.row(span)
+        if row.lines is None:
+            raise InputError(
+                f"{self.runner.method.name} has no ledger: its scores add up to nothing that could "
+                'be handed on. Use method="lrp".'
+            )
+        if hops is None:
+            result = handing.all(row)
+        else:
+            result = row
+            for _ in range(hops):
+                result = handing.hop(result)
+        kept = [
+            place
+            for place in handing.keeps
+            if place < span.last and result.values[self.start + place]
+        ]
+        if kept:
+            names = ", ".join(repr(self.runner.answer.pieces[place]) for place in kept[:5])
+            more = f" and {len(kept) - 5} more" if len(kept) > 5 else ""
+            message = (
+                f"{names}{more}: the contributions to these tokens of the answer cancel to nearly "
+                "nothing, so they keep their relevance."
+            )
+            warnings.warn(message, stacklevel=3)
+            result = Row(result.values, result.lines, result.output, (*result.warnings, message))
+        return result
+
+    def group(self, unit: int) -> str:
+        """What a unit counts as: prompt, first token, template, or answer.
+
+        The first token collects attention that has nowhere to go, whatever it is: it is never
+        ranked among the sources.
+        """
+        if unit >= self.start:
+            return "answer"
+        if unit == 0:
+            return "first token"
+        return "template" if self.units[unit].special else "prompt"
+
+    def ledger(self, part: int | slice | str | Span | None = None) -> Ledger | None:
+        """What a part's total is the sum of."""
+        return self.of(part).ledger
+
+    def target_of(self, span: Span) -> TargetInfo:
+        """What is explained of a span, by name."""
+        tokens = self.tokens[span.first : span.last]
+        position = self.start - 1 + span.first
+        label = "".join(token.text for token in tokens)
+        if self.explained != "contrast":
+            return TargetInfo(tokens[0].id, label, position=position)
+        others = "".join(token.other for token in tokens)
+        name = others if len(tokens) == 1 else "the runner-up of each token"
+        return TargetInfo(tokens[0].id, label, tokens[0].other_id, name, position)
+
+    def _explanation(self, span: Span, row: Row) -> Explanation:
+        count = self.start + span.last - 1
+        units = self.units[:count]
+        runner = self.runner
+        log_probability = float(self.measured.log_probabilities[span.first : span.last].sum())
+        return Explanation(
+            units=units,
+            scores=row.values[:count].astype(np.float32),
+            target=self.target_of(span),
+            output=row.output,
+            probability=math.exp(log_probability),
+            method=runner.method.name,
+            settings={**runner.method.settings(), "of": self.explained},
+            ledger=ledger(row, units, self.group),
+            text=(self.prompt + self.text)[: units[-1].end],
+            model=self.model,
+            versions=dict(self.versions),
+            warnings=row.warnings,
+        )
+
+    # Sources.
+
+    def sources(
+        self,
+        level: Level = "passage",
+        part: int | slice | str | Span | None = None,
+        *,
+        through: bool = False,
+        hops: int | None = None,
+    ) -> list[Source]:
+        """The tokens, words, sentences or passages of the prompt, the most relevant first.
+
+        Template tokens and the first token are none of them: they are lines of the ledger.
+        """
+        if level not in LEVELS:
+            raise InputError(f'there is no level "{level}"; {nearest(str(level), LEVELS)}')
+        row = self._row_through(self.span(part), through, hops)
+        places = self._places(level)
+        relevance = [float(row.values[units].sum()) for _, units in places]
+        shares = _shares(relevance)
+        sources = [
+            self._source(name, units, amount, share)
+            for (name, units), amount, share in zip(places, relevance, shares, strict=True)
+        ]
+        return sorted(sources, key=lambda source: -source.relevance)
+
+    def _source(self, name: str, units: list[int], relevance: float, share: float) -> Source:
+        # a space may be a token without a span
+        starts = [unit.start for i in units if (unit := self.units[i]).start is not None]
+        ends = [unit.end for i in units if (unit := self.units[i]).end is not None]
+        start, end = (starts[0], ends[-1]) if starts and ends else (0, 0)
+        return Source(name, self.prompt[start:end].strip(), relevance, share, start, end)
+
+    def _places(self, level: Level) -> list[tuple[str, list[int]]]:
+        """The units of each source of a level, with the name of its part."""
+        sentences = {
+            part.name: [
+                part.start + end for _, end in sentences_of(self.prompt[part.start : part.end])
+            ]
+            for part in self.parts
+        }
+        places: dict[Any, tuple[str, list[int]]] = {}
+        word: int | None = None
+        for number in range(self.start):
+            unit = self.units[number]
+            if self.group(number) != "prompt":
+                continue
+            word = unit.word if unit.word is not None else word  # a space belongs to the one before
+            if level == "token":
+                key: Any = number
+            elif level == "word":
+                key = word
+            elif level == "sentence":
+                inked = (unit.start or 0) + len(unit.text) - len(unit.text.lstrip())
+                ends = sentences.get(unit.field, [])
+                key = (unit.field, sum(end <= inked for end in ends[:-1]))
+            else:
+                key = unit.field
+            places.setdefault(key, (unit.field, []))[1].append(number)
+        return list(places.values())
+
+    def citations(self, check: bool = False, *, through: bool = False) -> list[Citation]:
+        """For each sentence of the answer the passages, the most relevant first.
+
+        With `check` each passage is left out once, and the drop of every sentence's
+        log-probability is measured: a forward pass for each passage.
+        """
+        passages = [part for part in self.parts if part.kind == "passage"]
+        if not passages:
+            raise InputError(
+                "the prompt has no passages to cite. Pass a Prompt with passages=[…], or a text "
+                "of several paragraphs."
+            )
+        drops = self._drops(passages) if check else {}
+        units = dict(self._places("passage"))
+        citations = []
+        for sentence in self.sentences:
+            row = self._row_through(sentence, through, None)
+            relevance = [float(row.values[units.get(part.name, [])].sum()) for part in passages]
+            supports = [
+                Support(
+                    part.name,
+                    part.title,
+                    amount,
+                    share,
+                    float(drops[part.name][sentence.first : sentence.last].sum())
+                    if check
+                    else None,
+                )
+                for part, amount, share in zip(passages, relevance, _shares(relevance), strict=True)
+            ]
+            supports.sort(key=lambda support: -support.relevance)
+            citations.append(Citation(sentence, tuple(supports)))
+        return citations
+
+    def _drops(self, passages: Sequence[Part]) -> dict[str, Values]:
+        """How much the log-probability of each token falls without each passage."""
+        if "drops" not in self._cache:
+            self._cache["drops"] = {
+                part.name: self.measured.log_probabilities
+                - self.runner.log_probabilities_without(part.name)
+                for part in passages
+            }
+        drops: dict[str, Values] = self._cache["drops"]
+        return drops
+
+    # Out.
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON; with the matrix if it was computed."""
+        rows: list[Row] | None = self._cache.get("rows")
+        method = self.runner.method
+        whole = self.of()
+        return {
+            "schema": SCHEMA,
+            "model": self.model,
+            "method": {"name": method.name, "settings": method.settings()},
+            "of": self.explained,
+            "prompt": self.prompt,
+            "parts": [asdict(part) for part in self.parts],
+            "answer": self.text,
+            "finished": self.finished,
+            "tokens": [asdict(token) for token in self.tokens],
+            "units": [asdict(unit) for unit in self.units],
+            "start": self.start,
+            "explanation": whole.to_dict(),
+            "sources": [asdict(source) for source in self.sources("passage")],
+            "matrix": None if rows is None else [row.values.tolist() for row in rows],
+            "lines": None
+            if rows is None
+            else [
+                None
+                if row.lines is None
+                else [
+                    {"label": label, "kind": kind, "value": value}
+                    for (label, kind), value in row.lines.items()
+                ]
+                for row in rows
+            ],
+            "versions": dict(self.versions),
+        }
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The answer as JSON, also written to `path` if set."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    def __str__(self) -> str:
+        return str(_renderer("terminal")(self))
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """A self-contained page, also written to `path` if set; it needs the whole matrix."""
+        page = str(_renderer("page")(self))
+        if path is not None:
+            write_text(path, page)
+        return page
+
+
+def _shares(relevance: Sequence[float]) -> list[float]:
+    size = sum(map(abs, relevance)) or 1.0
+    return [amount / size for amount in relevance]
+
+
+def _renderer(kind: str) -> Callable[..., str]:
+    render: Callable[..., str] = getattr(import_module("wherefrom.show.answer"), kind)
+    return render

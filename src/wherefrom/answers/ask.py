@@ -1,0 +1,125 @@
+"""From a prompt to an `Answer`: one that is given, or one that the model generates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from wherefrom.answers.answer import Answer
+from wherefrom.answers.defaults import DECODER_SETTINGS, Of
+from wherefrom.answers.generate import generated
+from wherefrom.answers.prompt import PromptLike
+from wherefrom.answers.runner import Runner
+from wherefrom.answers.tokens import (
+    AnswerTokens,
+    PromptTokens,
+    pieces_of,
+    read_answer,
+    read_prompt,
+)
+from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
+from wherefrom.inputs.text_reader import TextReader
+from wherefrom.methods import Method
+from wherefrom.methods import method as find_method
+
+
+def decoder_method(method: str | Method, settings: Mapping[str, Any]) -> Method:
+    """The method with the settings that language models get where the caller says nothing."""
+    defaults = DECODER_SETTINGS.get(method, {}) if isinstance(method, str) else {}
+    return find_method(method, **{**defaults, **settings})
+
+
+def answer_given(
+    reader: TextReader,
+    prompt: PromptLike,
+    answer: str | Sequence[int],
+    against: str | Sequence[int] | None,
+    method: Method,
+    of: Of,
+    versions: Mapping[str, str],
+) -> Answer:
+    """An answer that the caller gives."""
+    _check(reader, of)
+    tokens = read_prompt(reader.tokenizer, prompt)
+    answer_tokens = read_answer(reader.tokenizer, tokens, answer)
+    return _answer(reader, tokens, answer_tokens, against, method, of, versions, None)
+
+
+def answer_generated(
+    reader: TextReader,
+    prompt: PromptLike,
+    against: str | Sequence[int] | None,
+    method: Method,
+    of: Of,
+    versions: Mapping[str, str],
+    max_new_tokens: int,
+    seed: int | None,
+    options: dict[str, Any],
+) -> Answer:
+    """An answer that the model generates."""
+    _check(reader, of)
+    tokens = read_prompt(reader.tokenizer, prompt)
+    ids, finished = generated(reader.subject, tokens.ids, max_new_tokens, seed, options)
+    if not ids:
+        raise InputError(
+            "the answer is empty: the first token that the model generates is a stop token."
+        )
+    pieces = tuple(pieces_of(reader.tokenizer, tokens.ids, ids))
+    answer_tokens = AnswerTokens(tuple(ids), pieces)
+    return _answer(reader, tokens, answer_tokens, against, method, of, versions, finished)
+
+
+def _check(reader: TextReader, of: Of) -> None:
+    if of not in get_args(Of):
+        raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
+    model = reader.subject.model
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise ModelError(
+            f"{reader.subject.name} is an encoder–decoder; answers are explained for decoders. "
+            'Explain one token at a time: explainer(text, prefix="…").'
+        )
+
+
+def _answer(
+    reader: TextReader,
+    prompt: PromptTokens,
+    answer: AnswerTokens,
+    against: str | Sequence[int] | None,
+    method: Method,
+    of: Of,
+    versions: Mapping[str, str],
+    finished: bool | None,
+) -> Answer:
+    place, replaced = None, {}
+    if against is not None:
+        place, number = _difference(reader.tokenizer, prompt, answer, against)
+        replaced[place] = number
+        of = "contrast"  # of logits or of log-probabilities, it is the same
+    runner = Runner(reader, method, prompt, answer, of)
+    runner.check_length()
+    measured = runner.measured(replaced)
+    return Answer(runner, measured, reader.subject.name, versions, place, finished)
+
+
+def _difference(
+    tokenizer: Any, prompt: PromptTokens, answer: AnswerTokens, against: str | Sequence[int]
+) -> tuple[int, int]:
+    """The first place at which two answers differ, and the token of the other one there.
+
+    Only there both have the same tokens before them: further on they are not comparable.
+    """
+    if isinstance(against, str) and answer.text[:1].isspace() and not against[:1].isspace():
+        against = " " + against
+    other = read_answer(tokenizer, prompt, against)
+    for place, (own, number) in enumerate(zip(answer.ids, other.ids, strict=False)):
+        if own != number:
+            return place, number
+    if len(other.ids) > len(answer.ids):
+        raise TargetError(
+            f"the answer {answer.text!r} is the beginning of {other.text!r}: there is no token at "
+            "which they differ."
+        )
+    raise TargetError(
+        f"against={other.text!r} is the beginning of the answer or the same: there is no token at "
+        "which they differ."
+    )

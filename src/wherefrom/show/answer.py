@@ -1,0 +1,202 @@
+"""Answers of language models: in a terminal, and as a page on which any part can be chosen."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from wherefrom.errors import printable
+from wherefrom.show.page import page as whole_page
+from wherefrom.show.terminal import (
+    console_text,
+    heatmap,
+    ledger_line,
+    make_console,
+    wants_color,
+)
+from wherefrom.show.text_marks import method_call, signed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wherefrom.answers.answer import Answer, Citation, Source
+    from wherefrom.answers.rows import Row
+    from wherefrom.explanation import Explanation
+
+_SCRIPT = Path(__file__).with_name("answer.js")
+_SHOWN = 60  # characters of a source in a table
+_DIGITS = 5
+_WHAT = {
+    "contrast": "logit − logit of the runner-up",
+    "logit": "logit",
+    "logprob": "log-probability",
+}
+
+
+def what(answer: Answer, explanation: Explanation) -> str:
+    """What is explained, in a line."""
+    target = explanation.target
+    if answer.explained == "contrast" and target.against_label is not None:
+        return f"{target.label!r} − {target.against_label!r}"
+    return f"{_WHAT[answer.explained]} of {target.label!r}"
+
+
+def terminal(
+    answer: Answer,
+    color: bool | None = None,
+    width: int | None = None,
+    *,
+    through: bool = False,
+    citations: Sequence[Citation] | None = None,
+) -> str:
+    """The answer, its sentences with their passages, the prompt as a heatmap, and the ledger."""
+    color = wants_color() if color is None else color
+    console = make_console(color, width)
+    explanation = answer.of(through=through)
+    source = printable(f"{method_call(explanation)}  {answer.model}")
+    console.print(Text(printable(answer.text.strip()), style="bold"))
+    console.print(Text(source, style="dim"))
+    described = printable(f"explained: {what(answer, explanation)}, {signed(explanation.output)}")
+    console.print(Text(described, style="dim"))
+    if citations is None and any(part.kind == "passage" for part in answer.parts):
+        citations = answer.citations(through=through)
+    for citation in citations or ():
+        console.print()
+        console.print(Text(printable(citation.sentence.text)))
+        console.print(_citation(answer, citation))
+    if not citations:
+        console.print(_sources(answer.sources("word", through=through)[:5]))
+    console.print()
+    console.print(heatmap(explanation.words(), color))
+    if explanation.ledger is not None:
+        console.print(Text(printable(ledger_line(explanation)), style="dim"))
+    for warning in explanation.warnings:
+        console.print(Text(printable(f"warning: {warning}"), style="yellow"))
+    return console_text(console)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+def _citation(answer: Answer, citation: Citation) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
+    columns = ["share", "relevance"]
+    checked = any(support.drop is not None for support in citation.supports)
+    for column in [*columns, *(["drop if left out"] if checked else [])]:
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("passage", no_wrap=True)
+    table.add_column("", overflow="fold")
+    texts = {part.name: answer.prompt[part.start : part.end] for part in answer.parts}
+    for support in citation.supports:
+        cells = [f"{support.share:.0%}", signed(support.relevance)]
+        if checked:
+            cells.append("–" if support.drop is None else signed(support.drop))
+        text = Text(printable(_short(texts[support.passage])))
+        table.add_row(*cells, Text(printable(support.passage)), text)
+    return table
+
+
+def _sources(sources: Sequence[Source]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
+    table.add_column("share", justify="right")
+    table.add_column("relevance", justify="right")
+    table.add_column("word")
+    for source in sources:
+        cells = f"{source.share:.0%}", signed(source.relevance)
+        table.add_row(*cells, Text(printable(source.text)))
+    return table
+
+
+# The page.
+
+_STYLE = """
+.wherefrom .answer{font-size:1.3rem;line-height:1.9;white-space:pre-wrap;overflow-wrap:anywhere;
+ margin:.3rem 0;touch-action:pan-y}
+.wherefrom .answer span{cursor:pointer;border-radius:.2em;padding:.1em 0}
+.wherefrom .answer span.on{background:rgba(240,180,0,.38);box-shadow:0 .14em 0 rgb(200,140,0)}
+.wherefrom .answer:focus-visible{outline:2px solid rgb(200,140,0);outline-offset:.2rem}
+.wherefrom .choices{display:flex;flex-wrap:wrap;gap:.4rem;margin:.5rem 0}
+.wherefrom button{font:inherit;font-size:.85rem;color:inherit;background:none;cursor:pointer;
+ border:1px solid var(--line);border-radius:.4rem;padding:.25rem .6rem;min-height:2rem}
+.wherefrom button[aria-pressed=true]{border-color:rgb(200,140,0);background:rgba(240,180,0,.2)}
+.wherefrom .parts{display:grid;gap:.7rem;margin:.8rem 0}
+.wherefrom .part{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}
+.wherefrom .part.template{border:0;padding:0 .8rem}
+.wherefrom .part h2{display:flex;gap:.6rem;align-items:baseline;margin:0;font-size:.9rem}
+.wherefrom .part h2 b{margin-left:auto;font-variant-numeric:tabular-nums}
+.wherefrom .track{height:.3rem;border-radius:.2rem;background:var(--line);margin:.3rem 0;
+ overflow:hidden}
+.wherefrom .track i{display:block;height:100%}
+.wherefrom .part .heat{font-size:1rem;line-height:1.8;margin:.2rem 0}
+.wherefrom .part.template .heat{color:var(--dim);font-size:.8rem;line-height:1.4;
+ white-space:normal}
+@media (max-width:30rem){.wherefrom .answer{font-size:1.15rem}}
+"""
+
+
+def page(answer: Answer) -> str:
+    """A self-contained page: choose any part of the answer, and the prompt lights up."""
+    body = (
+        f'<p class="dim">{escape(answer.model)} · {escape(method_call(answer.of()))}</p>'
+        '<div class="answer" id="answer" tabindex="0" role="group" '
+        'aria-label="The answer. Click a word or sweep over several; arrow keys move."></div>'
+        '<div class="choices" id="choices"></div>'
+        '<p class="dim" id="what" aria-live="polite"></p>'
+        '<div class="parts" id="parts"></div>'
+        '<h2>Ledger</h2><div class="wide"><table class="ledger" id="ledger"></table></div>'
+        '<p class="key dim"><span><span class="u" style="background:rgba(var(--for),.6)">red</span>'
+        ' speaks for the chosen words</span><span><span class="u n" '
+        'style="background:rgba(var(--against),.6)">blue, underlined</span> against them</span>'
+        "<span>share: relevance / Σ |relevance| of all parts</span></p>"
+        "<noscript><p>This page needs JavaScript.</p></noscript>"
+    )
+    data = json.dumps(_data(answer), ensure_ascii=False, separators=(",", ":"))
+    script = _SCRIPT.read_text(encoding="utf-8")
+    return whole_page(_short(answer.text), body, _STYLE, script, data)
+
+
+def _data(answer: Answer) -> dict[str, Any]:
+    """What the script draws: texts, parts, and a row of numbers for each token of the answer."""
+    groups = [answer.group(number) for number in range(len(answer.units))]
+    rows = answer.rows()
+    through = None
+    if len(answer) > 1 and all(row.lines is not None for row in rows):
+        through = [_row(row, groups) for row in answer.handed_on()]
+    return {
+        "what": _WHAT[answer.explained],
+        "prompt": answer.prompt,
+        "start": answer.start,
+        "units": [
+            [unit.start, unit.end, unit.field, unit.word, group, unit.text]
+            for unit, group in zip(answer.units[: answer.start], groups, strict=False)
+        ],
+        "parts": [[part.name, part.title] for part in answer.parts],
+        "tokens": [
+            [token.text, token.probability, token.other, token.other_probability]
+            for token in answer.tokens
+        ],
+        "words": [[span.first, span.last] for span in answer.words],
+        "sentences": [[span.first, span.last, span.text] for span in answer.sentences],
+        "chosen": [answer.span().first, answer.span().last],
+        "rows": [_row(row, groups) for row in rows],
+        "through": through,
+    }
+
+
+def _row(row: Row, groups: Sequence[str]) -> dict[str, Any]:
+    lines: dict[str, float] = {}
+    for number, group in enumerate(groups):
+        lines[group] = lines.get(group, 0.0) + float(row.values[number])
+    for (_, kind), value in (row.lines or {}).items():
+        lines[kind] = lines.get(kind, 0.0) + value
+    if row.lines is None:
+        lines = {}
+    values = [float(f"{value:.{_DIGITS}g}") for value in row.values]
+    return {"values": values, "lines": lines, "output": row.output}

@@ -1,0 +1,143 @@
+"""The page, the terminal and the command show the same numbers as the answer has."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.tiny import model as tiny
+from wherefrom import Explainer, Prompt
+from wherefrom.cli import app
+from wherefrom.errors import InputError
+from wherefrom.show.answer import page, terminal
+
+CHAT = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+PASSAGES = ["the movie is lovely.", "Paris </script> is the movie."]
+ANSWER = " it is Paris. love!"
+
+
+@pytest.fixture(scope="module")
+def model(bytepairs):
+    size = len(bytepairs)
+    return tiny("llama", "write", vocab_size=size, max_position_embeddings=512).float()
+
+
+@pytest.fixture(scope="module")
+def answer(model, bytepairs):
+    return Explainer(model, bytepairs).answer(Prompt("who is it?", PASSAGES), ANSWER)
+
+
+@pytest.fixture(scope="module")
+def folder(model, bytepairs, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    model.save_pretrained(path)
+    bytepairs.chat_template = CHAT
+    bytepairs.save_pretrained(path)
+    bytepairs.chat_template = None
+    return path
+
+
+def data_of(html):
+    return json.loads(re.search(r'id="data">(.*?)</script>', html, re.DOTALL)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*keep their relevance")
+def test_the_page_has_a_row_for_each_token_that_adds_up(answer):
+    html = page(answer)
+    assert "</script> is" not in html  # text of the prompt ends no script
+    data = data_of(html)
+    assert data["prompt"] == answer.prompt
+    assert len(data["units"]) == answer.start
+    assert "".join(token[0] for token in data["tokens"]) == ANSWER
+    for rows in (data["rows"], data["through"]):
+        assert len(rows) == len(answer)
+        for row, token in zip(rows, answer.tokens, strict=True):
+            assert row["output"] == pytest.approx(token.output, abs=1e-5)
+            scale = sum(map(abs, row["lines"].values()))
+            assert sum(row["lines"].values()) == pytest.approx(row["output"], abs=1e-5 * scale)
+            prompt = sum(
+                value
+                for value, unit in zip(row["values"], data["units"], strict=False)
+                if unit[4] == "prompt"
+            )
+            assert prompt == pytest.approx(row["lines"]["prompt"], abs=1e-3 * scale)
+    direct, through = (sum(row["lines"]["answer"] for row in data[k]) for k in ("rows", "through"))
+    assert direct != pytest.approx(through)
+
+
+def test_the_terminal_names_sentences_passages_and_the_ledger(answer):
+    text = terminal(answer, color=False, width=120)
+    assert text.startswith(ANSWER.strip())
+    for expected in ("it is Paris.", "love!", "passage 1", "passage 2", "share", "prompt", "root",
+                     "residual"):  # fmt: skip
+        assert expected in text
+    assert terminal(answer, color=True, width=120) != text
+    assert str(answer) == str(terminal(answer))
+
+
+def test_json_holds_the_answer_and_its_explanation(answer, tmp_path):
+    data = json.loads(answer.to_json(tmp_path / "answer.json"))
+    assert data == json.loads((tmp_path / "answer.json").read_text(encoding="utf-8"))
+    assert data["schema"] == "wherefrom/answer/1"
+    assert data["answer"] == ANSWER
+    total = sum(token.output for token in answer.tokens)
+    assert data["explanation"]["output"] == pytest.approx(total, rel=1e-4)
+    assert data["matrix"] is None or len(data["matrix"]) == len(answer)
+
+
+def test_the_command_explains_passages_messages_and_texts(folder, tmp_path):
+    for number, text in enumerate(PASSAGES):
+        (tmp_path / f"{number}.txt").write_text(text + "\n", encoding="utf-8")
+    arguments = ["answer", "-m", str(folder), "--question", "who is it?", "--answer", "Paris."]
+    for number in range(2):
+        arguments += ["--passages", str(tmp_path / f"{number}.txt")]
+    html = tmp_path / "page.html"
+    run = CliRunner().invoke(app, [*arguments, "--check", "--html", str(html), "--json", "-"])
+    assert run.exit_code == 0, run.output
+    data = json.loads(run.stdout)
+    assert "<|user|>[1] 0\nthe movie is lovely." in data["prompt"]
+    assert [part["title"] for part in data["parts"]] == ["0", "1", ""]
+    supports = data["citations"][0]["supports"]
+    assert {s["passage"] for s in supports} == {"passage 1", "passage 2"}
+    assert all(isinstance(s["drop"], float) for s in supports)
+    assert data_of(html.read_text(encoding="utf-8"))["prompt"] == data["prompt"]
+
+    messages = tmp_path / "chat.json"
+    messages.write_text('[{"role": "user", "content": "who?"}]', encoding="utf-8")
+    run = CliRunner().invoke(
+        app, ["answer", "-m", str(folder), "--prompt", str(messages), "--max-new-tokens", "3"]
+    )
+    assert run.exit_code == 0, run.output
+    assert "explained:" in run.stdout
+
+    run = CliRunner().invoke(
+        app,
+        ["answer", "-m", str(folder), "--prompt", "the movie is", "--answer", " Paris",
+         "--against", "love", "--json", "-"],
+    )  # fmt: skip
+    assert run.exit_code == 0, run.output
+    assert json.loads(run.stdout)["explanation"]["target"]["label"].startswith(" P")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is no prompt"),
+        (["--prompt", "x", "--question", "y"], "pass either --prompt"),
+        (["--prompt", "gone.json"], "there is no file gone.json"),
+        (["--question", "x", "--passages", "gone.txt"], "gone.txt"),
+    ],
+)
+def test_the_command_says_in_a_line_what_is_wrong(arguments, message):
+    run = CliRunner().invoke(app, ["answer", "-m", "none", *arguments])
+    assert run.exit_code == 2
+    assert message in run.stderr
+
+
+def test_chat_messages_are_not_explained_as_texts(model, bytepairs):
+    with pytest.raises(InputError, match="these are chat messages"):
+        Explainer(model, bytepairs)([{"role": "user", "content": "who?"}])

@@ -1,0 +1,144 @@
+"""The page of an answer in a real chromium: what is chosen is what is shown."""
+
+import os
+import re
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from benchmarks.tiny import model as tiny
+from wherefrom import Explainer, Prompt
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER),
+        reason="*** NO BROWSER TEST WAS RUN: install chromium and chromium-driver ***",
+    ),
+]
+PICTURES = os.environ.get("WHEREFROM_PICTURES")  # a folder for screenshots
+
+
+@pytest.fixture(scope="module")
+def browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver.set_window_size(1000, 1250)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def answer(bytepairs):
+    model = tiny("llama", "write", vocab_size=len(bytepairs), max_position_embeddings=512)
+    passages = ["the movie is lovely.", "Paris <b>is</b> the movie."]
+    return Explainer(model, bytepairs).answer(Prompt("who is it?", passages), " it is Paris. love!")
+
+
+@pytest.fixture
+def page(browser, answer, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer.to_html(tmp_path / "answer.html")
+    browser.get((tmp_path / "answer.html").as_uri())
+    yield browser
+    errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert errors == []
+
+
+def total(page):
+    text = page.find_element(By.CSS_SELECTOR, "#ledger .total .num").text
+    return float(text.replace("−", "-"))
+
+
+def shares(page):
+    cards = page.find_elements(By.CSS_SELECTOR, ".part:not(.template) h2")
+    return {
+        re.split(r"\n", card.text)[0]: float(
+            card.find_element(By.TAG_NAME, "b").text.replace("−", "-").removesuffix(" %")
+        )
+        for card in cards
+    }
+
+
+def expected_shares(answer, part, **options):
+    return {s.name: round(100 * s.share) for s in answer.sources("passage", part, **options)}
+
+
+def chosen(page):
+    return "".join(
+        node.get_attribute("textContent")
+        for node in page.find_elements(By.CSS_SELECTOR, "#answer .on")
+    )
+
+
+def test_the_whole_answer_is_shown_first(page, answer):
+    assert chosen(page) == answer.text
+    assert total(page) == pytest.approx(answer.of().output, abs=0.006)
+    assert shares(page) == pytest.approx(expected_shares(answer, None), abs=1)
+    assert page.find_elements(By.CSS_SELECTOR, ".part b b") == []  # text is no markup
+    assert "<b>is</b>" in page.find_element(By.ID, "parts").text
+
+
+def test_a_click_takes_a_word_and_a_sweep_several(page, answer):
+    spans = page.find_elements(By.CSS_SELECTOR, "#answer span")
+    paris = answer.span("Paris")
+    spans[paris.first].click()
+    assert chosen(page).strip() == "Paris"
+    assert total(page) == pytest.approx(answer.of("Paris").output, abs=0.006)
+    assert shares(page) == pytest.approx(expected_shares(answer, "Paris"), abs=1)
+    love = answer.span("love")
+    sweep = ActionChains(page).move_to_element(spans[paris.first]).click_and_hold()
+    sweep.move_to_element(spans[love.last - 1]).release().perform()
+    assert chosen(page).strip() == "Paris. love"
+    part = slice(paris.first, love.last)
+    assert total(page) == pytest.approx(answer.of(part).output, abs=0.006)
+
+
+def test_keys_sentences_and_the_hand_over(page, answer):
+    buttons = page.find_elements(By.CSS_SELECTOR, "#choices button")
+    assert [button.text for button in buttons] == [
+        "whole answer", "it is Paris.", "love!", "through earlier answer tokens",
+    ]  # fmt: skip
+    buttons[2].click()
+    assert chosen(page).strip() == "love!"
+    assert buttons[2].get_attribute("aria-pressed") == "true"
+    direct = shares(page)
+    buttons[3].click()
+    assert total(page) == pytest.approx(answer.of("love!").output, abs=0.006)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        through = expected_shares(answer, "love!", through=True)
+    assert shares(page) == pytest.approx(through, abs=1)
+    assert shares(page) != direct
+    page.find_element(By.ID, "answer").send_keys(Keys.ARROW_LEFT)
+    assert chosen(page).strip() == "."
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [380, 1000])
+def test_nothing_sticks_out(page, scheme, width):
+    page.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
+    size = {"width": width, "height": 1100, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        scroll = page.execute_script("return document.documentElement.scrollWidth")
+        assert scroll <= width
+        if PICTURES:
+            page.save_screenshot(str(Path(PICTURES) / f"answer-{scheme}-{width}.png"))
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
