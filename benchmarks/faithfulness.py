@@ -8,7 +8,7 @@
 MNIST, which has no validation split, the two are disjoint draws of the test images.
 
 Each set is evaluated by activation (AUAC), pruning (AU-MSE) and the rank correlation with
-leave-one-out. Differences are paired, against `lrp` without a root, with 95 % bootstrap intervals.
+leave-one-out. Differences are paired, against the default `lrp`, with 95 % bootstrap intervals.
 The ceiling is a greedy search on the metric itself, for the first samples. Cost is the time of a
 method over that of gradient × input in the same run. What `--out` has already is not run again.
 """
@@ -44,17 +44,20 @@ ROOTS = {"sentiment": "unk", "digits": "zero", "bace": "zero", "superpixels": "m
 
 
 def methods_for(name: str) -> list[str | Method]:
-    """Today's methods, and those with a root that fits the kind of input."""
+    """The rules as published, the default, its variants, and other methods."""
     root = ROOTS[name]
     blank = root if name == "sentiment" else "zero"
-    rooted: list[str | Method] = [
-        method("lrp", root=root),
+    variants: list[str | Method] = [
+        method("lrp", attention=0, root=None),
+        method("lrp", attention=0.25, root=None),
+        method("lrp", attention=0, root=root),
+        method("lrp", attention=0.25, root=root),
         method("lrp", root=root, secants="root"),
         method("attn_lrp", root=root),
         method("lrp_ah_ln", root=root),
     ]
     return [
-        "gradient_x_input", "lrp_ah_ln", "lrp", "attn_lrp", *rooted, "gae",
+        "gradient_x_input", "lrp_ah_ln", "attn_lrp", "lrp", *variants, "gae",
         "transformer_attribution", "gradient_rollout",
         method("integrated_gradients", baseline=blank, steps=16),
         method("occlusion", baseline=blank), "random",
@@ -205,25 +208,23 @@ SHOWN = {  # in the figure: label, colour, marker
     "gradient_x_input": ("gradient × input", AXIS, "o"),
     "gae": ("GAE", AXIS, "^"),
     "gradient_rollout": ("gradient rollout", AXIS, "v"),
-    "transformer_attribution": ("transformer attribution", AXIS, "D"),
-    "integrated_gradients": ("integrated gradients", COLORS[4], "P"),
+    "transformer_attribution": ("transformer attribution", AXIS, "s"),
+    "integrated_gradients": ("integrated gradients", COLORS[4], "D"),
     "occlusion": ("occlusion", COLORS[3], "X"),
     "lrp_ah_ln": ("lrp_ah_ln", COLORS[0], "s"),
-    "lrp_ah_ln, root": ("lrp_ah_ln, root", COLORS[1], "s"),
     "attn_lrp": ("attn_lrp", COLORS[0], "^"),
-    "attn_lrp, root": ("attn_lrp, root", COLORS[1], "^"),
-    "lrp": ("lrp", COLORS[0], "o"),
-    "lrp, root": ("lrp, root", COLORS[1], "o"),
-    "lrp, secants": ("lrp, root and secants", COLORS[1], "*"),
+    "lrp(attention=0, root=None)": ("lrp, no root, no share", COLORS[0], "o"),
+    "lrp, secants": ("lrp, root and secants", COLORS[1], "P"),
+    "lrp": ("lrp (default)", COLORS[1], "*"),
 }
 
 
 def _key(label: str) -> str:
-    """The entry of `SHOWN` that a method's label belongs to."""
-    name, _, settings = label.partition("(")
-    if "secants=root" in settings:
+    """The entry of `SHOWN` that a method's label belongs to, if any."""
+    name = label.partition("(")[0]
+    if "secants=root" in label:
         return f"{name}, secants"
-    return f"{name}, root" if "root=" in settings else name
+    return name if name in ("integrated_gradients", "occlusion") else label
 
 
 def figure(reports: dict[str, dict[str, Any]], path: Path) -> None:
@@ -239,7 +240,8 @@ def figure(reports: dict[str, dict[str, Any]], path: Path) -> None:
                     if _key(label) in SHOWN:
                         text, color, marker = SHOWN[_key(label)]
                         points[text] = plot.scatter(
-                            numbers["cost"], numbers[metric]["mean"], s=60, color=color,
+                            numbers["cost"], numbers[metric]["mean"], color=color,
+                            s=220 if marker == "*" else 60,
                             marker=marker, alpha=0.85, linewidths=0,
                         )  # fmt: skip
                 plot.set_xscale("log")

@@ -44,9 +44,11 @@ def superpixels(folder: Path, model: Path, count: int) -> tuple[Any, list[tuple[
     return wherefrom.load(model), rows
 
 
-def table(title: str, explainer: Any, rows: Sequence[tuple[Graph, int]]) -> str:
-    """All methods on these graphs."""
-    found = wherefrom.evaluate(explainer, rows, metrics=METRICS)
+def table(
+    title: str, explainer: Any, rows: Sequence[tuple[Graph, int]], methods: list[str] | None
+) -> str:
+    """Methods on these graphs."""
+    found = wherefrom.evaluate(explainer, rows, methods, METRICS)
     return f"{title}, {len(rows)} graphs\n\n{found.table(markdown=True)}\n"
 
 
@@ -58,19 +60,21 @@ def main(
     ] = None,
     model: Annotated[str, typer.Option(help="The model of molecules.")] = "bace",
     sample: int = 200,
+    methods: Annotated[str | None, typer.Option(help="Comma-separated; all by default.")] = None,
     pictures: Annotated[Path | None, typer.Option(help="Where galleries are drawn.")] = None,
 ) -> None:
     """Prints a table for each of the two."""
+    chosen = methods.split(",") if methods else None
     explainer, rows = molecules(bace, model)
     if pictures is not None:
         active = next(graph for graph, label in rows if label == 1 and len(graph) < 30)
         scene_plot(explainer.compare(active, SHOWN), pictures / "molecule.png")
-    typer.echo(table("BACE", explainer, rows))
+    typer.echo(table("BACE", explainer, rows, chosen))
     if mnist is not None and superpixels_model is not None:
         explainer, rows = superpixels(mnist, superpixels_model, sample)
         if pictures is not None:
             scene_plot(explainer.compare(rows[0][0], SHOWN), pictures / "superpixels.png")
-        typer.echo(table("MNIST superpixels", explainer, rows))
+        typer.echo(table("MNIST superpixels", explainer, rows, chosen))
 
 
 if __name__ == "__main__":

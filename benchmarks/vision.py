@@ -28,13 +28,13 @@ METRICS = (
 )  # fmt: skip
 
 
-def held_out(data: Path, count: int, blank: str) -> str:
-    """All methods on test images, as a table."""
+def held_out(data: Path, count: int, blank: str, methods: list[str]) -> str:
+    """Methods on test images, as a table."""
     images, digits = read_images(data, "test")
     drawn = np.random.default_rng(0).choice(len(images), count, replace=False)
     pixels = normalised(images)
     rows = [(pixels[i], int(digits[i])) for i in drawn.tolist()]
-    found = wherefrom.evaluate(wherefrom.load("digits"), rows, metrics=METRICS, blank=blank)
+    found = wherefrom.evaluate(wherefrom.load("digits"), rows, methods, METRICS, blank=blank)
     return found.table(markdown=True)
 
 
@@ -103,7 +103,7 @@ def main(
     data: Annotated[Path, typer.Option(help="Folder with the four idx files of MNIST.")],
     pairs: Annotated[Path | None, typer.Option(help="A model trained for pairs.")] = None,
     pictures: Annotated[Path | None, typer.Option(help="Where galleries are drawn.")] = None,
-    methods: Annotated[str | None, typer.Option(help="For pairs: method names.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Comma-separated; all by default.")] = None,
     sample: Annotated[int, typer.Option(help="Images of the first table; 0 for none.")] = 300,
     count: int = 100,
     blank: str = "zero",
@@ -112,10 +112,10 @@ def main(
     if pictures is not None:
         images, _ = read_images(data, "test")
         scene_plot(wherefrom.load("digits").compare(normalised(images)[0]), pictures / "digits.png")
+    chosen = methods.split(",") if methods else list(wherefrom.METHODS)
     if sample:
-        typer.echo(held_out(data, sample, blank) + "\n")
+        typer.echo(held_out(data, sample, blank, chosen) + "\n")
     if pairs is not None:
-        chosen = methods.split(",") if methods else list(wherefrom.METHODS)
         typer.echo(specificity(data, pairs, count, pictures, chosen))
 
 

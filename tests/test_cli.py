@@ -176,11 +176,22 @@ def test_the_version_is_printed(run):
 
 
 def test_method_and_its_settings(run):
-    done = run("explain", TEXT, "--method", "lrp", "--set", "gate=shared", "--json", "-")
-    settings = {"gate": "shared", "at": "lookup", "root": None, "secants": "zero"}
-    assert json.loads(done.stdout)["method"] == {"name": "lrp", "settings": settings}
+    done = run("explain", TEXT, "--method", "lrp", "--set", "gate=frozen", "--json", "-")
+    settings = {
+        "gate": "frozen",
+        "attention": 0.0,
+        "at": "lookup",
+        "root": "unk",
+        "secants": "zero",
+    }
+    method = {"name": "lrp", "label": "lrp(gate=frozen, root=unk)", "settings": settings}
+    assert json.loads(done.stdout)["method"] == method
     done = run("explain", TEXT, "--method", "random", "--set", "seed=3", "--json", "-")
-    assert json.loads(done.stdout)["method"] == {"name": "random", "settings": {"seed": 3}}
+    assert json.loads(done.stdout)["method"] == {
+        "name": "random",
+        "label": "random(seed=3)",
+        "settings": {"seed": 3},
+    }
 
 
 def test_compare_has_a_row_for_each_method(run, tmp_path):

@@ -205,7 +205,7 @@ def test_a_plain_module_with_a_forward_function_reads_text(wordpiece):
         forward=lambda model, tensors: model(tensors["input_ids"], tensors["attention_mask"]),
         labels=["no", "yes"],
     )
-    explanations = explainer(["good film", "bad"], target="yes")
+    explanations = explainer(["good film", "bad"], target="yes", root=None)
     module = explainer.subject.model
     for explanation, count in zip(explanations, (4, 3), strict=True):
         ids = torch.tensor(wordpiece(explanation.text)["input_ids"])

@@ -82,7 +82,7 @@ def test_residual_is_what_the_lines_do_not_account_for(method, bert):
     logit = bert(torch.tensor([IDS[0]])).logits[0].max().detach()
     lines = sum(line.value for line in found.ledger.lines)
     exactly(found.ledger.residual, float(logit) - lines)
-    assert (abs(found.ledger.residual) < 1e-9) == (method == "lrp")
+    assert (abs(found.ledger.residual) < 1e-9) == (method in ("lrp", "attn_lrp"))
 
 
 def test_parts_add_up_to_the_scores_and_lines_to_the_parts(bert):

@@ -36,7 +36,8 @@ def explain_batch(
     values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
     parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
     ledgers = _ledgers(scores, outputs)
-    settings, versions = method.settings(), library_versions()
+    method, versions = method.resolved(inputs), library_versions()
+    settings, label = method.settings(), method.short_label
     return [
         Explanation(
             units=inputs.units[i],
@@ -46,6 +47,7 @@ def explain_batch(
             probability=None if probabilities is None else float(probabilities[i, info.index]),
             method=method.name,
             settings=settings,
+            label=label,
             ledger=ledgers[i],
             parts={name: part[i][mask[i]] for name, part in parts.items()},
             text=inputs.texts[i],

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.ask import answer_generated, answer_given, decoder_method
+from wherefrom.answers.ask import answer_generated, answer_given
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import PromptLike
 from wherefrom.assemble import explain_batch, library_versions
@@ -22,8 +22,8 @@ from wherefrom.inputs import Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.text import Encoded
-from wherefrom.memory import parse_memory
 from wherefrom.inputs.text_reader import TextReader
+from wherefrom.memory import parse_memory
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
@@ -236,7 +236,7 @@ class Explainer:
         `against`: another answer; the first token at which the two differ is explained. All other
         settings go to the method.
         """
-        resolved = decoder_method(method, settings)
+        resolved = find_method(method, **settings)
         return answer_given(
             self._text_reader(), prompt, answer, against, resolved, of, library_versions()
         )
@@ -262,7 +262,7 @@ class Explainer:
         repeatable. `generation` has further options of the model's `generate`. A stop token ends
         the answer and is no part of it.
         """
-        resolved = decoder_method(method, settings)
+        resolved = find_method(method, **settings)
         options = dict(generation or {})
         options |= {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
         return answer_generated(

@@ -107,6 +107,7 @@ class Explanation:
     model: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    label: str = ""  # the method with the settings that were changed or chosen
 
     def __len__(self) -> int:
         return len(self.units)
@@ -162,7 +163,11 @@ class Explanation:
         ledger = self.ledger
         return {
             "schema": SCHEMA,
-            "method": {"name": self.method, "settings": dict(self.settings)},
+            "method": {
+                "name": self.method,
+                "label": self.label,
+                "settings": dict(self.settings),
+            },
             "model": self.model,
             "text": self.text,
             "scene": None if self.scene is None else dict(self.scene),
@@ -224,6 +229,7 @@ class Explanation:
                 model=data["model"],
                 versions=data["versions"],
                 warnings=tuple(map(str, data.get("warnings", ()))),
+                label=str(data["method"].get("label", "")),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"the explanation is damaged: {error!r}") from error

@@ -55,7 +55,8 @@ class Inputs:
 
     `fields` names the tensors that hold the units, in order; `mask` tells units from padding.
     With a `layout` the first field holds rows of units that make up what the model takes.
-    `noun` is what a unit is called, `scenes` what each sample's units are drawn on.
+    `noun` is what a unit is called, `scenes` what each sample's units are drawn on. `missing` is
+    what a missing unit looks like by default: "unk", or "mean", the mean embedding.
     """
 
     tensors: Mapping[str, Tensor]
@@ -67,6 +68,7 @@ class Inputs:
     layout: Layout | None = None
     noun: str = "word"
     scenes: tuple[Mapping[str, Any] | None, ...] = ()
+    missing: str | None = None
 
     def __len__(self) -> int:
         return len(self.units)

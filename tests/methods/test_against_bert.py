@@ -102,12 +102,12 @@ def test_gradient_x_input_is_autograd_times_what_was_embedded(gpt2):
 def test_a_bias_is_no_position_however_the_layer_is_written(gpt2):
     ids = torch.tensor([[5, 17, 33, 8]])
     positions = gpt2.transformer.wpe.weight[:4].detach()
-    found = Explainer(gpt2)(ids[0], target=9)
+    found = Explainer(gpt2)(ids[0], target=9, root=None)
     silent = tiny("gpt2", "write", vocab_size=280)
     with torch.no_grad():
         silent.transformer.wpe.weight.zero_()
     assert positions.abs().min() > 0
-    alone = Explainer(silent)(ids[0], target=9)
+    alone = Explainer(silent)(ids[0], target=9, root=None)
     assert not alone.parts.get("position", torch.zeros(1)).any()
     assert abs(found.parts["position"]).min() > 0
     assert alone.ledger.relative < 1e-9

@@ -80,7 +80,8 @@ def test_the_ledger_closes_with_encodings_as_its_lines(explainer, seed, nodes):
     exactly(found.ledger.total, found.output, tol=1e-9)
     kinds = {line.kind for line in found.ledger.lines}
     # the degree enters each node, the virtual node is a token; distances live in the attention
-    assert {"node", "token", "bias"} <= kinds <= {"node", "token", "bias", "type", "position"}
+    assert {"node", "token", "bias"} <= kinds
+    assert kinds <= {"node", "token", "bias", "type", "position", "softmax"}
     exactly(sum(found.parts.values()), found.scores, tol=1e-5)
 
 

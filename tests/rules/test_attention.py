@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from tests.helpers import captured, exactly, normal, through
 from tests.oracles.rules import ah_rule
 from wherefrom.rules.maps import Maps
-from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN
+from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN, conservative
 
 B, H, T, D = 2, 3, 5, 4
 
@@ -122,6 +122,45 @@ def test_attn_lrp_shares_products_alike_in_fused_and_eager_attention(attend, qkv
     for i in range(3):
         exactly(fused.relevance[i], qkv[i] * gradients[i] * shares[i])
         exactly(written.relevance[i], fused.relevance[i])
+
+
+@pytest.mark.parametrize("attend", WAYS)
+@pytest.mark.parametrize("part", [0.25, 0.5, 1.0])
+def test_what_the_softmax_leaves_is_a_line_of_the_ledger(attend, part, qkv, rng):
+    seed = normal(rng, B, H, T, D)
+    run = through(conservative("shared", part), attend, *qkv, seed=seed)
+    lines = sum(entry.total for entry in run.view.ledger.entries.values())
+    relevance = sum(r.flatten(1).sum(1) for r in run.relevance)
+    exactly(relevance + lines, (run.out * seed).flatten(1).sum(1))
+    assert any(kind == "softmax" for _, kind in run.view.ledger.entries)
+
+
+@pytest.mark.parametrize("attend", [sdpa, eager, by_einsum])
+def test_the_weights_get_their_share_and_the_values_the_rest(attend, qkv, rng):
+    seed = normal(rng, B, H, T, D)
+    leaves = [x.clone().requires_grad_() for x in qkv]
+    gradients = torch.autograd.grad(eager(*leaves), leaves, seed)
+    run = through(conservative("shared", 0.3), attend, *qkv, seed=seed)
+    for x, g, r, part in zip(qkv, gradients, run.relevance, (0.15, 0.15, 0.7), strict=True):
+        exactly(r, x * g * part)
+
+
+@pytest.mark.parametrize("case", range(5))
+@pytest.mark.parametrize("constant", ["query", "key", "value"])
+def test_the_line_of_the_softmax_is_exact_under_every_mask(case, constant, qkv, rng):
+    settings, seed = _masks(rng)[case], normal(rng, B, H, T, D)
+    live = [x for x, name in zip(qkv, ("query", "key", "value"), strict=True) if name != constant]
+
+    def attend(*tensors):
+        names = [name for name in ("query", "key", "value") if name != constant]
+        every = dict(zip(names, tensors, strict=True))
+        every[constant] = qkv[("query", "key", "value").index(constant)]
+        return F.scaled_dot_product_attention(**every, **settings)
+
+    run = through(ATTN_LRP, attend, *live, seed=seed)
+    lines = sum(entry.total for entry in run.view.ledger.entries.values())
+    relevance = sum(r.flatten(1).sum(1) for r in run.relevance)
+    exactly(relevance + lines, (run.out * seed).flatten(1).sum(1))
 
 
 @pytest.mark.parametrize("attend", WAYS)

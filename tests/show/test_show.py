@@ -29,7 +29,8 @@ def explanation():
         output=1.75,
         probability=0.875,
         method="lrp",
-        settings={"gate": "frozen"},
+        settings={"gate": "shared", "root": "unk"},
+        label="lrp(root=unk)",
         ledger=Ledger(
             (
                 Line("words", "word", 1.35),
@@ -53,7 +54,7 @@ def test_text_without_colour_carries_the_scores(explanation, monkeypatch):
     assert "&[" not in shown  # weak units stay quiet
     assert "<b>good</b>  87.5%  output +1.750" in shown
     assert "tokens +1.350 · biases +0.375 · residual +0.025 = +1.750" in shown
-    assert "lrp(gate=frozen)" in shown
+    assert "lrp(root=unk)  tiny & small" in shown
 
 
 def test_text_with_colour_is_red_for_and_blue_underlined_against(explanation, monkeypatch):

@@ -13,6 +13,7 @@ from tests.oracles import protocols
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer, evaluate
 from wherefrom.inputs.text import batch, from_ids
+from wherefrom.methods import method
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.tables import PLAIN
@@ -29,6 +30,7 @@ from wherefrom.studies.attention_erasure import (
 )
 from wherefrom.target import Target
 
+LRP = method("lrp", root=None)
 ROWS = [[5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2]]
 
 
@@ -117,12 +119,12 @@ def strong(bert):
 def test_a_flip_is_seen_where_there_is_one(strong, wordpiece):
     """Some rankings flip and the shares still agree."""
     explainer = Explainer(strong, wordpiece)
-    result = evaluate(explainer, TEXTS, ["lrp"], ["attention_erasure"])
+    result = evaluate(explainer, TEXTS, [LRP], ["attention_erasure"])
     shares = []
     for text, record in zip(TEXTS, result.studies["attention_erasure"], strict=True):
         ids = wordpiece(text)["input_ids"]
-        shares.append(protocols.attention_to_flip(strong, ids, explainer(text, "lrp").scores))
-        exactly(record["to_flip"]["lrp"], shares[-1])
+        shares.append(protocols.attention_to_flip(strong, ids, explainer(text, LRP).scores))
+        exactly(record["to_flip"][LRP.label], shares[-1])
     assert min(shares) < 1
 
 

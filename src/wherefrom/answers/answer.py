@@ -358,6 +358,7 @@ class Answer:
             probability=math.exp(log_probability),
             method=runner.method.name,
             settings={**runner.method.settings(), "of": self.explained},
+            label=runner.method.short_label,
             ledger=ledger(row, units, self.group),
             text=(self.prompt + self.text)[: units[-1].end],
             model=self.model,

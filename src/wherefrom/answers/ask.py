@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.defaults import DECODER_SETTINGS, Of
+from wherefrom.answers.defaults import Of
 from wherefrom.answers.generate import generated
 from wherefrom.answers.prompt import PromptLike
 from wherefrom.answers.runner import Runner
@@ -20,13 +21,6 @@ from wherefrom.answers.tokens import (
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method
-from wherefrom.methods import method as find_method
-
-
-def decoder_method(method: str | Method, settings: Mapping[str, Any]) -> Method:
-    """The method with the settings that language models get where the caller says nothing."""
-    defaults = DECODER_SETTINGS.get(method, {}) if isinstance(method, str) else {}
-    return find_method(method, **{**defaults, **settings})
 
 
 def answer_given(
@@ -97,6 +91,7 @@ def _answer(
         of = "contrast"  # of logits or of log-probabilities, it is the same
     runner = Runner(reader, method, prompt, answer, of)
     runner.check_length()
+    runner = replace(runner, method=method.resolved(runner.inputs(1)))
     measured = runner.measured(replaced)
     return Answer(runner, measured, reader.subject.name, versions, place, finished)
 

@@ -80,14 +80,20 @@ def effects(case: Case) -> Tensor:
 def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Least:
     """A unit whose change alone changes the output must not score zero.
 
-    A method with a baseline gets one that differs from the input in that unit only, for the
-    `most` units with the largest effect. The others see the input itself: their baseline is zero.
+    A method with a baseline or a root gets one that differs from the input in that unit only, for
+    the `most` units with the largest effect. The others see the input itself: their baseline is
+    zero. Special tokens are never moved to a root, so they are not tried there.
     """
+    method = method.resolved(case.inputs)
+    setting = "baseline" if hasattr(method, "baseline") else "root"
     size = lost.abs()
+    compared = getattr(method, setting, None) is not None
+    if compared and setting == "root":
+        size = size * ~case.inputs.special()[0]
     order = [i for i in size.argsort(descending=True).tolist() if size[i] > MATTERS * size.max()]
     if not order:
         raise InputError("no unit of this input changes the output.")
-    if not hasattr(method, "baseline"):
+    if not compared:
         values = case.scores(method).values[0].abs()
         least = min(order, key=lambda i: float(values[i]))
         return Least(_share(values[least], values), least, float(lost[least]))
@@ -98,7 +104,7 @@ def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Leas
     for unit in order[:most]:
         base = embedded.values[0].clone()
         base[0, embedded.spans[0].row_of(unit)] = 0
-        values = case.scores(replace(method, baseline=base)).values[0].abs()  # type: ignore[type-var]
+        values = case.scores(replace(method, **{setting: base})).values[0].abs()  # type: ignore[type-var]
         candidates.append(Least(_share(values[unit], values), unit, float(lost[unit])))
     return min(candidates, key=lambda candidate: candidate.share)
 

@@ -185,7 +185,20 @@ class TextReader(Reader[Encoded, Ids]):
         prefix = self.decoder_prefix
         if prefix is not None and self.subject.forward is not None:
             prefix = prefix if self._uses_prefix(items[0], prefix) else None
-        return batch(self.subject, self.tokenizer, items, prefix)
+        inputs = batch(self.subject, self.tokenizer, items, prefix)
+        return replace(inputs, missing=self._missing)
+
+    @property
+    def _missing(self) -> str | None:
+        """The mean embedding for a model that generates; else the unknown token, if there is one.
+
+        Some tokenizers name the end of a text as their unknown token, which is no missing word.
+        """
+        if self.naming.generates:
+            return "mean"
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        ends = [getattr(self.tokenizer, f"{name}_token_id", None) for name in ("bos", "eos")]
+        return "unk" if isinstance(unknown, int) and unknown not in ends else None
 
     def _uses_prefix(self, item: Encoded, prefix: Encoded) -> bool:
         """Whether the user's forward passes the decoder's ids on: tried once, with other ids."""

@@ -159,6 +159,10 @@ class Method(ABC):
             return NotEnoughMemory(error.needed, error.allowed, error.at_least, what)
         return NotEnoughMemory(allowed, allowed, at_least=True, what=what)
 
+    def resolved(self, inputs: Inputs) -> Method:
+        """The same method with what is "auto" filled in for this kind of input."""
+        return self
+
     @abstractmethod
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         """The scores of a batch; zero on padding."""
@@ -190,11 +194,21 @@ class Method(ABC):
 
         Two methods with the same label compute the same thing, so results are keyed by it.
         """
+        return self._labelled(lambda value, default: value != default)
+
+    @property
+    def short_label(self) -> str:
+        """The label without what "auto" came to where that is nothing: `lrp(root=unk)`."""
+        return self._labelled(
+            lambda value, default: bool(value) if default == "auto" else value != default
+        )
+
+    def _labelled(self, shows: Callable[[Any, Any], bool]) -> str:
         settings = self.settings()
         changed = [
             f"{f.name}={settings[f.name]}"
             for f in fields(self)  # type: ignore[arg-type]
-            if settings[f.name] != _as_json(_default(f))
+            if shows(settings[f.name], _as_json(_default(f)))
         ]
         return f"{self.name}({', '.join(changed)})" if changed else self.name
 

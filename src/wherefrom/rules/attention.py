@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wherefrom.errors import ModelError
-from wherefrom.rules.catalogue import Kind, TorchCall
+from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import CallMode, LocallyLinear, Table
 from wherefrom.rules.tags import like, mark
 
@@ -18,6 +18,22 @@ from wherefrom.rules.tags import like, mark
 def softmax(view: LocallyLinear, call: TorchCall) -> Any:
     """Marked, and followed to its use: only a product with values makes it attention."""
     return mark(call.run(), "softmax")
+
+
+def shared_softmax(view: LocallyLinear, call: TorchCall) -> Any:
+    """P = softmax(z) = J z + [p − J z], J its derivative, the bracket a line of the ledger.
+
+    J z = p (z − Σ p z), whatever number is added to all z.
+    """
+    out = softmax(view, call)
+    if view.ledger.enabled and live(out):
+        with torch.no_grad():
+            p, z, dim = out.detach(), call["input"].detach().to(out.dtype), call.get("dim")
+            dim = (0 if z.ndim in (0, 1, 3) else 1) if dim is None else dim  # as torch guesses it
+            z = (z - z.amax(dim, keepdim=True)).masked_fill(p == 0, 0.0)  # a mask may be −∞
+            constant = p * (1 - z + (p * z).sum(dim, keepdim=True))
+        view.constant(call, out, constant, "softmax")
+    return out
 
 
 def explicit_attention(

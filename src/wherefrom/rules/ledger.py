@@ -37,8 +37,10 @@ class LedgerRecorder:
     count: int = 0  # of constants that were noted
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
 
-    def record(self, out: Tensor, part: Tensor | float, where: str, kind: str) -> None:
-        """Notes that `part` was added to get `out`."""
+    def record(
+        self, out: Tensor, part: Tensor | float, where: str, kind: str, *, written: bool = True
+    ) -> None:
+        """Notes that `part` was added to get `out`, which the model may go on to write into."""
         if not self.enabled:
             return
         self.count += 1
@@ -51,7 +53,7 @@ class LedgerRecorder:
             constant = constant[..., :1, :]
         # on the node, not the tensor, and of a whole view on its base's: a model may go on to
         # write into what it got, and the graph then forgets the tensor and the view
-        whole, shape = _whole(out), out.shape
+        whole, shape = _whole(out) if written else out, out.shape
         node = whole.grad_fn
         if node is None:  # the input itself: nothing was added to it
             return

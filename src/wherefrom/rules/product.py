@@ -11,7 +11,11 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from wherefrom.rules import affine
-from wherefrom.rules.attention import dot_product_arguments, explicit_attention
+from wherefrom.rules.attention import (
+    dot_product_arguments,
+    explicit_attention,
+    shared_softmax,
+)
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.frozen_attention import frozen_attention
 from wherefrom.rules.mode import LocallyLinear, Table
@@ -52,17 +56,21 @@ class Products:
     """What a product does with relevance.
 
     `attention`: weights times values. Frozen: the weights are constants (the AH rule). Shared:
-    half of the relevance goes to the weights (Achtibat et al. 2024).
+    `to_weights` of the relevance goes to the weights, the rest to the values, at ½ as in Achtibat
+    et al. 2024; what a softmax's derivative leaves is a line of the ledger.
     `gate`: any other product of two. Frozen: the factor that went through an activation is a
     constant; where neither or both did, each gets half. Shared: each gets half. Both conserve.
     """
 
     attention: Policy = "true"
     gate: Policy = "true"
+    to_weights: float = 0.5
 
     def table(self) -> Table:
         """The rules as a table."""
+        softmax: Table = {Kind.SOFTMAX: shared_softmax} if self.attention == "shared" else {}
         return {
+            **softmax,
             Kind.ATTENTION: self.dot_product,
             Kind.CONTRACTION: self.contraction,
             Kind.ADDED_CONTRACTION: self.added_contraction,
@@ -91,7 +99,7 @@ class Products:
             return call.run()
         view.touched["attention"] += 1
         if view.maps is not None:
-            if self.attention == "shared":
+            if self.attention == "shared" and live(query) and live(key):
                 query, key = like(share(query), query), share(key)
             weights, value = explicit_attention(query, key, value, **settings)
             weights, value = self._attend(view, of_queries(weights, query), value)
@@ -105,8 +113,36 @@ class Products:
             if live(value) and call.function is F.scaled_dot_product_attention:
                 return frozen_attention(query, key, value, **settings)
         elif self.attention == "shared":
-            query, key, value = share(query, 0.25), share(key, 0.25), share(value)
+            return self._share_fused(view, call, query, key, value, settings)
         return call.function(query, key, value, **settings)
+
+    def _share_fused(
+        self,
+        view: LocallyLinear,
+        call: TorchCall,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        settings: dict[str, Any],
+    ) -> Any:
+        """The fused call, its derivative shared between queries, keys and values.
+
+        Of the output's relevance R the weights get w R, and their derivative hands on w Σ g_z z to
+        queries and keys, z their product; the rest is a line of the ledger, g_z z = g_q q.
+        """
+        part = self.to_weights if live(value) else 1.0
+        each = part / 2 if live(query) and live(key) else part
+        shared = {name: like(share(x, each), x) for name, x in (("q", query), ("k", key))}
+        if live(settings.get("attn_mask")):
+            settings["attn_mask"] = share(settings["attn_mask"], part)
+        out = call.function(shared["q"], shared["k"], share(value, 1 - part), **settings)
+        if view.ledger.enabled and (live(query) or live(key)):
+            view.constant(call, out, part * out.detach(), "softmax")
+            name, x = ("q", query) if live(query) else ("k", key)
+            view.ledger.record(
+                shared[name], -part * x.detach(), view.where, "softmax", written=False
+            )
+        return out
 
     def contraction(self, view: LocallyLinear, call: TorchCall) -> Any:
         """Matrix products; the first operand of attention's is the weights."""
@@ -177,7 +213,10 @@ class Products:
         if not live(right):
             return call.run()
         if meaning_of(left) == meaning_of(right) == "exp":
-            return mark(call.run(), "softmax")
+            out = mark(call.run(), "softmax")
+            if self.attention == "shared":  # as large a divisor as what it divides: nothing passes
+                view.constant(call, out, out, "softmax")
+            return out
         if self.gate == "true":
             return call.run()
         view.touched["gate"] += 1
@@ -263,7 +302,7 @@ class Products:
             # maps are told apart by what they depend on: they stay in the graph, with no relevance
             return freeze(weights) if view.maps is None else share(weights, 0.0), value
         if self.attention == "shared" and live(value):
-            return share(weights), share(value)
+            return share(weights, self.to_weights), share(value, 1 - self.to_weights)
         return weights, value
 
     def _pair(self, view: LocallyLinear, left: Any, right: Any) -> tuple[Any, Any]:

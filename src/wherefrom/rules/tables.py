@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from torch.nn import functional as F
 
@@ -12,7 +12,7 @@ from wherefrom.rules.attention import SOFTMAX
 from wherefrom.rules.catalogue import Kind, TorchCall
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.norm import NORM, NORM_BIAS
-from wherefrom.rules.product import Products
+from wherefrom.rules.product import Policy, Products
 from wherefrom.rules.two_points import TWO_POINTS
 
 _RECORDED: Table = {**AFFINE, **NORM_BIAS, **SOFTMAX}
@@ -26,13 +26,20 @@ AH: Table = {**_RECORDED, **Products(attention="frozen").table()}
 AH_LN: Table = {**AH, **NORM}
 """And so is the scale of every norm (Ali et al. 2022)."""
 
-CONSERVATIVE: Table = {**AH_LN, **SECANT, **Products("frozen", "frozen").table()}
-"""And activations are secants and gates are constants: the output is the sum of its sources."""
 
-CONSERVATIVE_SHARED: Table = {**CONSERVATIVE, **Products("frozen", "shared").table()}
-"""As CONSERVATIVE, with half of a gate's relevance to each of its factors."""
+def conservative(gate: Literal["frozen", "shared"], to_weights: float = 0.0) -> Table:
+    """And activations are secants, gates constants or shared: the output is the sum of its sources.
 
-ATTN_LRP: Table = {**_RECORDED, **NORM, **SECANT, **Products("shared", "shared").table()}
+    `to_weights` of an attention layer's relevance goes to its weights, and through the softmax.
+    """
+    attention: Policy = "shared" if to_weights else "frozen"
+    products = Products(attention, gate, to_weights)
+    return {**_RECORDED, **NORM, **SECANT, **products.table()}
+
+
+CONSERVATIVE: Table = conservative("frozen")
+CONSERVATIVE_SHARED: Table = conservative("shared")
+ATTN_LRP: Table = conservative("shared", 0.5)
 """Relevance through the softmax too, products shared (Achtibat et al. 2024)."""
 
 
@@ -58,8 +65,6 @@ TABLES = {
     "plain": PLAIN,
     "ah": AH,
     "ah_ln": AH_LN,
-    "conservative": CONSERVATIVE,
-    "conservative_shared": CONSERVATIVE_SHARED,
     "attn_lrp": ATTN_LRP,
     "two_points": TWO_POINTS,
 }

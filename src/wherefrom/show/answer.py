@@ -19,7 +19,7 @@ from wherefrom.show.terminal import (
     make_console,
     wants_color,
 )
-from wherefrom.show.text_marks import method_call, signed
+from wherefrom.show.text_marks import signed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def terminal(
     color = wants_color() if color is None else color
     console = make_console(color, width)
     explanation = answer.of(through=through)
-    source = printable(f"{method_call(explanation)}  {answer.model}")
+    source = printable(f"{explanation.label}  {answer.model}")
     console.print(Text(printable(answer.text.strip()), style="bold"))
     console.print(Text(source, style="dim"))
     described = printable(f"explained: {what(answer, explanation)}, {signed(explanation.output)}")
@@ -144,7 +144,7 @@ _STYLE = """
 def page(answer: Answer) -> str:
     """A self-contained page: choose any part of the answer, and the prompt lights up."""
     body = (
-        f'<p class="dim">{escape(answer.model)} · {escape(method_call(answer.of()))}</p>'
+        f'<p class="dim">{escape(answer.model)} · {escape(answer.of().label)}</p>'
         '<div class="answer" id="answer" tabindex="0" role="group" '
         'aria-label="The answer. Click a word or sweep over several; arrow keys move."></div>'
         '<div class="choices" id="choices"></div>'

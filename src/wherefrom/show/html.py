@@ -8,7 +8,7 @@ from html import escape
 from wherefrom.explanation import Explanation, Ledger, Line
 from wherefrom.show import svg
 from wherefrom.show.page import block, page, table
-from wherefrom.show.text_marks import Mark, heading, marks, method_call, signed
+from wherefrom.show.text_marks import Mark, heading, marks, signed
 
 
 def render(explanations: Sequence[Explanation], whole_page: bool = True) -> str:
@@ -52,7 +52,7 @@ def _heading(explanation: Explanation, source: str = "") -> str:
 
 def _single(explanation: Explanation) -> str:
     parts = [
-        _heading(explanation, f"{method_call(explanation)} · {explanation.model}"),
+        _heading(explanation, f"{explanation.label or explanation.method} · {explanation.model}"),
         _warnings([explanation]),
         _picture(explanation),
     ]

@@ -14,7 +14,7 @@ from rich.text import Text
 from wherefrom.errors import printable
 from wherefrom.explanation import Explanation
 from wherefrom.show.svg import cells, kind_of
-from wherefrom.show.text_marks import heading, marks, method_call, signed, summary
+from wherefrom.show.text_marks import heading, marks, signed, summary
 
 _FOR, _AGAINST = (214, 39, 40), (31, 119, 220)
 
@@ -23,7 +23,7 @@ def render(explanation: Explanation, color: bool | None = None, width: int | Non
     """Prediction, heatmap and ledger of one explanation."""
     color = wants_color() if color is None else color
     console = make_console(color, width)
-    source = printable(f"{method_call(explanation)}  {explanation.model}")
+    source = printable(f"{explanation.label or explanation.method}  {explanation.model}")
     console.print(Text(printable(heading(explanation)), style="bold"), Text(source, style="dim"))
     console.print(heatmap(explanation, color))
     if explanation.ledger is not None:

@@ -65,13 +65,6 @@ def heading(explanation: Explanation) -> str:
     return f"{label}  {explanation.probability:.1%}  output {explanation.output:+.3f}"
 
 
-def method_call(explanation: Explanation) -> str:
-    """The method with its settings, as a call; those that are None are not set."""
-    items = explanation.settings.items()
-    settings = ", ".join(f"{key}={value}" for key, value in items if value is not None)
-    return f"{explanation.method}({settings})"
-
-
 def signed(value: float) -> str:
     """A number as the ledger shows it.
 
@@ -102,7 +95,11 @@ def summary(ledger: Ledger) -> list[Line]:
         "answer": "earlier answer",
         "normaliser": "normaliser",
         "residual": "residual of earlier tokens",
+        "softmax": "softmax",
     }
+    kinds = {line.kind for line in ledger.lines}
+    if {"root", "position", "type"} <= kinds:  # neither is part of the scores then
+        names |= dict.fromkeys(("position", "type"), "positions, types")
     for line in ledger.lines:
         name = names.get(line.kind, plural(line.kind))
         totals[name] = totals.get(name, 0.0) + line.value
