@@ -63,9 +63,10 @@ class ForwardPass:
         """∂ output / ∂ each tensor; zero where the output does not depend on it."""
         if not self.output.requires_grad:  # a pass without gradients
             return [torch.zeros_like(tensor) for tensor in tensors]
-        ones = torch.ones_like(self.output)
+        with without_function_modes():  # no call of the model
+            total = self.output.sum()  # with grad_outputs instead, torch imports sympy
         try:
-            gradients = torch.autograd.grad(self.output, list(tensors), ones, allow_unused=True)
+            gradients = torch.autograd.grad(total, list(tensors), allow_unused=True)
         except RuntimeError as error:
             if "checkpoint" in str(error):
                 raise ModelError(_CHECKPOINTED.format(self.subject.name)) from error
