@@ -41,5 +41,12 @@ def serve(
     from wherefrom.web.serve import serve as run_server
 
     run_server(
-        model or (), host, port, token, reports, browse, lambda text: say(text, err=True), dtype
+        model or (),
+        host,
+        port,
+        token,
+        reports,
+        browse,
+        dtype=dtype,
+        say=lambda text: say(text, err=True),
     )

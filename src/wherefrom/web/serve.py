@@ -29,8 +29,8 @@ def serve(
     token: str | None = None,
     reports: Path | None = None,
     browse: bool = False,
-    say: Say = print,
     dtype: str | None = None,
+    say: Say = print,
 ) -> None:
     """Serves the page until it is interrupted.
 
