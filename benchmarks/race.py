@@ -433,12 +433,14 @@ def main(
     rounds: int = 5,
     out: Path | None = None,
     only: Annotated[str | None, typer.Option(help="Comma-separated contenders.")] = None,
+    models: Annotated[str, typer.Option(help="Encoders beside the Llama.")] = "bert,vit",
     parts: Annotated[str, typer.Option(help="race (all tables), flow (networkx).")] = "race,flow",
 ) -> None:
     """Runs the race and writes the tables."""
     sizes, counts = ([int(value) for value in text.split(",")] for text in (lengths, threads))
     sys.path += map(str, path or ())  # at the end: no other version of torch comes in
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while they wait count as work
     import_common()
     chosen = only.split(",") if only else list(CONTENDERS[LLAMA])
     texts = {}
@@ -446,7 +448,9 @@ def main(
         names = [name for name in CONTENDERS[LLAMA] if name == BASELINE or name in chosen]
         cells, problems = race(LLAMA, names, sizes, counts, rounds)
         encoders = {
-            kind: race(kind, CONTENDERS[kind], [0], counts[:1], rounds)[0] for kind in ENCODERS
+            kind: race(kind, CONTENDERS[kind], [0], counts[:1], rounds)[0]
+            for kind in ENCODERS
+            if kind in models
         }
         texts["race"] = report(cells, problems, encoders, names, sizes, counts, rounds)
     if "flow" in parts:
