@@ -489,9 +489,9 @@ def flow_seconds(length: int) -> tuple[float, float]:
     seen = capture(Subject(bert_base()), tokens(1, length), target, gradients=False)
     steps = [weights.mean(1)[0].double() for weights in seen.maps]
     start = {number: rows[0].double() for number, rows in seen.start("auto").items()}
-    flows(steps, seen.ways, start)  # the imports that it makes do not count
+    flows(steps, seen.streams, start)  # the imports that it makes do not count
     began = time.process_time()
-    flows(steps, seen.ways, start)
+    flows(steps, seen.streams, start)
     ours = (time.process_time() - began) / length
     graph = networkx.DiGraph()
     for level, step in enumerate(steps):
