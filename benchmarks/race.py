@@ -516,7 +516,8 @@ def report(
     """All tables as Markdown."""
     lines = [
         f"Llama of 8 layers, 512 wide, 8 heads, 32,000 tokens, random weights, one text. {rounds} "
-        f"rounds; {_versions()}; {os.cpu_count()} processors, shared with other work.",
+        f"rounds, {max(2, rounds // 2)} beyond {LONG:,} tokens; {_versions()}; {os.cpu_count()} "
+        f"processors, load average {os.getloadavg()[0]:.1f} at the end.",
         "",
         *verdicts(cells, lengths, threads),
     ]
