@@ -75,7 +75,9 @@ families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md
 	$(BIN)/python -m benchmarks.families --vision --out docs/families.md
 
-bench: .venv/ready-dev ## run time and memory, compared with autograd, Captum, networkx, a loop, a bare forward
+bench: .venv/ready-dev ## run time and memory beside LXT, Captum, Inseq, FlashTrace, networkx, into docs/performance.md: [PEERS="folder …"]
+	$(BIN)/python -m benchmarks.race --out docs/performance.md $(foreach folder,$(PEERS),--path "$(folder)")
+	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.evaluation $(if $(DATA),--data "$(DATA)")

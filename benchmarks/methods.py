@@ -95,7 +95,7 @@ def beside_networkx(subject: Subject, target: Target) -> None:
     steps = [each.mean(1)[0].double() for each in seen.maps]
     start = {n: s[0].double() for n, s in seen.start("auto").items()}
     began = time.perf_counter()
-    flows(steps, seen.ways, start)
+    flows(steps, seen.streams, start)
     each = (time.perf_counter() - began) / 128
     graph = networkx.DiGraph()
     for level, step in enumerate(steps):

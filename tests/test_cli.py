@@ -12,6 +12,7 @@ import wherefrom
 from benchmarks.tiny import model as tiny
 from wherefrom import METHODS, Explainer, Explanation, cli
 from wherefrom.cli import app
+from wherefrom.errors import ModelError
 
 TEXT = "The film is good, not dull."
 LABELS = {0: "bad", 1: "good", 2: "mixed"}
@@ -278,3 +279,47 @@ def test_the_entry_point_runs_a_command(capsys):
         cli.run(["--version"])
     assert end.value.code == 0
     assert capsys.readouterr().out.startswith("wherefrom ")
+
+
+def test_the_number_type_reaches_the_model_in_every_command(monkeypatch, tmp_path):
+    data, names, out = tmp_path / "data.csv", tmp_path / "names.csv", tmp_path / "out"
+    rows = ["Ann is good", "Bob is bad", "Eve is good", "Max is bad"] * 3
+    data.write_text("text\n" + "\n".join(rows), encoding="utf-8")
+    names.write_text("name,group\nAnn,a\nEve,a\nBob,b\nMax,b\n", encoding="utf-8")
+    arguments = {
+        "explain": [TEXT],
+        "compare": [TEXT],
+        "evaluate": [data, "--out", out],
+        "audit": [TEXT],
+        "bias": [data, "--groups", names, "--out", out],
+        "corpus": [data, "--out", out],
+        "serve": ["--port", "0"],
+    }
+    without_a_model = {"methods", "models"}
+    commands = {command.callback.__name__ for command in app.registered_commands}
+    assert commands >= set(arguments) | without_a_model
+    passed = []
+
+    def stop(source, **options):
+        passed.append((source, options))
+        raise ModelError("seen")
+
+    monkeypatch.setattr("wherefrom.loading.load", stop)
+    monkeypatch.setattr("wherefrom.web.serve.load", stop)
+    for name, rest in arguments.items():
+        for dtype, options in (((), {}), (("--dtype", "bfloat16"), {"dtype": "bfloat16"})):
+            call = [name, *map(str, rest), "--model", "sentiment", *dtype]
+            done = CliRunner().invoke(app, call)
+            assert "wherefrom: seen" in done.stderr, (call, done.output)
+            assert passed.pop() == ("sentiment", options)
+            assert not passed
+
+
+def test_a_number_type_changes_the_weights(run):
+    outputs = {
+        dtype: json.loads(run("explain", TEXT, "--json", "-", "--dtype", dtype).stdout)["output"]
+        for dtype in ("float32", "float64", "bfloat16")
+    }
+    assert outputs["float32"] == pytest.approx(outputs["float64"], rel=1e-4)
+    assert len(set(outputs.values())) == 3
+    assert run("explain", TEXT, "--dtype", "int8").exit_code == 2

@@ -10,11 +10,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from wherefrom.errors import FileError, ModelError, nearest
 from wherefrom.explain import Explainer
 from wherefrom.models import smollm2
+from wherefrom.models.bert import BertForSequenceClassification, is_bert
 from wherefrom.models.embedded import embedded, verified
 from wherefrom.models.graphormer import Graphormer, is_graphormer
+from wherefrom.models.tokenizer import TextTokenizer
 
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -30,11 +34,20 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
     (`dtype=`, …); `gguf_file=` reads a language model from that file of the folder. On a CPU,
     weights of half precision become float32 unless `dtype` is given: there, half precision is
     many times slower.
+
+    The embedded models of text and of graphs are read without transformers, which takes longer to
+    import than all the rest. With options other than `dtype` they are read by it.
     """
+    if isinstance(options.get("dtype"), str):
+        options["dtype"] = _dtype(options["dtype"])
     cards = embedded()
     if str(source) in cards:
         source = verified(cards[str(source)])
-        options.setdefault("dtype", "float32")
+        options.setdefault("dtype", torch.float32)
+        if is_bert(source) and options.keys() == {"dtype"}:
+            dtype = _stored_as_none(options["dtype"])
+            model = BertForSequenceClassification.load(source, dtype)
+            return Explainer(model, TextTokenizer.load(source))
     elif str(source) == smollm2.NAME:
         with _quiet():
             source = smollm2.folder()
@@ -51,6 +64,8 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
             "or the class of its task."
         )
     try:
+        if local and is_graphormer(path):
+            return Explainer(Graphormer.load(path, _stored_as_none(options.get("dtype"))))
         model, tokenizer, processor, missing, unused = _read_quietly(
             path if local else source, trust_remote_code, options
         )
@@ -78,8 +93,6 @@ def _read(
     import transformers
 
     folder = Path(source)
-    if is_graphormer(folder):
-        return Graphormer.load(folder), None, None, [], []
     # a GGUF file has config, weights and tokenizer in one
     packed = {"gguf_file": options["gguf_file"]} if options.get("gguf_file") else {}
     config = transformers.AutoConfig.from_pretrained(
@@ -112,6 +125,22 @@ def _read(
                 source, trust_remote_code=trust_remote_code
             )
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
+
+
+def _dtype(name: str) -> torch.dtype | str:
+    """The number type of this name; "auto": as the weights are stored."""
+    names = ("auto", "float16", "bfloat16", "float32", "float64")
+    if name not in names:
+        raise ModelError(f'there is no dtype "{name}"; {nearest(name, names)}.')
+    dtype: torch.dtype | str = name if name == "auto" else getattr(torch, name)
+    return dtype
+
+
+def _stored_as_none(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The number type as the models of this package take it: None is that of the file."""
+    if dtype == "auto":
+        return None
+    return dtype if isinstance(dtype, torch.dtype) else torch.float32
 
 
 def _wide_on_cpu(model: Any) -> Any:

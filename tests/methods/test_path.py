@@ -14,6 +14,7 @@ from tests.oracles import gradients as oracle
 from wherefrom import Explainer
 from wherefrom.errors import InputError, MethodError
 from wherefrom.methods import path
+from wherefrom.rules.mode import LocallyLinear
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 RULES = {"gauss": "gausslegendre", "right": "riemann_right", "middle": "riemann_middle"}
@@ -224,3 +225,20 @@ def test_a_thousand_steps_are_no_matter(bert):
     inputs = of_ids(bert, ROWS)
     expected = scores(bert, inputs, IG, 1, steps=64)
     same(scores(bert, inputs, IG, 1, steps=1000), expected, 1e-6)
+
+
+def test_what_is_summed_after_a_pass_is_not_seen_by_its_mode(bert, monkeypatch):
+    calls = []
+    on_call = LocallyLinear.on_call
+
+    def counted(view, call):
+        calls.append(call.name)
+        return on_call(view, call)
+
+    monkeypatch.setattr(LocallyLinear, "on_call", counted)
+    counts = []
+    for texts in (2, 6):
+        calls.clear()
+        Explainer(bert)([IDS] * texts, IG, target=1, steps=1, batch_size=texts)
+        counts.append(len(calls))
+    assert counts[0] == counts[1]

@@ -34,11 +34,17 @@ def sentiment():
     return wherefrom.load("sentiment")
 
 
-def test_the_model_is_an_ordinary_classifier_of_transformers(sentiment):
-    model = sentiment.subject.model
-    assert type(model).__name__ == "BertForSequenceClassification"
-    assert sentiment.tokenizer.is_fast
-    assert sentiment.labels() == ["NEGATIVE", "POSITIVE"]
+def test_the_folder_and_other_options_give_the_classifier_of_transformers(sentiment):
+    import transformers
+
+    kind = transformers.BertForSequenceClassification
+    assert not isinstance(sentiment.subject.model, kind)
+    for explainer in (
+        wherefrom.load(embedded.HOME / "sentiment"),
+        wherefrom.load("sentiment", attn_implementation="eager"),
+    ):
+        assert isinstance(explainer.subject.model, kind)
+        assert explainer.labels() == sentiment.labels() == ["NEGATIVE", "POSITIVE"]
 
 
 def test_the_card_is_true_of_the_files():

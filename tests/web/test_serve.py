@@ -16,7 +16,9 @@ from wherefrom.web.serve import serve
 
 def test_the_command_line_passes_its_options_on(monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr(serve_module, "serve", lambda *arguments, say: calls.append(arguments))
+    monkeypatch.setattr(
+        serve_module, "serve", lambda *arguments, dtype, say: calls.append(arguments)
+    )
     options = ["-m", "a", "-m", "b", "--host", "::1", "--port", "5", "--reports", str(tmp_path)]
     result = CliRunner().invoke(
         app, ["serve", *options, "--open"], env={"WHEREFROM_TOKEN": "t" * 16}
@@ -34,17 +36,14 @@ def test_models_have_short_and_distinct_names(sentiment):
     assert models.names == ["model", "model (2)", "c"]
 
 
-def test_the_embedded_text_model_comes_first_and_a_model_that_fails_is_skipped(
-    monkeypatch, sentiment
-):
+def test_the_embedded_text_model_comes_first_and_a_model_that_fails_is_skipped(sentiment):
     def load(name):
         if name == "digits":
             raise ModelError("Pillow is missing")
         return sentiment
 
     messages = []
-    monkeypatch.setattr(serve_module, "load", load)
-    names = serve_module._embedded_models(messages.append).names
+    names = serve_module._embedded_models(load, messages.append).names
     assert names[0] == "sentiment"
     assert "digits" not in names
     assert messages == ["wherefrom: skipping digits: Pillow is missing"]

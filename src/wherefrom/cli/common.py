@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -38,6 +38,11 @@ Model = Annotated[
     str | None,
     typer.Option("--model", "-m", help="An embedded model, a folder or a hub id. Default: the "
                  "embedded model for this kind of input."),
+]  # fmt: skip
+Dtype = Annotated[
+    Literal["auto", "float16", "bfloat16", "float32", "float64"] | None,
+    typer.Option(help="Number type of the weights; auto: as stored. Default: as stored, but "
+                 "float32 instead of half precision on a CPU."),
 ]  # fmt: skip
 Png = Annotated[Path | None, typer.Option("--png", help="Write the heatmaps of images here.")]
 Smiles = Annotated[list[str] | None, typer.Option("--smiles", help="A molecule to explain.")]
@@ -191,13 +196,16 @@ def listed(names: str | None) -> list[str] | None:
     return [name.strip() for name in names.split(",") if name.strip()] if names else None
 
 
-def load(model: str | None, sources: list[str] | None = None) -> Explainer:
+def load(
+    model: str | None, sources: list[str] | None = None, dtype: str | None = None
+) -> Explainer:
     """The model with this name, else the embedded one for this kind of input."""
     from wherefrom.inputs.pictures import is_image
     from wherefrom.loading import load as load_model
 
     are_images = bool(sources) and all(is_image(source) for source in sources or ())
-    return load_model(model or ("digits" if are_images else "sentiment"))
+    options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
+    return load_model(model or ("digits" if are_images else "sentiment"), **options)
 
 
 def image_units(value: str | None) -> Any:

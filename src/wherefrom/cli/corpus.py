@@ -10,6 +10,7 @@ import typer
 
 from wherefrom.cli.common import (
     Against,
+    Dtype,
     Model,
     Truncate,
     interrupted,
@@ -24,6 +25,7 @@ from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     from wherefrom.corpus import Corpus
+    from wherefrom.explain import Explainer
     from wherefrom.inputs.table import Rows
 
 Data = Annotated[list[Path], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
@@ -78,8 +80,9 @@ def bias(
     tokens: Tokens = 4096,
     truncate: Truncate = False,
     resume: Resume = False,
+    dtype: Dtype = None,
 ) -> None:
-    """Compare how groups of names contribute to a model's output on your data."""
+    """Compare how groups of names contribute to a model's output."""
     from wherefrom.corpus import bias as compare_groups
     from wherefrom.corpus import read_lexicon
     from wherefrom.corpus.bias_study import check_groups
@@ -97,8 +100,8 @@ def bias(
     # names that do not occur are an error before the model runs, not after
     check_groups(find_entities(rows.texts, lexicon, **options), lexicon)
     corpus = _explain(
-        rows, model, method, target, against, tokens=tokens, truncate=truncate, out=out,
-        resume=resume,
+        rows, load(model, dtype=dtype), method, target, against,
+        tokens=tokens, truncate=truncate, out=out, resume=resume,
     )  # fmt: skip
     try:
         study = compare_groups(corpus, lexicon, **options)
@@ -129,15 +132,16 @@ def corpus(
     tokens: Tokens = 4096,
     truncate: Truncate = False,
     resume: Resume = False,
+    dtype: Dtype = None,
 ) -> None:
-    """Find the words that drive a model on your data, and those that mislead it."""
+    """Find the words that drive a model, and those that mislead it."""
     from wherefrom.corpus import overview
     from wherefrom.show.corpus import render_overview
 
     rows = _read_rows(data, text_column, label_column, no_labels)
     explained = _explain(
-        rows, model, method, target, against, tokens=tokens, truncate=truncate, out=out,
-        resume=resume,
+        rows, load(model, dtype=dtype), method, target, against,
+        tokens=tokens, truncate=truncate, out=out, resume=resume,
     )  # fmt: skip
     view = overview(explained, min_count)
     with saved_to_resume(out):
@@ -161,7 +165,7 @@ def _read_rows(paths: list[Path], text: str | None, label: str | None, no_labels
 
 def _explain(
     rows: Rows,
-    model: str | None,
+    explainer: Explainer,
     method: str,
     target: str | None,
     against: str | None,
@@ -169,7 +173,6 @@ def _explain(
 ) -> Corpus:
     from wherefrom.corpus import explain_corpus
 
-    explainer = load(model)
     with progress("explaining") as advance:
         return explain_corpus(explainer, rows, method, target, against, progress=advance, **options)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from wherefrom.cli.common import (
+    Dtype,
     FromFile,
     Html,
     Json,
@@ -58,6 +59,7 @@ def evaluate(
     every: Annotated[bool, typer.Option(help="One step per token instead of ten steps.")] = False,
     truncate: Truncate = False,
     resume: Annotated[bool, typer.Option(help="Continue an interrupted run in OUT.")] = False,
+    dtype: Dtype = None,
 ) -> None:
     """Measure which methods can be trusted on this model and data."""
     from wherefrom.evaluation.evaluate import evaluate as run_evaluation
@@ -65,7 +67,7 @@ def evaluate(
     from wherefrom.show.report import render_evaluation
 
     rows = read_table(data, text_column, label_column)
-    explainer = load(model, rows.texts)
+    explainer = load(model, rows.texts, dtype)
     with progress("evaluating") as advance:
         result = run_evaluation(
             explainer,
@@ -112,6 +114,7 @@ def audit(
     json: Json = None,
     html: Html = None,
     truncate: Truncate = False,
+    dtype: Dtype = None,
 ) -> None:
     """Report which axioms each method satisfies on this model."""
     from wherefrom.audits.audit import audit as run_audit
@@ -119,7 +122,7 @@ def audit(
     inputs = smiles
     if not smiles and (texts or file is not None):
         inputs = read_texts(texts, file).all_texts()
-    explainer = load(model or ("bace" if smiles else None), inputs)
+    explainer = load(model or ("bace" if smiles else None), inputs, dtype)
     with progress("auditing") as advance:
         result = run_audit(explainer, inputs, listed(methods), truncate=truncate, progress=advance)
     if html is not None:

@@ -10,6 +10,7 @@ import typer
 
 from wherefrom.cli.common import (
     Against,
+    Dtype,
     FromFile,
     Html,
     Json,
@@ -58,12 +59,13 @@ def explain(
     file: FromFile = None,
     truncate: Truncate = False,
     settings: Settings = None,
+    dtype: Dtype = None,
 ) -> None:
-    """Explain a text, an image or a molecule: the heatmap and the ledger of one method."""
+    """Explain a text, image or molecule: heatmap and ledger."""
     _check_png(png)
     model = model or ("bace" if smiles else None)
     sources = _molecules(smiles) if smiles else read_texts(texts, file)
-    explainer = load(model, sources.texts)
+    explainer = load(model, sources.texts, dtype)
     options = parsed(settings)
     with progress("explaining") as advance:
         done = itertools.count(0, _BATCH)
@@ -111,15 +113,16 @@ def compare(
     smiles: Smiles = None,
     file: FromFile = None,
     truncate: Truncate = False,
+    dtype: Dtype = None,
 ) -> None:
-    """Explain a text, an image or a molecule with all methods, a row each."""
+    """Explain a text, image or molecule by all methods, a row each."""
     from wherefrom.methods import METHODS
     from wherefrom.show.terminal import render_rows
 
     _check_png(png)
     model = model or ("bace" if smiles else None)
     sources = _molecules(smiles) if smiles else read_texts(texts, file)
-    explainer = load(model, sources.texts)
+    explainer = load(model, sources.texts, dtype)
     names = listed(methods)
     classes = [target] if beside is None else [target, beside]
     with progress("explaining") as advance:

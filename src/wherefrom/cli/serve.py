@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from wherefrom.cli.common import say
+from wherefrom.cli.common import Dtype, say
 
 
 def serve(
@@ -35,10 +35,18 @@ def serve(
         Path | None, typer.Option(help="Folder of HTML reports to list on the page.")
     ] = None,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    dtype: Dtype = None,
 ) -> None:
     """Serve a local web page for exploring predictions."""
     from wherefrom.web.serve import serve as run_server
 
     run_server(
-        model or (), host, port, token, reports, browse, say=lambda text: say(text, err=True)
+        model or (),
+        host,
+        port,
+        token,
+        reports,
+        browse,
+        dtype=dtype,
+        say=lambda text: say(text, err=True),
     )

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
 from wherefrom.errors import InputError
@@ -111,6 +109,9 @@ class Graph:
     @cached_property
     def distance(self) -> NDArray[np.uint8]:
         """The edges of a shortest path between any two nodes, (nodes, nodes)."""
+        from scipy.sparse import coo_array  # at its use: scipy takes long to import
+        from scipy.sparse.csgraph import shortest_path
+
         a, b = self.edges.T
         joined = coo_array((np.ones(len(a)), (a, b)), shape=(len(self), len(self))).tocsr()
         steps = shortest_path(joined, directed=False, unweighted=True)

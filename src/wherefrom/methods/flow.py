@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_flow
 from torch import Tensor
 
 from wherefrom.stopping import stop_if_late
@@ -23,6 +21,9 @@ def flows(
     A layer of nodes lies above every map; an edge of capacity Ā = rows of (A + I) made to sum to
     one leads from a query to each key. The rows that are read get what `start` gives them.
     """
+    from scipy.sparse import csr_matrix  # at its use: scipy takes long to import
+    from scipy.sparse.csgraph import maximum_flow
+
     sizes = {number: len(values) for number, values in start.items()}
     offset: dict[int, int] = {}
     for number in sizes:

@@ -20,6 +20,7 @@ from wherefrom.rules.sources import Place
 from wherefrom.rules.tables import plain_table
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
+from wherefrom.torch_internals import without_function_modes
 
 Baseline = str | int | Tensor
 Curve = Callable[[Tensor, Tensor, float], Tensor]  # baseline, input, a in [0, 1] -> point
@@ -144,9 +145,12 @@ class _AlongPath(Method):
         pairs = [(i, copy) for copy in range(count) for i in range(len(embedded.inputs))]
         table = plain_table(self.softplus)
         for rows, gradients in embedded.gradients(subject, target, pairs, point, table):
-            for k, gradient in enumerate(gradients):
-                for row, (i, copy) in enumerate(rows):
-                    totals[k][i] += (gradient[row] * step(k, i, copy)).sum(-1).double()
+            samples = torch.tensor([i for i, _ in rows])
+            with without_function_modes():  # the pass is still open: no calls of the model
+                for k, gradient in enumerate(gradients):
+                    ways = torch.stack([step(k, i, copy) for i, copy in rows])  # (rows, T, D)
+                    amounts = (gradient * ways).sum(-1).double()
+                    totals[k].index_add_(0, samples, amounts)
         return over_sources(embedded, totals)
 
 

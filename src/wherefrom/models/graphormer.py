@@ -215,13 +215,14 @@ class Graphormer(nn.Module):
         save_file(weights, home / WEIGHTS)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Graphormer:
-        """Reads the files of `save`, in float32 and evaluation mode."""
+    def load(cls, folder: str | Path, dtype: torch.dtype | None = torch.float32) -> Graphormer:
+        """Reads the files of `save`, in evaluation mode; with the dtype None as it is stored."""
         home = Path(folder)
         model = cls(GraphormerConfig.load(home))
         model.name_or_path = str(home)
         try:
-            model.load_state_dict(load_file(home / WEIGHTS))
+            weights = load_file(home / WEIGHTS)
+            model.load_state_dict({name: w.to(dtype) for name, w in weights.items()}, assign=True)
         except FileNotFoundError as error:
             raise FileError(f"there are no weights in {home}: {WEIGHTS} is missing.") from error
         except (SafetensorError, RuntimeError) as error:

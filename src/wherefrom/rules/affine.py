@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.nn import Parameter
+from torch.nn import functional as F
 
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
@@ -54,8 +57,52 @@ def linear(view: LocallyLinear, call: TorchCall) -> Any:
     weight, bias = call["weight"], call.get("bias")
     if is_packed(weight) and live(call["input"]):
         return packed_linear(view, call, weight.dequantize, bias)
-    out = call.run()
+    out = _rows_linear(call["input"], weight, bias) if _is_plain(call) else call.run()
     return out if bias is None else view.constant(call, out, bias)
+
+
+class _RowsLinear(Function):
+    """x Wᵀ + b, whose backward pass leaves out rows without a gradient.
+
+    Most models read one place of the last block: there the gradient of all other rows is zero.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (weight,) = ctx.saved_tensors
+        gradient = gradients[0]
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        probes = rows[len(rows) // 8 :: max(1, len(rows) // 4)]  # a few: most often none is zero
+        if len(rows) > 8 and not bool(probes.any(-1).all()):
+            places = rows.any(-1).nonzero().flatten()
+            if 2 * len(places) < len(rows):
+                back = rows.new_zeros(len(rows), weight.shape[1])
+                back = back.index_copy(0, places, rows[places] @ weight)
+                return back.reshape(*gradient.shape[:-1], -1), None, None
+        return gradient @ weight, None, None
+
+
+_rows_linear = _RowsLinear.apply
+
+
+def _is_plain(call: TorchCall) -> bool:
+    """Whether a linear layer has a live input and a weight, both plain tensors of one type."""
+    x, weight = call["input"], call["weight"]
+    return (
+        type(x) is Tensor
+        and type(weight) in (Tensor, Parameter)
+        and live(x)
+        and not live(weight)
+        and x.dtype == weight.dtype
+        and x.ndim > 1
+        and weight.ndim == 2
+        and not torch.is_autocast_enabled(x.device.type)
+    )
 
 
 def convolution(view: LocallyLinear, call: TorchCall) -> Any:

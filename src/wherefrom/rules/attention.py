@@ -66,7 +66,10 @@ def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
     weights = torch.softmax(scores, -1)
     if mask is not None:  # a query that sees no key has weights of zero, as in the fused call
-        weights = weights.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
+        is_open = mask if mask.dtype == torch.bool else mask != -math.inf
+        blind = ~is_open.any(-1, keepdim=True)
+        if bool(blind.any()):
+            weights = weights.masked_fill(blind, 0.0)
     return weights
 
 

@@ -47,6 +47,8 @@ class _FrozenAttention(Function):
             step = min(step, max(16, -(-queries // _CAUSAL_PARTS)))
         for start in range(0, queries, step):
             rows = slice(start, min(start + step, queries))
+            if not bool(gradient[..., rows, :].any()):  # behind the last block most are not read
+                continue
             seen = min(rows.stop, keys) if causal else keys
             weights = _weights(
                 _grouped(query[..., rows, :], groups),

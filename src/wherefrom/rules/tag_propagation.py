@@ -177,17 +177,17 @@ def _varying(numbers: Tensor) -> Samples | None:
     """The one axis along which the numbers of samples change."""
     if numbers.ndim == 0 or numbers.numel() == 0:
         return None
+    # of an axis that repeats the same numbers one entry is enough
+    distinct = numbers[tuple(slice(None) if step else slice(1) for step in numbers.stride())]
     axes = [
         axis
         for axis in range(numbers.ndim)
-        if numbers.shape[axis] > 1
-        and numbers.stride(axis) != 0
-        and bool((numbers != numbers.narrow(axis, 0, 1)).any())
+        if distinct.shape[axis] > 1 and bool((distinct != distinct.narrow(axis, 0, 1)).any())
     ]
     if len(axes) > 1:
         return None
     axis = axes[0] if axes else 0  # all of one sample: any axis says so
-    first = numbers.movedim(axis, 0).reshape(numbers.shape[axis], -1)[:, 0]
+    first = numbers[tuple(slice(None) if i == axis else 0 for i in range(numbers.ndim))]
     return Samples(axis, first.clone())
 
 

@@ -146,9 +146,10 @@ def _tokenizer_digest(tokenizer: Any) -> str | None:
         rules = json.loads(backend.to_str())
         for key in ("truncation", "padding"):  # those of the last call
             rules.pop(key, None)
+    text = json.dumps(rules, sort_keys=True)  # in one piece: a vocabulary has many entries
     special = getattr(tokenizer, "special_tokens_map", None)
     limit = getattr(tokenizer, "model_max_length", None)
-    return digest([type(tokenizer).__qualname__, rules, special, limit])
+    return digest([type(tokenizer).__qualname__, text, special, limit])
 
 
 def _processor_digest(processor: Any) -> str | None:

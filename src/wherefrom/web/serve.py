@@ -29,12 +29,13 @@ def serve(
     token: str | None = None,
     reports: Path | None = None,
     browse: bool = False,
+    dtype: str | None = None,
     say: Say = print,
 ) -> None:
     """Serves the page until it is interrupted.
 
     By default it serves the embedded models. A host that other machines can reach needs a token:
-    without `token` a random one is used.
+    without `token` a random one is used. `dtype` is the number type of the weights.
     """
     for library in ("starlette", "uvicorn"):
         if find_spec(library) is None:
@@ -48,8 +49,9 @@ def serve(
         raise InputError("a token must have at least 16 letters and digits, and nothing else.")
     if token is None and not is_loopback(host):
         token = secrets.token_hex(16)
+    read = load if dtype is None else partial(load, dtype=dtype)
     with _listening(host, port) as listener:
-        served = open_models(models, load) if models else _embedded_models(say)
+        served = open_models(models, read) if models else _embedded_models(read, say)
         limits = Limits()
         worker = Worker(limits.job_seconds, limits.queued_jobs)
         for model in served:
@@ -62,13 +64,13 @@ def serve(
         run_server(app, listener)
 
 
-def _embedded_models(say: Say) -> Models:
+def _embedded_models(read: Callable[[str], Explainer], say: Say) -> Models:
     """All embedded models that the installed libraries can run."""
     explainers: dict[str, Explainer] = {}
     # text first: a newcomer understands a sentence at a glance
     for name in sorted(embedded(), key=lambda name: (name != "sentiment", name)):
         try:
-            explainers[name] = load(name)
+            explainers[name] = read(name)
         except WherefromError as error:
             say(f"wherefrom: skipping {name}: {error}")
     return Models(explainers)
