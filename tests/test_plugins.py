@@ -134,7 +134,9 @@ command = ["explain", "a gorgeous film", "--method", "mask_out", "--set", "relat
 done = CliRunner().invoke(app, [*command, "--json", "-"])
 assert done.exit_code == 0, done.output
 explanation = json.loads(done.stdout)
-assert explanation["method"] == {"name": "mask_out", "settings": {"relative": True}}
+assert explanation["method"]["name"] == "mask_out"
+assert explanation["method"]["label"] == "mask_out(relative=True)"
+assert explanation["method"]["settings"] == {"relative": True}
 assert [unit["text"] for unit in explanation["units"]][2] == "gorgeous"
 # the entry points beside it are broken: each is a warning that names the package
 for name in ("gone", "absent"):

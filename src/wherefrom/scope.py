@@ -107,6 +107,11 @@ class Scope:
         """Whether the scope was opened in this thread and is not closed."""
         return self._scopes is _THREAD.scopes and any(scope is self for scope in self._scopes)
 
+    @property
+    def is_innermost(self) -> bool:
+        """Whether the scope was opened last of those that are open in this thread."""
+        return self.is_open and self._scopes[-1] is self
+
     def open(self) -> None:
         """Records the state, then changes it."""
         self._grad_before = torch.is_grad_enabled()

@@ -74,7 +74,9 @@ def test_no_escape_of_a_text_reaches_a_terminal_with_colours(explainer):
 
 
 def test_brackets_in_a_name_are_not_markup(explainer):
-    explanation = replace(explainer("good"), method="[bold]x[/]", model="[/red]")
+    explanation = replace(
+        explainer("good"), method="[bold]x[/]", label="[bold]x[/]", model="[/red]"
+    )
     for shown in (render(explanation, color=False), render_rows([explanation], color=False)):
         assert "[bold]x[/]" in shown
         assert "[/red]" in shown

@@ -1,5 +1,7 @@
 """What "auto" means for `lrp`: by the kind of input, and shown in the explanation."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -33,8 +35,9 @@ def test_a_text_without_an_unknown_token_has_no_root(bert):
     assert explanation.settings["root"] is None
 
 
-def test_an_unknown_token_that_ends_texts_is_no_missing_word(bert):
-    tokenizer = wherefrom.load("sentiment").tokenizer
+def test_an_unknown_token_that_ends_texts_is_no_missing_word(bert, wordpiece):
+    tokenizer = deepcopy(wordpiece)
+    assert Explainer(bert, tokenizer)(ROWS[0]).settings["root"] == "unk"
     tokenizer.eos_token = tokenizer.unk_token
     assert Explainer(bert, tokenizer)(ROWS[0]).settings["root"] is None
 

@@ -11,14 +11,15 @@ from torch import nn
 
 from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly, snapshot
-from tests.methods.calling import ROWS, asked, found, of_ids, of_tensor
+from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor
 from wherefrom import Explainer
 from wherefrom.errors import ModelError, NotEnoughMemory
 from wherefrom.methods import method
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules import recompute
+from wherefrom.rules.mode import CallMode
 from wherefrom.rules.recompute import BlockRun, SavedTensor, SavedTensors, repeated_blocks
-from wherefrom.rules.tables import TABLES
+from wherefrom.rules.tables import CONSERVATIVE
 from wherefrom.subject import Subject
 from wherefrom.target import Target
 
@@ -184,9 +185,7 @@ def test_nothing_is_kept_after_a_pass_or_an_error(name, settings, forced, monkey
 
 def pass_of(model, inputs, **settings):
     subject = Subject(model, memory=settings.pop("memory", None))
-    return intercepted_forward(
-        TABLES["conservative"], subject, inputs, asked(inputs, 1), **settings
-    )
+    return intercepted_forward(CONSERVATIVE, subject, inputs, asked(inputs, 1), **settings)
 
 
 def test_the_graph_keeps_less(monkeypatch):
@@ -503,3 +502,23 @@ def test_two_threads_with_second_runs(monkeypatch):
     assert len(results) == 3
     for actual in results:
         same_scores(actual, expected)
+
+
+def test_a_mode_that_the_forward_opens_outlives_the_counting():
+    """With plenty of memory the counting ends early, within whatever the caller has opened."""
+    names = []
+
+    class Seeing(CallMode):
+        def on_call(self, call):
+            names.append(call.name)
+            return call.run()
+
+    model = family("t5", "translate")
+
+    def forward(model, tensors):
+        with Seeing():
+            return model(**tensors).logits
+
+    Explainer(model, forward=forward)(ROWS[0], target=5)
+    assert names.count("embedding") >= 3  # of the source, of the prefix, of relative positions
+    assert names[-1] == "linear"  # up to the head

@@ -55,7 +55,7 @@ def answer(
     html: Html = None,
     settings: Settings = None,
 ) -> None:
-    """Explain an answer of a language model: which part of the prompt it comes from."""
+    """Explain an answer of a language model: where it comes from."""
     asked = _prompt(prompt, passages, question, system)
     explainer = load(model)
     options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}

@@ -208,7 +208,7 @@ class Method(ABC):
         changed = [
             f"{f.name}={settings[f.name]}"
             for f in fields(self)  # type: ignore[arg-type]
-            if shows(settings[f.name], _as_json(_default(f)))
+            if f.name in settings and shows(settings[f.name], _as_json(_default(f)))
         ]
         return f"{self.name}({', '.join(changed)})" if changed else self.name
 

@@ -36,14 +36,18 @@ def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor,
 
     Returns that y and f(0). At x = 0 the bracket is f'(0).
     """
+    at_zero, slope = _at_zero(x, f)
+    linear: Tensor = _Secant.apply(x, y, at_zero, slope)
+    return linear, at_zero
+
+
+def _at_zero(x: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, float]:
+    """f(0) and f'(0), with as many axes as x has."""
     with torch.enable_grad():
         zero = torch.zeros((1,) * max(1, x.ndim), dtype=x.dtype, device=x.device).requires_grad_()
         at_zero = f(zero.clone())  # f may write into what it gets
         slopes = torch.autograd.grad(at_zero.sum(), zero, allow_unused=True)[0]
-    slope = 0.0 if slopes is None else float(slopes)
-    at_zero = at_zero.detach()
-    linear: Tensor = _Secant.apply(x, y, at_zero, slope)
-    return linear, at_zero
+    return at_zero.detach(), 0.0 if slopes is None else float(slopes)
 
 
 def out_of_place(call: TorchCall) -> TorchCall:

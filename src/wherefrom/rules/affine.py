@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import Parameter
-from torch.nn import functional as F
 
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
@@ -70,7 +69,14 @@ class _RowsLinear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(weight)
-        return F.linear(x, weight, bias)
+        # no view: a model may write into it
+        out = x.new_empty(*x.shape[:-1], len(weight))
+        rows, flat = x.reshape(-1, x.shape[-1]), out.view(-1, len(weight))
+        if bias is None:
+            torch.mm(rows, weight.T, out=flat)
+        else:
+            torch.addmm(bias, rows, weight.T, out=flat)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:

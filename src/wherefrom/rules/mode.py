@@ -47,6 +47,15 @@ _NOT_ELEMENTWISE = frozenset(
 )
 
 
+# half of all calls read these, which are no tensors and need no rule
+_PLAIN: frozenset[Any] = frozenset(
+    getattr(Tensor, name).__get__
+    for name in (
+        "device dtype grad_fn is_cuda is_sparse itemsize layout ndim requires_grad shape".split()
+    )
+) | {Tensor.dim, Tensor.is_floating_point, Tensor.size, Tensor.untyped_storage}
+
+
 class CallMode(TorchFunctionMode):
     """A torch function mode whose subclasses see each call as a `TorchCall`."""
 
@@ -57,6 +66,8 @@ class CallMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if function in _PLAIN:
+            return function(*args, **(kwargs or {}))
         return self.on_call(TorchCall(function, args, kwargs))
 
     def on_call(self, call: TorchCall) -> Any:

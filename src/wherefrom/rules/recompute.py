@@ -333,8 +333,9 @@ class SavedTensors:
                 raise NotEnoughMemory(needed, self.allowed)
         elif self._counter is None:
             many = max(_MANY, 2 * self._rest.total())
-            if self._bytes + many * block.bytes + working < self.allowed:
-                self._scope.close()  # there is plenty: no need to count on
+            plenty = self._bytes + many * block.bytes + working < self.allowed
+            if plenty and self._scope.is_innermost:  # closed, it would close those within
+                self._scope.close()  # no need to count on
 
     def _recompute(self) -> None:
         if not self._may_recompute:
