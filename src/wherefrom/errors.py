@@ -18,6 +18,7 @@ Warnings
 --------
 ├── SamplesRunAlone     a batch is run one by one, and why
 ├── NotConserved        scores that should add up to the output do not, and where it opens
+├── NotComplete         an integral along a path that misses the difference of its ends
 └── RoundingOnly        scores are at the level of rounding and explain nothing
 """
 
@@ -89,6 +90,10 @@ class MethodError(WherefromError, ValueError):
 
 class NotConserved(UserWarning):
     """The scores of a method that adds up to the output do not add up to it."""
+
+
+class NotComplete(UserWarning):
+    """The integral along a path misses the difference of its ends."""
 
 
 class RoundingOnly(UserWarning):

@@ -68,3 +68,11 @@ def test_the_interval_is_that_of_the_mean_difference(numbers):
     assert low == pytest.approx(np.mean(a - b) - half, abs=0.02)
     assert high == pytest.approx(np.mean(a - b) + half, abs=0.02)
     assert difference([1.0, 1.0], [0.5, 0.5]) == (0.5, 0.5)
+
+
+def test_one_method_is_not_the_best_of_any(numbers):
+    result = recommend({"lrp": measured(numbers, 0.9, 1.2)}, BETTER, TITLES, {"lrp": 1.0})
+    assert result.method == "lrp"
+    assert result.text == (
+        "lrp alone was measured: there is nothing to compare it with (200 samples)."
+    )

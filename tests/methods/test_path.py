@@ -1,6 +1,7 @@
 """Integrated gradients against Captum, and what a path from baseline to input must keep."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tests.methods.calling import ROWS, family, found, of_ids, of_tensor, of_tex
 from tests.modules import Block, D
 from tests.oracles import gradients as oracle
 from wherefrom import Explainer
-from wherefrom.errors import InputError, MethodError
+from wherefrom.errors import InputError, MethodError, NotComplete
 from wherefrom.methods import path
 from wherefrom.rules.mode import LocallyLinear
 
@@ -242,3 +243,20 @@ def test_what_is_summed_after_a_pass_is_not_seen_by_its_mode(bert, monkeypatch):
         Explainer(bert)([IDS] * texts, IG, target=1, steps=1, batch_size=texts)
         counts.append(len(calls))
     assert counts[0] == counts[1]
+
+
+def test_an_integral_that_misses_its_ends_is_warned_of():
+    class Late(torch.nn.Module):
+        def forward(self, x):
+            return (x.sum((1, 2)) - 0.99).relu()[:, None] * torch.tensor([[1.0, -1.0]])
+
+    explainer = Explainer(Late())
+    rows = [torch.tensor([[0.5], [0.5]]), torch.tensor([[3.0], [4.0]])]
+    with pytest.warns(NotComplete, match="instead of f\\(x\\) − f\\(x′\\) = 0.01"):
+        late, early = explainer(rows, "integrated_gradients", steps=3, target=0)
+    assert len(late.warnings) == 1
+    assert "Take more steps" in late.warnings[0]
+    assert early.warnings == ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert explainer(rows[0], "integrated_gradients", tolerance=1e-3, target=0).warnings == ()

@@ -77,6 +77,9 @@ def recommend(
         return Recommendation(method, (), text)
     method = min(level, key=lambda name: seconds.get(name, np.inf))
     others = [name for name in level if name != method]
+    if len(values) == 1:
+        text = f"{method} alone was measured: there is nothing to compare it with ({count})."
+        return Recommendation(method, (method,), text)
     if not others:
         text = f"Use {method}: the best by {names}, beyond what chance explains ({count})."
         return Recommendation(method, (method,), text)

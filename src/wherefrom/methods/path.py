@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,17 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.errors import MethodError
+from wherefrom.errors import MethodError, NotComplete
 from wherefrom.explanation import plural
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values, over_sources
 from wherefrom.methods.intercept import At, read_at
-from wherefrom.methods.method import Method, Scores
+from wherefrom.methods.method import Method, Scores, by_sample
 from wherefrom.rules.sources import Place
 from wherefrom.rules.tables import plain_table
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 from wherefrom.torch_internals import without_function_modes
 
+_INCOMPLETE = 0.5  # of f(x) − f(x′): a gap as large as what is explained
 Baseline = str | int | Tensor
 Curve = Callable[[Tensor, Tensor, float], Tensor]  # baseline, input, a in [0, 1] -> point
 
@@ -71,10 +73,23 @@ class _AlongPath(Method):
             high - low if self.softplus is None else self._rise(subject, resolved, embedded, start)
         )
         values = self._until_close(subject, resolved, embedded, start, rise)
+        gaps = self._warn_if_incomplete(values.sum(1) - rise, rise)
         values = values * inputs.mask
         noun = inputs.noun
         lines = {(plural(noun), noun): values.sum(1), ("baseline", "baseline"): low}
-        return Scores(values, logits, {noun: values}, lines)
+        return Scores(values, logits, {noun: values}, lines, warnings=by_sample(len(inputs), gaps))
+
+    def _warn_if_incomplete(self, gaps: Tensor, rise: Tensor) -> dict[int, str]:
+        """Warns of samples whose integral misses f(x) − f(x′) by half of it or more."""
+        messages = {
+            i: f"{self.label}: the scores add up to {float(rise[i] + gaps[i]):.3g} instead of "
+            f"f(x) − f(x′) = {float(rise[i]):.3g}: the gradient changes too much along the path. "
+            'Take more steps, set tolerance=, choose another baseline, or use method="lrp".'
+            for i in (gaps.abs() > _INCOMPLETE * rise.abs()).nonzero().flatten().tolist()
+        }
+        for message in list(messages.values())[:1]:  # one for the batch
+            warnings.warn(message, NotComplete, stacklevel=4)
+        return messages
 
     def _rise(
         self, subject: Subject, target: Target, embedded: EmbeddedInputs, start: list[Tensor]
