@@ -1,6 +1,7 @@
 """What a person sees: text with and without colour, and a page."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -193,3 +194,13 @@ def test_saved_explanation_is_shown_without_its_model(explanation):
     again = Explanation.from_json(explanation.to_json())
     assert again.to_html() == explanation.to_html()
     assert terminal.render(again, color=False) == terminal.render(explanation, color=False)
+
+
+def test_the_ledger_of_a_comparison_is_the_first_that_adds_up(explanation):
+    def named(method, total):
+        ledger = replace(explanation.ledger, lines=(Line("words", "word", total),))
+        return replace(explanation, method=method, ledger=ledger)
+
+    rows = [named("open", 1.0), named("first", 1.75 + 1e-7), named("second", 1.75)]
+    assert "The ledger of first" in html.render(rows)
+    assert "The ledger of open" in html.render(rows[:1] * 2)

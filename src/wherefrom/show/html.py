@@ -10,6 +10,8 @@ from wherefrom.show import svg
 from wherefrom.show.page import block, page, table
 from wherefrom.show.text_marks import Mark, heading, marks, signed
 
+_CLOSED = 1e-3  # of the output: a ledger that adds up
+
 
 def render(explanations: Sequence[Explanation], whole_page: bool = True) -> str:
     """One explanation with its ledger, or one input by many methods as rows."""
@@ -83,7 +85,8 @@ def _comparison(explanations: Sequence[Explanation]) -> str:
     ledgers = {each.method: each.ledger for each in explanations if each.ledger is not None}
     tail = ""
     if ledgers:
-        method, ledger = min(ledgers.items(), key=lambda pair: abs(pair[1].residual))
+        closed = [pair for pair in ledgers.items() if pair[1].relative < _CLOSED]
+        method, ledger = (closed or list(ledgers.items()))[0]
         tail = f"<h2>The ledger of {escape(method)}</h2>{waterfall(ledger)}"
     return _heading(first) + _warnings(explanations) + shown + tail
 

@@ -4,7 +4,7 @@ import { html, plural, setChildren, signed, sum } from "./dom.js";
 
 const GROUP_NAMES = {
   word: "tokens", token: "extra tokens", padding: "other positions", detached: "without a gradient",
-  quantisation: "quantisation", entropy: "softmax entropy",
+  quantisation: "quantisation", entropy: "softmax entropy", root: "root", softmax: "softmax",
 };
 const MAX_LINES = 14; // of an open group; the rest are added up
 
