@@ -32,6 +32,8 @@ folders to look in.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import multiprocessing
 import os
@@ -55,10 +57,11 @@ Floats = NDArray[np.float64]
 KINDS = ("planted", "two_hop", "passages", "needles")
 DEFAULT = "wherefrom lrp, contrast"
 RANDOM, REFERENCE = "random", "leave one out"
+LOGIT = "wherefrom lrp, logit"
 FROZEN = "wherefrom lrp(gate=frozen, root=None), contrast"
 PEERS = ("LXT CP-LRP", "LXT AttnLRP", "FlashTrace, 1 hop")
 STANDARD = (
-    DEFAULT, "wherefrom lrp, logprob", "wherefrom lrp, logit", FROZEN,
+    DEFAULT, "wherefrom lrp, logprob", LOGIT, FROZEN,
     "wherefrom attn_lrp, contrast", *PEERS,
 )  # fmt: skip
 WAYS = ("signed", "positive")
@@ -342,7 +345,7 @@ def of_wherefrom(folder: str) -> dict[str, Explain]:
     return {
         DEFAULT: by("lrp", "contrast"),
         "wherefrom lrp, logprob": by("lrp", "logprob"),
-        "wherefrom lrp, logit": by("lrp", "logit"),
+        LOGIT: by("lrp", "logit"),
         "wherefrom lrp(root=None), contrast": by("lrp", "contrast", gate="shared", root=None),
         FROZEN: by("lrp", "contrast", gate="frozen", root=None),
         "wherefrom attn_lrp, contrast": by("attn_lrp", "contrast"),
@@ -468,6 +471,9 @@ def memory(name: str) -> float:
 
 def forget_peak() -> None:
     """Lets the peak of the resident set begin anew; where that is refused it is that of all."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # what is free goes back: earlier runs do not count
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -694,9 +700,10 @@ def values(records: Sequence[dict[str, Any]], name: str, column: str, way: str) 
 
 COLUMNS = {  # the title of each, and which direction is better
     "recall@1": ("recall@1", 1),
+    "recall@2": ("@2", 1),
     "recall@3": ("@3", 1),
     "recall@5": ("@5", 1),
-    "token": ("first token in a source", 1),
+    "token": ("highest token in a source", 1),
     "ρ": ("ρ with leaving out", 1),
     "first": ("same first as leaving out", 1),
     "deletion": ("deletion", -1),
@@ -710,6 +717,8 @@ def compared(
     from wherefrom.evaluation.recommendation import difference
 
     ours, theirs = (values(records, method, column, way) for method in (name, base))
+    if np.isnan([ours, theirs]).any():
+        return np.nan, np.nan, np.nan, "level"
     low, high = difference(ours, theirs)
     sign = COLUMNS[column][1]
     word = "level" if low <= 0 <= high else "ahead" if sign * low > 0 else "behind"
@@ -719,6 +728,8 @@ def compared(
 def table(records: Sequence[dict[str, Any]], way: str) -> list[str]:
     """A Markdown table; ▲ and ▼: better and worse than the default, beyond chance."""
     present = [c for c in COLUMNS if not np.isnan(values(records, DEFAULT, c, way)).any()]
+    if len(records[0]["sources"]) == 1:
+        present.remove("recall@2")
     titles = [COLUMNS[column][0] for column in present]
     lines = [
         f"| method | {' | '.join(titles)} | gap | time | span | memory |",
@@ -740,7 +751,8 @@ def table(records: Sequence[dict[str, Any]], way: str) -> list[str]:
         cells.append(f"{statistics.median(gaps):.0e}" if gaps else "–")
         if "seconds" in entries[0]:
             cells += [f"{statistics.median(e[key] for e in entries):.2f} s" for key in TIMED]
-            cells.append(f"{max(e['mebibytes'] for e in entries):,.0f} MiB")
+            peaks = [entry["mebibytes"] for entry in entries if "mebibytes" in entry]
+            cells.append(f"{max(peaks):,.0f} MiB" if peaks else "–")
         else:
             cells += ["–"] * 3
         lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -756,23 +768,29 @@ def minus(text: str) -> str:
 
 
 def verdicts(records: Sequence[dict[str, Any]], way: str) -> list[str]:
-    """The default less each peer: means, paired 95 % intervals, and ratios of times."""
+    """The default less each peer: means, paired 95 % intervals, and ratios of times.
+
+    LXT explains logits here, so `lrp` of logits is put beside it too.
+    """
     lines = []
-    for peer in PEERS:
-        if peer not in names_of(records):
+    pairs = [*((DEFAULT, peer) for peer in PEERS), *((LOGIT, peer) for peer in PEERS[:2])]
+    for name, peer in pairs:
+        if not {name, peer} <= set(names_of(records)):
             continue
         parts = []
-        for column in ("recall@1", "recall@3", "ρ", "deletion"):
-            mean, low, high, word = compared(records, DEFAULT, peer, column, way)
+        level = f"recall@{len(records[0]['sources'])}"
+        for column in (level, "token", "ρ", "first", "deletion"):
+            mean, low, high, word = compared(records, name, peer, column, way)
             if not np.isnan(mean):
-                parts.append(f"{column} {minus(f'{mean:+.2f} [{low:+.2f}, {high:+.2f}]')} {word}")
+                label = {"token": "highest token", "first": "same first"}.get(column, column)
+                parts.append(f"{label} {minus(f'{mean:+.2f} [{low:+.2f}, {high:+.2f}]')} {word}")
         for key in TIMED:
             ours, theirs = (
-                statistics.median(record["methods"][name][key] for record in records)
-                for name in (DEFAULT, peer)
+                statistics.median(record["methods"][method][key] for record in records)
+                for method in (name, peer)
             )
             parts.append(f"{'time' if key == 'seconds' else key} × {ours / theirs:.2f}")
-        lines.append(f"- `lrp` less {peer}: {'; '.join(parts)}.")
+        lines.append(f"- {name} less {peer}: {'; '.join(parts)}.")
     return lines
 
 
