@@ -679,6 +679,8 @@ def value(record: dict[str, Any], name: str, column: str, way: str) -> float:
     order = ranked(totals)
     if column.startswith("recall@"):
         return recall(order, record["sources"], int(column[7:]))
+    if column == "sources":  # recall at their number
+        return recall(order, record["sources"], len(record["sources"]))
     if column == "token":
         return float(entry.get("token", np.nan))
     if column == "deletion":
@@ -700,9 +702,9 @@ def values(records: Sequence[dict[str, Any]], name: str, column: str, way: str) 
 
 COLUMNS = {  # the title of each, and which direction is better
     "recall@1": ("recall@1", 1),
-    "recall@2": ("@2", 1),
     "recall@3": ("@3", 1),
     "recall@5": ("@5", 1),
+    "sources": ("all sources first", 1),
     "token": ("highest token in a source", 1),
     "ρ": ("ρ with leaving out", 1),
     "first": ("same first as leaving out", 1),
@@ -728,8 +730,11 @@ def compared(
 def table(records: Sequence[dict[str, Any]], way: str) -> list[str]:
     """A Markdown table; ▲ and ▼: better and worse than the default, beyond chance."""
     present = [c for c in COLUMNS if not np.isnan(values(records, DEFAULT, c, way)).any()]
-    if len(records[0]["sources"]) == 1:
-        present.remove("recall@2")
+    counts = {len(record["sources"]) for record in records}
+    if counts == {1}:
+        present.remove("sources")  # the same as recall@1
+    elif len(counts) > 1:
+        present = [column for column in present if not column.startswith("recall@")]
     titles = [COLUMNS[column][0] for column in present]
     lines = [
         f"| method | {' | '.join(titles)} | gap | time | span | memory |",
@@ -760,6 +765,7 @@ def table(records: Sequence[dict[str, Any]], way: str) -> list[str]:
 
 
 TIMED = ("seconds", "span")
+LABELS = {"sources": "recall", "token": "highest token", "first": "same first"}
 
 
 def minus(text: str) -> str:
@@ -778,11 +784,10 @@ def verdicts(records: Sequence[dict[str, Any]], way: str) -> list[str]:
         if not {name, peer} <= set(names_of(records)):
             continue
         parts = []
-        level = f"recall@{len(records[0]['sources'])}"
-        for column in (level, "token", "ρ", "first", "deletion"):
+        for column in ("sources", "token", "ρ", "first", "deletion"):
             mean, low, high, word = compared(records, name, peer, column, way)
             if not np.isnan(mean):
-                label = {"token": "highest token", "first": "same first"}.get(column, column)
+                label = LABELS.get(column, column)
                 parts.append(f"{label} {minus(f'{mean:+.2f} [{low:+.2f}, {high:+.2f}]')} {word}")
         for key in TIMED:
             ours, theirs = (
@@ -817,6 +822,16 @@ def markdown(report: dict[str, Any]) -> str:
             for name, entry in record["methods"].items():
                 if "error" in entry:
                     missing.setdefault(f"{name}, {kind}", entry["error"])
+    pooled = [
+        record
+        for kind, every in report["cases"].items()
+        if short(kind)
+        for record in shown(kind, every)
+        if "way" in record
+    ]
+    if pooled:
+        lines += ["", f"**short kinds together**: {len(pooled)} cases", "", *table(pooled, way)]
+        lines += ["", *verdicts(pooled, way)]
     if missing:
         lines += ["", "Not run:", "", *(f"- {name}: {why}." for name, why in missing.items())]
     return "\n".join(lines)

@@ -174,7 +174,7 @@ def test_a_run_goes_on_where_its_report_ends_and_its_tables_name_what_is_missing
     assert "- other: ImportError: none." in text
     assert "- FlashTrace, 1 hop, planted: MemoryError: too long." in text
     assert f"| {RANDOM} |" in text
-    assert f"- {DEFAULT} less LXT CP-LRP: recall@1 +0.00 [+0.00, +0.00] level" in text
+    assert f"- {DEFAULT} less LXT CP-LRP: recall +0.00 [+0.00, +0.00] level" in text
     assert "| FlashTrace" not in text
 
 
