@@ -5,7 +5,7 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help demo serve test test-web test-llm test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench faithfulness mutate soak fuzz lock release clean
+	train-superpixels families bench answers faithfulness mutate soak fuzz lock release clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -90,6 +90,9 @@ bench: .venv/ready-dev ## run time and memory beside LXT, Captum, Inseq, FlashTr
 	$(BIN)/python -m benchmarks.evaluation $(if $(DATA),--data "$(DATA)")
 	$(BIN)/python -m benchmarks.corpus
 	$(BIN)/python -m benchmarks.web
+
+answers: .venv/ready-dev ## which part of a prompt an answer comes from, beside LXT and FlashTrace: MODEL=folder [PEERS="folder …"] [OUT=file]; resumes
+	$(BIN)/python -m benchmarks.answers --model "$(MODEL)" $(if $(OUT),--out "$(OUT)") $(foreach folder,$(PEERS),--peers "$(folder)")
 
 faithfulness: .venv/ready-dev ## which method is most faithful: DATA=folder [SUPERPIXELS=model]
 	$(BIN)/python -m benchmarks.faithfulness --data "$(DATA)" $(if $(SUPERPIXELS),--superpixels "$(SUPERPIXELS)" --sets sentiment,digits,bace,superpixels)
