@@ -123,7 +123,10 @@ class Answer:
 
     @property
     def start(self) -> int:
-        """The number of prompt tokens."""
+        """The number of tokens before the answer.
+
+        Of an encoder–decoder, the tokens of the source and those that its decoder begins with.
+        """
         return self.runner.start
 
     @property
@@ -322,11 +325,12 @@ class Answer:
         """What a unit counts as: prompt, first token, template, or answer.
 
         The first token collects attention that has nowhere to go, whatever it is: it is never
-        ranked among the sources.
+        ranked among the sources. Of an encoder–decoder that is the decoder's first token.
         """
         if unit >= self.start:
             return "answer"
-        if unit == 0:
+        prompt = self.runner.prompt
+        if unit == (len(prompt.ids) if prompt.opening else 0):
             return "first token"
         return "template" if self.units[unit].special else "prompt"
 
@@ -337,7 +341,7 @@ class Answer:
     def target_of(self, span: Span) -> TargetInfo:
         """What is explained of a span, by name."""
         tokens = self.tokens[span.first : span.last]
-        position = self.start - 1 + span.first
+        position = self.runner.place + span.first
         label = "".join(token.text for token in tokens)
         if self.explained != "contrast":
             return TargetInfo(tokens[0].id, label, position=position)
@@ -349,6 +353,7 @@ class Answer:
         count = self.start + span.last - 1
         units = self.units[:count]
         runner = self.runner
+        end = max(unit.end or 0 for unit in units)
         log_probability = float(self.measured.log_probabilities[span.first : span.last].sum())
         return Explanation(
             units=units,
@@ -360,7 +365,7 @@ class Answer:
             settings={**runner.method.settings(), "of": self.explained},
             label=runner.method.short_label,
             ledger=ledger(row, units, self.group),
-            text=(self.prompt + self.text)[: units[-1].end],
+            text=(runner.prompt.lead + self.text)[:end],
             model=self.model,
             versions=dict(self.versions),
             warnings=row.warnings,
@@ -380,10 +385,8 @@ class Answer:
 
         Template tokens and the first token are none of them: they are lines of the ledger.
         """
-        if level not in LEVELS:
-            raise InputError(f'there is no level "{level}"; {nearest(str(level), LEVELS)}')
+        places = self.places(level)
         row = self._row_through(self.span(part), through, hops)
-        places = self._places(level)
         relevance = [float(row.values[units].sum()) for _, units in places]
         shares = _shares(relevance)
         sources = [
@@ -399,8 +402,10 @@ class Answer:
         start, end = (starts[0], ends[-1]) if starts and ends else (0, 0)
         return Source(name, self.prompt[start:end].strip(), relevance, share, start, end)
 
-    def _places(self, level: Level) -> list[tuple[str, list[int]]]:
-        """The units of each source of a level, with the name of its part."""
+    def places(self, level: Level) -> list[tuple[str, list[int]]]:
+        """The units of each source of a level in the prompt's order, with the name of its part."""
+        if level not in LEVELS:
+            raise InputError(f'there is no level "{level}"; {nearest(str(level), LEVELS)}')
         sentences = {
             part.name: [
                 part.start + end for _, end in sentences_of(self.prompt[part.start : part.end])
@@ -440,7 +445,7 @@ class Answer:
                 "of several paragraphs."
             )
         drops = self._drops(passages) if check else {}
-        units = dict(self._places("passage"))
+        units = dict(self.places("passage"))
         citations = []
         for sentence in self.sentences:
             row = self._row_through(sentence, through, None)
@@ -524,6 +529,15 @@ class Answer:
         if path is not None:
             write_text(path, page)
         return page
+
+    def to_png(self, path: str | Path, level: Level = "word", *, through: bool = False) -> None:
+        """The matrix as a picture: answer tokens × prompt words and earlier answer tokens.
+
+        It shows shares of each row, relevance / Σ |relevance|. `level` is that of the prompt's
+        columns; `through` as in `of`.
+        """
+        draw = import_module("wherefrom.show.answer_figure").alignment_plot
+        draw(self, Path(path), level, through)
 
 
 def _shares(relevance: Sequence[float]) -> list[float]:

@@ -8,17 +8,17 @@ from typing import Any, get_args
 
 from wherefrom.answers.answer import Answer
 from wherefrom.answers.defaults import Of
-from wherefrom.answers.generate import generated
+from wherefrom.answers.generate import decoder_opening, generated
 from wherefrom.answers.prompt import PromptLike
 from wherefrom.answers.runner import Runner
 from wherefrom.answers.tokens import (
     AnswerTokens,
     PromptTokens,
-    pieces_of,
+    answer_of_ids,
     read_answer,
     read_prompt,
 )
-from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
+from wherefrom.errors import InputError, MethodError, TargetError, nearest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method
 
@@ -34,7 +34,11 @@ def answer_given(
 ) -> Answer:
     """An answer that the caller gives."""
     _check(reader, of)
-    tokens = read_prompt(reader.tokenizer, prompt)
+    tokens = read_prompt(reader.tokenizer, prompt, closed=reader.has_decoder)
+    if reader.has_decoder:
+        model = reader.subject.model
+        opening = decoder_opening(reader.subject, getattr(model, "generation_config", None))
+        tokens = tokens.opened(reader.tokenizer, opening)
     answer_tokens = read_answer(reader.tokenizer, tokens, answer)
     return _answer(reader, tokens, answer_tokens, against, method, of, versions, None)
 
@@ -52,26 +56,25 @@ def answer_generated(
 ) -> Answer:
     """An answer that the model generates."""
     _check(reader, of)
-    tokens = read_prompt(reader.tokenizer, prompt)
-    ids, finished = generated(reader.subject, tokens.ids, max_new_tokens, seed, options)
+    tokens = read_prompt(reader.tokenizer, prompt, closed=reader.has_decoder)
+    ids, finished, opening = generated(reader.subject, tokens.ids, max_new_tokens, seed, options)
+    if reader.has_decoder:
+        # some models begin by themselves as others are made to
+        begins = {getattr(reader.tokenizer, f"{name}_token_id", None) for name in ("bos", "cls")}
+        while ids and ids[0] in begins:
+            opening.append(ids.pop(0))
+        tokens = tokens.opened(reader.tokenizer, opening)
     if not ids:
         raise InputError(
             "the answer is empty: the first token that the model generates is a stop token."
         )
-    pieces = tuple(pieces_of(reader.tokenizer, tokens.ids, ids))
-    answer_tokens = AnswerTokens(tuple(ids), pieces)
+    answer_tokens = answer_of_ids(reader.tokenizer, tokens, ids)
     return _answer(reader, tokens, answer_tokens, against, method, of, versions, finished)
 
 
 def _check(reader: TextReader, of: Of) -> None:
     if of not in get_args(Of):
         raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
-    model = reader.subject.model
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        raise ModelError(
-            f"{reader.subject.name} is an encoder–decoder; answers are explained for decoders. "
-            'Explain one token at a time: explainer(text, prefix="…").'
-        )
 
 
 def _answer(

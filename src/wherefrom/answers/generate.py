@@ -16,10 +16,14 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cut
 
 
 class Generated(NamedTuple):
-    """The tokens of an answer without its stop token, and whether it ended with one."""
+    """The tokens of an answer without its stop token, and whether it ended with one.
+
+    `opening`: what the decoder of an encoder–decoder began with; else nothing.
+    """
 
     ids: list[int]
     finished: bool
+    opening: list[int]
 
 
 @restores_state
@@ -74,9 +78,39 @@ def generated(
         if seed is not None:
             torch.manual_seed(seed)
         out = generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
-    answer = [int(number) for number in out[0, ids.shape[1] :]]
+    opening: list[int] = []
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        opening = decoder_opening(subject, config)
+        written = out[0].tolist()
+        if written[: len(opening)] != opening:
+            raise ModelError(
+                f"{subject.name} began with the tokens {written[: len(opening)]} instead of "
+                f"{opening}. Give the answer: explainer.answer(prompt, …)."
+            )
+        answer = written[len(opening) :]
+    else:
+        answer = [int(number) for number in out[0, ids.shape[1] :]]
     finished = bool(answer) and answer[-1] in stops
-    return Generated(answer[:-1] if finished else answer, finished)
+    return Generated(answer[:-1] if finished else answer, finished, opening)
+
+
+def decoder_opening(subject: Subject, config: Any) -> list[int]:
+    """What the decoder of an encoder–decoder begins with: its start token, a forced first one.
+
+    The forced one is the language of a translation, or the <s> of BART. `config` is how it
+    generates, if that is known.
+    """
+    owners = (config, getattr(subject.model, "config", None))
+    names = ("decoder_start_token_id", "bos_token_id")
+    numbers = [getattr(owner, name, None) for name in names for owner in owners]
+    start = next((number for number in numbers if isinstance(number, int)), None)
+    if start is None:
+        raise ModelError(
+            f"{subject.name} has no decoder_start_token_id: it is not known what its decoder "
+            "begins with. Set it in the model's generation_config."
+        )
+    forced = getattr(config, "forced_bos_token_id", None)
+    return [start] if not isinstance(forced, int) else [start, forced]
 
 
 def _stops(config: Any) -> set[int]:
