@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -74,7 +75,11 @@ def generated(
         config.pad_token_id = min(stops)
     ids = torch.tensor([list(prompt)], device=subject.device)
     devices = [subject.device] if subject.device.type == "cuda" else []
-    with subject.evaluating(gradients=False), torch.random.fork_rng(devices):
+    with (
+        subject.evaluating(gradients=False),
+        torch.random.fork_rng(devices),
+        _no_new_attributes(model),
+    ):
         if seed is not None:
             torch.manual_seed(seed)
         out = generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
@@ -111,6 +116,19 @@ def decoder_opening(subject: Subject, config: Any) -> list[int]:
         )
     forced = getattr(config, "forced_bos_token_id", None)
     return [start] if not isinstance(forced, int) else [start, forced]
+
+
+@contextmanager
+def _no_new_attributes(model: Any) -> Iterator[None]:
+    """Removes what `generate` leaves on the model: an adapter of PEFT a method of its base."""
+    modules = list(model.modules())
+    names = [set(vars(module)) for module in modules]
+    try:
+        yield
+    finally:
+        for module, before in zip(modules, names, strict=True):
+            for name in set(vars(module)) - before:
+                vars(module).pop(name, None)
 
 
 def _stops(config: Any) -> set[int]:

@@ -127,12 +127,6 @@ class Runner:
                 f"{self.reader.subject.name} has {tuple(logits.shape)} outputs: it is no language "
                 "model that gives one for each token."
             )
-        if logits.shape[1] not in (positions.shape[1], places):
-            raise ModelError(
-                f"{self.reader.subject.name} gives {logits.shape[1]} outputs for "
-                f"{places} tokens: it puts virtual tokens in front (prompt tuning?), "
-                "which shift the places. Explain the model without them."
-            )
         return SpanTarget(position=positions).rows(logits)[0].double().cpu()
 
     @restores_state
