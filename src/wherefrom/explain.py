@@ -254,13 +254,14 @@ class Explainer:
         temperature: float | None = None,
         top_p: float | None = None,
         do_sample: bool | None = None,
+        tell: Callable[[str], None] | None = None,
         **settings: Any,
     ) -> Answer:
         """Lets the model answer a prompt, and explains the answer as `answer` does.
 
         Greedy, unless `temperature`, `top_p` or `do_sample` ask for sampling, which `seed` makes
         repeatable. `generation` has further options of the model's `generate`. A stop token ends
-        the answer and is no part of it.
+        the answer and is no part of it. `tell(text)` is called with the answer as it grows.
         """
         resolved = find_method(method, **settings)
         options = dict(generation or {})
@@ -275,6 +276,7 @@ class Explainer:
             max_new_tokens,
             seed,
             options,
+            tell,
         )
 
     def _text_reader(self) -> TextReader:

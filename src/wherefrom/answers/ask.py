@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -15,6 +15,7 @@ from wherefrom.answers.tokens import (
     AnswerTokens,
     PromptTokens,
     answer_of_ids,
+    pieces_of,
     read_answer,
     read_prompt,
 )
@@ -53,11 +54,14 @@ def answer_generated(
     max_new_tokens: int,
     seed: int | None,
     options: dict[str, Any],
+    tell: Callable[[str], None] | None = None,
 ) -> Answer:
-    """An answer that the model generates."""
+    """An answer that the model generates; `tell` gets its text as it grows."""
     _check(reader, of)
     tokens = read_prompt(reader.tokenizer, prompt, closed=reader.has_decoder)
-    ids, finished, opening = generated(reader.subject, tokens.ids, max_new_tokens, seed, options)
+    ids, finished, opening = generated(
+        reader.subject, tokens.ids, max_new_tokens, seed, options, _told(reader.tokenizer, tell)
+    )
     if reader.has_decoder:
         # some models begin by themselves as others are made to
         begins = {getattr(reader.tokenizer, f"{name}_token_id", None) for name in ("bos", "cls")}
@@ -70,6 +74,20 @@ def answer_generated(
         )
     answer_tokens = answer_of_ids(reader.tokenizer, tokens, ids)
     return _answer(reader, tokens, answer_tokens, against, method, of, versions, finished)
+
+
+def _told(tokenizer: Any, tell: Callable[[str], None] | None) -> Callable[[list[int]], None] | None:
+    """Tells the text of the tokens so far, without special tokens and half characters."""
+    if tell is None:
+        return None
+
+    def told(ids: list[int]) -> None:
+        text = "".join(pieces_of(tokenizer, (), ids))
+        if tokenizer is not None:
+            text = str(tokenizer.decode(ids, skip_special_tokens=True))
+        tell(text.rstrip("\ufffd"))
+
+    return told
 
 
 def _check(reader: TextReader, of: Of) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -34,8 +34,9 @@ def generated(
     max_new_tokens: int,
     seed: int | None,
     options: dict[str, Any],
+    tell: Callable[[list[int]], None] | None = None,
 ) -> Generated:
-    """The tokens that the model generates after a prompt.
+    """The tokens that the model generates after a prompt; `tell` gets those so far.
 
     Greedy unless `options` say otherwise; an option of sampling turns sampling on. The state of
     torch's random numbers is as it was afterwards.
@@ -82,7 +83,10 @@ def generated(
     ):
         if seed is not None:
             torch.manual_seed(seed)
-        out = generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
+        streamer = {} if tell is None else {"streamer": _Streamer(tell)}
+        out = generate(
+            ids, attention_mask=torch.ones_like(ids), generation_config=config, **streamer
+        )
     opening: list[int] = []
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         opening = decoder_opening(subject, config)
@@ -116,6 +120,24 @@ def decoder_opening(subject: Subject, config: Any) -> list[int]:
         )
     forced = getattr(config, "forced_bos_token_id", None)
     return [start] if not isinstance(forced, int) else [start, forced]
+
+
+class _Streamer:
+    """What transformers tells the prompt first, then each token as it is generated."""
+
+    def __init__(self, tell: Callable[[list[int]], None]) -> None:
+        self.tell = tell
+        self.ids: list[int] | None = None  # None: the prompt is yet to come
+
+    def put(self, value: torch.Tensor) -> None:
+        if self.ids is None:
+            self.ids = []
+            return
+        self.ids += value.flatten().tolist()
+        self.tell(self.ids)
+
+    def end(self) -> None:
+        """Nothing: the tokens are those that `generate` returns."""
 
 
 @contextmanager
