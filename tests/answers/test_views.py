@@ -86,7 +86,7 @@ def test_json_holds_the_answer_and_its_explanation(answer, tmp_path):
     assert data["answer"] == ANSWER
     total = sum(token.output for token in answer.tokens)
     assert data["explanation"]["output"] == pytest.approx(total, rel=1e-4)
-    assert data["matrix"] is None or len(data["matrix"]) == len(answer)
+    assert data["rows"] is None or len(data["rows"]) == len(answer)
 
 
 def test_the_command_explains_passages_messages_and_texts(folder, tmp_path):

@@ -15,11 +15,12 @@ import numpy as np
 
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import Part
+from wherefrom.answers.recorded import Recorded, measured_data, measured_of, row_data, row_of
 from wherefrom.answers.rows import Row, Values, ledger, total
 from wherefrom.answers.runner import Measured, Runner
 from wherefrom.answers.through import Handing
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
-from wherefrom.errors import InputError, TargetError, nearest
+from wherefrom.errors import FileError, InputError, TargetError, nearest
 from wherefrom.explanation import Explanation, Ledger, TargetInfo, Unit
 from wherefrom.methods.method import Advance
 from wherefrom.storage.writing import write_text
@@ -96,7 +97,7 @@ class Answer:
     `against` is the place among the tokens at which another answer was given to compare with.
     """
 
-    runner: Runner = field(repr=False)
+    runner: Runner | Recorded = field(repr=False)
     measured: Measured = field(repr=False)
     model: str
     versions: Mapping[str, str] = field(repr=False)
@@ -152,7 +153,7 @@ class Answer:
 
     def _tokens(self) -> tuple[AnswerToken, ...]:
         measured, answer = self.measured, self.runner.answer
-        tokenizer = self.runner.reader.tokenizer
+        tokenizer = self.runner.tokenizer
         outputs = measured.outputs(self.explained)
 
         def name(number: int) -> str:
@@ -483,7 +484,7 @@ class Answer:
         """Plain data, for JSON; with the matrix if it was computed."""
         rows: list[Row] | None = self._cache.get("rows")
         method = self.runner.method
-        whole = self.of()
+        whole = self.span()
         return {
             "schema": SCHEMA,
             "model": self.model,
@@ -496,20 +497,14 @@ class Answer:
             "tokens": [asdict(token) for token in self.tokens],
             "units": [asdict(unit) for unit in self.units],
             "start": self.start,
-            "explanation": whole.to_dict(),
+            "prompt_ids": list(self.runner.prompt.ids),
+            "opening": list(self.runner.prompt.opening),
+            "against": self.against,
+            "measured": measured_data(self.measured),
+            "explanation": self.of(whole).to_dict(),
+            "explained": {"first": whole.first, "last": whole.last, **row_data(self.row(whole))},
             "sources": [asdict(source) for source in self.sources("passage")],
-            "matrix": None if rows is None else [row.values.tolist() for row in rows],
-            "lines": None
-            if rows is None
-            else [
-                None
-                if row.lines is None
-                else [
-                    {"label": label, "kind": kind, "value": value}
-                    for (label, kind), value in row.lines.items()
-                ]
-                for row in rows
-            ],
+            "rows": None if rows is None else [row_data(row) for row in rows],
             "versions": dict(self.versions),
         }
 
@@ -519,6 +514,52 @@ class Answer:
         if path is not None:
             write_text(path, text)
         return text
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Answer:
+        """Back from `to_dict`: what was explained, without the model."""
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
+            raise FileError(f"expected an answer of schema {SCHEMA}, got {schema!r}.")
+        try:
+            runner = Recorded.of_data(data)
+            answer = cls(
+                runner,
+                measured_of(data["measured"]),
+                data["model"],
+                data["versions"],
+                data["against"],
+                data["finished"],
+            )
+            length = answer.start + len(answer)
+            part, rows = data["explained"], data["rows"]
+            cache = answer._cache
+            cache["tokens"] = tuple(AnswerToken(**token) for token in data["tokens"])
+            cache["row", part["first"], part["last"]] = row_of(part, length)
+            if rows is not None:
+                cache["rows"] = [row_of(row, length) for row in rows]
+                if len(rows) != len(answer):
+                    raise ValueError(f"{len(answer)} tokens but {len(rows)} rows")
+            return answer
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FileError(f"the answer is damaged: {error!r}") from error
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> Answer:
+        """Back from JSON, a path or the JSON text itself, without the model.
+
+        Parts that were not explained need the model: `rows()` before `to_json` has them all.
+        """
+        text = str(source)
+        if isinstance(source, Path) or not text.lstrip().startswith("{"):
+            try:
+                text = Path(source).read_text(encoding="utf-8")
+            except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
+                raise FileError(f"cannot read {source}: {error}") from error
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise FileError(f"this is not JSON: {error}") from error
 
     def __str__(self) -> str:
         return str(_renderer("terminal")(self))

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from wherefrom.answers.answer import Answer
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.generate import decoder_opening, generated
-from wherefrom.answers.prompt import PromptLike
+from wherefrom.answers.prompt import Prompt, PromptLike
 from wherefrom.answers.runner import Runner
 from wherefrom.answers.tokens import (
     AnswerTokens,
@@ -22,6 +22,24 @@ from wherefrom.answers.tokens import (
 from wherefrom.errors import InputError, MethodError, TargetError, nearest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method
+
+
+def is_several(prompt: Any) -> bool:
+    """Whether this is a list of prompts: texts, `Prompt`s, lists of messages or of token ids."""
+    kinds = (str, Prompt, list, tuple)
+    return (
+        isinstance(prompt, (list, tuple))
+        and len(prompt) > 0
+        and all(isinstance(single, kinds) for single in prompt)
+    )
+
+
+def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
+    """The values, if there is one for each prompt."""
+    count = 1 if isinstance(values, str) or not isinstance(values, Sequence) else len(values)
+    if isinstance(values, str) or count != len(prompts):
+        raise InputError(f"{len(prompts)} prompts need a list of as many {noun}, got {count}.")
+    return list(values)
 
 
 def answer_given(

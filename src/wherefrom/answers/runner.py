@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,12 +54,17 @@ class Runner:
     @property
     def start(self) -> int:
         """The number of tokens before the answer."""
-        return len(self.prompt.units)
+        return self.prompt.start
 
     @property
     def place(self) -> int:
         """The place of the logits that give the answer's first token."""
-        return len(self.prompt.opening or self.prompt.ids) - 1
+        return self.prompt.place
+
+    @property
+    def tokenizer(self) -> Any:
+        """What names tokens."""
+        return self.reader.tokenizer
 
     def inputs(self, count: int) -> Inputs:
         """What the model reads before it gives the answer's token number `count` − 1."""

@@ -33,6 +33,16 @@ class PromptTokens:
     opening: tuple[int, ...] = ()  # what the decoder of an encoder–decoder begins with
 
     @property
+    def start(self) -> int:
+        """The number of tokens before the answer."""
+        return len(self.units)
+
+    @property
+    def place(self) -> int:
+        """The place of the logits that give the answer's first token."""
+        return len(self.opening or self.ids) - 1
+
+    @property
     def lead(self) -> str:
         """The text before the answer, which is a new line where it is a text of its own."""
         return f"{self.text}\n" if self.opening else self.text
