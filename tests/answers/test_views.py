@@ -86,7 +86,7 @@ def test_json_holds_the_answer_and_its_explanation(answer, tmp_path):
     assert data["answer"] == ANSWER
     total = sum(token.output for token in answer.tokens)
     assert data["explanation"]["output"] == pytest.approx(total, rel=1e-4)
-    assert data["matrix"] is None or len(data["matrix"]) == len(answer)
+    assert data["rows"] is None or len(data["rows"]) == len(answer)
 
 
 def test_the_command_explains_passages_messages_and_texts(folder, tmp_path):
@@ -96,11 +96,13 @@ def test_the_command_explains_passages_messages_and_texts(folder, tmp_path):
     for number in range(2):
         arguments += ["--passages", str(tmp_path / f"{number}.txt")]
     html = tmp_path / "page.html"
-    run = CliRunner().invoke(app, [*arguments, "--check", "--html", str(html), "--json", "-"])
+    run = CliRunner().invoke(app, [*arguments, "--check", "--html", str(html), "--json", "-",
+                                   "--png", str(tmp_path / "matrix.png")])  # fmt: skip
     assert run.exit_code == 0, run.output
     data = json.loads(run.stdout)
     assert "<|user|>[1] 0\nthe movie is lovely." in data["prompt"]
     assert [part["title"] for part in data["parts"]] == ["0", "1", ""]
+    assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
     supports = data["citations"][0]["supports"]
     assert {s["passage"] for s in supports} == {"passage 1", "passage 2"}
     assert all(isinstance(s["drop"], float) for s in supports)

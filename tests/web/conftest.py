@@ -10,6 +10,7 @@ import torch
 from starlette.testclient import TestClient
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
+from benchmarks.tiny import model as tiny
 from tests.web.helpers import HOME
 from wherefrom import Explainer, load
 from wherefrom.show import corpus
@@ -46,6 +47,15 @@ def digits():
     size = {"height": 28, "width": 28}
     return Explainer(
         model, processor=ViTImageProcessorPil(size=size, image_mean=[0.13], image_std=[0.31])
+    )
+
+
+@pytest.fixture(scope="session")
+def talker(bytepairs):
+    """A random language model that reads the bytes of a text."""
+    size = len(bytepairs)
+    return Explainer(
+        tiny("llama", "write", vocab_size=size, max_position_embeddings=512).float(), bytepairs
     )
 
 

@@ -31,7 +31,7 @@ def test_about_lists_models_methods_and_limits(client):
         {"name": name, "summary": kind.__doc__.split("\n")[0], "paper": kind.paper}
         for name, kind in METHODS.items()
     ]
-    assert about["limits"] == {"text_characters": 20_000}
+    assert about["limits"] == {"text_characters": 20_000, "answer_tokens": 128}
     assert about["reports"] == []
 
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import Part
+from wherefrom.answers.recorded import Recorded, measured_data, measured_of, row_data, row_of
 from wherefrom.answers.rows import Row, Values, ledger, total
 from wherefrom.answers.runner import Measured, Runner
 from wherefrom.answers.through import Handing
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
-from wherefrom.errors import InputError, TargetError, nearest
+from wherefrom.errors import FileError, InputError, TargetError, nearest
 from wherefrom.explanation import Explanation, Ledger, TargetInfo, Unit
 from wherefrom.methods.method import Advance
 from wherefrom.storage.writing import write_text
@@ -96,7 +97,7 @@ class Answer:
     `against` is the place among the tokens at which another answer was given to compare with.
     """
 
-    runner: Runner = field(repr=False)
+    runner: Runner | Recorded = field(repr=False)
     measured: Measured = field(repr=False)
     model: str
     versions: Mapping[str, str] = field(repr=False)
@@ -123,7 +124,10 @@ class Answer:
 
     @property
     def start(self) -> int:
-        """The number of prompt tokens."""
+        """The number of tokens before the answer.
+
+        Of an encoder–decoder, the tokens of the source and those that its decoder begins with.
+        """
         return self.runner.start
 
     @property
@@ -149,7 +153,7 @@ class Answer:
 
     def _tokens(self) -> tuple[AnswerToken, ...]:
         measured, answer = self.measured, self.runner.answer
-        tokenizer = self.runner.reader.tokenizer
+        tokenizer = self.runner.tokenizer
         outputs = measured.outputs(self.explained)
 
         def name(number: int) -> str:
@@ -322,11 +326,12 @@ class Answer:
         """What a unit counts as: prompt, first token, template, or answer.
 
         The first token collects attention that has nowhere to go, whatever it is: it is never
-        ranked among the sources.
+        ranked among the sources. Of an encoder–decoder that is the decoder's first token.
         """
         if unit >= self.start:
             return "answer"
-        if unit == 0:
+        prompt = self.runner.prompt
+        if unit == (len(prompt.ids) if prompt.opening else 0):
             return "first token"
         return "template" if self.units[unit].special else "prompt"
 
@@ -337,7 +342,7 @@ class Answer:
     def target_of(self, span: Span) -> TargetInfo:
         """What is explained of a span, by name."""
         tokens = self.tokens[span.first : span.last]
-        position = self.start - 1 + span.first
+        position = self.runner.place + span.first
         label = "".join(token.text for token in tokens)
         if self.explained != "contrast":
             return TargetInfo(tokens[0].id, label, position=position)
@@ -349,6 +354,7 @@ class Answer:
         count = self.start + span.last - 1
         units = self.units[:count]
         runner = self.runner
+        end = max(unit.end or 0 for unit in units)
         log_probability = float(self.measured.log_probabilities[span.first : span.last].sum())
         return Explanation(
             units=units,
@@ -360,7 +366,7 @@ class Answer:
             settings={**runner.method.settings(), "of": self.explained},
             label=runner.method.short_label,
             ledger=ledger(row, units, self.group),
-            text=(self.prompt + self.text)[: units[-1].end],
+            text=(runner.prompt.lead + self.text)[:end],
             model=self.model,
             versions=dict(self.versions),
             warnings=row.warnings,
@@ -380,10 +386,8 @@ class Answer:
 
         Template tokens and the first token are none of them: they are lines of the ledger.
         """
-        if level not in LEVELS:
-            raise InputError(f'there is no level "{level}"; {nearest(str(level), LEVELS)}')
+        places = self.places(level)
         row = self._row_through(self.span(part), through, hops)
-        places = self._places(level)
         relevance = [float(row.values[units].sum()) for _, units in places]
         shares = _shares(relevance)
         sources = [
@@ -399,8 +403,10 @@ class Answer:
         start, end = (starts[0], ends[-1]) if starts and ends else (0, 0)
         return Source(name, self.prompt[start:end].strip(), relevance, share, start, end)
 
-    def _places(self, level: Level) -> list[tuple[str, list[int]]]:
-        """The units of each source of a level, with the name of its part."""
+    def places(self, level: Level) -> list[tuple[str, list[int]]]:
+        """The units of each source of a level in the prompt's order, with the name of its part."""
+        if level not in LEVELS:
+            raise InputError(f'there is no level "{level}"; {nearest(str(level), LEVELS)}')
         sentences = {
             part.name: [
                 part.start + end for _, end in sentences_of(self.prompt[part.start : part.end])
@@ -440,7 +446,7 @@ class Answer:
                 "of several paragraphs."
             )
         drops = self._drops(passages) if check else {}
-        units = dict(self._places("passage"))
+        units = dict(self.places("passage"))
         citations = []
         for sentence in self.sentences:
             row = self._row_through(sentence, through, None)
@@ -478,7 +484,7 @@ class Answer:
         """Plain data, for JSON; with the matrix if it was computed."""
         rows: list[Row] | None = self._cache.get("rows")
         method = self.runner.method
-        whole = self.of()
+        whole = self.span()
         return {
             "schema": SCHEMA,
             "model": self.model,
@@ -491,20 +497,14 @@ class Answer:
             "tokens": [asdict(token) for token in self.tokens],
             "units": [asdict(unit) for unit in self.units],
             "start": self.start,
-            "explanation": whole.to_dict(),
+            "prompt_ids": list(self.runner.prompt.ids),
+            "opening": list(self.runner.prompt.opening),
+            "against": self.against,
+            "measured": measured_data(self.measured),
+            "explanation": self.of(whole).to_dict(),
+            "explained": {"first": whole.first, "last": whole.last, **row_data(self.row(whole))},
             "sources": [asdict(source) for source in self.sources("passage")],
-            "matrix": None if rows is None else [row.values.tolist() for row in rows],
-            "lines": None
-            if rows is None
-            else [
-                None
-                if row.lines is None
-                else [
-                    {"label": label, "kind": kind, "value": value}
-                    for (label, kind), value in row.lines.items()
-                ]
-                for row in rows
-            ],
+            "rows": None if rows is None else [row_data(row) for row in rows],
             "versions": dict(self.versions),
         }
 
@@ -515,6 +515,52 @@ class Answer:
             write_text(path, text)
         return text
 
+    @classmethod
+    def from_dict(cls, data: Any) -> Answer:
+        """Back from `to_dict`: what was explained, without the model."""
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
+            raise FileError(f"expected an answer of schema {SCHEMA}, got {schema!r}.")
+        try:
+            runner = Recorded.of_data(data)
+            answer = cls(
+                runner,
+                measured_of(data["measured"]),
+                data["model"],
+                data["versions"],
+                data["against"],
+                data["finished"],
+            )
+            length = answer.start + len(answer)
+            part, rows = data["explained"], data["rows"]
+            cache = answer._cache
+            cache["tokens"] = tuple(AnswerToken(**token) for token in data["tokens"])
+            cache["row", part["first"], part["last"]] = row_of(part, length)
+            if rows is not None:
+                cache["rows"] = [row_of(row, length) for row in rows]
+                if len(rows) != len(answer):
+                    raise ValueError(f"{len(answer)} tokens but {len(rows)} rows")
+            return answer
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FileError(f"the answer is damaged: {error!r}") from error
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> Answer:
+        """Back from JSON, a path or the JSON text itself, without the model.
+
+        Parts that were not explained need the model: `rows()` before `to_json` has them all.
+        """
+        text = str(source)
+        if isinstance(source, Path) or not text.lstrip().startswith("{"):
+            try:
+                text = Path(source).read_text(encoding="utf-8")
+            except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
+                raise FileError(f"cannot read {source}: {error}") from error
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise FileError(f"this is not JSON: {error}") from error
+
     def __str__(self) -> str:
         return str(_renderer("terminal")(self))
 
@@ -524,6 +570,15 @@ class Answer:
         if path is not None:
             write_text(path, page)
         return page
+
+    def to_png(self, path: str | Path, level: Level = "word", *, through: bool = False) -> None:
+        """The matrix as a picture: answer tokens × prompt words and earlier answer tokens.
+
+        It shows shares of each row, relevance / Σ |relevance|. `level` is that of the prompt's
+        columns; `through` as in `of`.
+        """
+        draw = import_module("wherefrom.show.answer_figure").alignment_plot
+        draw(self, Path(path), level, through)
 
 
 def _shares(relevance: Sequence[float]) -> list[float]:

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
 from wherefrom.answers.answer import Answer
 from wherefrom.answers.defaults import Of
-from wherefrom.answers.generate import generated
-from wherefrom.answers.prompt import PromptLike
+from wherefrom.answers.generate import decoder_opening, generated
+from wherefrom.answers.prompt import Prompt, PromptLike
 from wherefrom.answers.runner import Runner
 from wherefrom.answers.tokens import (
     AnswerTokens,
     PromptTokens,
+    answer_of_ids,
     pieces_of,
     read_answer,
     read_prompt,
 )
-from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
+from wherefrom.errors import InputError, MethodError, TargetError, nearest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method
+
+
+def is_several(prompt: Any) -> bool:
+    """Whether this is a list of prompts: texts, `Prompt`s, lists of messages or of token ids."""
+    kinds = (str, Prompt, list, tuple)
+    return (
+        isinstance(prompt, (list, tuple))
+        and len(prompt) > 0
+        and all(isinstance(single, kinds) for single in prompt)
+    )
+
+
+def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
+    """The values, if there is one for each prompt."""
+    count = 1 if isinstance(values, str) or not isinstance(values, Sequence) else len(values)
+    if isinstance(values, str) or count != len(prompts):
+        raise InputError(f"{len(prompts)} prompts need a list of as many {noun}, got {count}.")
+    return list(values)
 
 
 def answer_given(
@@ -34,7 +53,11 @@ def answer_given(
 ) -> Answer:
     """An answer that the caller gives."""
     _check(reader, of)
-    tokens = read_prompt(reader.tokenizer, prompt)
+    tokens = read_prompt(reader.tokenizer, prompt, closed=reader.has_decoder)
+    if reader.has_decoder:
+        model = reader.subject.model
+        opening = decoder_opening(reader.subject, getattr(model, "generation_config", None))
+        tokens = tokens.opened(reader.tokenizer, opening)
     answer_tokens = read_answer(reader.tokenizer, tokens, answer)
     return _answer(reader, tokens, answer_tokens, against, method, of, versions, None)
 
@@ -49,29 +72,45 @@ def answer_generated(
     max_new_tokens: int,
     seed: int | None,
     options: dict[str, Any],
+    tell: Callable[[str], None] | None = None,
 ) -> Answer:
-    """An answer that the model generates."""
+    """An answer that the model generates; `tell` gets its text as it grows."""
     _check(reader, of)
-    tokens = read_prompt(reader.tokenizer, prompt)
-    ids, finished = generated(reader.subject, tokens.ids, max_new_tokens, seed, options)
+    tokens = read_prompt(reader.tokenizer, prompt, closed=reader.has_decoder)
+    ids, finished, opening = generated(
+        reader.subject, tokens.ids, max_new_tokens, seed, options, _told(reader.tokenizer, tell)
+    )
+    if reader.has_decoder:
+        # some models begin by themselves as others are made to
+        begins = {getattr(reader.tokenizer, f"{name}_token_id", None) for name in ("bos", "cls")}
+        while ids and ids[0] in begins:
+            opening.append(ids.pop(0))
+        tokens = tokens.opened(reader.tokenizer, opening)
     if not ids:
         raise InputError(
             "the answer is empty: the first token that the model generates is a stop token."
         )
-    pieces = tuple(pieces_of(reader.tokenizer, tokens.ids, ids))
-    answer_tokens = AnswerTokens(tuple(ids), pieces)
+    answer_tokens = answer_of_ids(reader.tokenizer, tokens, ids)
     return _answer(reader, tokens, answer_tokens, against, method, of, versions, finished)
+
+
+def _told(tokenizer: Any, tell: Callable[[str], None] | None) -> Callable[[list[int]], None] | None:
+    """Tells the text of the tokens so far, without special tokens and half characters."""
+    if tell is None:
+        return None
+
+    def told(ids: list[int]) -> None:
+        text = "".join(pieces_of(tokenizer, (), ids))
+        if tokenizer is not None:
+            text = str(tokenizer.decode(ids, skip_special_tokens=True))
+        tell(text.rstrip("\ufffd"))
+
+    return told
 
 
 def _check(reader: TextReader, of: Of) -> None:
     if of not in get_args(Of):
         raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
-    model = reader.subject.model
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        raise ModelError(
-            f"{reader.subject.name} is an encoder–decoder; answers are explained for decoders. "
-            'Explain one token at a time: explainer(text, prefix="…").'
-        )
 
 
 def _answer(

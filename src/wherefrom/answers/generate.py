@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -16,10 +17,14 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cut
 
 
 class Generated(NamedTuple):
-    """The tokens of an answer without its stop token, and whether it ended with one."""
+    """The tokens of an answer without its stop token, and whether it ended with one.
+
+    `opening`: what the decoder of an encoder–decoder began with; else nothing.
+    """
 
     ids: list[int]
     finished: bool
+    opening: list[int]
 
 
 @restores_state
@@ -29,8 +34,9 @@ def generated(
     max_new_tokens: int,
     seed: int | None,
     options: dict[str, Any],
+    tell: Callable[[list[int]], None] | None = None,
 ) -> Generated:
-    """The tokens that the model generates after a prompt.
+    """The tokens that the model generates after a prompt; `tell` gets those so far.
 
     Greedy unless `options` say otherwise; an option of sampling turns sampling on. The state of
     torch's random numbers is as it was afterwards.
@@ -70,13 +76,81 @@ def generated(
         config.pad_token_id = min(stops)
     ids = torch.tensor([list(prompt)], device=subject.device)
     devices = [subject.device] if subject.device.type == "cuda" else []
-    with subject.evaluating(gradients=False), torch.random.fork_rng(devices):
+    with (
+        subject.evaluating(gradients=False),
+        torch.random.fork_rng(devices),
+        _no_new_attributes(model),
+    ):
         if seed is not None:
             torch.manual_seed(seed)
-        out = generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
-    answer = [int(number) for number in out[0, ids.shape[1] :]]
+        streamer = {} if tell is None else {"streamer": _Streamer(tell)}
+        out = generate(
+            ids, attention_mask=torch.ones_like(ids), generation_config=config, **streamer
+        )
+    opening: list[int] = []
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        opening = decoder_opening(subject, config)
+        written = out[0].tolist()
+        if written[: len(opening)] != opening:
+            raise ModelError(
+                f"{subject.name} began with the tokens {written[: len(opening)]} instead of "
+                f"{opening}. Give the answer: explainer.answer(prompt, …)."
+            )
+        answer = written[len(opening) :]
+    else:
+        answer = [int(number) for number in out[0, ids.shape[1] :]]
     finished = bool(answer) and answer[-1] in stops
-    return Generated(answer[:-1] if finished else answer, finished)
+    return Generated(answer[:-1] if finished else answer, finished, opening)
+
+
+def decoder_opening(subject: Subject, config: Any) -> list[int]:
+    """What the decoder of an encoder–decoder begins with: its start token, a forced first one.
+
+    The forced one is the language of a translation, or the <s> of BART. `config` is how it
+    generates, if that is known.
+    """
+    owners = (config, getattr(subject.model, "config", None))
+    names = ("decoder_start_token_id", "bos_token_id")
+    numbers = [getattr(owner, name, None) for name in names for owner in owners]
+    start = next((number for number in numbers if isinstance(number, int)), None)
+    if start is None:
+        raise ModelError(
+            f"{subject.name} has no decoder_start_token_id: it is not known what its decoder "
+            "begins with. Set it in the model's generation_config."
+        )
+    forced = getattr(config, "forced_bos_token_id", None)
+    return [start] if not isinstance(forced, int) else [start, forced]
+
+
+class _Streamer:
+    """What transformers tells the prompt first, then each token as it is generated."""
+
+    def __init__(self, tell: Callable[[list[int]], None]) -> None:
+        self.tell = tell
+        self.ids: list[int] | None = None  # None: the prompt is yet to come
+
+    def put(self, value: torch.Tensor) -> None:
+        if self.ids is None:
+            self.ids = []
+            return
+        self.ids += value.flatten().tolist()
+        self.tell(self.ids)
+
+    def end(self) -> None:
+        """Nothing: the tokens are those that `generate` returns."""
+
+
+@contextmanager
+def _no_new_attributes(model: Any) -> Iterator[None]:
+    """Removes what `generate` leaves on the model: an adapter of PEFT a method of its base."""
+    modules = list(model.modules())
+    names = [set(vars(module)) for module in modules]
+    try:
+        yield
+    finally:
+        for module, before in zip(modules, names, strict=True):
+            for name in set(vars(module)) - before:
+                vars(module).pop(name, None)
 
 
 def _stops(config: Any) -> set[int]:

@@ -38,6 +38,7 @@ class Prompt:
 
 Message = Mapping[str, Any]  # {"role": …, "content": …}
 PromptLike = str | Prompt | Sequence[Message] | Sequence[int]
+Prompts = list[str] | list[Prompt] | list[list[Any]]  # several: texts, parts, messages or ids
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.explanation import Ledger, Line, Unit
+from wherefrom.explanation import Ledger, Line, Unit, plural
 
 if TYPE_CHECKING:
     from wherefrom.methods import Scores
@@ -43,11 +43,11 @@ class Row:
         values[: len(own)] = own
         lines = None
         if scores.lines is not None:
-            # totals over units are the values' own
+            # totals over units are the values' own; the same kind may come from no unit as well
             lines = {
                 (label, kind): float(amounts[0])
                 for (label, kind), amounts in scores.lines.items()
-                if kind not in scores.parts
+                if kind not in scores.parts or label not in (plural(kind), "embedding norm")
             }
         return Row(values, lines, output, scores.warnings[0] if scores.warnings else ())
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,24 +53,49 @@ class Runner:
 
     @property
     def start(self) -> int:
-        """The number of prompt tokens."""
-        return len(self.prompt.ids)
+        """The number of tokens before the answer."""
+        return self.prompt.start
+
+    @property
+    def place(self) -> int:
+        """The place of the logits that give the answer's first token."""
+        return self.prompt.place
+
+    @property
+    def tokenizer(self) -> Any:
+        """What names tokens."""
+        return self.reader.tokenizer
 
     def inputs(self, count: int) -> Inputs:
         """What the model reads before it gives the answer's token number `count` − 1."""
-        ids = [*self.prompt.ids, *self.answer.ids[: count - 1]]
-        units = with_answer(self.prompt, self.answer)[: len(ids)]
-        return self.reader.batch([Encoded(ids, units, self.prompt.text + self.answer.text)])
+        prompt, before = self.prompt, self.answer.ids[: count - 1]
+        units = with_answer(prompt, self.answer)[: self.start + len(before)]
+        text = prompt.lead + self.answer.text
+        if not prompt.opening:
+            return self.reader.batch([Encoded([*prompt.ids, *before], units, text)])
+        source = len(prompt.ids)
+        prefix = Encoded([*prompt.opening, *before], units[source:], None)
+        reader = replace(self.reader, decoder_prefix=prefix)
+        inputs = reader.batch([Encoded(list(prompt.ids), units[:source], text)])
+        if len(inputs.fields) == 1:
+            raise ModelError(
+                f"the forward that was given for {reader.subject.name} does not pass "
+                "decoder_input_ids on to it: the answer cannot be read."
+            )
+        return inputs
 
     def check_length(self) -> None:
         """Refuses what is longer than the model takes."""
         limit = longest(self.reader.subject, self.reader.tokenizer)
-        length = self.start + len(self.answer.ids) - 1
-        if limit is not None and length > limit:
-            raise TooLong(
-                f"the prompt has {self.start} tokens and the answer {len(self.answer.ids)}, but "
-                f"the model takes {limit}. Shorten the prompt."
-            )
+        source, count = len(self.prompt.ids), len(self.answer.ids)
+        length = self.place + count
+        if limit is None or max(length, source) <= limit:
+            return
+        each = " in each of encoder and decoder" if self.prompt.opening else ""
+        raise TooLong(
+            f"the prompt has {source} tokens and the answer {count}, but the model takes "
+            f"{limit}{each}. Shorten the {'answer' if source <= limit < count else 'prompt'}."
+        )
 
     @restores_state
     def measured(self, against: Mapping[int, int] | None = None) -> Measured:
@@ -79,7 +105,7 @@ class Runner:
         """
         with Scope(inference=False):
             count = len(self.answer.ids)
-            rows = self._logits(self.inputs(count), self.start)  # (tokens, vocabulary)
+            rows = self._logits(self.inputs(count))  # (tokens, vocabulary)
             ids = torch.tensor(self.answer.ids).unsqueeze(1)
             if int(ids.max()) >= rows.shape[1]:
                 raise InputError(
@@ -97,20 +123,15 @@ class Runner:
                 logs.gather(1, others)[:, 0].numpy(),
             )
 
-    def _logits(self, inputs: Inputs, start: int) -> Tensor:
+    def _logits(self, inputs: Inputs) -> Tensor:
         """The logits at each token of the answer, in float64 on the CPU."""
-        positions = torch.arange(start - 1, inputs.mask.shape[1]).unsqueeze(0)
+        places = inputs.tensors[inputs.fields[-1]].shape[1]
+        positions = torch.arange(self.place, places).unsqueeze(0)
         logits = run(self.reader.subject, inputs, positions)
         if logits.ndim != 3:
             raise InputError(
                 f"{self.reader.subject.name} has {tuple(logits.shape)} outputs: it is no language "
                 "model that gives one for each token."
-            )
-        if logits.shape[1] not in (positions.shape[1], inputs.mask.shape[1]):
-            raise ModelError(
-                f"{self.reader.subject.name} gives {logits.shape[1]} outputs for "
-                f"{inputs.mask.shape[1]} tokens: it puts virtual tokens in front (prompt tuning?), "
-                "which shift the places. Explain the model without them."
             )
         return SpanTarget(position=positions).rows(logits)[0].double().cpu()
 
@@ -118,7 +139,10 @@ class Runner:
     def log_probabilities_without(self, name: str) -> Values:
         """The log-probability of each token of the answer with a part of the prompt left out."""
         assert self.prompt.script is not None
-        prompt = tokenized(self.reader.tokenizer, self.prompt.script.without(name))
+        tokenizer, opening = self.reader.tokenizer, self.prompt.opening
+        prompt = tokenized(tokenizer, self.prompt.script.without(name), closed=bool(opening))
+        if opening:
+            prompt = prompt.opened(tokenizer, opening)
         runner = Runner(self.reader, self.method, prompt, self.answer, self.of)
         return runner.measured().log_probabilities
 
@@ -129,7 +153,7 @@ class Runner:
         return SpanTarget(
             index=torch.tensor([self.answer.ids[span]], device=device),
             against=torch.tensor([others[span]], device=device) if self.of == "contrast" else None,
-            position=torch.arange(self.start - 1 + first, self.start - 1 + last).unsqueeze(0),
+            position=torch.arange(self.place + first, self.place + last).unsqueeze(0),
             log=self.of == "logprob",
         )
 

@@ -30,6 +30,31 @@ class PromptTokens:
     text: str
     parts: tuple[Part, ...]
     script: Script | None = None  # None: token ids, of which no part can be left out
+    opening: tuple[int, ...] = ()  # what the decoder of an encoder–decoder begins with
+
+    @property
+    def start(self) -> int:
+        """The number of tokens before the answer."""
+        return len(self.units)
+
+    @property
+    def place(self) -> int:
+        """The place of the logits that give the answer's first token."""
+        return len(self.opening or self.ids) - 1
+
+    @property
+    def lead(self) -> str:
+        """The text before the answer, which is a new line where it is a text of its own."""
+        return f"{self.text}\n" if self.opening else self.text
+
+    def opened(self, tokenizer: Any, opening: Sequence[int]) -> PromptTokens:
+        """The source of an encoder–decoder, with the tokens that its decoder begins with."""
+        names = [f"#{number}" for number in opening]
+        if tokenizer is not None:
+            names = [str(name) for name in tokenizer.convert_ids_to_tokens(list(opening))]
+        units = tuple(Unit(name, special=True, field=TEMPLATE) for name in names)
+        units = self.units[: len(self.ids)] + units
+        return replace(self, units=units, opening=tuple(opening))
 
 
 @dataclass(frozen=True)
@@ -58,8 +83,11 @@ def has_template(tokenizer: Any) -> bool:
     return bool(getattr(tokenizer, "chat_template", None))
 
 
-def read_prompt(tokenizer: Any, prompt: PromptLike) -> PromptTokens:
-    """The tokens of a text, of chat messages, of named parts, or token ids as they are."""
+def read_prompt(tokenizer: Any, prompt: PromptLike, closed: bool = False) -> PromptTokens:
+    """The tokens of a text, of chat messages, of named parts, or token ids as they are.
+
+    `closed`: with the special tokens at its end, as an encoder reads it.
+    """
     if not isinstance(prompt, (str, Prompt)) and not is_messages(prompt):
         return _from_ids(tokenizer, prompt)
     if tokenizer is None:
@@ -67,21 +95,16 @@ def read_prompt(tokenizer: Any, prompt: PromptLike) -> PromptTokens:
             "this explainer has no tokenizer to read a prompt with. "
             "Pass one, Explainer(model, tokenizer), or pass token ids."
         )
-    return tokenized(tokenizer, Script.of(prompt, has_template(tokenizer)))
+    return tokenized(tokenizer, Script.of(prompt, has_template(tokenizer)), closed)
 
 
-def tokenized(tokenizer: Any, script: Script) -> PromptTokens:
+def tokenized(tokenizer: Any, script: Script, closed: bool = False) -> PromptTokens:
     """The tokens of a script, each with its part."""
     text, parts = script.rendered(tokenizer)
     if not text.strip():
         raise InputError("the prompt is empty: there is nothing to answer.")
     chat = bool(script.turns) and script.turns[0].role is not None
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(
-            f"{type(tokenizer).__name__} does not say where its tokens lie in the text, so that "
-            "they cannot be told apart by part. Use a fast tokenizer, or pass token ids."
-        )
-    ids, spans, special = _encoded(tokenizer, text, chat)
+    ids, spans, special = _encoded(tokenizer, text, chat, closed)
     names = tokenizer.convert_ids_to_tokens(list(ids))
     starts = [part.start for part in parts]
     units = []
@@ -105,25 +128,53 @@ def tokenized(tokenizer: Any, script: Script) -> PromptTokens:
 
 
 def _encoded(
-    tokenizer: Any, text: str, chat: bool
+    tokenizer: Any, text: str, chat: bool, closed: bool = False
 ) -> tuple[tuple[int, ...], list[tuple[int, int]], list[bool]]:
-    """Ids, spans and which are special; without what the tokenizer puts behind a text."""
+    """Ids, spans and which are special; unless `closed`, without those put behind a text."""
+    fast = bool(getattr(tokenizer, "is_fast", False))
     output = tokenizer(
         text,
         add_special_tokens=not chat,  # the template has them
-        return_offsets_mapping=True,
         return_special_tokens_mask=True,
         verbose=False,
+        **({"return_offsets_mapping": True} if fast else {}),
     )
-    ids, spans = list(output["input_ids"]), list(output["offset_mapping"])
-    added = list(output["special_tokens_mask"])
-    while ids and added[-1] and spans[-1][0] == spans[-1][1]:  # the answer follows, not the end
+    ids, added = list(output["input_ids"]), list(output["special_tokens_mask"])
+    spans = list(output["offset_mapping"]) if fast else _searched(tokenizer, text, ids, added)
+    # the answer follows, not the end
+    while not closed and ids and added[-1] and spans[-1][0] == spans[-1][1]:
         ids.pop(), spans.pop(), added.pop()
     if not ids:
         raise InputError(f"the tokenizer returns no token for {text[:60]!r}.")
     of_no_text = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
     special = [bool(mark) or number in of_no_text for mark, number in zip(added, ids, strict=True)]
     return tuple(ids), [(int(start), int(end)) for start, end in spans], special
+
+
+def _searched(
+    tokenizer: Any, text: str, ids: Sequence[int], added: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Where the tokens of SentencePiece lie in the text, for a tokenizer that does not say it."""
+    spans: list[tuple[int, int]] = []
+    at = 0
+    for name, mark in zip(tokenizer.convert_ids_to_tokens(list(ids)), added, strict=True):
+        if mark:
+            spans.append((at, at))
+            continue
+        piece = str(name).replace("▁", " ")
+        start = at
+        while piece.strip() and start < len(text) and text[start].isspace():
+            start += 1
+        if not text.startswith(piece.strip(), start):
+            raise InputError(
+                f"{type(tokenizer).__name__} does not say where its tokens lie in the text, and "
+                f"{name!r} is not found there as it is. Use a fast tokenizer, or pass token ids."
+            )
+        at = start + len(piece.strip())
+        if not piece.strip():
+            at += text[at : at + 1].isspace()  # a token that is a space
+        spans.append((start, at))
+    return spans
 
 
 def _inked(piece: str, start: int) -> int:
@@ -161,11 +212,14 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
         numbers = from_ids(tokenizer, list(answer)).ids if len(answer) else []
         if not numbers:
             raise InputError("the answer is empty: there is nothing to explain.")
-        return AnswerTokens(tuple(numbers), tuple(pieces_of(tokenizer, prompt.ids, numbers)))
+        return answer_of_ids(tokenizer, prompt, numbers)
     if not answer.strip():
         raise InputError("the answer is empty: there is nothing to explain.")
     if tokenizer is None:
         raise InputError("an answer as text needs a tokenizer; pass its token ids instead.")
+    if prompt.opening:  # a text of its own, maybe in another language
+        output = tokenizer(text_target=answer, add_special_tokens=False, verbose=False)
+        return answer_of_ids(tokenizer, prompt, output["input_ids"], answer)
     chat = prompt.script is not None and prompt.script.turns[0].role is not None
     if not chat and prompt.text[-1:].isalnum() and answer[0].isalnum():
         warnings.warn(
@@ -188,9 +242,17 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
                 "the model read the prompt as it is.",
                 stacklevel=4,
             )
+    return answer_of_ids(tokenizer, prompt, ids, answer)
+
+
+def answer_of_ids(
+    tokenizer: Any, prompt: PromptTokens, ids: Sequence[int], text: str = ""
+) -> AnswerTokens:
+    """The tokens with these ids after a prompt; `text` is what they were made of."""
     if not ids:
-        raise InputError(f"the tokenizer returns no token for the answer {answer[:60]!r}.")
-    return AnswerTokens(tuple(ids), tuple(pieces_of(tokenizer, prompt.ids, ids)))
+        raise InputError(f"the tokenizer returns no token for the answer {text[:60]!r}.")
+    before = () if prompt.opening else prompt.ids
+    return AnswerTokens(tuple(ids), tuple(pieces_of(tokenizer, before, ids)))
 
 
 def pieces_of(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> list[str]:
@@ -238,8 +300,8 @@ def _numbered(units: Sequence[Unit], text: str) -> tuple[Unit, ...]:
 
 def with_answer(prompt: PromptTokens, answer: AnswerTokens) -> tuple[Unit, ...]:
     """The units of prompt and answer, with the numbers of their words."""
-    units = [*prompt.units, *answer.units(len(prompt.text))]
-    return _numbered(units, prompt.text + answer.text)
+    units = [*prompt.units, *answer.units(len(prompt.lead))]
+    return _numbered(units, prompt.lead + answer.text)
 
 
 def words_of(text: str) -> list[tuple[int, int]]:

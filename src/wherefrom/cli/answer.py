@@ -53,6 +53,9 @@ def answer(
     ] = False,
     json: Json = None,
     html: Html = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", help="Draw answer tokens × prompt words here.")
+    ] = None,
     settings: Settings = None,
 ) -> None:
     """Explain an answer of a language model: where it comes from."""
@@ -65,11 +68,13 @@ def answer(
         )
     else:
         result = explainer.answer(asked, answer, **options)
-    if html is not None or through:
+    if html is not None or png is not None or through:
         with progress("explaining") as advance:
             result.rows(lambda done, count: advance(done, count, method))
     if html is not None:
         result.to_html(html)
+    if png is not None:
+        result.to_png(png, through=through)
     if json is not None:
         _write_json(result, json, check, through)
     if json is None or str(json) != "-":

@@ -129,7 +129,7 @@ def longest(subject: Subject, tokenizer: Any) -> int | None:
         getattr(config, "n_positions", None),
     ]
     known = [n for n in limits if isinstance(n, int) and 0 < n < 10**9]
-    return min(known) if known else None
+    return min(known) - subject.virtual_tokens if known else None
 
 
 def vocabulary(subject: Subject) -> int | None:

@@ -1,7 +1,6 @@
 // An answer of which any part can be chosen: the prompt lights up. Text enters as text, never as markup.
 "use strict";
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+const drawAnswer = (data) => {
   const make = (tag, props = {}, ...children) => {
     const node = Object.assign(document.createElement(tag), props);
     node.append(...children);
@@ -21,7 +20,7 @@
       title: `${(100 * p).toFixed(1)} %; runner-up or compared with ${JSON.stringify(other)} ${(100 * q).toFixed(1)} %`,
     }),
   );
-  place("answer").append(...spans);
+  place("answer").replaceChildren(...spans);
   const tokenAt = (event) => {
     const under = document.elementFromPoint(event.clientX, event.clientY);
     return spans.indexOf(under);
@@ -32,20 +31,20 @@
     const [c, d] = wordOf[token];
     choose(Math.min(a, c), Math.max(b, d));
   };
-  place("answer").addEventListener("pointerdown", (event) => {
+  place("answer").onpointerdown = (event) => {
     const token = tokenAt(event);
     if (token < 0) return;
     if (!event.shiftKey || anchor === null) anchor = token;
     extend(token);
     event.preventDefault();
     place("answer").focus();
-  });
-  place("answer").addEventListener("pointermove", (event) => {
+  };
+  place("answer").onpointermove = (event) => {
     if (!(event.buttons & 1) || anchor === null) return;
     const token = tokenAt(event);
     if (token >= 0) extend(token);
-  });
-  place("answer").addEventListener("keydown", (event) => {
+  };
+  place("answer").onkeydown = (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step || !data.words.length) return;
     event.preventDefault();
@@ -53,7 +52,7 @@
     at = Math.min(data.words.length - 1, Math.max(0, at < 0 ? 0 : at + step));
     anchor = data.words[at][0];
     choose(...data.words[at]);
-  });
+  };
 
   // Choices: the whole answer, its sentences, and whether relevance is handed on.
   const choices = [["whole answer", 0, data.tokens.length]];
@@ -62,7 +61,7 @@
   const buttons = choices.map(([text, a, b]) =>
     make("button", { type: "button", textContent: text, onclick: () => choose(a, b) }),
   );
-  place("choices").append(...buttons);
+  place("choices").replaceChildren(...buttons);
   let handing = null;
   if (data.through) {
     handing = make("button", { type: "button", textContent: "through earlier answer tokens" });
@@ -77,6 +76,7 @@
   // Parts as cards, in the order of the prompt, the template between them.
   const pieces = data.units.map(() => null);
   const cards = [];
+  place("parts").replaceChildren();
   {
     let at = 0;
     let card = null;
@@ -166,4 +166,8 @@
     place("ledger").replaceChildren(make("tbody", {}, ...ledger, entry("total", output, "total")));
   };
   draw();
-})();
+};
+// a file of its own has its data in it; the served page calls this when an answer has come
+const embedded = document.getElementById("data");
+if (embedded) drawAnswer(JSON.parse(embedded.textContent));
+else window.drawAnswer = drawAnswer;

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wherefrom.answers.rows import Row
     from wherefrom.explanation import Explanation
 
-_SCRIPT = Path(__file__).with_name("answer.js")
+SCRIPT = Path(__file__).with_name("answer.js")
 _SHOWN = 60  # characters of a source in a table
 _DIGITS = 5
 _WHAT = {
@@ -116,7 +116,7 @@ def _sources(sources: Sequence[Source]) -> Table:
 
 # The page.
 
-_STYLE = """
+STYLE = """
 .wherefrom .answer{font-size:1.3rem;line-height:1.9;white-space:pre-wrap;overflow-wrap:anywhere;
  margin:.3rem 0;touch-action:pan-y}
 .wherefrom .answer span{cursor:pointer;border-radius:.2em;padding:.1em 0}
@@ -135,6 +135,8 @@ _STYLE = """
  overflow:hidden}
 .wherefrom .track i{display:block;height:100%}
 .wherefrom .part .heat{font-size:1rem;line-height:1.8;margin:.2rem 0}
+.wherefrom .key .for{background:rgba(var(--for),.6)}
+.wherefrom .key .against{background:rgba(var(--against),.6)}
 .wherefrom .part.template .heat{color:var(--dim);font-size:.8rem;line-height:1.4;
  white-space:normal}
 @media (max-width:30rem){.wherefrom .answer{font-size:1.15rem}}
@@ -143,26 +145,28 @@ _STYLE = """
 
 def page(answer: Answer) -> str:
     """A self-contained page: choose any part of the answer, and the prompt lights up."""
-    body = (
-        f'<p class="dim">{escape(answer.model)} · {escape(answer.of().label)}</p>'
-        '<div class="answer" id="answer" tabindex="0" role="group" '
-        'aria-label="The answer. Click a word or sweep over several; arrow keys move."></div>'
-        '<div class="choices" id="choices"></div>'
-        '<p class="dim" id="what" aria-live="polite"></p>'
-        '<div class="parts" id="parts"></div>'
-        '<h2>Ledger</h2><div class="wide"><table class="ledger" id="ledger"></table></div>'
-        '<p class="key dim"><span><span class="u" style="background:rgba(var(--for),.6)">red</span>'
-        ' speaks for the chosen words</span><span><span class="u n" '
-        'style="background:rgba(var(--against),.6)">blue, underlined</span> against them</span>'
-        "<span>share: relevance / Σ |relevance| of all parts</span></p>"
-        "<noscript><p>This page needs JavaScript.</p></noscript>"
-    )
-    data = json.dumps(_data(answer), ensure_ascii=False, separators=(",", ":"))
-    script = _SCRIPT.read_text(encoding="utf-8")
-    return whole_page(_short(answer.text), body, _STYLE, script, data)
+    body = f'<p class="dim">{escape(answer.model)} · {escape(answer.of().label)}</p>{VIEW}'
+    data = json.dumps(page_data(answer), ensure_ascii=False, separators=(",", ":"))
+    script = SCRIPT.read_text(encoding="utf-8")
+    return whole_page(_short(answer.text), body, STYLE, script, data)
 
 
-def _data(answer: Answer) -> dict[str, Any]:
+VIEW = (
+    '<div class="answer" id="answer" tabindex="0" role="group" '
+    'aria-label="The answer. Click a word or sweep over several; arrow keys move."></div>'
+    '<div class="choices" id="choices"></div>'
+    '<p class="dim" id="what" aria-live="polite"></p>'
+    '<div class="parts" id="parts"></div>'
+    '<h2>Ledger</h2><div class="wide"><table class="ledger" id="ledger"></table></div>'
+    '<p class="key dim"><span><span class="u for">red</span> speaks for the chosen words</span>'
+    '<span><span class="u against n">blue, underlined</span> against them</span>'
+    "<span>share: relevance / Σ |relevance| of all parts</span></p>"
+    "<noscript><p>This page needs JavaScript.</p></noscript>"
+)
+"""The elements that the script fills."""
+
+
+def page_data(answer: Answer) -> dict[str, Any]:
     """What the script draws: texts, parts, and a row of numbers for each token of the answer."""
     groups = [answer.group(number) for number in range(len(answer.units))]
     rows = answer.rows()

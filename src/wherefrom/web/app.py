@@ -20,13 +20,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from wherefrom.answers.answer import Answer as Explained
 from wherefrom.errors import FileError, ModelError, WherefromError
 from wherefrom.methods import METHODS
+from wherefrom.show import answer as answer_view
 from wherefrom.show.page import STYLE
 from wherefrom.web import openapi
 from wherefrom.web.answers import Answers, Data
+from wherefrom.web.generation import Question, Tell, explained
 from wherefrom.web.limits import Limits
-from wherefrom.web.models import Models
+from wherefrom.web.models import PASSAGES, QUESTION, Models
 from wherefrom.web.reports import Reports, report_policy
 from wherefrom.web.request import NotJson, ParsedRequest, TooLarge, method_names, parse_request
 from wherefrom.web.security import REPORT_POLICY, App, Gate
@@ -54,11 +57,16 @@ class Server:
         # read at the start: no request opens a file of the page
         self.static = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.is_file()}
         self.static["heatmap.css"] = STYLE.encode()
+        self.static["answer.css"] = answer_view.STYLE.encode()
+        self.static["answer_view.js"] = answer_view.SCRIPT.read_bytes()
+        page = self.static["answer.html"].replace(b"<!-- view -->", answer_view.VIEW.encode())
+        self.static["answer.html"] = page
 
     def routes(self) -> list[Route]:
         """All routes of the server."""
         get: dict[str, Endpoint] = {
             "/": self.page,
+            "/answer": self.answer_page,
             "/static/{name}": self.static_file,
             "/api/about": self.about,
             openapi.PATH: self.openapi,
@@ -74,6 +82,7 @@ class Server:
             "/api/attention": self.json_route(answers.attention),
             "/api/compare": self.compare,
             "/api/html": self.html,
+            "/api/answer": self.answer,
         }
         return [
             *(Route(path, _with_json_errors(route)) for path, route in get.items()),
@@ -86,6 +95,10 @@ class Server:
     async def page(self, request: Request) -> Response:
         """The page itself."""
         return Response(self.static["index.html"], media_type=_MEDIA_TYPES[".html"])
+
+    async def answer_page(self, request: Request) -> Response:
+        """The page on which a language model answers."""
+        return Response(self.static["answer.html"], media_type=_MEDIA_TYPES[".html"])
 
     async def static_file(self, request: Request) -> Response:
         """A script, style sheet or icon of the page."""
@@ -139,6 +152,44 @@ class Server:
                 yield _json_line(row)
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    async def answer(self, request: Request) -> Response:
+        """Lines of JSON: the answer as it is generated, then where it comes from."""
+        body = await self._body(request)
+        # before the response starts, so that an error still sets its status
+        question = await self._run(request, lambda: Question.of(self._parse(body), self.limits))
+
+        async def lines() -> AsyncIterator[bytes]:
+            result: list[Explained] = []
+            try:
+                async for row in self._told(lambda tell: result.append(question.answered(tell))):
+                    yield _json_line(row)
+                yield _json_line({"text": result[0].text})
+                data: list[Data] = []
+                async for row in self._told(lambda tell: data.append(explained(result[0], tell))):
+                    yield _json_line(row)
+                yield _json_line(data[0])
+            except Exception as error:
+                yield _json_line({"error": _describe(error)[1]["error"]["message"]})
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    async def _told(self, job: Callable[[Tell], None]) -> AsyncIterator[Data]:
+        """What a job tells while it runs; its error at the end, if there is one."""
+        rows: asyncio.Queue[Data | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def tell(row: Data) -> None:
+            loop.call_soon_threadsafe(rows.put_nowait, row)
+
+        task = asyncio.ensure_future(self.worker.run(partial(job, tell), wait_for_room=True))
+        task.add_done_callback(lambda _: rows.put_nowait(None))
+        try:
+            while (row := await rows.get()) is not None:
+                yield row
+            task.result()
+        finally:
+            task.cancel()  # the page was closed: the job stops
 
     async def html(self, request: Request) -> Response:
         """The explanation as a file, as the command line writes it."""
@@ -214,6 +265,7 @@ def _about(models: Models, limits: Limits) -> Data:
                 "input_label": model.input_label,
                 "labels": model.explainer.labels(),
                 "examples": list(model.examples),
+                "answers": model.answers,
             }
             for model in models
         ],
@@ -225,7 +277,11 @@ def _about(models: Models, limits: Limits) -> Data:
             }
             for name, kind in METHODS.items()
         ],
-        "limits": {"text_characters": limits.text_characters},
+        "limits": {
+            "text_characters": limits.text_characters,
+            "answer_tokens": limits.answer_tokens,
+        },
+        "example": {"question": QUESTION, "passages": list(PASSAGES)},
     }
 
 

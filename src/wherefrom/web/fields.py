@@ -80,6 +80,19 @@ FIELDS = {
             "curve", {"type": "string", "enum": list(CURVES)},
             "The curve to draw.", f"be one of: {', '.join(CURVES)}",
         ),
+        Field(
+            "passages",
+            {"type": "array", "items": {"type": "string"}, "default": []},
+            "Texts that the answer may come from.", "be a list of texts",
+        ),
+        Field(
+            "answer", {"type": ["string", "null"], "default": None},
+            "The answer to explain; the model's own by default.", "be a text",
+        ),
+        Field(
+            "max_new_tokens", {"type": "integer", "minimum": 1, "default": 48},
+            "The longest answer that is generated.", "be an integer from 1 on",
+        ),
         Field("layer", _INDEX, "The number of a layer.", "be an integer from 0 on"),
         Field(
             "head", _INDEX, "The number of a head from 1 on; 0 is the mean of all.",
@@ -98,6 +111,7 @@ ROUTE_FIELDS: dict[str, tuple[str, ...]] = {
     "attention": ("layer", "head"),
     "compare": ("methods",),
     "html": ("method", "methods"),
+    "answer": ("method", "passages", "answer", "max_new_tokens"),
 }
 
 

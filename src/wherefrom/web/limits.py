@@ -12,6 +12,7 @@ class Limits:
     body_bytes: int = 8 << 20
     text_characters: int = 20_000
     units: int = 1024  # tokens, patches or atoms: work and memory grow with their square
+    answer_tokens: int = 128  # that a model generates for one request
     image_pixels: int = 16 << 20  # once decoded
     job_seconds: float = 60.0  # running time of one job, its time in the queue not counted
     upload_seconds: float = 30.0  # for the body of a request to arrive

@@ -29,6 +29,13 @@ PROMPTS = (
     "When Mary and John went to the shop, John gave a drink to",
 )
 
+QUESTION = "What is the password of the garden gate?"
+PASSAGES = (
+    "Tom moved to Oslo in 1990. He likes fish.",
+    "The red car belongs to Paul. It is fast.",
+    "The password of the garden gate is banana.",
+)
+
 
 @dataclass(frozen=True)
 class ServedModel:
@@ -47,6 +54,13 @@ class ServedModel:
     def _graph_kind(self) -> str:
         """What the nodes of the model's graphs are; empty for a model of text or images."""
         return str(getattr(getattr(self.explainer.subject.model, "config", None), "reads", ""))
+
+    @property
+    def answers(self) -> bool:
+        """Whether the model generates text, so that its answers can be explained."""
+        naming = self.explainer.naming
+        is_text = isinstance(self.explainer.reader(""), TextReader)
+        return is_text and naming.generates and naming.is_language_model
 
     @property
     def input_label(self) -> str:

@@ -20,9 +20,14 @@ _SUMMARIES = {
     "attention": "One attention map.",
     "compare": "One line of JSON for each method.",
     "html": "The explanation as an HTML file.",
+    "answer": "Lines of JSON: an answer as it is generated, then where it comes from.",
 }
 _JSON = "application/json"
-_MEDIA_TYPES = {"compare": "application/x-ndjson", "html": "text/html; charset=utf-8"}
+_MEDIA_TYPES = {
+    "answer": "application/x-ndjson",
+    "compare": "application/x-ndjson",
+    "html": "text/html; charset=utf-8",
+}
 _ERRORS = {
     400: "The body is not JSON.",
     401: "The token is missing.",
@@ -98,4 +103,6 @@ def _body(route: str, models: Models, limits: Limits) -> Data:
     properties["text"]["maxLength"] = limits.text_characters
     properties["text"]["examples"] = [text for model in models for text in model.examples[:1]]
     properties["image"]["contentEncoding"] = "base64"
+    if "max_new_tokens" in properties:
+        properties["max_new_tokens"]["maximum"] = limits.answer_tokens
     return {"type": "object", "required": required, "properties": properties}

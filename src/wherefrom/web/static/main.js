@@ -11,10 +11,10 @@ import { listenForImages, showImage } from "./image_input.js";
 import { showLayers } from "./layers.js";
 import { showLedger } from "./ledger.js";
 import { showClassMenus, showPrediction, showRemoval } from "./prediction.js";
+import { setUpTheme } from "./theme.js";
 import { TABS, readFragment, requestBody, state, toFragment } from "./state.js";
 
 const SHOW_TAB = { compare: showCompare, curves: showCurves, layers: showLayers, attention: showAttention };
-const THEMES = ["auto", "light", "dark"];
 const TYPING_PAUSE = 200; // milliseconds without a key before the text is sent
 const context = { about: null, prediction: null, explanation: null, marks: null, change };
 const openGroups = new Set(); // groups of the ledger
@@ -172,17 +172,6 @@ function fitTextHeight() {
   text.style.height = `${Math.min(text.scrollHeight + 2, 260)}px`;
 }
 
-function setUpTheme() {
-  const setTheme = (theme) => {
-    document.documentElement.dataset.theme = theme;
-    byId("theme").textContent = `theme: ${theme}`;
-    localStorage.setItem("wherefrom-theme", theme);
-  };
-  const stored = localStorage.getItem("wherefrom-theme");
-  setTheme(THEMES.includes(stored) ? stored : "auto");
-  byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]));
-}
-
 function setUpInput({ models }) {
   setChildren(byId("model"), models.map(({ name }) => html("option", { value: name, text: name })));
   byId("model-menu").hidden = models.length < 2;
@@ -265,6 +254,7 @@ async function start() {
   setUpTabs();
   setUpDownloads();
   showReports(context.about);
+  byId("answers-link").hidden = !context.about.models.some(({ answers }) => answers);
   window.addEventListener("hashchange", showAddress);
   performance.mark("wherefrom-ready");
   await showAddress();

@@ -1,0 +1,134 @@
+"""An answer that was read from a file: what was explained, without the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from wherefrom.answers.defaults import Of
+from wherefrom.answers.prompt import Part
+from wherefrom.answers.rows import Row
+from wherefrom.answers.runner import Measured
+from wherefrom.answers.tokens import AnswerTokens, PromptTokens
+from wherefrom.errors import InputError
+from wherefrom.explanation import Unit
+from wherefrom.methods import Method
+from wherefrom.methods import method as find_method
+from wherefrom.methods.method import Advance
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Stands in the place of a `Runner`: it has all but the model."""
+
+    method: Method
+    prompt: PromptTokens
+    answer: AnswerTokens
+    of: Of
+    tokenizer: None = None
+
+    @staticmethod
+    def of_data(data: Mapping[str, Any]) -> Recorded:
+        """What the plain data of an answer says of prompt, answer and method."""
+        units = tuple(_unit(unit) for unit in data["units"][: data["start"]])
+        prompt = PromptTokens(
+            tuple(data["prompt_ids"]),
+            units,
+            data["prompt"],
+            tuple(Part(**part) for part in data["parts"]),
+            opening=tuple(data["opening"]),
+        )
+        tokens = data["tokens"]
+        answer = AnswerTokens(
+            tuple(token["id"] for token in tokens), tuple(token["text"] for token in tokens)
+        )
+        if len(units) != len(prompt.ids) + len(prompt.opening):
+            raise ValueError(f"{len(units)} units for {len(prompt.ids)} tokens of the prompt")
+        return Recorded(
+            find_method(data["method"]["name"], **data["method"]["settings"]),
+            prompt,
+            answer,
+            data["of"],
+        )
+
+    @property
+    def start(self) -> int:
+        """The number of tokens before the answer."""
+        return self.prompt.start
+
+    @property
+    def place(self) -> int:
+        """The place of the logits that give the answer's first token."""
+        return self.prompt.place
+
+    def span(self, measured: Measured, first: int, last: int) -> Row:
+        """Not without the model."""
+        self._refuse("this part of the answer was not explained before it was saved")
+
+    def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
+        """Not without the model."""
+        self._refuse("the matrix of the answer was not computed before it was saved")
+
+    def log_probabilities_without(self, name: str) -> NoReturn:
+        """Not without the model."""
+        self._refuse("a passage can be left out only with the model")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise InputError(
+            f"{reason}. Explain the answer again, and call answer.rows() before to_json."
+        )
+
+
+def row_data(row: Row) -> Data:
+    """A row as plain data."""
+    lines = None
+    if row.lines is not None:
+        lines = [
+            {"label": label, "kind": kind, "value": value}
+            for (label, kind), value in row.lines.items()
+        ]
+    return {
+        "values": row.values.tolist(),
+        "lines": lines,
+        "output": row.output,
+        "warnings": list(row.warnings),
+    }
+
+
+def row_of(data: Mapping[str, Any], length: int) -> Row:
+    """A row back from plain data."""
+    values = np.array(data["values"], dtype=np.float64)
+    if values.shape != (length,):
+        raise ValueError(f"{length} units but {values.size} values")
+    lines = data["lines"]
+    if lines is not None:
+        lines = {(line["label"], line["kind"]): float(line["value"]) for line in lines}
+    return Row(values, lines, float(data["output"]), tuple(map(str, data["warnings"])))
+
+
+def measured_data(measured: Measured) -> Data:
+    """Logits and log-probabilities as plain data."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value.tolist()
+        for name, value in vars(measured).items()
+    }
+
+
+def measured_of(data: Mapping[str, Any]) -> Measured:
+    """Logits and log-probabilities back from plain data."""
+    return Measured(
+        np.array(data["logits"], dtype=np.float64),
+        np.array(data["log_probabilities"], dtype=np.float64),
+        tuple(data["others"]),
+        np.array(data["other_log_probabilities"], dtype=np.float64),
+    )
+
+
+def _unit(data: Mapping[str, Any]) -> Unit:
+    box = data.get("box")
+    return Unit(**{**data, "box": None if box is None else tuple(box)})

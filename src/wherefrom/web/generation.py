@@ -1,0 +1,85 @@
+"""Answers of language models for the page: generated while it watches, then explained."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from wherefrom.answers.answer import Answer
+from wherefrom.answers.prompt import Prompt, PromptLike
+from wherefrom.answers.tokens import has_template, read_prompt
+from wherefrom.errors import InputError, ModelError, TooLong
+from wherefrom.show.answer import page_data
+from wherefrom.web.fields import FIELDS
+from wherefrom.web.limits import Limits
+from wherefrom.web.request import ParsedRequest
+
+Data = dict[str, Any]
+Tell = Callable[[Data], None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A checked request: what the model is asked, and an answer if there is one to explain."""
+
+    request: ParsedRequest
+    prompt: PromptLike
+    answer: str | None
+    max_new_tokens: int
+
+    @staticmethod
+    def of(request: ParsedRequest, limits: Limits) -> Question:
+        """The question of a request, if it is not larger than the page explains."""
+        model, data = request.model, request.data
+        if not model.answers:
+            raise ModelError(f"{model.name} is no language model: it gives no answers.")
+        passages = FIELDS["passages"].read(data)
+        answer = FIELDS["answer"].read(data)
+        count = FIELDS["max_new_tokens"].read(data)
+        if count > limits.answer_tokens:
+            raise InputError(f"max_new_tokens may be up to {limits.answer_tokens}, got {count}.")
+        texts = [str(request.input), *passages, answer or ""]
+        characters = sum(map(len, texts))
+        if characters > limits.text_characters:
+            raise TooLong(
+                f"prompt and answer have {characters:,} characters; the page accepts up to "
+                f"{limits.text_characters:,}. Ask with less, or use the command line."
+            )
+        tokenizer = model.explainer.tokenizer
+        prompt: PromptLike = str(request.input)
+        if passages or has_template(tokenizer):
+            prompt = Prompt(str(request.input), passages)
+        units = len(read_prompt(tokenizer, prompt).ids)
+        units += count if not answer else len(tokenizer(answer)["input_ids"])
+        if units > limits.units:
+            raise TooLong(
+                f"prompt and answer have up to {units:,} tokens; the page explains up to "
+                f"{limits.units:,}. Ask with less, or use the command line."
+            )
+        return Question(request, prompt, answer or None, count)
+
+    def answered(self, tell: Tell) -> Answer:
+        """The answer; `tell` gets its text as it is generated."""
+        explainer, method = self.request.model.explainer, self.request.method
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if self.answer is not None:
+                return explainer.answer(self.prompt, self.answer, method=method)
+            return explainer.generate(
+                self.prompt,
+                self.max_new_tokens,
+                method=method,
+                tell=lambda text: tell({"text": text}),
+            )
+
+
+def explained(answer: Answer, tell: Tell) -> Data:
+    """Where every token of an answer comes from; `tell` gets how many are explained."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        answer.rows(lambda done, count: tell({"explained": done, "of": count}))
+        view = page_data(answer)
+    messages = dict.fromkeys(str(warning.message) for warning in caught)
+    return {"answer": view, "finished": answer.finished, "warnings": list(messages)}
