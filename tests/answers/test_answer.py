@@ -91,8 +91,7 @@ def test_a_row_is_what_the_explainer_says_of_the_next_token():
     answer = own.answer(PROMPT, ANSWER)
     for token in range(len(ANSWER)):
         other = answer.tokens[token].other_id
-        ids, of = PROMPT + ANSWER[:token], {"target": ANSWER[token], "against": other}
-        expected = own(ids, gate="frozen", root=None, **of)
+        expected = own(PROMPT + ANSWER[:token], target=ANSWER[token], against=other)
         exactly(answer.of(token).scores, expected.scores, 1e-6)
 
 
