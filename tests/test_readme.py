@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = ("axioms", "corpus", "evaluation", "graphs", "ledger", "vision")
 WITH_A_LANGUAGE_MODEL = ("answers",)  # run in tests/answers/test_smollm2.py
-NEEDS_A_MODEL = ("clip", "gpt")  # examples for models that are not embedded
+NEEDS_A_MODEL = ("clip", "gpt", "smollm2")  # examples for models that are not embedded
 
 
 def blocks(path, language):
