@@ -147,7 +147,7 @@ def test_an_error_names_both_amounts_and_what_to_do():
     assert str(error) == (
         "lrp on one input of 8,192 words needs about 3.44 GB of memory, and 1 GB may be used. "
         "Explain a shorter input, use a smaller number type for the model, or allow more with "
-        'memory="3.5GB".'
+        'memory="3.8GB".'
     )
     assert (error.needed, error.allowed) == (3.44e9, 1e9)
     assert "more than 2 GB" in str(NotEnoughMemory(2e9, 2e9, at_least=True))

@@ -75,7 +75,7 @@ class NotEnoughMemory(WherefromError, MemoryError):
         super().__init__(
             f"{what} needs {amount} of memory, and {readable_bytes(allowed)} may be used. Explain "
             "a shorter input, use a smaller number type for the model, or allow more with "
-            f'memory="{_rounded_up(needed * (2 if at_least else 1))}".'
+            f'memory="{_rounded_up(needed * (2 if at_least else 1.1))}".'
         )
         self.needed, self.allowed, self.at_least = needed, allowed, at_least
 
