@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,6 +31,8 @@ from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import SpanTarget, Target
 from wherefrom.torch_internals import without_function_modes
+
+Result = TypeVar("Result")
 
 
 def propagate(
@@ -209,23 +212,7 @@ class Propagation(Method):
         return None if root is None else Rooted(root)
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        method = self.resolved(inputs)
-        assert isinstance(method, Propagation)
-
-        def run(place: Place) -> Scores:
-            return propagate(
-                method.table(),
-                subject,
-                inputs,
-                target,
-                self.needs,
-                closes=self.closes,
-                at=place,
-                label=self.label,
-                rooted=method.rooted(inputs),
-            )
-
-        return read_at(self.at, inputs, run)
+        return self._propagated(propagate, subject, inputs, target)
 
     @restores_state
     def each(
@@ -235,11 +222,22 @@ class Propagation(Method):
         target: SpanTarget,
         advance: Advance | None = None,
     ) -> list[Scores]:
+        return self._propagated(propagate_each, subject, inputs, target, advance=advance)
+
+    def _propagated(
+        self,
+        run: Callable[..., Result],
+        subject: Subject,
+        inputs: Inputs,
+        target: Target | SpanTarget,
+        **more: Any,
+    ) -> Result:
+        """What `run` gives of a pass under this method's table, read where `at` says."""
         method = self.resolved(inputs)
         assert isinstance(method, Propagation)
 
-        def run(place: Place) -> list[Scores]:
-            return propagate_each(
+        def at_place(place: Place) -> Result:
+            return run(
                 method.table(),
                 subject,
                 inputs,
@@ -249,10 +247,10 @@ class Propagation(Method):
                 at=place,
                 label=self.label,
                 rooted=method.rooted(inputs),
-                advance=advance,
+                **more,
             )
 
-        return read_at(self.at, inputs, run)
+        return read_at(self.at, inputs, at_place)
 
 
 @dataclass(frozen=True)
