@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wherefrom.errors import FileError
+from wherefrom.models.weights import CONFIG, load_weights
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
 ARCHITECTURE = "BertForSequenceClassification"
 
 
@@ -270,11 +267,5 @@ class BertForSequenceClassification(nn.Module):
         home = Path(folder)
         model = cls(BertConfig.load(home))
         model.name_or_path = str(home)
-        try:
-            weights = load_file(home / WEIGHTS)
-            model.load_state_dict({name: w.to(dtype) for name, w in weights.items()}, assign=True)
-        except FileNotFoundError as error:
-            raise FileError(f"there are no weights in {home}: {WEIGHTS} is missing.") from error
-        except (SafetensorError, RuntimeError) as error:
-            raise FileError(f"the weights in {home / WEIGHTS} do not fit {CONFIG}.") from error
+        load_weights(model, home, dtype)
         return model.eval()

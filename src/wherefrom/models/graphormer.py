@@ -7,15 +7,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wherefrom.errors import FileError, InputError, TooLong
+from wherefrom.models.weights import CONFIG, WEIGHTS, load_weights
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
 KIND = "graphormer"
 
 
@@ -220,11 +218,5 @@ class Graphormer(nn.Module):
         home = Path(folder)
         model = cls(GraphormerConfig.load(home))
         model.name_or_path = str(home)
-        try:
-            weights = load_file(home / WEIGHTS)
-            model.load_state_dict({name: w.to(dtype) for name, w in weights.items()}, assign=True)
-        except FileNotFoundError as error:
-            raise FileError(f"there are no weights in {home}: {WEIGHTS} is missing.") from error
-        except (SafetensorError, RuntimeError) as error:
-            raise FileError(f"the weights in {home / WEIGHTS} do not fit {CONFIG}.") from error
+        load_weights(model, home, dtype)
         return model.eval()
