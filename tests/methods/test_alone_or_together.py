@@ -57,8 +57,10 @@ def check(narrow, wide, inputs, method):
         alone = narrow(item, method, target=1, **settings).scores
         largest = np.abs(in_float64.scores).max()
         assert largest > 0
-        assert np.abs(alone - in_batch.scores).max() <= BOUND * largest
-        assert np.abs(alone - in_float64.scores).max() <= BOUND * largest
+        # a difference of two outputs is no more exact than the outputs are
+        rounding = 2 * np.finfo(np.float32).eps * abs(in_float64.output)
+        assert np.abs(alone - in_batch.scores).max() <= BOUND * largest + rounding
+        assert np.abs(alone - in_float64.scores).max() <= BOUND * largest + rounding
 
 
 @pytest.mark.parametrize("method", list(METHODS))
