@@ -241,16 +241,19 @@ class Explanation:
     @classmethod
     def from_json(cls, source: str | Path) -> Explanation:
         """Back from JSON: a path, or the JSON text itself."""
-        text = str(source)
-        if isinstance(source, Path) or not text.lstrip().startswith("{"):
-            try:
-                text = Path(source).read_text(encoding="utf-8")
-            except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
-                raise FileError(f"cannot read {source}: {error}") from error
-        try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise FileError(f"this is not JSON: {error}") from error
+        data = _read_json(source)
+        if isinstance(data, list):
+            raise FileError(
+                f"this is a list of {len(data)} explanations: read it with "
+                "Explanation.list_from_json."
+            )
+        return cls.from_dict(data)
+
+    @classmethod
+    def list_from_json(cls, source: str | Path) -> list[Explanation]:
+        """Back from the JSON of several explanations, or of one: a path, or the JSON text."""
+        data = _read_json(source)
+        return [cls.from_dict(entry) for entry in (data if isinstance(data, list) else [data])]
 
     # Rendering. The renderers see only an Explanation; imported by name, they stay above this file.
 
@@ -283,6 +286,20 @@ def plural(noun: str) -> str:
     ['words', 'patches', 'biases']
     """
     return noun + ("es" if noun.endswith(("s", "ch")) else "s")
+
+
+def _read_json(source: str | Path) -> Any:
+    """The data of a JSON file, or of a text that is JSON itself."""
+    text = str(source)
+    if isinstance(source, Path) or not text.lstrip().startswith(("{", "[")):
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
+            raise FileError(f"cannot read {source}: {error}") from error
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"this is not JSON: {error}") from error
 
 
 def _unit(data: dict[str, Any]) -> Unit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +73,7 @@ def explain_answer(
         subject, inputs, method, AnswerTarget(index, weights=weights), naming
     )
     info = TargetInfo(ends[0], _text(units, *ends, inputs.texts[0]), place=words)
-    return replace(explanation, target=info, probability=float(torch.tensor(log).exp()))
+    return replace(explanation, target=info, probability=math.exp(log))
 
 
 def _context(subject: Subject, units: Sequence[Unit]) -> list[int]:
