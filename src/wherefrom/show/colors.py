@@ -7,10 +7,14 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.color import Color, ColorSystem
+
 Depth = Literal["none", "16", "256", "truecolor"]
 Background = Literal["light", "dark", "unknown"]
 
-_FOR, _AGAINST = (214, 39, 40), (31, 119, 220)
+RGB = tuple[int, int, int]
+
+_FOR, _AGAINST, _WHITE = (214, 39, 40), (31, 119, 220), (255, 255, 255)
 _PAGE = {"light": (255, 255, 255), "dark": (24, 24, 24)}
 _WEAK, _MEDIUM = 0.25, 0.5  # where a colour of the letters becomes bold, and one of the background
 QUIET = 0.05  # up to this strength a unit has no colour
@@ -52,8 +56,9 @@ def _depth_of_terminal() -> Depth:
 
 def terminal_background() -> Background:
     """Whether the terminal is light or dark, by WHEREFROM_BACKGROUND or COLORFGBG."""
-    named = os.environ.get("WHEREFROM_BACKGROUND", "").lower()
-    if named == "light" or named == "dark":
+    by_name: dict[str, Background] = {"light": "light", "dark": "dark"}
+    named = by_name.get(os.environ.get("WHEREFROM_BACKGROUND", "").lower())
+    if named is not None:
         return named
     number = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     if not number.isdecimal() or int(number) > 15:
@@ -82,24 +87,32 @@ class Palette:
         if page is None or self.depth == "16":
             return self._stepped(size, strength > 0) + underline
         share = min(1.0, size) ** 0.8
-        color = _mixed(page, _FOR if strength > 0 else _AGAINST, share)
-        dark = self.background == "dark" or size > 0.55
-        return f"{'#ffffff' if dark else '#000000'} on {color}{underline}"
+        color = self._named(_mixed(page, _FOR if strength > 0 else _AGAINST, share))
+        # else the terminal's own letters, which fit its background
+        ink = f"{self._named(_WHITE)} " if size > 0.55 else ""
+        return f"{ink}on {color}{underline}"
 
     def _stepped(self, size: float, is_for: bool) -> str:
         if self.depth == "16":
             letters, ground = ("red", "red") if is_for else ("bright_blue", "blue")
         else:
             tint = _FOR if is_for else _AGAINST
-            letters = _mixed((128, 128, 128), tint, 0.85)
-            ground = _mixed((110, 90, 110), tint, min(1.0, size))
+            letters = self._named(_mixed((128, 128, 128), tint, 0.85))
+            ground = self._named(_mixed((110, 90, 110), tint, min(1.0, size)))
         if size >= _MEDIUM:
-            return f"bold bright_white on {ground}" if self.depth == "16" else (
-                f"#ffffff on {ground}"
-            )  # fmt: skip
+            white = "bold bright_white" if self.depth == "16" else self._named(_WHITE)
+            return f"{white} on {ground}"
         return f"bold {letters}" if size >= _WEAK else letters
 
+    def _named(self, color: RGB) -> str:
+        """A colour by the name that rich has for it; of 256, the nearest."""
+        if self.depth == "256":
+            # here, not by rich when it prints: it keeps the codes of a style for all consoles
+            nearest = Color.from_rgb(*color).downgrade(ColorSystem.EIGHT_BIT)
+            return f"color({nearest.number})"
+        return "#{:02x}{:02x}{:02x}".format(*color)
 
-def _mixed(a: tuple[int, int, int], b: tuple[int, int, int], share: float) -> str:
-    r, g, blue = (round(x + (y - x) * share) for x, y in zip(a, b, strict=True))
-    return f"#{r:02x}{g:02x}{blue:02x}"
+
+def _mixed(a: RGB, b: RGB, share: float) -> RGB:
+    red, green, blue = (round(x + (y - x) * share) for x, y in zip(a, b, strict=True))
+    return red, green, blue
