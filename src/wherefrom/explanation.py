@@ -84,13 +84,24 @@ class TargetInfo:
         return self.label if self.against_label is None else f"{self.label} − {self.against_label}"
 
 
+@dataclass(frozen=True)
+class Output:
+    """One output of the model: a class or token, its logit, its probability if it has one."""
+
+    label: str
+    value: float
+    probability: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """Where one prediction comes from.
 
     `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
     position and its type contributed. `scene` is the picture that units other than tokens are
-    drawn on. `warnings` say in a sentence each what to beware of in these scores.
+    drawn on. `warnings` say in a sentence each what to beware of in these scores. `largest` are
+    the two largest outputs of the model, the prediction first. Two explanations are equal if
+    their JSON is.
     """
 
     units: tuple[Unit, ...]
@@ -108,6 +119,15 @@ class Explanation:
     versions: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     label: str = ""  # the method with the settings that were changed or chosen
+    largest: tuple[Output, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Explanation):
+            return NotImplemented
+        return self is other or self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((self.method, self.text, self.target, self.output, len(self.units)))
 
     def __len__(self) -> int:
         return len(self.units)
@@ -177,6 +197,7 @@ class Explanation:
             "target": asdict(self.target),
             "output": self.output,
             "probability": self.probability,
+            "largest": [asdict(output) for output in self.largest],
             "ledger": None
             if ledger is None
             else {
@@ -230,6 +251,7 @@ class Explanation:
                 versions=data["versions"],
                 warnings=tuple(map(str, data.get("warnings", ()))),
                 label=str(data["method"].get("label", "")),
+                largest=tuple(Output(**output) for output in data.get("largest", ())),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"the explanation is damaged: {error!r}") from error
