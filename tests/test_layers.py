@@ -13,14 +13,17 @@ HOME = Path(wherefrom.__file__).parent
 # cli, web → explain, loading, testing → answers | audits | corpus | evaluation | studies | show
 # | methods → inputs | rules → subject, target, explanation → errors, scope
 LEVELS = [
-    {"errors", "memory", "plugins", "stopping", "torch_internals", "storage", "scope"},
-    {"subject", "target", "explanation", "unwrap"},
+    {
+        "errors", "memory", "plugins", "progress", "scope", "stopping", "storage",
+        "torch_internals", "views",
+    },
+    {"subject", "target", "comparison", "explanation", "unwrap"},
     {"models", "naming", "rules"},
     {"inputs"},
     {"answers", "audits", "corpus", "evaluation", "methods", "show", "studies"},
     {"assemble", "explain", "loading", "testing"},
     {"__main__", "cli", "web"},
-]
+]  # fmt: skip
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
 # in one layer, side by side or one on the other
 APART = [

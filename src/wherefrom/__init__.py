@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from wherefrom.answers.prompt import Passage, Prompt
     from wherefrom.audits.audit import audit
     from wherefrom.audits.report import Audit
+    from wherefrom.comparison import Comparison
     from wherefrom.errors import WherefromError
     from wherefrom.evaluation.evaluate import evaluate
     from wherefrom.evaluation.metrics import Metric
@@ -34,6 +35,7 @@ _HOMES = {
     "READERS": "wherefrom.inputs",
     "Answer": "wherefrom.answers.answer",
     "Audit": "wherefrom.audits.report",
+    "Comparison": "wherefrom.comparison",
     "Evaluation": "wherefrom.evaluation.results",
     "Explainer": "wherefrom.explain",
     "Explanation": "wherefrom.explanation",
@@ -62,6 +64,7 @@ __all__ = [
     "READERS",
     "Answer",
     "Audit",
+    "Comparison",
     "Evaluation",
     "Explainer",
     "Explanation",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -16,6 +17,7 @@ from wherefrom.answers.ask import answer_generated, answer_given, is_several, on
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.assemble import explain_batch, library_versions
+from wherefrom.comparison import Comparison
 from wherefrom.errors import InputError, ModelError, TargetError
 from wherefrom.explanation import Explanation
 from wherefrom.inputs import Reader, ReaderContext, find_reader
@@ -28,6 +30,7 @@ from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming, TargetSpec
+from wherefrom.progress import shown
 from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Forward, Inputs, Subject
 from wherefrom.target import Target
@@ -195,12 +198,15 @@ class Explainer:
         memory: float | None,
     ) -> Explanation | list[Explanation]:
         # tensors made under the caller's inference mode could carry no gradient
-        with Scope(inference=False):
+        with Scope(inference=False), ExitStack() as stack:
             reader = self.reader(inputs, units).with_options(prefix=prefix)
             sources, is_single = reader.listed(inputs)
             items = reader.read_all(sources, truncate)
             explanations: dict[int, Explanation] = {}
-            for chunk in reader.chunks(items, batch_size or 16):
+            chunks = list(reader.chunks(items, batch_size or 16))
+            report = stack.enter_context(shown("explaining", None if len(chunks) > 1 else False))
+            for chunk in chunks:
+                report(len(explanations), len(items), method.name)
                 batch = reader.batch([items[i] for i in chunk])
                 batch_target = Target(
                     self._indices(_spec_of_each(target, chunk, len(items))),
@@ -359,20 +365,24 @@ class Explainer:
         *,
         starting: Callable[[str], None] | None = None,
         **options: Any,
-    ) -> list[Explanation]:
+    ) -> Comparison:
         """Explains one input with several methods, without those that do not apply to the model.
 
         `starting(name)` is called before each method.
         """
-        explanations: list[Explanation] = []
+        explanations = Comparison()
         errors: list[ModelError] = []
-        for method in methods or METHODS:
-            if starting is not None:
-                starting(find_method(method).name)
-            try:
-                explanations.append(self(inputs, method, **options))
-            except ModelError as error:
-                errors.append(error)
+        chosen = list(methods or METHODS)
+        with shown("comparing", None if starting is None else False) as report:
+            for position, method in enumerate(chosen):
+                name = find_method(method).name
+                report(position, len(chosen), name)
+                if starting is not None:
+                    starting(name)
+                try:
+                    explanations.append(self(inputs, method, **options))
+                except ModelError as error:
+                    errors.append(error)
         if errors and not explanations:
             raise errors[0]
         return explanations

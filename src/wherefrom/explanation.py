@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from wherefrom.errors import FileError, InputError
 from wherefrom.storage.writing import write_text
+from wherefrom.views import Views
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,7 +95,7 @@ class Output:
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(Views):
     """Where one prediction comes from.
 
     `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
@@ -275,15 +276,49 @@ class Explanation:
     def __str__(self) -> str:
         return str(_renderer("terminal")(self))
 
-    def _repr_html_(self) -> str:
-        return str(_renderer("html")([self], whole_page=False))
+    def _html(self, whole_page: bool) -> str:
+        return str(_renderer("html")([self], whole_page))
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """A self-contained page, also written to `path` if set."""
-        page = str(_renderer("html")([self]))
-        if path is not None:
-            write_text(path, page)
-        return page
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row for each unit."""
+        parts = {name: values.tolist() for name, values in self.parts.items()}
+        return [
+            {
+                "unit": unit.text,
+                "score": score,
+                **{name: values[i] for name, values in parts.items()},
+                "start": unit.start,
+                "end": unit.end,
+                "special": unit.special,
+            }
+            for i, (unit, score) in enumerate(zip(self.units, self.scores.tolist(), strict=True))
+        ]
+
+    @overload
+    def plot(
+        self, kind: Literal["waterfall", "bar"] = ..., path: None = None, *, units: int = ...
+    ) -> Any: ...
+    @overload
+    def plot(
+        self, kind: Literal["waterfall", "bar"] = ..., *, path: str | Path, units: int = ...
+    ) -> Path: ...
+
+    def plot(
+        self,
+        kind: Literal["waterfall", "bar"] = "waterfall",
+        path: str | Path | None = None,
+        *,
+        units: int = 10,
+    ) -> Any:
+        """A plot of the strongest units: a matplotlib figure, or with `path` a file.
+
+        "waterfall": from zero to the output, each bar starts where the one before ended; "bar":
+        the scores by size. `units` is how many are shown by name.
+        """
+        from importlib import import_module
+
+        figure = import_module("wherefrom.show.explanation_figure")
+        return figure.plot(self, kind, None if path is None else Path(path), units)
 
     def to_png(self, path: str | Path) -> None:
         """The image or molecule next to its heatmap, as a PNG file."""

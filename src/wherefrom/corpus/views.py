@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.corpus.corpus import NO_LABEL, Corpus, Floats, Ints
 from wherefrom.corpus.io import write_tables
+from wherefrom.views import Views
 
 MAX_EXAMPLES = 30
 
@@ -59,7 +62,7 @@ class ContextualWord:
 
 
 @dataclass(frozen=True)
-class Overview:
+class Overview(Views):
     """The views of one corpus; `classes` ranks words for each class."""
 
     corpus: Corpus
@@ -70,6 +73,14 @@ class Overview:
     wrong: tuple[int, ...]
     labelled: int
     min_count: int
+
+    def _html(self, whole_page: bool) -> str:
+        show = import_module("wherefrom.show.corpus")
+        return str(show.render_overview(self, whole_page))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row for each word."""
+        return [_record(word) for word in self.words]
 
     def write(self, out: str | Path) -> list[Path]:
         """Writes texts, occurrences and all views as CSV and Parquet."""
@@ -260,7 +271,7 @@ def _contextual(words: list[Word], index: _WordIndex, scores: Floats) -> list[Co
     return sorted(mixed, key=lambda word: -word.swing)
 
 
-def _record(word: Word | MisleadingWord | ContextualWord) -> dict[str, object]:
+def _record(word: Word | MisleadingWord | ContextualWord) -> dict[str, Any]:
     return {key: value for key, value in asdict(word).items() if key != "examples"}
 
 

@@ -165,7 +165,7 @@ def waterfall(ledger: Ledger) -> str:
         )
 
     rows = [
-        f'<tr><td>{escape(line.label).replace(".", ".<wbr>")}</td>'
+        f"<tr><td>{escape(line.label).replace('.', '.<wbr>')}</td>"
         f'<td class="dim">{escape(line.kind)}</td>'
         f'{bar(ends[i], ends[i + 1])}<td class="num">{signed(line.value)}</td></tr>'
         for i, line in enumerate(lines)
