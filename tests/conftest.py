@@ -74,3 +74,19 @@ def gpt2():
 def t5():
     """A T5 that writes, of two and two layers, float64."""
     return tiny("t5", "translate")
+
+
+@pytest.fixture(scope="session")
+def pair_wordpiece(wordpiece):
+    """The same tokenizer as BERT has it: pairs of texts, with a type for each half."""
+    made = Tokenizer.from_str(wordpiece.backend_tokenizer.to_str())
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **wordpiece.special_tokens_map,
+    )

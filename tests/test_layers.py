@@ -21,7 +21,7 @@ LEVELS = [
     {"models", "naming", "rules"},
     {"inputs"},
     {"answers", "audits", "corpus", "evaluation", "methods", "show", "studies"},
-    {"assemble", "explain", "loading", "testing"},
+    {"assemble", "explain", "loading", "spans", "testing"},
     {"__main__", "cli", "web"},
 ]  # fmt: skip
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}

@@ -73,13 +73,17 @@ class Ledger:
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """What is explained: a class or token, or the difference to a second one, `against`."""
+    """What is explained: a class or token, or the difference to a second one, `against`.
+
+    `place` says in words where, of a model that has outputs for every token.
+    """
 
     index: int
     label: str
     against: int | None = None
     against_label: str | None = None
     position: int | None = None
+    place: str | None = None
 
     def __str__(self) -> str:
         return self.label if self.against_label is None else f"{self.label} − {self.against_label}"

@@ -181,6 +181,12 @@ class Subject:
         with without_function_modes():  # no call of the model
             return logits[:, beyond:]
 
+    @property
+    def task(self) -> str:
+        """What the head of the model is for, by the name of its class; empty if it does not say."""
+        name = type(self.model).__name__.removeprefix("Peft")
+        return name.partition("For")[2]
+
     def takes(self, *arguments: str) -> bool:
         """Whether the model's forward has arguments of these names."""
         return inspect.signature(self.model.forward).parameters.keys() >= set(arguments)
@@ -233,6 +239,8 @@ class Subject:
 
     def run(self, tensors: Mapping[str, Tensor], positions: Tensor | None = None) -> Tensor:
         """The logits: (batch, classes), or (batch, places, vocabulary).
+
+        Of a model that answers questions they are (batch, 2, places), for start and end.
 
         With `positions`, one or several places for each sample, a model that can is asked for
         these rows only; the logits are then (batch, 1 or several, vocabulary).
@@ -290,6 +298,10 @@ def _logits(out: Any) -> Tensor:
         found = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
         if isinstance(found, Tensor):
             return found
+    ends = [getattr(out, name, None) for name in ("start_logits", "end_logits")]
+    if all(isinstance(end, Tensor) for end in ends):  # where an answer starts and ends
+        with without_function_modes():  # no call of the model
+            return torch.stack([end for end in ends if end is not None], 1)  # (B, 2, places)
     if isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
         return out[0]
     names = ", ".join(out) if isinstance(out, Mapping) else type(out).__name__

@@ -81,6 +81,16 @@ class SpanTarget(Target):
     weights: Tensor | None = None  # (B, R); None: all one
     log: bool = False
 
+    @property
+    def first(self) -> Target:
+        """The target at the first of its places."""
+        tensors = (self.index, self.against, self.position)
+        return Target(*(None if tensor is None else tensor[:, 0] for tensor in tensors))
+
+    def row(self, logits: Tensor) -> Tensor:
+        """The logits at the first place, (B, classes)."""
+        return self.rows(logits)[:, 0]
+
     def rows(self, logits: Tensor) -> Tensor:
         """The logits at the places, (B, R, classes)."""
         assert self.position is not None
@@ -136,7 +146,21 @@ class SpanTarget(Target):
         """The target of some of the samples."""
         weights = None if self.weights is None else self.weights[torch.tensor(rows)]
         own = super().take(rows)
-        return SpanTarget(own.index, own.against, own.position, weights, self.log)
+        return replace(
+            self, index=own.index, against=own.against, position=own.position, weights=weights
+        )
+
+
+@dataclass(frozen=True)
+class AnswerTarget(SpanTarget):
+    """Where an answer starts and ends in its context: z_start[s] + z_end[e], or one of the two.
+
+    Of the logits (B, 2, tokens) of a model that answers questions, `index` (B, 2) has s and e.
+    """
+
+    def rows(self, logits: Tensor) -> Tensor:
+        """The logits themselves: a row for the start, one for the end."""
+        return logits
 
 
 def _chosen(rows: Tensor, index: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def files(tmp_path_factory, wordpiece):
     wordpiece.save_pretrained(folder / "model")
     (folder / "data.csv").write_text("text,label\nAnna is good,good\nBob was bad,bad\n")
     (folder / "names.csv").write_text("name,group\nAnna,f\nBob,m\n")
-    (folder / "latin.txt").write_bytes(b"caf\xe9\n")
+    (folder / "latin.txt").write_bytes(b"caf\xe9 caf\xc3\xa9\n")  # neither Latin-1 nor UTF-8
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from warnings import catch_warnings
 
 import typer
 
@@ -25,7 +27,7 @@ from wherefrom.errors import (
 )
 from wherefrom.progress import terminal_bar
 from wherefrom.storage.folder_lock import locked
-from wherefrom.storage.text_file import bad_byte, check_encoding, read_bytes
+from wherefrom.storage.text_file import bad_byte, decoded, encoding_of, lines_of, read_bytes
 
 if TYPE_CHECKING:
     from wherefrom.explain import Explainer
@@ -59,6 +61,9 @@ MethodNames = Annotated[str | None, typer.Option(help="Comma-separated method na
 Words = Annotated[bool, typer.Option("--words", help="Join tokens to words.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write JSON here; - prints it.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write an HTML page here.")]
+Encoding = Annotated[
+    str | None, typer.Option(help="Encoding of text files. Default: UTF-8 or UTF-16, else a guess.")
+]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as key=value.")
@@ -80,7 +85,9 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Result:
         try:
-            return command(*args, **kwargs)
+            with catch_warnings():
+                warnings.showwarning = _show_warning
+                return command(*args, **kwargs)
         except WherefromError as error:
             raise _failed(str(error)) from error
         except KeyboardInterrupt as error:
@@ -94,6 +101,11 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
             raise _failed("not enough memory: use shorter or fewer inputs.") from error
 
     return run
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning as one line on stderr, without the line of code that gave it."""
+    typer.secho(f"wherefrom: {_one_line(str(message))}", err=True, fg=typer.colors.YELLOW)
 
 
 def _failed(message: str) -> typer.Exit:
@@ -121,10 +133,14 @@ def saved_to_resume(out: Path) -> Iterator[None]:
 
 def complain(message: str) -> None:
     """One line on stderr, of a length to be read."""
+    typer.secho(f"wherefrom: {_one_line(message)}", err=True, fg=typer.colors.RED)
+
+
+def _one_line(message: str) -> str:
     line = " ".join(printable(message).split("\n"))
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
-    typer.secho(f"wherefrom: {line}", err=True, fg=typer.colors.RED)
+    return line
 
 
 def say(text: str, err: bool = False) -> None:
@@ -188,16 +204,16 @@ class Sources:
         return self.texts
 
 
-def read_texts(texts: list[str] | None, file: Path | None) -> Sources:
+def read_texts(texts: list[str] | None, file: Path | None, encoding: str | None = None) -> Sources:
     """The texts in the arguments, in a file, or on standard input."""
     arguments = list(texts or ())
     is_piped = sys.stdin is not None and not sys.stdin.isatty()
     if arguments == ["-"] or (not arguments and file is None and is_piped):
-        sources = _lines("stdin", b"" if sys.stdin is None else sys.stdin.buffer.read())
+        sources = _lines("stdin", b"" if sys.stdin is None else sys.stdin.buffer.read(), encoding)
     else:
         sources = Sources(arguments, [f"text {number + 1}" for number in range(len(arguments))])
         if file is not None:
-            lines = _lines(str(file), read_bytes(file))
+            lines = _lines(str(file), read_bytes(file), encoding)
             sources = Sources(
                 sources.texts + lines.texts, sources.places + lines.places, lines.unreadable
             )
@@ -206,14 +222,18 @@ def read_texts(texts: list[str] | None, file: Path | None) -> Sources:
     return sources
 
 
-def _lines(name: str, content: bytes) -> Sources:
-    """The lines of a file that are not blank; those that are not UTF-8 aside."""
-    check_encoding(name, content)
+def _lines(name: str, content: bytes, encoding: str | None) -> Sources:
+    """The lines of a file that are not blank; of damaged UTF-8 the damaged ones aside."""
+    known = encoding_of(name, content, encoding)
     sources = Sources([], [])
-    for number, line in enumerate(re.split(rb"\r\n|\n|\r", content.removeprefix(BOM_UTF8)), 1):
+    if not known.startswith("utf-8"):
+        lines: list[str | bytes] = list(lines_of(decoded(name, content, known)))
+    else:
+        lines = list(re.split(rb"\r\n|\n|\r", content.removeprefix(BOM_UTF8)))
+    for number, line in enumerate(lines, 1):
         place = f"{name}, line {number}"
         try:
-            text = line.decode("utf-8")
+            text = line if isinstance(line, str) else line.decode("utf-8")
         except UnicodeDecodeError as error:
             reason = f"{place} is not UTF-8: {bad_byte(error)}."
             sources.unreadable[place] = InputError(reason)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from wherefrom.errors import FileError, InputError
-from wherefrom.inputs.table import column, records
+from wherefrom.inputs.records import column
+from wherefrom.inputs.table_files import records
 
 AMBIGUOUS = "ambiguous"
 WORD = re.compile(r"[^\W_]+")

@@ -272,6 +272,10 @@ def _agreement(labels: list[str], records: list[Record]) -> dict[str, dict[str, 
 def _notes(recorder: SampleRecorder, records: list[Record]) -> list[str]:
     """What a reader should know before trusting the numbers."""
     notes = [f"{name} was left out: {reason}" for name, reason in recorder.failed.items()]
+    if recorder.to_probability == "none":
+        notes.append(
+            "the model gives no probabilities: its output takes their place in all metrics"
+        )
     names, classes = recorder.rows.labels or [], recorder.labels or []
     if names and len({classes[record["sample"]] for record in records}) == 1:
         label = names[records[0]["sample"]]

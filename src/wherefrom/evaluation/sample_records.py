@@ -23,6 +23,7 @@ from wherefrom.evaluation.metrics import Metric, Sample, correlations
 from wherefrom.explanation import Explanation
 from wherefrom.inputs.table import Rows
 from wherefrom.methods import Method
+from wherefrom.naming import ToProbability
 from wherefrom.studies.base import Record, Study, StudySamples
 
 
@@ -67,6 +68,11 @@ class SampleRecorder:
             self.explainer, self.methods, self.options.truncate, self.failed
         )
         self.cache = ForwardCache(self.reader)
+        naming = getattr(self.explainer, "naming", None)
+        outputs = len(naming.labels) if naming is not None else 0
+        self.to_probability: ToProbability = (
+            naming.to_probability(outputs) if naming is not None and outputs else "softmax"
+        )
 
     def resume(self, record: Record) -> None:
         """Leaves out what an earlier run left out, by one of its records."""
@@ -201,7 +207,8 @@ class SampleRecorder:
     def _sample(self, explanation: Explanation) -> Sample:
         keep = self.options.keep_special
         erasable = np.array([not (keep and unit.special) for unit in explanation.units])
-        return Sample(explanation, erasable, explanation.target.index, self.options.every)
+        index, every = explanation.target.index, self.options.every
+        return Sample(explanation, erasable, index, every, self.to_probability)
 
 
 def _record(row: int, i: int, explanations: dict[str, list[Explanation]]) -> Record:
