@@ -46,9 +46,7 @@ def digits():
         for parameter in model.parameters():
             parameter.mul_(3)
     size = {"height": 28, "width": 28}
-    return Explainer(
-        model, processor=ViTProcessor(size=size, image_mean=[0.13], image_std=[0.31])
-    )
+    return Explainer(model, processor=ViTProcessor(size=size, image_mean=[0.13], image_std=[0.31]))
 
 
 @pytest.fixture(scope="session")
