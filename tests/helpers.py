@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 from torch.nn.modules import module as torch_modules
 
@@ -14,6 +15,8 @@ from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.sources import Sources
 
+# transformers 5 has it a second time, for torchvision, and this name for the one without
+ViTProcessor = getattr(transformers, "ViTImageProcessorPil", transformers.ViTImageProcessor)
 GLOBAL_HOOKS = [name for name in vars(torch_modules) if name.startswith("_global_")]
 
 

@@ -10,9 +10,9 @@ import wherefrom
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = ("axioms", "corpus", "evaluation", "graphs", "ledger", "vision")
+PAGES = ("axioms", "corpus", "evaluation", "graphs", "index", "ledger", "start", "vision")
 WITH_A_LANGUAGE_MODEL = ("answers",)  # run in tests/answers/test_smollm2.py
-NEEDS_A_MODEL = ("clip", "gpt", "smollm2")  # examples for models that are not embedded
+NEEDS_A_MODEL = ("clip", "gpt", "smollm2", "path/to")  # examples for models that are not embedded
 
 
 def blocks(path, language):
@@ -86,8 +86,12 @@ def test_every_page_with_plain_code_is_run():
 
 
 def test_every_method_is_listed():
-    text = README.read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in text for name in wherefrom.METHODS)
+
+
+def test_the_readme_fits_three_screens():
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 120
 
 
 def options(text):
@@ -119,7 +123,8 @@ def test_every_command_and_option_that_is_shown_exists(path):
 
 
 def test_every_page_that_is_linked_is_there():
-    for page in (README, *README.parent.glob("docs/**/*.md")):
+    pages = (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.ipynb"))
+    for page in pages:
         for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
