@@ -323,7 +323,7 @@ class Answer:
         return result
 
     def group(self, unit: int) -> str:
-        """What a unit counts as: prompt, first token, template, or answer.
+        """What a unit counts as: image, prompt, first token, template, or answer.
 
         The first token collects attention that has nowhere to go, whatever it is: it is never
         ranked among the sources. Of an encoder–decoder that is the decoder's first token.
@@ -331,7 +331,9 @@ class Answer:
         if unit >= self.start:
             return "answer"
         prompt = self.runner.prompt
-        if unit == (len(prompt.ids) if prompt.opening else 0):
+        if unit < prompt.patches:
+            return "image"
+        if unit == prompt.patches + (len(prompt.ids) if prompt.opening else 0):
             return "first token"
         return "template" if self.units[unit].special else "prompt"
 

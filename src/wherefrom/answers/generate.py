@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -35,8 +35,11 @@ def generated(
     seed: int | None,
     options: dict[str, Any],
     tell: Callable[[list[int]], None] | None = None,
+    seen: Mapping[str, torch.Tensor] | None = None,
 ) -> Generated:
     """The tokens that the model generates after a prompt; `tell` gets those so far.
+
+    `seen` are the tensors of images that it sees.
 
     Greedy unless `options` say otherwise; an option of sampling turns sampling on. The state of
     torch's random numbers is as it was afterwards.
@@ -85,7 +88,11 @@ def generated(
             torch.manual_seed(seed)
         streamer = {} if tell is None else {"streamer": _Streamer(tell)}
         out = generate(
-            ids, attention_mask=torch.ones_like(ids), generation_config=config, **streamer
+            ids,
+            attention_mask=torch.ones_like(ids),
+            generation_config=config,
+            **streamer,
+            **(seen or {}),
         )
     opening: list[int] = []
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from wherefrom.answers.defaults import Of
 from wherefrom.answers.rows import Row, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
 from wherefrom.errors import InputError, ModelError, TooLong
+from wherefrom.explanation import Unit
 from wherefrom.inputs.text import Encoded, longest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method, Scores
@@ -50,6 +51,7 @@ class Runner:
     prompt: PromptTokens
     answer: AnswerTokens
     of: Of = "contrast"
+    _fill: list[int] = field(default_factory=list, repr=False)  # see `_types`
 
     @property
     def start(self) -> int:
@@ -72,7 +74,11 @@ class Runner:
         units = with_answer(prompt, self.answer)[: self.start + len(before)]
         text = prompt.lead + self.answer.text
         if not prompt.opening:
-            return self.reader.batch([Encoded([*prompt.ids, *before], units, text)])
+            tokens = units[prompt.patches :]
+            inputs = self.reader.batch([Encoded([*prompt.ids, *before], tokens, text)])
+            if prompt.images is None:
+                return inputs
+            return prompt.images.joined(inputs, self._types(len(before)))
         source = len(prompt.ids)
         prefix = Encoded([*prompt.opening, *before], units[source:], None)
         reader = replace(self.reader, decoder_prefix=prefix)
@@ -83,6 +89,49 @@ class Runner:
                 "decoder_input_ids on to it: the answer cannot be read."
             )
         return inputs
+
+    def _types(self, count: int) -> dict[str, Tensor]:
+        """The numbers of each token that the processor gave, and of `count` answer tokens.
+
+        Those of the answer are such that the model reads it from the left to the right: its
+        output before the answer stays the same when the answer follows. They are tried once.
+        """
+        images = self.prompt.images
+        assert images is not None
+        if not images.types:
+            return {}
+        if not self._fill:
+            self._fill.append(self._causal_fill())
+        return {
+            name: torch.cat([of_prompt, of_prompt.new_full((1, count), self._fill[0])], 1)
+            for name, of_prompt in images.types.items()
+        }
+
+    def _causal_fill(self) -> int:
+        images, first = self.prompt.images, self.answer.ids[:1]
+        assert images is not None
+        lasts = [int(values[0, -1]) for values in images.types.values()]
+        expected = None
+        for fill in (0, *dict.fromkeys([*lasts, 0, 1])):
+            # the first run is without an answer: there is nothing to fill
+            ids = [*self.prompt.ids, *(() if expected is None else first)]
+            inputs = self.reader.batch([Encoded(ids, (Unit(""),) * len(ids), None)])
+            count = len(ids) - len(self.prompt.ids)
+            types = {
+                name: torch.cat([values, values.new_full((1, count), fill)], 1)
+                for name, values in images.types.items()
+            }
+            place = torch.tensor([[self.place]])
+            logits = run(self.reader.subject, images.joined(inputs, types), place)
+            logits = SpanTarget(position=place).rows(logits)[0, 0].double().cpu()
+            if expected is None:
+                expected = logits
+            elif torch.allclose(expected, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
+                return fill
+        raise ModelError(
+            f"{self.reader.subject.name} does not read its answer from the left to the right, "
+            f"whatever the {' or '.join(images.types)} of the answer's tokens."
+        )
 
     def check_length(self) -> None:
         """Refuses what is longer than the model takes."""
@@ -125,8 +174,7 @@ class Runner:
 
     def _logits(self, inputs: Inputs) -> Tensor:
         """The logits at each token of the answer, in float64 on the CPU."""
-        places = inputs.tensors[inputs.fields[-1]].shape[1]
-        positions = torch.arange(self.place, places).unsqueeze(0)
+        positions = torch.arange(self.place, inputs.places).unsqueeze(0)
         logits = run(self.reader.subject, inputs, positions)
         if logits.ndim != 3:
             raise InputError(
@@ -140,7 +188,8 @@ class Runner:
         """The log-probability of each token of the answer with a part of the prompt left out."""
         assert self.prompt.script is not None
         tokenizer, opening = self.reader.tokenizer, self.prompt.opening
-        prompt = tokenized(tokenizer, self.prompt.script.without(name), closed=bool(opening))
+        script = self.prompt.script.without(name)
+        prompt = tokenized(tokenizer, script, bool(opening), self.reader.sight)
         if opening:
             prompt = prompt.opened(tokenizer, opening)
         runner = Runner(self.reader, self.method, prompt, self.answer, self.of)
@@ -184,4 +233,5 @@ class Runner:
         """A row; its output is that of the explained pass, if there was one."""
         if scores.logits is not None:
             output = float(target(scores.logits.detach()).double().sum())
-        return Row.of(scores, output, self.start + len(self.answer.ids))
+        length = self.start + len(self.answer.ids)
+        return Row.of(scores, output, length, self.prompt.patches)
