@@ -12,6 +12,7 @@ from wherefrom.answers.defaults import Of
 from wherefrom.answers.generate import decoder_opening, generated
 from wherefrom.answers.prompt import Prompt, PromptLike
 from wherefrom.answers.runner import Runner
+from wherefrom.answers.token_types import with_types
 from wherefrom.answers.tokens import (
     AnswerTokens,
     PromptTokens,
@@ -86,7 +87,8 @@ def answer_generated(
 ) -> Answer:
     """An answer that the model generates; `tell` gets its text as it grows."""
     tokens = _read(reader, prompt, of, images)
-    seen = {} if tokens.images is None else {**tokens.images.tensors, **tokens.images.types}
+    images_seen = tokens.seen
+    seen = {} if images_seen is None else {**images_seen.tensors, **images_seen.types}
     ids, finished, opening = generated(
         reader.subject,
         tokens.ids,
@@ -124,9 +126,7 @@ def _told(tokenizer: Any, tell: Callable[[str], None] | None) -> Callable[[list[
     return told
 
 
-def _read(
-    reader: TextReader, prompt: PromptLike, of: Of, images: Sequence[Any]
-) -> PromptTokens:
+def _read(reader: TextReader, prompt: PromptLike, of: Of, images: Sequence[Any]) -> PromptTokens:
     if of not in get_args(Of):
         raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
     if isinstance(images, (str, Path)) or not isinstance(images, Sequence):
@@ -137,7 +137,7 @@ def _read(
             f"{reader.subject.name} reads images with an encoder and writes with a decoder of its "
             "own: answers of such models are not explained."
         )
-    return tokens
+    return with_types(reader, tokens)
 
 
 def _answer(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -82,7 +81,6 @@ def generated(
     with (
         subject.evaluating(gradients=False),
         torch.random.fork_rng(devices),
-        _no_new_attributes(model),
     ):
         if seed is not None:
             torch.manual_seed(seed)
@@ -145,19 +143,6 @@ class _Streamer:
 
     def end(self) -> None:
         """Nothing: the tokens are those that `generate` returns."""
-
-
-@contextmanager
-def _no_new_attributes(model: Any) -> Iterator[None]:
-    """Removes what `generate` leaves on the model: an adapter of PEFT a method of its base."""
-    modules = list(model.modules())
-    names = [set(vars(module)) for module in modules]
-    try:
-        yield
-    finally:
-        for module, before in zip(modules, names, strict=True):
-            for name in set(vars(module)) - before:
-                vars(module).pop(name, None)
 
 
 def _stops(config: Any) -> set[int]:

@@ -79,8 +79,9 @@ class Turn:
     def blocks(self) -> list[tuple[Piece, ...] | None]:
         """The texts before, between and after the images of the message; None is an image."""
         blocks: list[tuple[Piece, ...] | None] = []
-        for is_image, pieces in groupby(self.pieces, lambda piece: piece is IMAGE):
-            blocks += [None for _ in pieces] if is_image else [tuple(pieces)]
+        for is_image, group in groupby(self.pieces, lambda piece: piece is IMAGE):
+            pieces = tuple(group)
+            blocks += [None] * len(pieces) if is_image else [pieces]
         return blocks or [()]
 
 
@@ -115,7 +116,7 @@ class Script:
             return replace(_of_parts(prompt, chat, len(images), placeholder), images=images)
         if isinstance(prompt, str):
             if images and placeholder not in prompt:
-                prompt = f"{placeholder * len(images)}\n{prompt}"
+                prompt = placeholder * len(images) + prompt
             pieces = _paragraphs(prompt, "paragraph", "prompt", "text")
             return Script((Turn(None, tuple(pieces)),), tuple(images))
         if not chat:
@@ -288,16 +289,15 @@ def _paragraphs(text: str, many: str, single: str, kind: str) -> Iterator[Piece]
         yield Piece(text[start:end], name, kind if len(cuts) == 2 else "passage")
 
 
-def _with_template(
-    template: Any, turns: Sequence[Turn], lists: bool
-) -> tuple[str, list[Place]]:
+def _with_template(template: Any, turns: Sequence[Turn], lists: bool) -> tuple[str, list[Place]]:
     """The rendered text, and where each text between the images of the messages lies in it."""
     contents = [_text(block) for turn in turns for block in turn.blocks if block is not None]
 
     def rendered(texts: Sequence[str]) -> str:
         following = iter(texts)
-        messages = [{"role": turn.role, "content": _content(turn, following, lists)}
-                    for turn in turns]
+        messages = [
+            {"role": turn.role, "content": _content(turn, following, lists)} for turn in turns
+        ]
         try:
             return str(
                 template.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from wherefrom.answers.asked import Asked
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.rows import Row, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
 from wherefrom.errors import InputError, ModelError, TooLong
-from wherefrom.explanation import Unit
 from wherefrom.inputs.text import Encoded, longest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method, Scores
@@ -43,25 +43,14 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Runner:
-    """A prompt with its answer, and what is explained of it by which method."""
+class Runner(Asked):
+    """Explains an answer with the model that gave it."""
 
     reader: TextReader
     method: Method
     prompt: PromptTokens
     answer: AnswerTokens
     of: Of = "contrast"
-    _fill: list[int] = field(default_factory=list, repr=False)  # see `_types`
-
-    @property
-    def start(self) -> int:
-        """The number of tokens before the answer."""
-        return self.prompt.start
-
-    @property
-    def place(self) -> int:
-        """The place of the logits that give the answer's first token."""
-        return self.prompt.place
 
     @property
     def tokenizer(self) -> Any:
@@ -76,9 +65,7 @@ class Runner:
         if not prompt.opening:
             tokens = units[prompt.patches :]
             inputs = self.reader.batch([Encoded([*prompt.ids, *before], tokens, text)])
-            if prompt.images is None:
-                return inputs
-            return prompt.images.joined(inputs, self._types(len(before)))
+            return inputs if prompt.seen is None else prompt.seen.joined(inputs)
         source = len(prompt.ids)
         prefix = Encoded([*prompt.opening, *before], units[source:], None)
         reader = replace(self.reader, decoder_prefix=prefix)
@@ -89,49 +76,6 @@ class Runner:
                 "decoder_input_ids on to it: the answer cannot be read."
             )
         return inputs
-
-    def _types(self, count: int) -> dict[str, Tensor]:
-        """The numbers of each token that the processor gave, and of `count` answer tokens.
-
-        Those of the answer are such that the model reads it from the left to the right: its
-        output before the answer stays the same when the answer follows. They are tried once.
-        """
-        images = self.prompt.images
-        assert images is not None
-        if not images.types:
-            return {}
-        if not self._fill:
-            self._fill.append(self._causal_fill())
-        return {
-            name: torch.cat([of_prompt, of_prompt.new_full((1, count), self._fill[0])], 1)
-            for name, of_prompt in images.types.items()
-        }
-
-    def _causal_fill(self) -> int:
-        images, first = self.prompt.images, self.answer.ids[:1]
-        assert images is not None
-        lasts = [int(values[0, -1]) for values in images.types.values()]
-        expected = None
-        for fill in (0, *dict.fromkeys([*lasts, 0, 1])):
-            # the first run is without an answer: there is nothing to fill
-            ids = [*self.prompt.ids, *(() if expected is None else first)]
-            inputs = self.reader.batch([Encoded(ids, (Unit(""),) * len(ids), None)])
-            count = len(ids) - len(self.prompt.ids)
-            types = {
-                name: torch.cat([values, values.new_full((1, count), fill)], 1)
-                for name, values in images.types.items()
-            }
-            place = torch.tensor([[self.place]])
-            logits = run(self.reader.subject, images.joined(inputs, types), place)
-            logits = SpanTarget(position=place).rows(logits)[0, 0].double().cpu()
-            if expected is None:
-                expected = logits
-            elif torch.allclose(expected, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
-                return fill
-        raise ModelError(
-            f"{self.reader.subject.name} does not read its answer from the left to the right, "
-            f"whatever the {' or '.join(images.types)} of the answer's tokens."
-        )
 
     def check_length(self) -> None:
         """Refuses what is longer than the model takes."""
@@ -190,6 +134,8 @@ class Runner:
         tokenizer, opening = self.reader.tokenizer, self.prompt.opening
         script = self.prompt.script.without(name)
         prompt = tokenized(tokenizer, script, bool(opening), self.reader.sight)
+        if prompt.seen is not None and self.prompt.seen is not None:
+            prompt = replace(prompt, images=replace(prompt.seen, fill=self.prompt.seen.fill))
         if opening:
             prompt = prompt.opened(tokenizer, opening)
         runner = Runner(self.reader, self.method, prompt, self.answer, self.of)

@@ -13,7 +13,7 @@ from typing import Any
 from wherefrom.answers.prompt import TEMPLATE, Part, Prompt, PromptLike, Script, is_messages
 from wherefrom.errors import InputError
 from wherefrom.explanation import Unit
-from wherefrom.inputs.sight import SeenImages, Sight
+from wherefrom.inputs.sight import PromptImages, SeenImages, Sight
 from wherefrom.inputs.text import from_ids
 
 ANSWER = "answer"
@@ -33,13 +33,18 @@ class PromptTokens:
     parts: tuple[Part, ...]
     script: Script | None = None  # None: token ids, of which no part can be left out
     opening: tuple[int, ...] = ()  # what the decoder of an encoder–decoder begins with
-    images: SeenImages | None = None  # their patches are the first units
+    images: PromptImages | None = None  # their patches are the first units
     text_ids: tuple[int, ...] = ()  # of the text alone: images have further ids
 
     @property
     def start(self) -> int:
         """The number of tokens before the answer."""
         return len(self.units)
+
+    @property
+    def seen(self) -> SeenImages | None:
+        """The images with what the model takes of them, if there are any."""
+        return self.images if isinstance(self.images, SeenImages) else None
 
     @property
     def patches(self) -> int:
@@ -292,7 +297,9 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
         output = tokenizer(text_target=answer, add_special_tokens=False, verbose=False)
         return answer_of_ids(tokenizer, prompt, output["input_ids"], answer)
     chat = prompt.script is not None and prompt.script.is_chat
-    if not chat and prompt.text[-1:].isalnum() and answer[0].isalnum():
+    before = prompt.text_ids or prompt.ids
+    joins = prompt.text[-1:].isalnum() and answer[0].isalnum() and prompt.ids[-1] == before[-1]
+    if not chat and joins:
         warnings.warn(
             f"the answer {answer[:20]!r} follows the prompt without a space: "
             f"{prompt.text[-10:] + answer[:10]!r}. Begin it with a space if it is a new word.",
@@ -301,7 +308,6 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
     together: tuple[int, ...] = ()
     if prompt.script is not None:
         together = _encoded(tokenizer, prompt.text + answer, chat)[0]
-    before = prompt.text_ids or prompt.ids
     count = len(before)
     if together[:count] == before and len(together) > count:
         ids = list(together[count:])

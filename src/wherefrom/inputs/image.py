@@ -131,7 +131,9 @@ class ImageReader(Reader[Picture, ErasedImage]):
             if not bool(torch.isfinite(pixels).all()):
                 raise InputError("the image has pixels that are NaN or infinite.")
             self._check_normalised(pixels)
-            return Picture(pixels.detach().to(self.subject.device, self.subject.dtype or pixels.dtype))
+            return Picture(
+                pixels.detach().to(self.subject.device, self.subject.dtype or pixels.dtype)
+            )
         image, name = opened(source)
         if self.processor is None:
             raise InputError(
@@ -139,7 +141,9 @@ class ImageReader(Reader[Picture, ErasedImage]):
                 "Explainer(model, processor=…), or pass the tensor that the model takes."
             )
         output = self.processor(images=self._with_channels(image), return_tensors="pt")
-        pixels = output["pixel_values"][0].to(self.subject.device, self.subject.dtype or torch.float32)
+        pixels = output["pixel_values"][0].to(
+            self.subject.device, self.subject.dtype or torch.float32
+        )
         if pixels.ndim != 3:
             raise InputError(
                 f"the processor of {self.subject.name} returns pixels of shape "

@@ -24,21 +24,33 @@ Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class SeenImages:
-    """The images of a prompt: what the model takes of them, and their patches as units.
+class PromptImages:
+    """The images of a prompt to draw on, and their patches, each with its image as `field`."""
 
-    `types` has numbers for each token of the prompt, such as whether it stands for an image.
+    units: tuple[Unit, ...]
+    scenes: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class SeenImages(PromptImages):
+    """The images of a prompt with what the model takes of them.
+
+    `types` has numbers for each token of the prompt, such as whether it stands for an image; all
+    tokens that follow have `fill`.
     """
 
     pixels: str  # the name of the tensor that holds the images
     tensors: Mapping[str, Tensor]  # all that the processor returned of them
     types: Mapping[str, Tensor]  # each (1, tokens)
     layout: Layout
-    units: tuple[Unit, ...]
-    scenes: tuple[Mapping[str, Any], ...]  # the images to draw units on, by `field` of the units
+    fill: int = 0
 
-    def joined(self, inputs: Inputs, types: Mapping[str, Tensor]) -> Inputs:
+    def joined(self, inputs: Inputs) -> Inputs:
         """The inputs of one text with the images, whose patches follow the tokens."""
+        types = {
+            name: torch.cat([own, own.new_full((1, inputs.places - own.shape[1]), self.fill)], 1)
+            for name, own in self.types.items()
+        }
         rows = self.layout.split(self.tensors[self.pixels])
         return replace(
             inputs,
@@ -103,7 +115,7 @@ class Sight:
             _scene(picture, name or f"image {number}")
             for number, (picture, name) in enumerate(zip(pictures, names, strict=True), 1)
         )
-        return ids[0].tolist(), SeenImages(pixels, others, types, layout, units, scenes)
+        return ids[0].tolist(), SeenImages(units, scenes, pixels, others, types, layout)
 
     def _output(self, text: str, pictures: Sequence[Any], chat: bool) -> Mapping[str, Any]:
         # the template has the special tokens

@@ -24,8 +24,9 @@ from wherefrom.show.text_marks import signed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wherefrom.answers.answer import Answer, Citation, Source
+    from wherefrom.answers.answer import Answer
     from wherefrom.answers.rows import Row
+    from wherefrom.answers.sources import Citation, Source
     from wherefrom.explanation import Explanation
 
 SCRIPT = Path(__file__).with_name("answer.js")

@@ -15,7 +15,8 @@ from wherefrom.show.plot_style import AXIS, FAINT, GRID, saved_figure
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from wherefrom.answers.answer import Answer, Level
+    from wherefrom.answers.answer import Answer
+    from wherefrom.answers.sources import Level
 
 _MOST = 80  # columns of the prompt
 _LETTERS = 24  # of a label
@@ -34,7 +35,7 @@ def alignment(
     answer: Answer, level: Level = "word", through: bool = False, limit: int = _MOST
 ) -> list[Column]:
     """The columns of the picture: those of the prompt with most relevance, in its order."""
-    places = answer.places(level)
+    places = answer.places(level, whole_images=True)
     rows = answer.handed_on() if through else answer.rows()
     matrix = np.stack([row.values for row in rows])  # (answer tokens, units)
     sums = np.stack([matrix[:, units].sum(1) for _, units in places], 1)
@@ -43,7 +44,8 @@ def alignment(
     for number in sorted(largest.tolist()):
         name, units = places[number]
         text = "".join(answer.units[unit].text for unit in units)
-        columns.append(Column(name if level == "passage" else text.strip(), sums[:, number]))
+        whole = level == "passage" or answer.group(units[0]) == "image"
+        columns.append(Column(name if whole else text.strip(), sums[:, number]))
     for token in range(len(answer) - 1):
         text = answer.tokens[token].text.strip()
         columns.append(Column(text, matrix[:, answer.start + token], earlier=True))
@@ -59,7 +61,7 @@ def alignment_plot(
     shares = table / np.maximum(np.abs(table).sum(1, keepdims=True), 1e-300)
     tokens = [_label(token.text) for token in answer.tokens]
     prompt = sum(not column.earlier for column in columns)
-    count = len(answer.places(level))
+    count = len(answer.places(level, whole_images=True))
     size = (0.24 * len(columns) + 2.4, 0.24 * len(tokens) + 2.0)
     with saved_figure(path, figsize=size) as figure:
         axes = figure.subplots()
