@@ -227,6 +227,10 @@ class Answer(Record):
             explanations.append(self._explanation(span, row))
         return explanations
 
+    def keeping(self) -> list[int]:
+        """The answer tokens that keep their relevance: the terms of their rows cancel."""
+        return Handing(self.rows(), self.start).keeps
+
     def handed_on(self) -> list[Row]:
         """The row of each token of the answer after all hops."""
         handing = Handing(self.rows(), self.start)
@@ -314,6 +318,7 @@ class Answer(Record):
             label=runner.method.short_label,
             ledger=ledger(row, units, self.group),
             text=(runner.prompt.lead + self.text)[:end],
+            scene={"kind": "images", "images": list(self.images)} if self.images else None,
             model=self.model,
             versions=dict(self.versions),
             warnings=row.warnings,

@@ -190,7 +190,7 @@ def _with_images(
             f"{lost[0]!r} is not found among its tokens."
         )
     parts = tuple(
-        Part(f"image {number}", "image", str(scene["name"]), 0, 0)
+        Part(f"image {number}", "image", str(scene["name"] or ""), 0, 0)
         for number, scene in enumerate(images.scenes, 1)
     )
     return replace(

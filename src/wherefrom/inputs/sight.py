@@ -111,10 +111,7 @@ class Sight:
             others[name] = others[name].to(self.subject.dtype or torch.float32)
         layout = self._layout(pixels, others, types, ids.to(self.subject.device))
         units = self._units(text, pictures, chat, pixels, layout)
-        scenes = tuple(
-            _scene(picture, name or f"image {number}")
-            for number, (picture, name) in enumerate(zip(pictures, names, strict=True), 1)
-        )
+        scenes = tuple(_scene(picture, name) for picture, name in zip(pictures, names, strict=True))
         return ids[0].tolist(), SeenImages(units, scenes, pixels, others, types, layout)
 
     def _output(self, text: str, pictures: Sequence[Any], chat: bool) -> Mapping[str, Any]:
@@ -209,7 +206,7 @@ def _extent(values: NDArray[np.float64], size: int) -> tuple[int, int]:
     return first, last
 
 
-def _scene(picture: Any, name: str) -> dict[str, Any]:
+def _scene(picture: Any, name: str | None) -> dict[str, Any]:
     width, height = picture.size
     shown = picture.copy()
     shown.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
