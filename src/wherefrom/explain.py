@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.ask import answer_generated, answer_given, is_several, one_of_each
+from wherefrom.answers.ask import answer_generated, answer_given, is_several, no_images, one_of_each
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.assemble import explain_batch, library_versions
@@ -24,6 +24,7 @@ from wherefrom.inputs import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.records import as_inputs, paired
+from wherefrom.inputs.sight import Sight
 from wherefrom.inputs.text import Encoded, TextPair
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.memory import parse_memory
@@ -62,6 +63,7 @@ class Explainer:
     ) -> None:
         if not isinstance(model, nn.Module) and hasattr(model, "model"):  # a pipeline
             tokenizer = tokenizer or getattr(model, "tokenizer", None)
+            processor = processor or getattr(model, "processor", None)
             processor = processor or getattr(model, "image_processor", None)
             model = model.model
         if isinstance(model, torch.jit.ScriptModule):
@@ -78,7 +80,7 @@ class Explainer:
         self.subject = Subject(unwrap(model), forward)
         # a processor of texts and images has one of each
         self._tokenizer = tokenizer or getattr(processor, "tokenizer", None)
-        self._processor = getattr(processor, "image_processor", processor)
+        self._set_processor(processor)
         self._labels = None if labels is None else tuple(labels)
         self._readers: dict[type, Reader[Any, Any]] = {}
         self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
@@ -103,8 +105,13 @@ class Explainer:
 
     @processor.setter
     def processor(self, processor: Any) -> None:
-        self._processor = processor
+        self._set_processor(processor)
         self._forget()
+
+    def _set_processor(self, processor: Any) -> None:
+        both = hasattr(processor, "tokenizer") and hasattr(processor, "image_processor")
+        self._sight = Sight(self.subject, processor) if both else None
+        self._processor = processor.image_processor if both else processor
 
     def _forget(self) -> None:
         self._readers.clear()
@@ -112,7 +119,9 @@ class Explainer:
 
     @property
     def _context(self) -> ReaderContext:
-        return ReaderContext(self.subject, self._tokenizer, self._processor, self._labels)
+        return ReaderContext(
+            self.subject, self._tokenizer, self._processor, self._labels, self._sight
+        )
 
     @property
     def naming(self) -> Naming:
@@ -277,17 +286,22 @@ class Explainer:
         against: Any = None,
         method: str | Method = "lrp",
         of: Of = "contrast",
+        *,
+        images: Sequence[Any] = (),
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Explains an answer of a language model: which part of the prompt it comes from.
 
         `prompt`: a text, chat messages, a `Prompt` of named parts, or token ids. `of` is what of
         each token is explained: "contrast", its logit less the runner-up's; "logit"; "logprob".
-        `against`: another answer; the first token at which the two differ is explained. All other
-        settings go to the method. A list of prompts, with a list of as many answers, gives a list.
+        `against`: another answer; the first token at which the two differ is explained. `images`
+        are for a model that sees: pictures or paths, in the order of their places in the prompt.
+        All other settings go to the method. A list of prompts, with a list of as many answers,
+        gives a list.
         """
         resolved = find_method(method, **settings)
         if is_several(prompt):
+            no_images(images)
             answers = one_of_each(prompt, answer, "answers")
             others = [None] * len(prompt)
             if against is not None:
@@ -297,7 +311,7 @@ class Explainer:
                 for each in zip(prompt, answers, others, strict=True)
             ]
         return answer_given(
-            self._text_reader(), prompt, answer, against, resolved, of, library_versions()
+            self._text_reader(), prompt, answer, against, resolved, of, library_versions(), images
         )
 
     @overload
@@ -335,6 +349,7 @@ class Explainer:
         top_p: float | None = None,
         do_sample: bool | None = None,
         tell: Callable[[str], None] | None = None,
+        images: Sequence[Any] = (),
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Lets the model answer a prompt, and explains the answer as `answer` does.
@@ -349,6 +364,7 @@ class Explainer:
         sampling = {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
         options |= {key: value for key, value in sampling.items() if value is not None}
         if is_several(prompt):
+            no_images(images)
             others = [None] * len(prompt)
             if against is not None:
                 others = one_of_each(prompt, against, "answers to compare with")
@@ -370,6 +386,7 @@ class Explainer:
             seed,
             options,
             tell,
+            images,
         )
 
     def _text_reader(self) -> TextReader:

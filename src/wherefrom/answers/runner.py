@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.answers.asked import Asked
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.rows import Row, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
@@ -42,24 +43,14 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Runner:
-    """A prompt with its answer, and what is explained of it by which method."""
+class Runner(Asked):
+    """Explains an answer with the model that gave it."""
 
     reader: TextReader
     method: Method
     prompt: PromptTokens
     answer: AnswerTokens
     of: Of = "contrast"
-
-    @property
-    def start(self) -> int:
-        """The number of tokens before the answer."""
-        return self.prompt.start
-
-    @property
-    def place(self) -> int:
-        """The place of the logits that give the answer's first token."""
-        return self.prompt.place
 
     @property
     def tokenizer(self) -> Any:
@@ -72,7 +63,9 @@ class Runner:
         units = with_answer(prompt, self.answer)[: self.start + len(before)]
         text = prompt.lead + self.answer.text
         if not prompt.opening:
-            return self.reader.batch([Encoded([*prompt.ids, *before], units, text)])
+            tokens = units[prompt.patches :]
+            inputs = self.reader.batch([Encoded([*prompt.ids, *before], tokens, text)])
+            return inputs if prompt.seen is None else prompt.seen.joined(inputs)
         source = len(prompt.ids)
         prefix = Encoded([*prompt.opening, *before], units[source:], None)
         reader = replace(self.reader, decoder_prefix=prefix)
@@ -125,8 +118,7 @@ class Runner:
 
     def _logits(self, inputs: Inputs) -> Tensor:
         """The logits at each token of the answer, in float64 on the CPU."""
-        places = inputs.tensors[inputs.fields[-1]].shape[1]
-        positions = torch.arange(self.place, places).unsqueeze(0)
+        positions = torch.arange(self.place, inputs.places).unsqueeze(0)
         logits = run(self.reader.subject, inputs, positions)
         if logits.ndim != 3:
             raise InputError(
@@ -140,7 +132,10 @@ class Runner:
         """The log-probability of each token of the answer with a part of the prompt left out."""
         assert self.prompt.script is not None
         tokenizer, opening = self.reader.tokenizer, self.prompt.opening
-        prompt = tokenized(tokenizer, self.prompt.script.without(name), closed=bool(opening))
+        script = self.prompt.script.without(name)
+        prompt = tokenized(tokenizer, script, bool(opening), self.reader.sight)
+        if prompt.seen is not None and self.prompt.seen is not None:
+            prompt = replace(prompt, images=replace(prompt.seen, fill=self.prompt.seen.fill))
         if opening:
             prompt = prompt.opened(tokenizer, opening)
         runner = Runner(self.reader, self.method, prompt, self.answer, self.of)
@@ -184,4 +179,5 @@ class Runner:
         """A row; its output is that of the explained pass, if there was one."""
         if scores.logits is not None:
             output = float(target(scores.logits.detach()).double().sum())
-        return Row.of(scores, output, self.start + len(self.answer.ids))
+        length = self.start + len(self.answer.ids)
+        return Row.of(scores, output, length, self.prompt.patches)

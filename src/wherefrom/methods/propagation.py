@@ -299,8 +299,8 @@ class Lrp(Propagation):
 
     `attention` is the share of the relevance of an attention layer that goes to its weights: 0 is
     the AH rule, ½ that of AttnLRP. "auto" is what was most faithful for the kind of input: of
-    tokens the AH rule and the root that their reader names, of pixels and nodes a share of ¼ and
-    no root.
+    tokens, with images or without, the AH rule and the root that their reader names, of pixels
+    and nodes alone a share of ¼ and no root.
     """
 
     name: ClassVar[str] = "lrp"
@@ -322,7 +322,7 @@ class Lrp(Propagation):
     def resolved(self, inputs: Inputs) -> Lrp:
         attention = self.attention
         if attention == "auto":
-            numbers = any(inputs.tensors[name].is_floating_point() for name in inputs.fields)
+            numbers = all(inputs.tensors[name].is_floating_point() for name in inputs.fields)
             attention = 0.25 if numbers and self.secants == "zero" else 0.0
         root = inputs.missing if isinstance(self.root, str) and self.root == "auto" else self.root
         return replace(self, attention=attention, root=root)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from wherefrom.errors import printable
 from wherefrom.explanation import Explanation
+from wherefrom.show.mixed import is_mixed, text_part
 from wherefrom.show.svg import cells, kind_of
 from wherefrom.show.text_marks import heading, marks, signed, summary
 
@@ -66,6 +67,8 @@ def heatmap(explanation: Explanation, color: bool) -> Text:
 
     Negative units are underlined, so that the signs differ in black and white too.
     """
+    if is_mixed(explanation):
+        explanation = text_part(explanation)
     if kind_of(explanation) == "image":
         return _grid(explanation, color)
     line = Text()
