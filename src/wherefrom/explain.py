@@ -248,14 +248,17 @@ class Explainer:
         against: Any = None,
         method: str | Method = "lrp",
         of: Of = "contrast",
+        *,
+        memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Explains an answer of a language model: which part of the prompt it comes from.
 
         `prompt`: a text, chat messages, a `Prompt` of named parts, or token ids. `of` is what of
         each token is explained: "contrast", its logit less the runner-up's; "logit"; "logprob".
-        `against`: another answer; the first token at which the two differ is explained. All other
-        settings go to the method. A list of prompts, with a list of as many answers, gives a list.
+        `against`: another answer; the first token at which the two differ is explained. `memory`:
+        bytes that a pass may use, or a text such as "4GB". All other settings go to the method. A
+        list of prompts, with a list of as many answers, gives a list.
         """
         resolved = find_method(method, **settings)
         if is_several(prompt):
@@ -264,11 +267,11 @@ class Explainer:
             if against is not None:
                 others = one_of_each(prompt, against, "answers to compare with")
             return [
-                self.answer(*each, method=resolved, of=of)
+                self.answer(*each, method=resolved, of=of, memory=memory)
                 for each in zip(prompt, answers, others, strict=True)
             ]
         return answer_given(
-            self._text_reader(), prompt, answer, against, resolved, of, library_versions()
+            self._text_reader(memory), prompt, answer, against, resolved, of, library_versions()
         )
 
     @overload
@@ -306,6 +309,7 @@ class Explainer:
         top_p: float | None = None,
         do_sample: bool | None = None,
         tell: Callable[[str], None] | None = None,
+        memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Lets the model answer a prompt, and explains the answer as `answer` does.
@@ -326,12 +330,12 @@ class Explainer:
             return [
                 self.generate(
                     single, max_new_tokens, other, resolved, of, seed=seed, generation=options,
-                    tell=tell,
+                    tell=tell, memory=memory,
                 )
                 for single, other in zip(prompt, others, strict=True)
             ]  # fmt: skip
         return answer_generated(
-            self._text_reader(),
+            self._text_reader(memory),
             prompt,
             against,
             resolved,
@@ -343,14 +347,15 @@ class Explainer:
             tell,
         )
 
-    def _text_reader(self) -> TextReader:
+    def _text_reader(self, memory: float | str | None) -> TextReader:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.naming.is_language_model:
             raise ModelError(
                 f"{self.subject.name} is no language model: it gives no answers. Explain its "
                 "prediction: explainer(input)."
             )
-        return reader
+        subject = replace(reader.subject, memory=parse_memory(memory))
+        return replace(reader, subject=subject)
 
     def compare(
         self,
