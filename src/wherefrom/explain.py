@@ -288,6 +288,7 @@ class Explainer:
         of: Of = "contrast",
         *,
         images: Sequence[Any] = (),
+        memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Explains an answer of a language model: which part of the prompt it comes from.
@@ -296,8 +297,8 @@ class Explainer:
         each token is explained: "contrast", its logit less the runner-up's; "logit"; "logprob".
         `against`: another answer; the first token at which the two differ is explained. `images`
         are for a model that sees: pictures or paths, in the order of their places in the prompt.
-        All other settings go to the method. A list of prompts, with a list of as many answers,
-        gives a list.
+        `memory`: bytes that a pass may use, or a text such as "4GB". All other settings go to the
+        method. A list of prompts, with a list of as many answers, gives a list.
         """
         resolved = find_method(method, **settings)
         if is_several(prompt):
@@ -307,11 +308,18 @@ class Explainer:
             if against is not None:
                 others = one_of_each(prompt, against, "answers to compare with")
             return [
-                self.answer(*each, method=resolved, of=of)
+                self.answer(*each, method=resolved, of=of, memory=memory)
                 for each in zip(prompt, answers, others, strict=True)
             ]
         return answer_given(
-            self._text_reader(), prompt, answer, against, resolved, of, library_versions(), images
+            self._text_reader(memory),
+            prompt,
+            answer,
+            against,
+            resolved,
+            of,
+            library_versions(),
+            images,
         )
 
     @overload
@@ -350,6 +358,7 @@ class Explainer:
         do_sample: bool | None = None,
         tell: Callable[[str], None] | None = None,
         images: Sequence[Any] = (),
+        memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Lets the model answer a prompt, and explains the answer as `answer` does.
@@ -371,12 +380,12 @@ class Explainer:
             return [
                 self.generate(
                     single, max_new_tokens, other, resolved, of, seed=seed, generation=options,
-                    tell=tell,
+                    tell=tell, memory=memory,
                 )
                 for single, other in zip(prompt, others, strict=True)
             ]  # fmt: skip
         return answer_generated(
-            self._text_reader(),
+            self._text_reader(memory),
             prompt,
             against,
             resolved,
@@ -389,14 +398,15 @@ class Explainer:
             images,
         )
 
-    def _text_reader(self) -> TextReader:
+    def _text_reader(self, memory: float | str | None) -> TextReader:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.naming.is_language_model:
             raise ModelError(
                 f"{self.subject.name} is no language model: it gives no answers. Explain its "
                 "prediction: explainer(input)."
             )
-        return reader
+        subject = replace(reader.subject, memory=parse_memory(memory))
+        return replace(reader, subject=subject)
 
     def compare(
         self,

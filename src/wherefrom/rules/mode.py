@@ -94,6 +94,7 @@ class CallMode(TorchFunctionMode):
         trace: TracebackType | None,
     ) -> None:
         self._scope.close()
+        del self._scope  # its hooks have the mode: such a ring would outlive the pass
 
 
 class LocallyLinear(CallMode):
