@@ -10,7 +10,7 @@ import pytest
 import wherefrom
 
 HOME = Path(wherefrom.__file__).parent
-# cli, web → explain, loading, testing → answers | audits | corpus | evaluation | studies | show
+# cli, web → scale → explain, loading, testing → answers | audits | corpus | evaluation | studies | show
 # | methods → inputs | rules → subject, target, explanation → errors, scope
 LEVELS = [
     {"errors", "memory", "plugins", "stopping", "torch_internals", "storage", "scope"},
@@ -19,6 +19,7 @@ LEVELS = [
     {"inputs"},
     {"answers", "audits", "corpus", "evaluation", "methods", "show", "studies"},
     {"assemble", "explain", "loading", "testing"},
+    {"scale"},
     {"__main__", "cli", "web"},
 ]
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
@@ -120,7 +121,9 @@ def test_no_line_of_the_core_names_a_model_family():
         "captum",
         "matplotlib",
         "networkx",
+        "pandas",
         "pyarrow",
+        "ray",
         "rdkit",
         "skimage",
         "starlette",

@@ -71,6 +71,7 @@ INVALID = 2
 INTERRUPTED = 130
 """Exit code: Ctrl-C; what was finished before is kept."""
 _LONGEST_LINE = 1000
+_SECONDS_OF_A_LINE = 10
 
 
 def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
@@ -144,8 +145,11 @@ def _drop_output() -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[float, int, str], None]]:
-    """A bar with rate and time left, on stderr."""
+def progress(what: str, lines: bool = False) -> Iterator[Callable[[float, int, str], None]]:
+    """A bar with rate and time left, on stderr.
+
+    With `lines`, where stderr is no terminal but a log, it is a line now and then instead.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -165,13 +169,18 @@ def progress(what: str) -> Iterator[Callable[[float, int, str], None]]:
     ) as bar:
         task = bar.add_task(what, total=None, pace="")
         first: list[float] = []  # work done by an earlier run is not part of this one's rate
+        last_line = 0.0
 
         def advance(done: float, total: int, note: str) -> None:
+            nonlocal last_line
             first[:] = first or [done]
             bar.update(task, completed=done, total=total)
             elapsed = bar.tasks[task].elapsed or 0.0
             pace = _pace(done - first[0], total - done, elapsed)
             bar.update(task, pace=printable(f"{pace}  {note}"))
+            if lines and not console.is_terminal and elapsed - last_line >= _SECONDS_OF_A_LINE:
+                last_line = elapsed
+                say(f"{what}: {done:,.0f} of {total:,}, {pace}", err=True)
 
         yield advance
 

@@ -6,19 +6,26 @@ import csv
 import io
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wherefrom.errors import FileError, InputError, MissingExtra, nearest
+from wherefrom.errors import FileError, InputError, nearest
 from wherefrom.inputs.pictures import SUFFIXES
-from wherefrom.storage.text_file import decoded, lines_of, read_bytes
+from wherefrom.storage.arrow import parquet_records
+from wherefrom.storage.text_file import decoded, read_bytes
 
 _FILES = ("image", "file", "path")
 _TEXT = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles", *_FILES)
 _LABEL = ("label", "class", "target", "y", "sentiment")
 _CSV_LIMIT = threading.Lock()  # of the length of a field: one number for the whole process
+_LONGEST_FIELD = 2**31 - 1  # a text may be longer than csv's 131,072
+FORMATS = {
+    ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".json": "jsonl", ".csv": "csv", ".tsv": "tsv",
+}  # fmt: skip
+"""Formats of tables by the ends of file names."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,7 @@ def read_table(
     rows = list(records(source))
     if not rows:
         raise FileError(f"{source} has no rows.")
-    columns = list(rows[0])
-    text = column(columns, text_column, _TEXT, "text")
-    label = column(columns, label_column, _LABEL, "label", needed=label_column is not None)
+    text, label = find_columns(list(rows[0]), text_column, label_column)
     texts: list[str] = []
     labels: list[str | int] = []
     skipped: dict[str, int] = {}
@@ -64,7 +69,7 @@ def read_table(
         else:
             texts.append(str(source.parent / value) if text in _FILES else value)
             if label:
-                labels.append(_as_label(label_value))
+                labels.append(as_label(label_value))
     if not texts:
         raise InputError(f"{source} has {len(rows)} rows, but none with a text.")
     return Rows(texts, labels if label else None, skipped)
@@ -104,6 +109,14 @@ def _folder(folder: Path) -> Rows:
     return Rows([str(file) for file in files], labels)
 
 
+def find_columns(columns: list[str], text: str | None, label: str | None) -> tuple[str, str]:
+    """The columns of texts and of labels; the latter is empty if there is none."""
+    return (
+        column(columns, text, _TEXT, "text"),
+        column(columns, label, _LABEL, "label", needed=label is not None),
+    )
+
+
 def column(
     columns: list[str],
     requested: str | None,
@@ -127,86 +140,75 @@ def column(
     return ""
 
 
-def _as_label(value: Any) -> str | int:
+def as_label(value: Any) -> str | int:
     """An integer as an index; text as a name, which the model's labels decide about."""
     return int(value) if isinstance(value, (bool, int)) else str(value).strip()
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file, each as its columns."""
-    name = path.name.lower().removesuffix(".gz")
-    if name.endswith((".parquet", ".pq")):
-        yield from _parquet(path)
-    elif name.endswith((".jsonl", ".ndjson", ".json")):
-        yield from _json_lines(path, decoded(path, read_bytes(path)))
-    elif name.endswith((".csv", ".tsv")):
-        text = decoded(path, read_bytes(path))
-        yield from _csv_rows(path, text, "\t" if name.endswith(".tsv") else ",")
-    else:
-        raise FileError(
-            f"cannot read {path.name}: the name must end in .csv, .tsv, .jsonl or .parquet (.gz)."
-        )
-
-
-def _csv_rows(path: Path, text: str, delimiter: str) -> Iterator[dict[str, Any]]:
-    # a line break in quotes is part of the text
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-    with _CSV_LIMIT:
-        limit = csv.field_size_limit(max(len(text), 1))  # a text may be longer than 131,072
-        try:
-            rows = list(reader)
-        except csv.Error as error:
-            raise FileError(f"{path}, line {reader.line_num} is not CSV: {error}.") from error
-        finally:
-            csv.field_size_limit(limit)
-    for row in rows:
-        yield {key: value for key, value in row.items() if key is not None}
-
-
-def _json_lines(path: Path, text: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines_of(text), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise FileError(f"{path}, line {number} is not JSON: {error.msg}.") from error
-        except RecursionError as error:
-            raise FileError(f"{path}, line {number} is nested too deeply.") from error
-        except ValueError as error:  # Python reads no integer of more than 4,300 digits
-            raise FileError(f"{path}, line {number} has a number of too many digits.") from error
-        if not isinstance(record, dict):
-            raise FileError(f"{path}, line {number} is not an object with columns.")
+    """The rows of a file, each as its columns; a row that cannot be read is an error."""
+    if kind_of(path.name) == "parquet":
+        yield from parquet_records(path)
+        return
+    text = decoded(path, read_bytes(path))
+    for record in text_records(str(path), io.StringIO(text, newline="")):
+        if isinstance(record, FileError):
+            raise record
         yield record
 
 
-def _parquet(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "data", "reading Parquet") from error
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except FileNotFoundError as error:
-        raise FileError(f"there is no file {path}.") from error
-    except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {path}: {error}") from error
-    yield from table.to_pylist()
+def kind_of(name: str) -> str:
+    """The format that a file's name stands for; an error if it is none that can be read."""
+    for suffix, kind in FORMATS.items():
+        if name.lower().removesuffix(".gz").endswith(suffix):
+            return kind
+    raise FileError(
+        f"cannot read {name}: the name must end in .csv, .tsv, .jsonl or .parquet (.gz)."
+    )
 
 
-def parquet_bytes(columns: Mapping[str, Sequence[Any]]) -> bytes:
-    """Columns of one length as a Parquet file; a lone surrogate in a text as its escape."""
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "data", "writing Parquet") from error
-    valid = {name: [_valid(value) for value in values] for name, values in columns.items()}
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(valid), file)
-    return file.getvalue()
+def text_records(name: str, lines: Iterable[str]) -> Iterator[dict[str, Any] | FileError]:
+    """The rows of CSV, TSV or JSON lines, by the name of the file; see `csv_records`."""
+    kind = kind_of(name)
+    if kind == "jsonl":
+        return json_records(name, lines)
+    return csv_records(name, lines, "\t" if kind == "tsv" else ",")
 
 
-def _valid(value: Any) -> Any:
-    if isinstance(value, str) and not value.isascii():
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return value
+def csv_records(
+    name: str, lines: Iterable[str], delimiter: str = ","
+) -> Iterator[dict[str, Any] | FileError]:
+    """The rows of a CSV file; `lines` keep their ends: a line break in quotes is part of a text."""
+    reader = csv.DictReader(lines, delimiter=delimiter)
+    while True:
+        with _CSV_LIMIT:
+            limit = csv.field_size_limit(_LONGEST_FIELD)
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                message = f"{name}, line {reader.line_num} is not CSV: {error}."
+                raise FileError(message) from error
+            finally:
+                csv.field_size_limit(limit)
+        if row is None:
+            return
+        yield {key: value for key, value in row.items() if key is not None}
+
+
+def json_records(name: str, lines: Iterable[str]) -> Iterator[dict[str, Any] | FileError]:
+    """The objects of JSON lines; an error in the place of a line that is none."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        place = f"{name}, line {number}"
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            yield FileError(f"{place} is not JSON: {error.msg}.")
+        except RecursionError:
+            yield FileError(f"{place} is nested too deeply.")
+        except ValueError:  # Python reads no integer of more than 4,300 digits
+            yield FileError(f"{place} has a number of too many digits.")
+        else:
+            is_object = isinstance(record, dict)
+            yield record if is_object else FileError(f"{place} is not an object with columns.")
