@@ -153,7 +153,8 @@ class Source:
 def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = None) -> Source:
     """Files, or rows in memory, as a source.
 
-    `data`: a path or URI of a file, a folder or a pattern, or a list of these (`Path` or `Location`); else texts,
+    `data`: a path or URI of a file, a folder or a pattern, or a list of these (`Path` or
+    `Location`); else texts,
     pairs (text, label), or `Rows`. Files are told apart by path, size and time of change.
     """
     if part_rows < 1:
