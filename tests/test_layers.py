@@ -10,7 +10,7 @@ import pytest
 import wherefrom
 
 HOME = Path(wherefrom.__file__).parent
-# cli, web → explain, loading, testing → answers | audits | corpus | evaluation | studies | show
+# cli, web → scale → explain, loading, testing → answers | audits | corpus | evaluation | studies | show
 # | methods → inputs | rules → subject, target, explanation → errors, scope
 LEVELS = [
     {
@@ -22,6 +22,7 @@ LEVELS = [
     {"inputs"},
     {"answers", "audits", "corpus", "evaluation", "methods", "show", "studies"},
     {"assemble", "explain", "loading", "spans", "testing"},
+    {"scale"},
     {"__main__", "cli", "web"},
 ]  # fmt: skip
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
@@ -123,7 +124,9 @@ def test_no_line_of_the_core_names_a_model_family():
         "captum",
         "matplotlib",
         "networkx",
+        "pandas",
         "pyarrow",
+        "ray",
         "rdkit",
         "skimage",
         "starlette",
