@@ -14,7 +14,7 @@ from reproduction.result import SetResult
 from reproduction.sets import ReproductionSet, Samples
 from wherefrom.evaluation.results import fit
 from wherefrom.explanation import Explanation
-from wherefrom.show.plot_style import AXIS, COLORS, FAINT, GRID, line_style, saved_figure
+from wherefrom.show.plot_style import AXIS, COLORS, FAINT, GRID, saved_figure
 from wherefrom.show.svg_figure import scene_plot
 
 AXES = {
@@ -23,12 +23,24 @@ AXES = {
 }
 ADD_UP = ("GI", "LRP(AH)", "LRP(AH+LN)", DEFAULT)  # methods whose scores have a sum to compare
 LABELS = {DEFAULT: "lrp (default here)"}
+STYLES = {  # of the curves: colour and line
+    "Random": (FAINT, ":"),
+    "A-Last": (COLORS[5], "--"),
+    "A-Flow": (COLORS[2], "--"),
+    "Rollout": (COLORS[3], "--"),
+    "GAE": (COLORS[4], "-"),
+    "GI": (COLORS[1], "-"),
+    "LRP(AH)": (COLORS[0], "-."),
+    "LRP(AH+LN)": (COLORS[0], "-"),
+    DEFAULT: ("#000000", "-"),
+}
 
 
 def draw(results: Sequence[SetResult], folder: Path) -> None:
     """All figures that need no model."""
     if results:
-        curves_plot(results, folder / "curves.png")
+        for measure in AXES:
+            curves_plot(results, measure, folder / f"curves-{measure.lower()}.png")
         conservation_plot(results, folder / "conservation.png")
         collapse_plot([result for result in results if result.norms], folder / "collapse.png")
 
@@ -46,41 +58,37 @@ def _grid(figure: Any, count: int, columns: int) -> list[Any]:
     return list(axes.flat[:count])
 
 
-def curves_plot(results: Sequence[SetResult], path: Path) -> None:
+def curves_plot(results: Sequence[SetResult], measure: str, path: Path) -> None:
     """Mean curves of the paper's methods and the default: its figure 4 for every set."""
-    rows = [*PAPER, DEFAULT]
-    count = len(results)
-    size = (2.5 * count + 0.6, 5.6)
+    xlabel, ylabel = AXES[measure]
+    columns = min(3, len(results))
+    size = (3.0 * columns + 0.5, 2.4 * -(-len(results) // columns) + 0.9)
     with saved_figure(path, figsize=size, layout="constrained") as figure:
-        grid = figure.subplots(2, count, squeeze=False)
         lines: dict[str, Any] = {}
-        for column, result in enumerate(results):
-            for axes, (measure, (xlabel, ylabel)) in zip(
-                grid[:, column], AXES.items(), strict=True
-            ):
-                for index, row in enumerate(rows):
-                    if row in result.curves:
-                        curve = result.curves[row][measure]
-                        style = line_style(index) | {"markersize": 3}
-                        shares = np.linspace(0, 1, len(curve))
-                        lines[row] = axes.plot(shares, curve, **style)[0]
-                axes.set_xlabel(xlabel, fontsize=8)
-                axes.tick_params(labelsize=7)
-                axes.grid(axis="y", color=GRID, linewidth=0.7)
-                if column == 0:
-                    axes.set_ylabel(ylabel, fontsize=8)
-            grid[0, column].set_title(f"{_title(result)} (n = {result.samples})", fontsize=9)
+        for axes, result in zip(_grid(figure, len(results), columns), results, strict=True):
+            for row, (color, line) in STYLES.items():
+                curve = result.curves[row][measure]
+                width = 2.0 if row == DEFAULT else 1.3
+                shares = np.linspace(0, 1, len(curve))
+                lines[row] = axes.plot(shares, curve, line, color=color, linewidth=width)[0]
+            axes.set_title(f"{_title(result)}, {result.samples} samples", fontsize=9)
+            axes.tick_params(labelsize=7)
+            axes.grid(axis="y", color=GRID, linewidth=0.7)
+        figure.supxlabel(xlabel, fontsize=9)
+        figure.supylabel(ylabel, fontsize=9)
         names = [LABELS.get(row, row) for row in lines]
-        figure.legend(lines.values(), names, loc="outside lower center", ncols=9, frameon=False)
+        figure.legend(
+            lines.values(), names, loc="outside upper center", ncols=5, frameon=False, fontsize=8
+        )
 
 
 def conservation_plot(results: Sequence[SetResult], path: Path) -> None:
     """Σ scores against the output, the paper's figure 2."""
-    size = (2.1 * len(results) + 0.6, 2.0 * len(ADD_UP) + 0.6)
+    size = (2.0 * len(ADD_UP) + 0.6, 1.75 * len(results) + 0.6)
     with saved_figure(path, figsize=size, layout="constrained") as figure:
-        grid = figure.subplots(len(ADD_UP), len(results), squeeze=False)
-        for column, result in enumerate(results):
-            for axes, row in zip(grid[:, column], ADD_UP, strict=True):
+        grid = figure.subplots(len(results), len(ADD_UP), squeeze=False)
+        for panels, result in zip(grid, results, strict=True):
+            for axes, row in zip(panels, ADD_UP, strict=True):
                 totals, outputs = np.array(result.sums[row]).T
                 ends = [outputs.min(), outputs.max()]
                 axes.scatter(outputs, totals, s=6, color=COLORS[0], alpha=0.45, linewidths=0)
@@ -90,9 +98,9 @@ def conservation_plot(results: Sequence[SetResult], path: Path) -> None:
                 axes.set_title(note.replace("-", "−"), fontsize=7)
                 axes.tick_params(labelsize=6)
                 axes.locator_params(nbins=4)
-                if column == 0:
-                    axes.set_ylabel(LABELS.get(row, row), fontsize=8)
-            grid[-1, column].set_xlabel(_title(result), fontsize=9)
+            panels[0].set_ylabel(_title(result), fontsize=9)
+        for axes, row in zip(grid[-1], ADD_UP, strict=True):
+            axes.set_xlabel(LABELS.get(row, row), fontsize=9)
         figure.supxlabel("output (logit of the true class)", fontsize=9)
         figure.supylabel("Σ scores, for lrp with the constants of its ledger", fontsize=9)
 
@@ -120,7 +128,7 @@ def collapse_plot(results: Sequence[SetResult], path: Path) -> None:
         figure.legend(
             shown.values(),
             shown.keys(),
-            loc="outside lower center",
+            loc="outside upper center",
             ncols=4,
             frameon=False,
             fontsize=8,

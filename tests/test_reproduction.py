@@ -102,7 +102,7 @@ def test_one_command_trains_evaluates_and_writes_everything(run):
     found = run("--samples", "16", "--sets", "films,drugs")
     assert found.exit_code == 0, found.output
     results = run.folder / "results"
-    names = {"results.csv", "curves.png", "conservation.png", "collapse.png", "films.json.gz",
+    names = {"results.csv", "curves-auac.png", "curves-au-mse.png", "conservation.png", "collapse.png", "films.json.gz",
              "drugs.json.gz", "heatmap-films.png", "heatmap-drugs.png"}  # fmt: skip
     assert names <= {path.name for path in results.iterdir()}
     numbers = table.Numbers(table.read_numbers(results))
@@ -123,7 +123,9 @@ def test_one_command_trains_evaluates_and_writes_everything(run):
     mean = numbers.value("films", "AUAC", "LRP(AH+LN)")
     assert f"0.908 → {mean:.3f} ± " in page
     card = json.loads((run.folder / "out" / "films" / "model" / "card.json").read_text())
-    assert card["figures"]["accuracy"] == pytest.approx(numbers.value("films", "accuracy"), abs=1e-6)
+    assert card["figures"]["accuracy"] == pytest.approx(
+        numbers.value("films", "accuracy"), abs=1e-6
+    )
 
 
 def test_it_goes_on_where_it_stopped_and_adds_samples(run, monkeypatch):
