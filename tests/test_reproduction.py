@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,12 @@ from typer.testing import CliRunner
 
 import reproduction.__main__ as command
 from reproduction import document, evaluation, registry, report, table
-from reproduction.graphs import Molecules
+from reproduction.graphs import Molecules, Superpixels
 from reproduction.methods import PAPER, methods_of
 from reproduction.result import SetResult
 from reproduction.sets import class_figures
 from reproduction.texts import TextSet, clipped, encode
+from training import superpixels
 from training.bace import Setting
 from training.sentiment import SPECIAL, student_tokenizer
 
@@ -102,8 +104,10 @@ def test_one_command_trains_evaluates_and_writes_everything(run):
     found = run("--samples", "16", "--sets", "films,drugs")
     assert found.exit_code == 0, found.output
     results = run.folder / "results"
-    names = {"results.csv", "curves-auac.png", "curves-au-mse.png", "conservation.png", "collapse.png", "films.json.gz",
-             "drugs.json.gz", "heatmap-films.png", "heatmap-drugs.png"}  # fmt: skip
+    names = {
+        "results.csv", "curves-auac.png", "curves-au-mse.png", "conservation.png", "collapse.png",
+        "films.json.gz", "drugs.json.gz", "heatmap-films.png", "heatmap-drugs.png",
+    }  # fmt: skip
     assert names <= {path.name for path in results.iterdir()}
     numbers = table.Numbers(table.read_numbers(results))
     for of, kind, count in (("films", "text", 14), ("drugs", "graph", 4)):
@@ -128,7 +132,13 @@ def test_one_command_trains_evaluates_and_writes_everything(run):
     )
 
 
-def test_it_goes_on_where_it_stopped_and_adds_samples(run, monkeypatch):
+@pytest.fixture
+def no_pictures(monkeypatch):
+    monkeypatch.setattr(report, "draw", lambda *_: None)
+    monkeypatch.setattr(command, "heatmap", lambda *_: None)
+
+
+def test_it_goes_on_where_it_stopped_and_adds_samples(run, monkeypatch, no_pictures):
     assert run("--samples", "8", "--sets", "films").exit_code == 0
     lines = run.folder / "out" / "films" / "part-0" / "samples.jsonl"
     before = lines.read_bytes()
@@ -147,7 +157,7 @@ def test_it_goes_on_where_it_stopped_and_adds_samples(run, monkeypatch):
     np.testing.assert_allclose(result.curves["lrp"]["AU-MSE"], np.mean(curves, axis=0), rtol=1e-6)
 
 
-def test_a_stop_leaves_results_of_the_samples_so_far(run, monkeypatch):
+def test_a_stop_leaves_results_of_the_samples_so_far(run, monkeypatch, no_pictures):
     assert run("--samples", "8", "--sets", "films").exit_code == 0
 
     def stop(*_, **__):
@@ -160,6 +170,41 @@ def test_a_stop_leaves_results_of_the_samples_so_far(run, monkeypatch):
     page = (run.folder / "page.md").read_text(encoding="utf-8")
     assert "missing" in page  # the molecules
     assert "old" not in page
+
+
+def test_digits_become_graphs_that_a_model_reads(tmp_path, monkeypatch):
+    monkeypatch.setattr(superpixels, "HELD", 2)
+    rng = np.random.default_rng(0)
+    for prefix, count in (("train", 8), ("t10k", 3)):
+        images = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        parts = {"images-idx3": bytes(16) + images.tobytes(), "labels-idx1": bytes(8 + count)}
+        for name, content in parts.items():
+            (tmp_path / f"{prefix}-{name}-ubyte.gz").write_bytes(gzip.compress(content))
+    digits = Superpixels("digits", "MNIST", ".", 0.1, 0.1, epochs=1, drawn=2)
+    digits.train(tmp_path, "", tmp_path / "work", tmp_path / "model")
+    card = json.loads((tmp_path / "model" / "card.json").read_text(encoding="utf-8"))
+    assert card["figures"].keys() == {"accuracy", "macro_f1", "majority", "validation"}
+    assert card["figures"]["majority"] == 1
+    samples = digits.samples(tmp_path, tmp_path / "model")
+    assert [label for _, label in samples.rows] == [0, 0]
+    assert len(samples.explainer(samples.rows[0][0]).scores) == len(samples.rows[0][0])
+
+
+def test_the_time_left_follows_the_pace_of_the_run(tmp_path, monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(command.time, "monotonic", lambda: clock[0])
+    films = replace(FILMS, minutes=1, seconds=2)
+    estimate = command.Estimate([films], 60, tmp_path, start=0.0)
+    (tmp_path / "films" / "model").mkdir(parents=True)
+    (tmp_path / "films" / "model" / "card.json").touch()
+    clock[0] = 120.0  # twice as long as the training took when it was measured
+    estimate.trained(films)
+    clock[0] = 240.0
+    estimate.evaluated(films, 30, "lrp")
+    # 120 s of the 180 s that it should take have taken 240 s, so 60 s take 2 min
+    assert "films: 30 samples (lrp); about 2 min left in all" in capsys.readouterr().out
+    estimate.evaluated(films, 31, "lrp")
+    assert not capsys.readouterr().out  # a line every few seconds only
 
 
 def test_an_unknown_set_is_named(run):
