@@ -5,7 +5,8 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help demo serve test test-web test-llm test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench answers faithfulness mutate soak fuzz lock release clean docs notebooks matrix
+	train-superpixels families bench answers faithfulness reproduce mutate soak fuzz lock release clean docs notebooks \
+	matrix
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -96,6 +97,10 @@ answers: .venv/ready-dev ## which part of a prompt an answer comes from, beside 
 
 faithfulness: .venv/ready-dev ## which method is most faithful: DATA=folder [SUPERPIXELS=model]
 	$(BIN)/python -m benchmarks.faithfulness --data "$(DATA)" $(if $(SUPERPIXELS),--superpixels "$(SUPERPIXELS)" --sets sentiment,digits,bace,superpixels)
+
+reproduce: .venv/ready-dev ## Tables 1 and 2 of Ali et al. 2022, into docs/reproduction.md: DATA=folder [SETS=imdb,sst2] [SAMPLES=500] [OUT=folder] [BASE=path or id]; resumes
+	OMP_NUM_THREADS=$(or $(THREADS),1) $(BIN)/python -m reproduction --data "$(DATA)" --threads $(or $(THREADS),1) \
+		$(if $(SETS),--sets "$(SETS)") $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(OUT),--out "$(OUT)") $(if $(BASE),--base "$(BASE)")
 
 mutate: .venv/ready-dev ## plant faults and count those that no test notices: [SAMPLE=200] [SEED=0]; resumes
 	$(BIN)/python -m tools.mutate --workers 2 --sample $(or $(SAMPLE),200) --seed $(or $(SEED),0)

@@ -458,7 +458,7 @@ def main(
     for part, text in texts.items():
         typer.echo(text)
         if out is not None:
-            _write(out, part, text)
+            write_part(out, part, text)
 
 
 def flow_report(length: int = 64) -> str:
@@ -558,7 +558,7 @@ def _versions() -> str:
     return ", ".join(parts)
 
 
-def _write(path: Path, part: str, text: str) -> None:
+def write_part(path: Path, part: str, text: str) -> None:
     """Replaces what stands between the marks of a part."""
     page = path.read_text(encoding="utf-8")
     before, begin, rest = page.partition(f"<!-- {part}: begin -->")
