@@ -102,7 +102,7 @@ def of_wherefrom(name: str, **settings: Any) -> Callable[[int], Run]:
     subject = Subject(llama())
 
     def prepare(length: int) -> Run:
-        inputs = tokens(1, length, 32_000)
+        inputs = tokens(1, length, 32_000, "mean")
         target = Target(torch.tensor([7]), position=torch.tensor([length - 1]))
         return lambda: method(name, **settings)(subject, inputs, target)
 
@@ -216,6 +216,9 @@ CONTENDERS: dict[str, dict[str, Callable[[], Callable[[int], Run]]]] = {
     LLAMA: {
         BASELINE: lambda: gradient_times_input(llama()),
         "wherefrom lrp": lambda: of_wherefrom("lrp"),
+        "wherefrom lrp (rules of CP-LRP)": lambda: of_wherefrom(
+            "lrp", gate="frozen", attention=0, root=None
+        ),
         "wherefrom attn_lrp": lambda: of_wherefrom("attn_lrp"),
         "wherefrom gradient_x_input": lambda: of_wherefrom("gradient_x_input"),
         "LXT CP-LRP": lambda: of_lxt("cp_LRP"),
