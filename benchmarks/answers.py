@@ -25,8 +25,8 @@ first three units of a method's ranking are deleted, as in RISE.
 
 `--out` keeps what was measured: a second call continues where the file ends, and `--tables` only
 prints the tables again. Time is processor time, memory the peak of the resident set above that of
-the loaded model; "span" is the time without the pass that finds probabilities and runners-up, which
-further spans of an answer share. Libraries are used where they can be imported; `--peers` adds
+the loaded model; "span" is the time without the forward pass, which further spans of an answer
+share. Libraries are used where they can be imported; `--peers` adds
 folders to look in.
 """
 
@@ -58,10 +58,9 @@ KINDS = ("planted", "two_hop", "passages", "needles")
 DEFAULT = "wherefrom lrp, contrast"
 RANDOM, REFERENCE = "random", "leave one out"
 LOGIT = "wherefrom lrp, logit"
-FROZEN = "wherefrom lrp(gate=frozen, root=None), contrast"
 PEERS = ("LXT CP-LRP", "LXT AttnLRP", "FlashTrace, 1 hop")
 STANDARD = (
-    DEFAULT, "wherefrom lrp, logprob", LOGIT, FROZEN,
+    DEFAULT, "wherefrom lrp, logprob", LOGIT,
     "wherefrom attn_lrp, contrast", *PEERS,
 )  # fmt: skip
 WAYS = ("signed", "positive")
@@ -318,23 +317,20 @@ Explain = Callable[[Task], Outcome]
 def of_wherefrom(folder: str) -> dict[str, Explain]:
     """Methods of this library, and what they explain of the answer."""
     import wherefrom
-    from wherefrom.methods import method
 
     explainer = wherefrom.load(folder)
     latest: dict[str, Any] = {}
 
     def by(name: str, of: Any, **settings: Any) -> Explain:
         def explain(task: Task) -> Outcome:
+            asked = (task, name, settings)
             began = time.process_time()
-            if latest.get("task") != task:  # probabilities are the same for every method
-                answer = explainer.answer(task.prompt, task.answer_ids, method="lrp")
-                latest.update(task=task, answer=answer, seconds=time.process_time() - began)
+            if latest.get("asked") != asked:  # what is explained of it shares the forward pass
+                latest.clear()
+                answer = explainer.answer(task.prompt, task.answer_ids, method=name, **settings)
+                latest.update(asked=asked, answer=answer, seconds=time.process_time() - began)
             answer, passed = latest["answer"], time.process_time()
-            resolved = method(name, **settings).resolved(answer.runner.inputs(1))
-            if (name, settings) == ("lrp", {}):
-                resolved = answer.runner.method  # with the defaults of language models
-            runner = replace(answer.runner, method=resolved, of=of)
-            row = runner.span(answer.measured, 0, len(answer))
+            row = replace(answer.runner, of=of).span(answer.measured, 0, len(answer))
             span = time.process_time() - passed
             gap = None if row.lines is None else abs(row.residual / row.output)
             scores = row.values[: answer.start].tolist()
@@ -346,10 +342,7 @@ def of_wherefrom(folder: str) -> dict[str, Explain]:
         DEFAULT: by("lrp", "contrast"),
         "wherefrom lrp, logprob": by("lrp", "logprob"),
         LOGIT: by("lrp", "logit"),
-        "wherefrom lrp(root=None), contrast": by("lrp", "contrast", gate="shared", root=None),
-        FROZEN: by("lrp", "contrast", gate="frozen", root=None),
         "wherefrom attn_lrp, contrast": by("attn_lrp", "contrast"),
-        "wherefrom gradient_x_input, contrast": by("gradient_x_input", "contrast"),
     }
 
 

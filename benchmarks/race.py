@@ -102,7 +102,7 @@ def of_wherefrom(name: str, **settings: Any) -> Callable[[int], Run]:
     subject = Subject(llama())
 
     def prepare(length: int) -> Run:
-        inputs = tokens(1, length, 32_000)
+        inputs = tokens(1, length, 32_000, "mean")
         target = Target(torch.tensor([7]), position=torch.tensor([length - 1]))
         return lambda: method(name, **settings)(subject, inputs, target)
 
@@ -216,6 +216,9 @@ CONTENDERS: dict[str, dict[str, Callable[[], Callable[[int], Run]]]] = {
     LLAMA: {
         BASELINE: lambda: gradient_times_input(llama()),
         "wherefrom lrp": lambda: of_wherefrom("lrp"),
+        "wherefrom lrp (rules of CP-LRP)": lambda: of_wherefrom(
+            "lrp", gate="frozen", attention=0, root=None
+        ),
         "wherefrom attn_lrp": lambda: of_wherefrom("attn_lrp"),
         "wherefrom gradient_x_input": lambda: of_wherefrom("gradient_x_input"),
         "LXT CP-LRP": lambda: of_lxt("cp_LRP"),
@@ -458,7 +461,7 @@ def main(
     for part, text in texts.items():
         typer.echo(text)
         if out is not None:
-            _write(out, part, text)
+            write_part(out, part, text)
 
 
 def flow_report(length: int = 64) -> str:
@@ -558,7 +561,7 @@ def _versions() -> str:
     return ", ".join(parts)
 
 
-def _write(path: Path, part: str, text: str) -> None:
+def write_part(path: Path, part: str, text: str) -> None:
     """Replaces what stands between the marks of a part."""
     page = path.read_text(encoding="utf-8")
     before, begin, rest = page.partition(f"<!-- {part}: begin -->")

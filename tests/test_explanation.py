@@ -192,6 +192,6 @@ def test_a_list_of_explanations_comes_back_as_a_list(explanation, tmp_path):
         for source in (text, tmp_path / "list.json", str(tmp_path / "list.json")):
             both = Explanation.list_from_json(source)
             assert [e.to_json() for e in both] == [one, one]
-            with pytest.raises(FileError, match=r"a list of 2 explanations: .*list_from_json"):
+            with pytest.raises(FileError, match=r"a list of 2 results: .*list_from_json"):
                 Explanation.from_json(source)
     assert [e.to_json() for e in Explanation.list_from_json(one)] == [one]

@@ -14,7 +14,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from wherefrom import load
 from wherefrom.errors import ModelError
-from wherefrom.loading import find_device
+from wherefrom.loading import _beside_model, _named_as_in, find_device
 
 
 class Payload:
@@ -130,3 +130,34 @@ def test_a_model_of_images_without_pillow_names_the_install_line():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("MissingExtra")
     assert 'pip install "wherefrom[vision]"' in done.stdout
+
+
+def test_a_tokenizer_that_cannot_be_read_is_named_with_the_reason(tmp_path):
+    tiny("bert", "classify").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{not json")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    with pytest.raises(ModelError, match=r"cannot read the tokenizer of .*: \w+: \S+"):
+        load(tmp_path)
+
+
+def test_an_image_processor_that_cannot_be_read_is_named_with_the_reason(tmp_path):
+    tiny("vit", "see").save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "NoSuchClass"}')
+    with pytest.raises(ModelError, match=r"cannot read the image processor of .*: \w+: \S+"):
+        load(tmp_path)
+
+
+def test_a_hub_id_without_a_tokenizer_is_warned_of():
+    class Absent:
+        def from_pretrained(self, source):
+            raise OSError(f"{source} has no file tokenizer.json")
+
+    said = r"no tokenizer could be read of some/model: some/model has no file tokenizer\.json"
+    with pytest.warns(UserWarning, match=said):
+        assert _beside_model(Absent(), "tokenizer", "some/model") is None
+
+
+@pytest.mark.parametrize(("version", "name"), [("4.55.4", "torch_dtype"), ("4.56.0", "dtype")])
+def test_the_number_type_has_the_name_that_this_transformers_knows(version, name):
+    options = {"dtype": torch.float16, "revision": "main"}
+    assert _named_as_in(version, options) == {name: torch.float16, "revision": "main"}

@@ -92,8 +92,12 @@ def test_the_first_example_for_images_runs_where_there_is_nothing_but_the_packag
 
 
 def test_every_method_is_listed():
-    text = README.read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in text for name in wherefrom.METHODS)
+
+
+def test_the_readme_fits_three_screens():
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 120
 
 
 def options(text):
@@ -125,7 +129,8 @@ def test_every_command_and_option_that_is_shown_exists(path):
 
 
 def test_every_page_that_is_linked_is_there():
-    for page in (README, *README.parent.glob("docs/**/*.md")):
+    pages = (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.ipynb"))
+    for page in pages:
         for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 

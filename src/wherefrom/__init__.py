@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from wherefrom.answers.prompt import Passage, Prompt
     from wherefrom.audits.audit import audit
     from wherefrom.audits.report import Audit
+    from wherefrom.comparison import Comparison
     from wherefrom.errors import WherefromError
     from wherefrom.evaluation.evaluate import evaluate
     from wherefrom.evaluation.metrics import Metric
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from wherefrom.inputs.table import read_table
     from wherefrom.loading import load
     from wherefrom.methods import METHODS, Method, Scores, method
+    from wherefrom.scale.frame import explain_frame
+    from wherefrom.scale.run import run
     from wherefrom.subject import Inputs, Subject
     from wherefrom.target import Target
 
@@ -34,6 +37,7 @@ _HOMES = {
     "READERS": "wherefrom.inputs",
     "Answer": "wherefrom.answers.answer",
     "Audit": "wherefrom.audits.report",
+    "Comparison": "wherefrom.comparison",
     "Evaluation": "wherefrom.evaluation.results",
     "Explainer": "wherefrom.explain",
     "Explanation": "wherefrom.explanation",
@@ -52,16 +56,19 @@ _HOMES = {
     "WherefromError": "wherefrom.errors",
     "audit": "wherefrom.audits.audit",
     "evaluate": "wherefrom.evaluation.evaluate",
+    "explain_frame": "wherefrom.scale.frame",
     "load": "wherefrom.loading",
     "method": "wherefrom.methods",
     "read_table": "wherefrom.inputs.table",
     "register_reader": "wherefrom.inputs",
+    "run": "wherefrom.scale.run",
 }
 __all__ = [
     "METHODS",
     "READERS",
     "Answer",
     "Audit",
+    "Comparison",
     "Evaluation",
     "Explainer",
     "Explanation",
@@ -80,10 +87,12 @@ __all__ = [
     "WherefromError",
     "audit",
     "evaluate",
+    "explain_frame",
     "load",
     "method",
     "read_table",
     "register_reader",
+    "run",
 ]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wherefrom import __version__
-from wherefrom.explanation import Explanation, Ledger, Line, TargetInfo
+from wherefrom.explanation import Explanation, Ledger, Line, Output, TargetInfo
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming
@@ -31,6 +31,7 @@ def explain_batch(
     probabilities = naming.probabilities(rows, per_place=logits.ndim == 3)
     targets = _target_infos(resolved, naming, logits.ndim == 3, rows.shape[1])
     outputs = resolved(logits).double().tolist()
+    largest = _largest(rows, probabilities, naming)
     # everything is moved off the device once for the batch: one by one costs a small model much
     values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
     parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
@@ -47,6 +48,7 @@ def explain_batch(
             method=method.name,
             settings=settings,
             label=label,
+            largest=largest[i],
             ledger=ledgers[i],
             parts={name: part[i][mask[i]] for name, part in parts.items()},
             text=inputs.texts[i],
@@ -76,6 +78,24 @@ def _target_infos(
         TargetInfo(index, name(index), other, None if other is None else name(other), position)
         for index, other, position in zip(indices, against, positions, strict=True)
     ]
+
+
+def _largest(
+    rows: Tensor, probabilities: Tensor | None, naming: Naming
+) -> list[tuple[Output, ...]]:
+    """The two largest outputs of each sample, the prediction first."""
+    name = cache(partial(naming.name, outputs=rows.shape[1]))
+    indices = rows.topk(min(2, rows.shape[1])).indices.tolist()
+    return [
+        tuple(
+            Output(name(k), float(row[k]), None if chances is None else float(chances[k]))
+            for k in chosen
+        )
+        for row, chances, chosen in zip(
+            rows, [None] * len(rows) if probabilities is None else probabilities, indices,
+            strict=True,
+        )
+    ]  # fmt: skip
 
 
 def _ledgers(scores: Scores, outputs: list[float]) -> list[Ledger | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -12,16 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.ask import answer_generated, answer_given, is_several, one_of_each
+from wherefrom.answers.ask import answer_generated, answer_given, is_several, no_images, one_of_each
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.assemble import explain_batch, library_versions
+from wherefrom.comparison import Comparison
 from wherefrom.errors import InputError, ModelError, TargetError
 from wherefrom.explanation import Explanation
 from wherefrom.inputs import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.records import as_inputs, paired
+from wherefrom.inputs.sight import Sight
 from wherefrom.inputs.text import Encoded, TextPair
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.memory import parse_memory
@@ -29,6 +32,7 @@ from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming, TargetSpec
+from wherefrom.progress import shown
 from wherefrom.scope import Scope, restores_state
 from wherefrom.spans import explain_answer, explain_entity, has_spans
 from wherefrom.subject import Forward, Inputs, Subject
@@ -59,6 +63,7 @@ class Explainer:
     ) -> None:
         if not isinstance(model, nn.Module) and hasattr(model, "model"):  # a pipeline
             tokenizer = tokenizer or getattr(model, "tokenizer", None)
+            processor = processor or getattr(model, "processor", None)
             processor = processor or getattr(model, "image_processor", None)
             model = model.model
         if isinstance(model, torch.jit.ScriptModule):
@@ -75,7 +80,7 @@ class Explainer:
         self.subject = Subject(unwrap(model), forward)
         # a processor of texts and images has one of each
         self._tokenizer = tokenizer or getattr(processor, "tokenizer", None)
-        self._processor = getattr(processor, "image_processor", processor)
+        self._set_processor(processor)
         self._labels = None if labels is None else tuple(labels)
         self._readers: dict[type, Reader[Any, Any]] = {}
         self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
@@ -100,8 +105,13 @@ class Explainer:
 
     @processor.setter
     def processor(self, processor: Any) -> None:
-        self._processor = processor
+        self._set_processor(processor)
         self._forget()
+
+    def _set_processor(self, processor: Any) -> None:
+        both = hasattr(processor, "tokenizer") and hasattr(processor, "image_processor")
+        self._sight = Sight(self.subject, processor) if both else None
+        self._processor = processor.image_processor if both else processor
 
     def _forget(self) -> None:
         self._readers.clear()
@@ -109,7 +119,9 @@ class Explainer:
 
     @property
     def _context(self) -> ReaderContext:
-        return ReaderContext(self.subject, self._tokenizer, self._processor, self._labels)
+        return ReaderContext(
+            self.subject, self._tokenizer, self._processor, self._labels, self._sight
+        )
 
     @property
     def naming(self) -> Naming:
@@ -206,7 +218,7 @@ class Explainer:
         entity: str | None,
     ) -> Explanation | list[Explanation]:
         # tensors made under the caller's inference mode could carry no gradient
-        with Scope(inference=False):
+        with Scope(inference=False), ExitStack() as stack:
             reader = self.reader(inputs, units).with_options(prefix=prefix)
             sources, is_single = reader.listed(inputs)
             items = reader.read_all(sources, truncate)
@@ -215,7 +227,10 @@ class Explainer:
             if entity is not None and not (of_spans and subject.task == "TokenClassification"):
                 raise TargetError("entity= is for models that classify every token.")
             explanations: dict[int, Explanation] = {}
-            for chunk in reader.chunks(items, batch_size or 16):
+            chunks = list(reader.chunks(items, batch_size or 16))
+            report = stack.enter_context(shown("explaining", None if len(chunks) > 1 else False))
+            for chunk in chunks:
+                report(len(explanations), len(items), method.name)
                 specs = [_spec_of_each(each, chunk, len(items)) for each in (target, against)]
                 if of_spans and (position is None or subject.task == "QuestionAnswering"):
                     for i, index, other in zip(chunk, *specs, strict=True):
@@ -271,27 +286,40 @@ class Explainer:
         against: Any = None,
         method: str | Method = "lrp",
         of: Of = "contrast",
+        *,
+        images: Sequence[Any] = (),
+        memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Explains an answer of a language model: which part of the prompt it comes from.
 
         `prompt`: a text, chat messages, a `Prompt` of named parts, or token ids. `of` is what of
         each token is explained: "contrast", its logit less the runner-up's; "logit"; "logprob".
-        `against`: another answer; the first token at which the two differ is explained. All other
-        settings go to the method. A list of prompts, with a list of as many answers, gives a list.
+        `against`: another answer; the first token at which the two differ is explained. `images`
+        are for a model that sees: pictures or paths, in the order of their places in the prompt.
+        `memory`: bytes that a pass may use, or a text such as "4GB". All other settings go to the
+        method. A list of prompts, with a list of as many answers, gives a list.
         """
         resolved = find_method(method, **settings)
         if is_several(prompt):
+            no_images(images)
             answers = one_of_each(prompt, answer, "answers")
             others = [None] * len(prompt)
             if against is not None:
                 others = one_of_each(prompt, against, "answers to compare with")
             return [
-                self.answer(*each, method=resolved, of=of)
+                self.answer(*each, method=resolved, of=of, memory=memory)
                 for each in zip(prompt, answers, others, strict=True)
             ]
         return answer_given(
-            self._text_reader(), prompt, answer, against, resolved, of, library_versions()
+            self._text_reader(memory),
+            prompt,
+            answer,
+            against,
+            resolved,
+            of,
+            library_versions(),
+            images,
         )
 
     @overload
@@ -329,6 +357,8 @@ class Explainer:
         top_p: float | None = None,
         do_sample: bool | None = None,
         tell: Callable[[str], None] | None = None,
+        images: Sequence[Any] = (),
+        memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Lets the model answer a prompt, and explains the answer as `answer` does.
@@ -343,18 +373,19 @@ class Explainer:
         sampling = {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
         options |= {key: value for key, value in sampling.items() if value is not None}
         if is_several(prompt):
+            no_images(images)
             others = [None] * len(prompt)
             if against is not None:
                 others = one_of_each(prompt, against, "answers to compare with")
             return [
                 self.generate(
                     single, max_new_tokens, other, resolved, of, seed=seed, generation=options,
-                    tell=tell,
+                    tell=tell, memory=memory,
                 )
                 for single, other in zip(prompt, others, strict=True)
             ]  # fmt: skip
         return answer_generated(
-            self._text_reader(),
+            self._text_reader(memory),
             prompt,
             against,
             resolved,
@@ -364,16 +395,18 @@ class Explainer:
             seed,
             options,
             tell,
+            images,
         )
 
-    def _text_reader(self) -> TextReader:
+    def _text_reader(self, memory: float | str | None) -> TextReader:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.naming.is_language_model:
             raise ModelError(
                 f"{self.subject.name} is no language model: it gives no answers. Explain its "
                 "prediction: explainer(input)."
             )
-        return reader
+        subject = replace(reader.subject, memory=parse_memory(memory))
+        return replace(reader, subject=subject)
 
     def compare(
         self,
@@ -382,20 +415,24 @@ class Explainer:
         *,
         starting: Callable[[str], None] | None = None,
         **options: Any,
-    ) -> list[Explanation]:
+    ) -> Comparison:
         """Explains one input with several methods, without those that do not apply to the model.
 
         `starting(name)` is called before each method.
         """
-        explanations: list[Explanation] = []
+        explanations = Comparison()
         errors: list[ModelError] = []
-        for method in methods or METHODS:
-            if starting is not None:
-                starting(find_method(method).name)
-            try:
-                explanations.append(self(inputs, method, **options))
-            except ModelError as error:
-                errors.append(error)
+        chosen = list(methods or METHODS)
+        with shown("comparing", None if starting is None else False) as report:
+            for position, method in enumerate(chosen):
+                name = find_method(method).name
+                report(position, len(chosen), name)
+                if starting is not None:
+                    starting(name)
+                try:
+                    explanations.append(self(inputs, method, **options))
+                except ModelError as error:
+                    errors.append(error)
         if errors and not explanations:
             raise errors[0]
         return explanations

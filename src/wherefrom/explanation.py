@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
-from wherefrom.errors import FileError, InputError
-from wherefrom.storage.writing import write_text
+from wherefrom.errors import InputError
+from wherefrom.storage.record import Record
+from wherefrom.views import Views
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,15 +88,28 @@ class TargetInfo:
         return self.label if self.against_label is None else f"{self.label} − {self.against_label}"
 
 
+@dataclass(frozen=True)
+class Output:
+    """One output of the model: a class or token, its logit, its probability if it has one."""
+
+    label: str
+    value: float
+    probability: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(Views, Record):
     """Where one prediction comes from.
 
     `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
     position and its type contributed. `scene` is the picture that units other than tokens are
-    drawn on. `warnings` say in a sentence each what to beware of in these scores.
+    drawn on. `warnings` say in a sentence each what to beware of in these scores. `largest` are
+    the two largest outputs of the model, the prediction first. Two explanations are equal if
+    their JSON is.
     """
 
+    schema: ClassVar[str] = SCHEMA
+    noun: ClassVar[str] = "explanation"
     units: tuple[Unit, ...]
     scores: NDArray[np.float32]
     target: TargetInfo
@@ -112,6 +125,15 @@ class Explanation:
     versions: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     label: str = ""  # the method with the settings that were changed or chosen
+    largest: tuple[Output, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Explanation):
+            return NotImplemented
+        return self is other or self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((self.method, self.text, self.target, self.output, len(self.units)))
 
     def __len__(self) -> int:
         return len(self.units)
@@ -166,7 +188,7 @@ class Explanation:
         """Plain data, for JSON."""
         ledger = self.ledger
         return {
-            "schema": SCHEMA,
+            "schema": self.schema,
             "method": {
                 "name": self.method,
                 "label": self.label,
@@ -181,6 +203,7 @@ class Explanation:
             "target": asdict(self.target),
             "output": self.output,
             "probability": self.probability,
+            "largest": [asdict(output) for output in self.largest],
             "ledger": None
             if ledger is None
             else {
@@ -192,83 +215,87 @@ class Explanation:
             "versions": dict(self.versions),
         }
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """The explanation as JSON, also written to `path` if set."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
-        if path is not None:
-            write_text(path, text)
-        return text
-
     @classmethod
-    def from_dict(cls, data: Any) -> Explanation:
-        """Back from `to_dict`."""
+    def _of_data(cls, data: dict[str, Any]) -> Self:
         import numpy as np
 
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise FileError(f"expected an explanation of schema {SCHEMA}, got {schema!r}.")
-        try:
-            ledger = data["ledger"]
-            units = tuple(_unit(unit) for unit in data["units"])
-            scores = np.array(data["scores"], dtype=np.float32)
-            if scores.shape != (len(units),):
-                raise ValueError(f"{len(units)} units but {scores.size} scores")
-            parts = {k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()}
-            if any(part.shape != scores.shape for part in parts.values()):
-                raise ValueError(f"{len(units)} units but parts of another length")
-            return cls(
-                units=units,
-                scores=scores,
-                target=TargetInfo(**data["target"]),
-                output=float(data["output"]),
-                probability=data["probability"],
-                method=data["method"]["name"],
-                settings=dict(data["method"]["settings"]),
-                ledger=None
-                if ledger is None
-                else Ledger(tuple(Line(**line) for line in ledger["lines"]), ledger["output"]),
-                parts=parts,
-                text=data["text"],
-                scene=data.get("scene"),
-                model=data["model"],
-                versions=data["versions"],
-                warnings=tuple(map(str, data.get("warnings", ()))),
-                label=str(data["method"].get("label", "")),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise FileError(f"the explanation is damaged: {error!r}") from error
-
-    @classmethod
-    def from_json(cls, source: str | Path) -> Explanation:
-        """Back from JSON: a path, or the JSON text itself."""
-        data = _read_json(source)
-        if isinstance(data, list):
-            raise FileError(
-                f"this is a list of {len(data)} explanations: read it with "
-                "Explanation.list_from_json."
-            )
-        return cls.from_dict(data)
-
-    @classmethod
-    def list_from_json(cls, source: str | Path) -> list[Explanation]:
-        """Back from the JSON of several explanations, or of one: a path, or the JSON text."""
-        data = _read_json(source)
-        return [cls.from_dict(entry) for entry in (data if isinstance(data, list) else [data])]
+        ledger = data["ledger"]
+        units = tuple(unit_of(unit) for unit in data["units"])
+        scores = np.array(data["scores"], dtype=np.float32)
+        if scores.shape != (len(units),):
+            raise ValueError(f"{len(units)} units but {scores.size} scores")
+        parts = {k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()}
+        if any(part.shape != scores.shape for part in parts.values()):
+            raise ValueError(f"{len(units)} units but parts of another length")
+        return cls(
+            units=units,
+            scores=scores,
+            target=TargetInfo(**data["target"]),
+            output=float(data["output"]),
+            probability=data["probability"],
+            method=data["method"]["name"],
+            settings=dict(data["method"]["settings"]),
+            ledger=None
+            if ledger is None
+            else Ledger(tuple(Line(**line) for line in ledger["lines"]), ledger["output"]),
+            parts=parts,
+            text=data["text"],
+            scene=data.get("scene"),
+            model=data["model"],
+            versions=data["versions"],
+            warnings=tuple(map(str, data.get("warnings", ()))),
+            label=str(data["method"].get("label", "")),
+            largest=tuple(Output(**output) for output in data.get("largest", ())),
+        )
 
     # Rendering. The renderers see only an Explanation; imported by name, they stay above this file.
 
     def __str__(self) -> str:
         return str(_renderer("terminal")(self))
 
-    def _repr_html_(self) -> str:
-        return str(_renderer("html")([self], whole_page=False))
+    def _html(self, whole_page: bool) -> str:
+        return str(_renderer("html")([self], whole_page))
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """A self-contained page, also written to `path` if set."""
-        page = str(_renderer("html")([self]))
-        if path is not None:
-            write_text(path, page)
-        return page
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row for each unit."""
+        parts = {name: values.tolist() for name, values in self.parts.items()}
+        return [
+            {
+                "unit": unit.text,
+                "score": score,
+                **{name: values[i] for name, values in parts.items()},
+                "start": unit.start,
+                "end": unit.end,
+                "special": unit.special,
+            }
+            for i, (unit, score) in enumerate(zip(self.units, self.scores.tolist(), strict=True))
+        ]
+
+    @overload
+    def plot(
+        self, kind: Literal["waterfall", "bar"] = ..., path: None = None, *, units: int = ...
+    ) -> Any: ...
+    @overload
+    def plot(
+        self, kind: Literal["waterfall", "bar"] = ..., *, path: str | Path, units: int = ...
+    ) -> Path: ...
+
+    def plot(
+        self,
+        kind: Literal["waterfall", "bar"] = "waterfall",
+        path: str | Path | None = None,
+        *,
+        units: int = 10,
+    ) -> Any:
+        """A plot of the strongest units: a matplotlib figure, or with `path` a file.
+
+        "waterfall": from zero to the output, each bar starts where the one before ended; "bar":
+        the scores by size. `units` is how many are shown by name.
+        """
+        from importlib import import_module
+
+        figure = import_module("wherefrom.show.explanation_figure")
+        return figure.plot(self, kind, None if path is None else Path(path), units)
 
     def to_png(self, path: str | Path) -> None:
         """The image or molecule next to its heatmap, as a PNG file."""
@@ -288,21 +315,8 @@ def plural(noun: str) -> str:
     return noun + ("es" if noun.endswith(("s", "ch")) else "s")
 
 
-def _read_json(source: str | Path) -> Any:
-    """The data of a JSON file, or of a text that is JSON itself."""
-    text = str(source)
-    if isinstance(source, Path) or not text.lstrip().startswith(("{", "[")):
-        try:
-            text = Path(source).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
-            raise FileError(f"cannot read {source}: {error}") from error
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileError(f"this is not JSON: {error}") from error
-
-
-def _unit(data: dict[str, Any]) -> Unit:
+def unit_of(data: Mapping[str, Any]) -> Unit:
+    """A unit back from plain data."""
     box = data.get("box")
     return Unit(**{**data, "box": None if box is None else tuple(box)})
 

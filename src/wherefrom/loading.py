@@ -6,7 +6,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from wherefrom.models.graphormer import Graphormer, is_graphormer
 from wherefrom.models.tokenizer import TextTokenizer
 
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -135,6 +136,8 @@ def _load(
         model, tokenizer, processor, missing, unused = _read_quietly(
             path if local else source, trust_remote_code, options
         )
+    except ModelError:
+        raise
     except Exception as error:
         if isinstance(error, ImportError) and "PIL" in str(error):
             raise MissingExtra("Pillow", "vision", f"{source}, a model of images,") from error
@@ -165,6 +168,8 @@ def _load_adapter(
             model, tokenizer, processor, missing, _ = _read(
                 base, trust_remote_code, {**adapter.options(), **options}, adapter.model_class
             )
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(
             f"cannot load {base}, the base model of the adapter {folder}: {_first_line(error)} "
@@ -183,8 +188,8 @@ def _load_adapter(
             f"cannot put the adapter {folder} on {base}: {_first_line(error)}"
         ) from error
     model.config._name_or_path = str(folder)
-    if _has_tokenizer(folder):
-        tokenizer = _tokenizer(folder) or tokenizer
+    if _has(folder, _TOKENIZERS):
+        tokenizer = _tokenizer(folder)
     return Explainer(model.eval(), tokenizer, processor=processor)
 
 
@@ -225,31 +230,53 @@ def _read(
         use_safetensors=True,
         trust_remote_code=trust_remote_code,
         output_loading_info=True,
-        **options,
+        **_named_as_in(transformers.__version__, options),
     )
     takes = inspect.signature(model.forward).parameters
     tokenizer = processor = None  # a model without one takes token ids, or a tensor
-    if not folder.is_dir() or packed or _has_tokenizer(folder):
+    if packed or ("input_ids" in takes if not folder.is_dir() else _has(folder, _TOKENIZERS)):
         tokenizer = _tokenizer(source, trust_remote_code=trust_remote_code, **packed)
-    with suppress(OSError, ValueError, KeyError):
-        if "pixel_values" in takes:
-            processor = transformers.AutoImageProcessor.from_pretrained(
-                source, trust_remote_code=trust_remote_code
-            )
+    if "pixel_values" in takes and (not folder.is_dir() or _has(folder, _PROCESSORS)):
+        processor = _beside_model(
+            transformers.AutoImageProcessor,
+            "image processor",
+            source,
+            trust_remote_code=trust_remote_code,
+        )
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
 
 
-def _has_tokenizer(folder: Path) -> bool:
-    """Whether there is a file: without one transformers builds one of special tokens alone."""
-    return any(file for name in _TOKENIZERS for file in folder.glob(name))
+def _has(folder: Path, names: Iterable[str]) -> bool:
+    """Whether there is a file: without one transformers builds a tokenizer of special tokens."""
+    return any(file for name in names for file in folder.glob(name))
 
 
 def _tokenizer(source: str | Path, **options: Any) -> Any:
     import transformers
 
-    with suppress(OSError, ValueError, KeyError):
-        return transformers.AutoTokenizer.from_pretrained(source, **options)
+    return _beside_model(transformers.AutoTokenizer, "tokenizer", source, **options)
+
+
+def _beside_model(kind: Any, name: str, source: str | Path, **options: Any) -> Any:
+    """The tokenizer or processor of a model; of a hub id, None if it has none, with a warning."""
+    try:
+        return kind.from_pretrained(source, **options)
+    except Exception as error:
+        if Path(source).is_dir() or not isinstance(error, (OSError, ValueError, KeyError)):
+            raise ModelError(
+                f"cannot read the {name} of {source}: {type(error).__name__}: "
+                f"{_first_line(error)} If you have another: "
+                f"Explainer(model, {name.split()[-1]}=…)."
+            ) from error
+        warnings.warn(f"no {name} could be read of {source}: {_first_line(error)}", stacklevel=6)
     return None
+
+
+def _named_as_in(version: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `from_pretrained`: before transformers 4.56 `dtype` was `torch_dtype`."""
+    if "dtype" not in options or tuple(map(int, version.split(".")[:2])) >= (4, 56):
+        return options
+    return {"torch_dtype" if key == "dtype" else key: value for key, value in options.items()}
 
 
 def _dtype(name: str) -> torch.dtype | str:

@@ -36,17 +36,19 @@ class Layout:
     features: int
     places: Tensor  # (numbers of a sample,): where each of them lies among those of all rows
     cut: bool = True  # whether the model itself cuts the tensor into these units
+    stacked: bool = True  # whether the model takes samples along an axis in front of `shape`
 
     def split(self, whole: Tensor) -> Tensor:
         """The rows (B, units, features) of a tensor (B, *shape), zero where nothing is."""
+        whole = whole if self.stacked else whole.unsqueeze(0)
         rows = whole.new_zeros(len(whole), self.units * self.features)
         rows[:, self.places.to(whole.device)] = whole.flatten(1)
         return rows.reshape(len(whole), self.units, self.features)
 
     def whole(self, rows: Tensor) -> Tensor:
-        """The tensor (B, *shape) that these rows make up."""
+        """The tensor (B, *shape) that these rows make up; of one sample it may be (*shape)."""
         numbers = rows.flatten(1).index_select(1, self.places.to(rows.device))
-        return numbers.reshape(len(rows), *self.shape)
+        return numbers.reshape(*([len(rows)] * self.stacked), *self.shape)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Inputs:
     """A batch of tensors with its named units.
 
     `fields` names the tensors that hold the units, in order; `mask` tells units from padding.
-    With a `layout` the first field holds rows of units that make up what the model takes.
+    With a `layout` the field of floats holds rows of units that make up what the model takes.
     `noun` is what a unit is called, `scenes` what each sample's units are drawn on. `missing` is
     what a missing unit looks like by default: "unk", or "mean", the mean embedding.
     """
@@ -75,9 +77,15 @@ class Inputs:
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
         """One of the tensors as the model takes it."""
-        if self.layout is None or name != self.fields[0]:
+        if self.layout is None or name not in self.fields or not tensor.is_floating_point():
             return tensor
         return self.layout.whole(tensor)
+
+    @property
+    def places(self) -> int:
+        """The number of places at which a language model has an output: of its last ids."""
+        ids = [name for name in self.fields if not self.tensors[name].is_floating_point()]
+        return self.tensors[(ids or self.fields)[-1]].shape[1]
 
     def model_tensors(self) -> dict[str, Tensor]:
         """All tensors as the model takes them."""
@@ -111,6 +119,8 @@ class Inputs:
 
     def take(self, rows: Sequence[int]) -> Inputs:
         """Some of the samples, as they are padded now."""
+        if list(rows) == [0] and len(self) == 1:  # some tensors have no axis of samples then
+            return self
         index = torch.as_tensor(rows)
         return replace(
             self,
@@ -147,6 +157,12 @@ class Subject:
         """Where the model's first parameter lies."""
         first = next(self.model.parameters(), None)
         return torch.device("cpu") if first is None else first.device
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The number type of the model's first floats, if it has any."""
+        weights = (p.dtype for p in self.model.parameters() if p.is_floating_point())
+        return next(weights, None)
 
     @property
     def allowed_memory(self) -> float:

@@ -278,7 +278,7 @@ def test_the_command_prints_and_writes_the_audit(explainer, tmp_path, wordpiece)
     )
     assert run.exit_code == 0, run.output
     assert "every word that changes the output scores nonzero" in re.sub(r"\s+", " ", run.stdout)
-    assert "Which axioms do explanations of model satisfy?" in page.read_text(encoding="utf-8")
+    assert "Methods that fail no test" in page.read_text(encoding="utf-8")
     assert json.loads(data.read_text(encoding="utf-8"))["inputs"] == ["good film"]
     run = CliRunner().invoke(app, ["audit", *options, "--json", "-"])
     assert json.loads(run.stdout)["inputs"] == list(DEFAULT_TEXTS)

@@ -164,7 +164,8 @@ def test_bars_follow_each_other_to_the_output(explanation):
 
 def test_page_is_written_and_a_notebook_gets_a_part_of_it(explanation, tmp_path):
     path = tmp_path / "page.html"
-    assert explanation.to_html(path) == path.read_text(encoding="utf-8")
+    assert explanation.to_html(path) == path
+    assert path.read_text(encoding="utf-8") == explanation.to_html()
     part = explanation._repr_html_()
     assert part.startswith('<div class="wherefrom">')
     assert "<html" not in part

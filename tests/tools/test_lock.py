@@ -46,6 +46,7 @@ def test_what_the_project_needs_is_locked():
         "base": project["project"]["dependencies"],
         "dev": [*project["project"]["dependencies"], *extras["dev"]],
         "build": groups["build"],
+        "docs": groups["docs"],
         "fuzz": groups["fuzz"],
         "release": groups["release"],
     }

@@ -30,6 +30,7 @@ from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
+from wherefrom.progress import Progress, shown
 from wherefrom.subject import Inputs
 from wherefrom.target import Target
 
@@ -47,7 +48,6 @@ NONZERO = 1e-10
 
 Parts of a score may cancel to one in a million by chance: that is small, but not zero.
 """
-Progress = Callable[[int, int, str], None]
 Verdict = tuple[bool | None, float | None, str]  # holds, value, words
 
 
@@ -64,7 +64,7 @@ def audit(
     methods: Sequence[str | Method] | None = None,
     *,
     truncate: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Audit:
     """Measures the axioms and conservation for methods on a model and some inputs.
 
@@ -83,7 +83,8 @@ def audit(
         raise InputError("the list of inputs is empty: there is nothing to audit.")
     cases = [Case(reader.subject, *explainer.prepare(item, truncate)) for item in items]
     audit_run = _AuditRun.prepared(cases, [find_method(entry) for entry in methods or METHODS])
-    audit_run.run(progress or (lambda done, total, note: None))
+    with shown("auditing", progress) as report:
+        audit_run.run(report)
     return Audit(
         model=reader.subject.name,
         inputs=tuple(_name(case.inputs, i + 1) for i, case in enumerate(cases)),

@@ -9,7 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from wherefrom.errors import FileError
 from wherefrom.storage.writing import write_text
+from wherefrom.views import Views
 
 SCHEMA = "wherefrom/audit/1"
 
@@ -26,7 +28,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Views):
     """The findings on each method, and what was measured about the model."""
 
     model: str
@@ -54,11 +56,30 @@ class Audit:
         """Everything as JSON, also written to `path` if given."""
         data = {"schema": SCHEMA, **asdict(self), "sound": self.sound()}
         text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
-        return _save(text, path)
+        if path is not None:
+            write_text(path, text)
+        return text
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """A self-contained page, also written to `path` if given."""
-        return _save(str(import_module("wherefrom.show.audit").render(self)), path)
+    @classmethod
+    def from_json(cls, path: str | Path) -> Audit:
+        """The audit that `to_json` has written."""
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            if data.pop("schema") != SCHEMA:
+                raise ValueError("the schema is different")
+            del data["sound"]  # follows from the findings
+            tuples = {name: tuple(data[name]) for name in ("inputs", "methods", "conservation")}
+            findings = tuple(Finding(**finding) for finding in data["findings"])
+            return cls(**{**data, **tuples, "findings": findings})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"{path} cannot be read as an audit: {error}") from error
+
+    def _html(self, whole_page: bool) -> str:
+        return str(import_module("wherefrom.show.audit").render(self, whole_page))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row for each finding."""
+        return [asdict(finding) for finding in self.findings]
 
 
 def share(value: float) -> str:
@@ -74,9 +95,3 @@ def share(value: float) -> str:
     if value >= 10:
         return f"{value:.0f}×"
     return f"{100 * value:.0f} %" if value >= 0.0995 else f"{100 * value:.2g} %"
-
-
-def _save(text: str, path: str | Path | None) -> str:
-    if path is not None:
-        write_text(path, text)
-    return text

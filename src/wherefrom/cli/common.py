@@ -25,6 +25,7 @@ from wherefrom.errors import (
     WherefromError,
     printable,
 )
+from wherefrom.progress import terminal_bar
 from wherefrom.storage.folder_lock import locked
 from wherefrom.storage.text_file import bad_byte, decoded, encoding_of, lines_of, read_bytes
 
@@ -178,52 +179,7 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@contextmanager
-def progress(what: str) -> Iterator[Callable[[float, int, str], None]]:
-    """A bar with rate and time left, on stderr."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(), TextColumn("{task.fields[pace]}", markup=False),
-    )  # fmt: skip
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(what, total=None, pace="")
-        first: list[float] = []  # work done by an earlier run is not part of this one's rate
-
-        def advance(done: float, total: int, note: str) -> None:
-            first[:] = first or [done]
-            bar.update(task, completed=done, total=total)
-            elapsed = bar.tasks[task].elapsed or 0.0
-            pace = _pace(done - first[0], total - done, elapsed)
-            bar.update(task, pace=printable(f"{pace}  {note}"))
-
-        yield advance
-
-
-def _pace(done: float, left: float, seconds: float) -> str:
-    """The rate so far and the time left at that rate.
-
-    >>> _pace(30, 60, 20), _pace(1, 9, 100), _pace(0, 5, 1)
-    ('1.5/s, 0:00:40 left', '100.0 s each, 0:15:00 left', '')
-    """
-    from datetime import timedelta
-
-    if done <= 0 or seconds <= 0:
-        return ""
-    rate = done / seconds
-    shown = f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
-    return f"{shown}, {timedelta(seconds=round(left / rate))} left"
+progress = terminal_bar
 
 
 def listed(names: str | None) -> list[str] | None:

@@ -185,7 +185,7 @@ def compare(
                 )
                 for label in classes
             ]
-            return [[e.words() for e in table] for table in tables] if words else tables
+            return [[e.words() if words else e for e in table] for table in tables]
 
         tables, failures = each_explained(sources, 1, compare_one)
     explanations = [explanation for table in tables for explanation in table]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from wherefrom.corpus.names import AMBIGUOUS, Entities, Lexicon, Occurrence, fin
 from wherefrom.corpus.statistics import Comparison, NaiveView, compare, naive_view
 from wherefrom.errors import InputError
 from wherefrom.storage.writing import write_text
+from wherefrom.views import Views
 
 FEW_NAMES = 10  # a test of a smaller group has little power
 
@@ -49,7 +51,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Bias:
+class Bias(Views):
     """The result of a study; `relevance` has one number for each of `occurrences`."""
 
     corpus: Corpus
@@ -70,6 +72,14 @@ class Bias:
         for occurrence, value in zip(self.occurrences, self.relevance, strict=True):
             values[occurrence.group].append(value)
         return values
+
+    def _html(self, whole_page: bool) -> str:
+        show = import_module("wherefrom.show.corpus")
+        return str(show.render_bias(self, None, whole_page))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row for each name."""
+        return [_flatten(asdict(entity)) for entity in self.entities]
 
     def write(self, out: str | Path) -> list[Path]:
         """Writes occurrences, entities, groups, comparisons as CSV and Parquet, all as JSON."""

@@ -45,9 +45,15 @@ class Corpus:
     complete: bool = True
     rows_read: int = 0  # those skipped too
     rows_total: int = 0
+    others: int = 0  # texts that were explained and are not kept here
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    @property
+    def explained(self) -> int:
+        """The number of texts that were explained, those not kept here too."""
+        return len(self) + self.others
 
     def words(self, i: int) -> slice:
         """The words of text i, as a slice of the flat arrays."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,11 +20,11 @@ from wherefrom.inputs.text import Encoded, batch, like_lengths
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
+from wherefrom.progress import Progress, shown
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
 from wherefrom.storage.folder_lock import locked
 from wherefrom.subject import Subject
 
-Progress = Callable[[int, int, str], None]
 ClassName = int | str | None
 
 
@@ -53,7 +53,7 @@ def explain_corpus(
     truncate: bool = False,
     out: str | Path | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Corpus:
     """Explains every text and keeps the relevance of its words.
 
@@ -83,7 +83,7 @@ def explain_corpus(
     if folder is not None:
         settings |= explainer_fingerprint(explainer) | {"texts": digest(rows.texts)}
     job = _Job(explainer, rows, explaining, question, batch_size, tokens, truncate)
-    with locked(folder):
+    with locked(folder), shown("reading", progress) as report:
         checkpoint = Checkpoint(folder and folder / "checkpoint", settings)
         checkpoint.open(resume)
         try:
@@ -91,8 +91,7 @@ def explain_corpus(
                 end = min(start + window, len(rows))
                 if number not in checkpoint.windows:
                     checkpoint.add(number, job.explain_window(range(start, end)))
-                if progress is not None:
-                    progress(end, len(rows), "")
+                report(end, len(rows), "")
         except KeyboardInterrupt:
             if not checkpoint.windows:
                 size = min(window, len(rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
+from wherefrom.progress import Progress, shown
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
 from wherefrom.storage.folder_lock import locked
 from wherefrom.studies.base import Record, Study
@@ -28,7 +29,6 @@ from wherefrom.studies.registry import STUDIES
 DEFAULT_METRICS = ("activation", "pruning")
 FIRST_WINDOW = 4
 """Samples in the first window: the following ones double, so that Ctrl-C soon leaves a result."""
-Progress = Callable[[float, int, str], None]  # samples done, of how many, current step
 
 
 def evaluate(
@@ -46,7 +46,7 @@ def evaluate(
     window: int = 64,
     out: str | Path | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Evaluation:
     """Measures how well methods explain a model on some data.
 
@@ -99,7 +99,8 @@ def evaluate(
     with locked(folder):
         checkpoint = Checkpoint(folder and folder / "samples.jsonl", settings)
         checkpoint.open(resume)
-        return _run(recorder, checkpoint, order, window, progress)
+        with shown("evaluating", progress) as report:
+            return _run(recorder, checkpoint, order, window, report)
 
 
 def _run(
@@ -107,7 +108,7 @@ def _run(
     checkpoint: Checkpoint,
     order: list[int],
     window: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Evaluation:
     """Records the samples that the checkpoint does not have, and collects all of them."""
     if checkpoint.records:
@@ -117,8 +118,7 @@ def _run(
     total = len(order)
 
     def report(rows_left: int, share: float, step: str, size: int = 0) -> None:
-        if progress is not None:
-            progress(total - rows_left + share * size, total, step)
+        progress(total - rows_left + share * size, total, step)
 
     complete = True
     size = min(FIRST_WINDOW, window)

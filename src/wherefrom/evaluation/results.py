@@ -8,18 +8,20 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from scipy.stats import bootstrap, linregress
 
-from wherefrom.errors import FileError
+from wherefrom.errors import FileError, MissingExtra
 from wherefrom.evaluation.metrics import METRICS, Floats
 from wherefrom.evaluation.recommendation import Recommendation, recommend
 from wherefrom.methods.random_scores import Random
 from wherefrom.storage.csv_text import csv_text
 from wherefrom.storage.writing import write_text
 from wherefrom.studies.base import Record, TableRows
+from wherefrom.views import Views
 
 SCHEMA = "wherefrom/evaluation/1"
 RESAMPLES = 1000
@@ -55,7 +57,7 @@ class Fit:
 
 
 @dataclass
-class Evaluation:
+class Evaluation(Views):
     """Values and curves of every method and metric, as `evaluate` returns them.
 
     `values[method][metric]` is a list with one number per sample; `series` holds the curves
@@ -285,6 +287,21 @@ class Evaluation:
             OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
         ) as error:  # fmt: skip
             raise FileError(f"{path} cannot be read as an evaluation: {error}") from error
+
+    def _html(self, whole_page: bool) -> str:
+        """A page with its pictures; for a notebook the tables alone."""
+        render: Callable[..., str] = import_module("wherefrom.show.report").render_evaluation
+        if not whole_page:
+            return render(self, (), whole_page=False)
+        with TemporaryDirectory() as folder:
+            try:
+                pictures = self.plot(folder)
+            except MissingExtra:  # without matplotlib the tables are all
+                pictures = []
+            return render(self, pictures)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return self.rows()
 
     def plot(self, path: str | Path) -> list[Path]:
         """Curves, conservation and the rest as pictures in the folder `path`."""

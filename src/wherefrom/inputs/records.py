@@ -57,6 +57,14 @@ def column(
     return ""
 
 
+def find_columns(columns: Sequence[str], text: str | None, label: str | None) -> tuple[str, str]:
+    """The columns of texts and of labels; the latter is empty if there is none."""
+    return (
+        column(columns, text, TEXT, "text"),
+        column(columns, label, LABEL, "label", needed=label is not None),
+    )
+
+
 def pair_columns(
     columns: Sequence[str], text_column: str | None, pair_column: str | None
 ) -> tuple[str, str] | None:

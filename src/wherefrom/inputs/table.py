@@ -103,7 +103,7 @@ def _rows(
             is_path = folder is not None and text in FILES
             texts.append(str(folder / source) if is_path and folder is not None else source)
             if label:
-                labels.append(_as_label(label_value))
+                labels.append(as_label(label_value))
     if not texts:
         raise InputError(f"{name} has {len(table)} rows, but none with a text.")
     return Rows(texts, labels if label else None, skipped)
@@ -152,7 +152,7 @@ def _folder(folder: Path) -> Rows:
     return Rows([str(file) for file in files], labels)
 
 
-def _as_label(value: Any) -> str | int:
+def as_label(value: Any) -> str | int:
     """An integer as an index; text as a name, which the model's labels decide about."""
     if isinstance(value, float) and value.is_integer():  # a column with gaps holds floats
         return int(value)

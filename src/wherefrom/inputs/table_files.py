@@ -7,52 +7,83 @@ import io
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from wherefrom.errors import FileError, MissingExtra
+from wherefrom.errors import FileError
 from wherefrom.inputs.records import LABEL, PAIRS, TEXT, records_of
+from wherefrom.storage.arrow import parquet_records
 from wherefrom.storage.text_file import decoded, lines_of, read_bytes
 
 _USUAL = frozenset((*TEXT, *LABEL, *(name for pair in PAIRS for name in pair)))
 _SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")
 _CSV_LIMIT = threading.Lock()  # of the length of a field: one number for the whole process
+_LONGEST_FIELD = 2**31 - 1  # a text may be longer than csv's 131,072
+
+
+FORMATS = {
+    ".parquet": "parquet", ".pq": "parquet", ".jsonl": "json", ".ndjson": "json",
+    ".json": "json", ".csv": "csv", ".tsv": "tsv",
+}  # fmt: skip
+"""Formats of tables by the ends of file names."""
+
+
+def kind_of(name: str) -> str:
+    """The format that a file's name stands for; an error if it is none that can be read."""
+    for suffix, kind in FORMATS.items():
+        if name.lower().removesuffix(".gz").endswith(suffix):
+            return kind
+    raise FileError(
+        f"cannot read {name}: the name must end in .csv, .tsv, .json, .jsonl or .parquet (.gz)."
+    )
 
 
 def records(path: Path, encoding: str | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a file, each as its columns."""
-    name = path.name.lower().removesuffix(".gz")
-    if name.endswith((".parquet", ".pq")):
-        yield from _parquet(path)
-    elif name.endswith((".jsonl", ".ndjson", ".json")):
-        yield from _json_rows(path, decoded(path, read_bytes(path), encoding))
-    elif name.endswith((".csv", ".tsv")):
-        text = decoded(path, read_bytes(path), encoding)
-        yield from _csv_rows(path, text, "\t" if name.endswith(".tsv") else ",")
-    else:
-        raise FileError(
-            f"cannot read {path.name}: the name must end in .csv, .tsv, .json, .jsonl or .parquet "
-            "(.gz)."
-        )
+    """The rows of a file, each as its columns; a row that cannot be read is an error."""
+    if kind_of(path.name) == "parquet":
+        yield from parquet_records(path)
+        return
+    text = decoded(path, read_bytes(path), encoding)
+    if kind_of(path.name) == "json":
+        yield from _json_rows(path, text)
+        return
+    for record in text_records(str(path), io.StringIO(text, newline="")):
+        if isinstance(record, FileError):
+            raise record
+        yield record
 
 
-def _csv_rows(path: Path, text: str, usual: str) -> Iterator[dict[str, Any]]:
-    named = _SEPARATOR_LINE.match(text)  # as spreadsheets write it
-    text = text[named.end() :] if named else text
-    with _CSV_LIMIT:
-        limit = csv.field_size_limit(max(len(text), 1))  # a text may be longer than 131,072
-        try:
-            delimiter = named[1] if named else _delimiter(text, usual)
-            # a line break in quotes is part of the text
-            reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+def text_records(name: str, lines: Iterable[str]) -> Iterator[dict[str, Any] | FileError]:
+    """The rows of CSV, TSV or JSON lines, read as they are asked for, by the name of the file.
+
+    An error stands for a row that cannot be read. `lines` keep their ends: a line break in quotes
+    is part of a text.
+    """
+    kind = kind_of(name)
+    return _json_lines(name, lines) if kind == "json" else _csv_rows(name, lines, kind)
+
+
+def _csv_rows(name: str, lines: Iterable[str], kind: str) -> Iterator[dict[str, Any]]:
+    lines = iter(lines)
+    header = next(lines, "")
+    named = _SEPARATOR_LINE.match(header)  # as spreadsheets write it
+    header = next(lines, "") if named else header
+    delimiter = named[1] if named else _delimiter(header, "\t" if kind == "tsv" else ",")
+    reader = csv.DictReader(chain([header], lines), delimiter=delimiter)
+    while True:
+        with _CSV_LIMIT:
+            limit = csv.field_size_limit(_LONGEST_FIELD)
             try:
-                rows = list(reader)
+                row = next(reader, None)
             except csv.Error as error:
-                raise FileError(f"{path}, line {reader.line_num} is not CSV: {error}.") from error
-        finally:
-            csv.field_size_limit(limit)
-    for row in rows:
+                line = reader.line_num + (named is not None)
+                raise FileError(f"{name}, line {line} is not CSV: {error}.") from error
+            finally:
+                csv.field_size_limit(limit)
+        if row is None:
+            return
         yield {key: value for key, value in row.items() if key is not None}
 
 
@@ -94,6 +125,20 @@ def _json_rows(path: Path, text: str) -> Iterator[dict[str, Any]]:
         yield _checked(_parsed(line, where), where)
 
 
+def _json_lines(name: str, lines: Iterable[str]) -> Iterator[dict[str, Any] | FileError]:
+    """The objects of JSON lines; an error in the place of a line that is none."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            record = _checked(_parsed(line, where), where)
+        except FileError as error:
+            yield error
+        else:
+            yield record
+
+
 def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
@@ -109,35 +154,3 @@ def _checked(record: Any, where: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise FileError(f"{where} is not an object with columns.")
     return record
-
-
-def _parquet(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "data", "reading Parquet") from error
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except FileNotFoundError as error:
-        raise FileError(f"there is no file {path}.") from error
-    except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {path}: {error}") from error
-    yield from table.to_pylist()
-
-
-def parquet_bytes(columns: Mapping[str, Sequence[Any]]) -> bytes:
-    """Columns of one length as a Parquet file; a lone surrogate in a text as its escape."""
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "data", "writing Parquet") from error
-    valid = {name: [_valid(value) for value in values] for name, values in columns.items()}
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(valid), file)
-    return file.getvalue()
-
-
-def _valid(value: Any) -> Any:
-    if isinstance(value, str) and not value.isascii():
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return value

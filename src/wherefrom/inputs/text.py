@@ -222,10 +222,11 @@ def _special_ids(tokenizer: Any) -> set[int]:
 def longest(subject: Subject, tokenizer: Any) -> int | None:
     """The largest number of tokens the model takes, or None where it is not known."""
     config = getattr(subject.model, "config", None)
+    own = (config, getattr(config, "text_config", None))  # of a model that sees, the latter
     limits = [
         getattr(tokenizer, "model_max_length", None),
-        getattr(config, "max_position_embeddings", None),
-        getattr(config, "n_positions", None),
+        *(getattr(one, "max_position_embeddings", None) for one in own),
+        *(getattr(one, "n_positions", None) for one in own),
     ]
     known = [n for n in limits if isinstance(n, int) and 0 < n < 10**9]
     return min(known) - subject.virtual_tokens if known else None

@@ -16,6 +16,7 @@ from wherefrom.errors import InputError, TargetError
 from wherefrom.explanation import Unit
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, resolve_position
+from wherefrom.inputs.sight import Sight
 from wherefrom.inputs.text import (
     Encoded,
     TextPair,
@@ -45,7 +46,7 @@ Form = tuple[Ids, Ids | None]  # token ids, and their types where the model gets
 class TextReader(Reader[Encoded, Form]):
     """Reads texts with the tokenizer, token ids as they are.
 
-    `decoder_prefix` is what a decoder has generated so far.
+    `decoder_prefix` is what a decoder has generated so far; `sight` reads images with texts.
     """
 
     name: ClassVar[str] = "text"
@@ -53,6 +54,7 @@ class TextReader(Reader[Encoded, Form]):
     tokenizer: Any
     naming: Naming
     decoder_prefix: Encoded | None = None
+    sight: Sight | None = None
     _padding_is_ignored: bool | None = field(default=None, repr=False)  # None: not tried yet
     _prefix_is_used: bool | None = field(default=None, repr=False)  # by the user's forward
     _blanks: dict[str | int, int] = field(default_factory=dict, repr=False)
@@ -65,7 +67,7 @@ class TextReader(Reader[Encoded, Form]):
     @classmethod
     def build(cls, context: ReaderContext) -> TextReader:
         subject = context.subject.by_position("input_ids")
-        return cls(subject, context.tokenizer, context.naming)
+        return cls(subject, context.tokenizer, context.naming, sight=context.sight)
 
     @property
     def pads(self) -> bool:  # type: ignore[override]

@@ -5,6 +5,7 @@ Another package adds one through the entry point group `wherefrom.methods`: name
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, fields, is_dataclass, replace
 from math import isfinite
 from numbers import Integral, Real
@@ -58,6 +59,42 @@ METHODS: PluginTable[type[Method]] = PluginTable(
 )
 
 
+# names that people know from other libraries and papers, letters and digits only
+_KNOWN_AS = {
+    "integrated_gradients": "ig intgrad integratedgradient",
+    "gradient": "saliency vanillagradient grad gradients sensitivity backprop",
+    "gradient_x_input": "inputxgradient inputgradient gradientinput gradxinput gxi ixg",
+    "smoothgrad": "noisetunnel smoothgradients",
+    "occlusion": "erasure leaveoneout loo ablation featureablation perturbation",
+    "attention_rollout": "rollout attention attentions",
+    "attention_flow": "flow maxflow",
+    "attention_last": "lastattention rawattention",
+    "transformer_attribution": "chefer transformerexplainability",
+    "gae": "genericattention cheferbimodal bimodal",
+    "gradient_x_attention": "gradcam attentiongradient attcat",
+    "attn_lrp": "attnlrp lxt lxtattnlrp",
+    "lrp": "cplrp ali alilrp conservative zennit epsilonlrp deeptaylor",
+}
+_CAPTUM = {
+    "shap": "ShapleyValueSampling", "shapley": "ShapleyValueSampling",
+    "kernelshap": "KernelShap", "gradientshap": "GradientShap", "lime": "Lime",
+    "captum": "ShapleyValueSampling", "shapleyvaluesampling": "ShapleyValueSampling",
+}  # fmt: skip
+
+
+def _hint(name: str) -> str | None:
+    """What a name that people know is called here; None for one that is not known."""
+    plain = re.sub(r"[\W_]", "", name.lower())
+    if plain in _CAPTUM:
+        more = " scikit-learn" if _CAPTUM[plain] in ("Lime", "KernelShap") else ""
+        return (
+            f'Captum\'s attributors are "{PREFIX}NAME", such as "{PREFIX}{_CAPTUM[plain]}" '
+            f'(pip install "wherefrom[captum]"{more}). "occlusion" and "lrp" need no other library.'
+        )
+    called = next((own for own, names in _KNOWN_AS.items() if plain in names.split()), None)
+    return None if called is None else f'here it is called "{called}".'
+
+
 def method(name: str | Method, **settings: Any) -> Method:
     """The method of this name with these settings; `captum:NAME` is Captum's."""
     if isinstance(name, Method) and not settings:
@@ -65,7 +102,8 @@ def method(name: str | Method, **settings: Any) -> Method:
     if isinstance(name, str) and name.startswith(PREFIX):
         return Captum(name.removeprefix(PREFIX), settings)
     if not isinstance(name, Method) and (not isinstance(name, str) or name not in METHODS):
-        raise MethodError(f'there is no method "{name}"; {nearest(str(name), METHODS)}')
+        hint = _hint(str(name))
+        raise MethodError(f'there is no method "{name}"; {hint or nearest(str(name), METHODS)}')
     kind = METHODS[name] if isinstance(name, str) else type(name)
     known = [setting.name for setting in fields(kind)]  # type: ignore[arg-type]
     for key in settings:

@@ -56,7 +56,8 @@ def _blank(inputs: Inputs, root: str | int | Tensor, entering: Entering) -> Tens
             ) from None
     if root == "zero":
         return torch.zeros_like(rows)
-    if inputs.layout is not None and root in FILLS:
+    images = entering.table is None and inputs.layout is not None and inputs.layout.stacked
+    if images and root in FILLS:
         return _of_images(inputs, lambda pixels: filled(pixels, str(root)))
     if entering.table is not None:
         if root == "mean":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from wherefrom.show.page import page
+from wherefrom.show.page import block, page
 
 _STATES = ((True, "holds"), (False, "fails"), (None, "open "))
 _SIGNS = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}
@@ -75,8 +75,8 @@ def _filled(start: str, words: str) -> str:
     )
 
 
-def render(audit: Any) -> str:
-    """A self-contained page: a table of all methods and axioms, then the same in words."""
+def render(audit: Any, whole_page: bool = True) -> str:
+    """A table of all methods and axioms, then the same in words."""
     columns = [(key, name) for key, name in _AXIOMS if any(f.axiom == key for f in audit.findings)]
     head = "".join(f"<th>{escape(name)}</th>" for _, name in columns)
     rows = ""
@@ -92,13 +92,12 @@ def render(audit: Any) -> str:
     )
     inputs = "".join(f"<li>{escape(name)}</li>" for name in audit.inputs)
     body = (
-        f"<h1>Which axioms do explanations of {escape(audit.model)} satisfy?</h1>"
-        f"<p>{escape(heading(audit))}</p>"
-        f'<div class="wide"><table><tr><th>method</th>{head}</tr>{rows}</table></div>'
+        f"<h1>{escape(heading(audit))}</h1>"
         f'<p class="dim">✓ holds, ✗ fails, – open. {escape(_LEGEND)}</p>'
+        f'<div class="wide"><table><tr><th>method</th>{head}</tr>{rows}</table></div>'
         f"{words}<h2>Model</h2>{notes}<h2>Inputs</h2><ul>{inputs}</ul>"
     )
-    return page(f"audit of {audit.model}", body, _STYLE)
+    return page(f"audit of {audit.model}", body, _STYLE) if whole_page else block(body, _STYLE)
 
 
 def _cell(audit: Any, method: str, axiom: str) -> str:

@@ -37,7 +37,18 @@
     return make("div", { className: "text" }, line, make("div", { className: "dim", textContent: note }));
   };
 
+  // A number as a bar under it: from the middle for signed ones, from the left for shares.
+  const bar = (fraction, signed) => {
+    const fill = make("i", { className: fraction < 0 ? "against" : signed ? "for" : "share" });
+    const width = Math.abs(fraction) * (signed ? 50 : 100);
+    fill.style.width = `${width}%`;
+    fill.style.left = `${signed ? (fraction < 0 ? 50 - width : 50) : 0}%`;
+    return make("span", { className: "spark" }, fill);
+  };
+
   const build = (table, place) => {
+    const sizes = table.columns.map(({ kind }, k) =>
+      kind === "share" ? 1 : kind === "signed" ? Math.max(...table.rows.map((row) => Math.abs(row.cells[k] ?? 0)), 0) : 0);
     let [by, descending] = table.sort, limit = 25;
     const body = make("tbody"), count = make("span", { className: "dim" });
     const search = make("input", { type: "search", placeholder: "filter" });
@@ -85,8 +96,11 @@
       body.replaceChildren(
         ...rows.slice(0, limit).map((row) => {
           const line = make("tr", { tabIndex: 0, className: "row" });
-          table.columns.forEach((column, k) =>
-            line.append(make("td", { className: isText(column) ? "" : "num", textContent: format(row.cells[k], column.kind) })));
+          table.columns.forEach((column, k) => {
+            const cell = make("td", { className: isText(column) ? "" : "num", textContent: format(row.cells[k], column.kind) });
+            if (sizes[k] && row.cells[k] !== null) cell.append(bar(row.cells[k] / sizes[k], column.kind === "signed"));
+            line.append(cell);
+          });
           line.setAttribute("aria-expanded", "false");
           line.addEventListener("click", () => toggle(row, line));
           line.addEventListener("keydown", (event) => {

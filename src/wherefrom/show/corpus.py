@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.explanation import Explanation
-from wherefrom.show.page import page, picture, table
+from wherefrom.show.page import block, page, picture, table
 from wherefrom.show.text_marks import marks, signed
 
 _SCRIPT = Path(__file__).with_name("corpus.js")
 _MAX_TEXTS = 20  # opened under a row; the written tables have all of them
+_NOTEBOOK_ROWS = 15
 _MAX_NAMES = 40  # listed as excluded; the JSON file has all of them
 _STYLE = """
 .wherefrom button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer}
@@ -23,6 +24,11 @@ _STYLE = """
 .wherefrom .tools{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:baseline;margin:.4rem 0}
 .wherefrom input,.wherefrom select{font:inherit;color:var(--ink);background:var(--page);
  border:1px solid var(--line);border-radius:.3em;padding:.1em .4em;max-width:100%}
+.wherefrom .spark{display:block;position:relative;height:.3rem;min-width:4.5rem}
+.wherefrom .spark::before{content:"";position:absolute;left:50%;top:-1px;bottom:-1px;width:1px;
+ background:var(--line)}
+.wherefrom .spark i{position:absolute;top:0;bottom:0;border-radius:1px;min-width:1px}
+.wherefrom .spark i.share{background:var(--dim)}
 .wherefrom .row{cursor:pointer}
 .wherefrom .row:hover td,.wherefrom .row:focus td{background:var(--line)}
 .wherefrom .text{border-left:3px solid var(--line);padding-left:.8rem;margin:.5rem 0}
@@ -75,8 +81,14 @@ class _Report:
             }
         )
 
-    def html(self, corpus: Any) -> str:
-        """The whole page, with data and script inside."""
+    def html(self, corpus: Any, whole_page: bool) -> str:
+        """The whole page, with data and script inside, or its first rows for a notebook."""
+        if not whole_page:
+            parts = [*self.parts]
+            for index, data in enumerate(self.tables):
+                place = f'<div id="table-{index}"></div>'
+                parts = [part.replace(place, _first_rows(data)) for part in parts]
+            return block("".join(parts), _STYLE)
         shown = {span[0] for table in self.tables for row in table["rows"] for span in row["texts"]}
         texts = {i: _text(corpus, i) for i in sorted(shown)}
         hint = (
@@ -92,14 +104,15 @@ class _Report:
         )
 
 
-def render_bias(study: Any, histogram: Path | None = None) -> str:
+def render_bias(study: Any, histogram: Path | None = None, whole_page: bool = True) -> str:
     """The report of a bias study."""
     corpus = study.corpus
     report = _Report(
         f"names in {corpus.model}",
         [
-            f"<h1>Do groups of names contribute differently to {escape(corpus.model)}?</h1>",
-            *(f'<p class="verdict">{_verdict(pair)}</p>' for pair in study.comparisons),
+            *(f"<h1>{_verdict(pair)}</h1>" for pair in study.comparisons),
+            '<p class="dim">Do groups of names contribute differently to '
+            f"{escape(corpus.model)}?</p>",
             _about(corpus),
             _groups(study),
             "" if histogram is None else picture(histogram, _HISTOGRAM),
@@ -140,17 +153,18 @@ def render_bias(study: Any, histogram: Path | None = None) -> str:
         (2, True),
         open_first=True,
     )  # fmt: skip
-    return report.html(corpus)
+    return report.html(corpus, whole_page)
 
 
-def render_overview(view: Any) -> str:
+def render_overview(view: Any, whole_page: bool = True) -> str:
     """The report of a corpus without groups."""
     corpus = view.corpus
-    wrong = f"Wrong on {len(view.wrong)} of {view.labelled} labelled texts."
+    wrong = f"Wrong on {view.wrong} of {view.labelled} labelled texts."
     report = _Report(
         f"words in {corpus.model}",
         [
-            f"<h1>Which words drive {escape(corpus.model)} on this data?</h1>",
+            f"<h1>{_drivers(view)}</h1>",
+            f'<p class="dim">Which words drive {escape(corpus.model)} on this data?</p>',
             f"<p>{wrong}</p>" if view.labelled else "",
             _about(corpus),
         ],
@@ -225,7 +239,51 @@ def render_overview(view: Any) -> str:
         ],
         (3, True),
     )  # fmt: skip
-    return report.html(corpus)
+    return report.html(corpus, whole_page)
+
+
+def _drivers(view: Any) -> str:
+    """The words that speak most for each class, in a sentence."""
+
+    def listed(words: Sequence[Any]) -> str:
+        *names, last = (f"<em>{escape(word.word)}</em>" for word in words)
+        return f"{', '.join(names)} and {last}" if names else last
+
+    classes = {name: words[:3] for name, words in view.classes.items() if words}
+    said = "; ".join(f"for {escape(name)} {listed(words)}" for name, words in classes.items())
+    count = f"{len(view.corpus):,} texts"
+    return f"In {count} these words speak most: {said}." if said else f"{count} were explained."
+
+
+def _first_rows(data: dict[str, Any]) -> str:
+    """The first rows of a table as the script would sort it, without texts behind them."""
+    column, descending = data["sort"]
+    rows = sorted(data["rows"], key=lambda row: row["cells"][column], reverse=descending)
+    kinds = [head["kind"] for head in data["columns"]]
+    sizes = [
+        max((abs(row["cells"][k] or 0) for row in rows), default=0.0) if kind == "signed" else 1.0
+        for k, kind in enumerate(kinds)
+    ]
+
+    def cell(value: Any, kind: str, size: float) -> str:
+        if kind not in ("signed", "share"):
+            return escape(str(value))
+        share = float(value or 0) / (size or 1.0)
+        tint = "share" if kind == "share" else "for" if share >= 0 else "against"
+        width = abs(share) * (50 if kind == "signed" else 100)
+        left = (50 if share >= 0 else 50 - width) if kind == "signed" else 0
+        shown = f"{value:.0%}" if kind == "share" else signed(value)
+        return (
+            f'{shown}<span class="spark"><i class="{tint}" style="left:{left:.1f}%;'
+            f'width:{width:.1f}%"></i></span>'
+        )
+
+    lines = [
+        [cell(*triple) for triple in zip(row["cells"], kinds, sizes, strict=True)]
+        for row in rows[:_NOTEBOOK_ROWS]
+    ]
+    texts = sum(kind in ("text", "choice") for kind in kinds)
+    return table([escape(head["label"]) for head in data["columns"]], lines, texts)
 
 
 def _examples(corpus: Any, word: Any) -> list[Span]:
@@ -279,7 +337,7 @@ def _about(corpus: Any) -> str:
     cut = f"; truncated: {corpus.cut}" if corpus.cut else ""
     state = "" if corpus.complete else f" <b>{corpus.interruption.capitalize()}.</b>"
     return (
-        f'<p class="dim">{len(corpus)} texts; skipped: {escape(skipped)}{cut}. Relevance for '
+        f'<p class="dim">{corpus.explained} texts; skipped: {escape(skipped)}{cut}. Relevance for '
         f"{escape(corpus.question)} by {escape(corpus.method)}, in units of the output; that of a "
         f"word is the sum over its tokens.{state}</p>"
     )

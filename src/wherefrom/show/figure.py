@@ -39,9 +39,13 @@ def curves_plot(
 ) -> Path:
     """A mean curve for each method over shares from 0 to 1 (Ali et al. 2022, figure 4).
 
-    The legend lists them from the largest area to the smallest, in the order of the curves.
+    Few curves share one plot, its legend in the order of their areas. More than the palette has
+    colours get a panel each, in that order, with the others in grey.
     """
-    with saved_figure(path, figsize=(7.5, max(4.5, 0.24 * len(curves)))) as figure:
+    order = sorted(curves, key=lambda name: -float(np.mean(curves[name])))
+    if len(curves) > len(COLORS):
+        return _small_multiples({name: curves[name] for name in order}, xlabel, ylabel, path)
+    with saved_figure(path, figsize=(7.5, 4.5)) as figure:
         axes = figure.subplots()
         lines = {
             name: axes.plot(
@@ -56,12 +60,34 @@ def curves_plot(
         axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(0, 1))
         axes.grid(axis="y", color=GRID, linewidth=0.7)
         axes.set_axisbelow(True)
-        order = sorted(curves, key=lambda name: -float(np.mean(curves[name])))
         axes.legend(
             [lines[name] for name in order], order, bbox_to_anchor=(1.02, 1), loc="upper left",
             frameon=False, fontsize=8, handlelength=3.4, title="by area", title_fontsize=8,
             alignment="left", borderaxespad=0,
         )  # fmt: skip
+    return path
+
+
+def _small_multiples(
+    curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, path: Path
+) -> Path:
+    columns = 4
+    rows = -(-len(curves) // columns)
+    with saved_figure(path, figsize=(9, 1.75 * rows + 0.6), layout="constrained") as figure:
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for axes in grid.flat[len(curves) :]:
+            axes.axis("off")
+        for axes, (name, curve) in zip(grid.flat, curves.items(), strict=False):
+            for other in curves.values():
+                axes.plot(np.linspace(0, 1, len(other)), other, color="#d0d0d0", linewidth=0.7)
+            shares = np.linspace(0, 1, len(curve))
+            axes.plot(shares, curve, color=COLORS[0], linewidth=2, clip_on=False)
+            axes.set_title(f"{name}  {float(np.mean(curve)):.3g}", fontsize=8)
+            axes.set(xlim=(0, 1), xticks=(0, 0.5, 1))
+            axes.tick_params(labelsize=7)
+        figure.supxlabel(xlabel, fontsize=9)
+        figure.supylabel(ylabel, fontsize=9)
+        figure.suptitle("one method in each panel, by area; the others in grey", fontsize=8)
     return path
 
 

@@ -7,15 +7,17 @@ from html import escape
 
 from wherefrom.explanation import Explanation, Ledger, Line
 from wherefrom.show import svg
+from wherefrom.show.mixed import is_mixed, pictures, text_part
 from wherefrom.show.page import block, page, table
-from wherefrom.show.text_marks import Mark, heading, marks, signed
+from wherefrom.show.sentence import explained, pieces, sides
+from wherefrom.show.text_marks import LINE_KINDS, Mark, largest_score, marks, signed
 
 _CLOSED = 1e-3  # of the output: a ledger that adds up
 
 
 def render(explanations: Sequence[Explanation], whole_page: bool = True) -> str:
     """One explanation with its ledger, or one input by many methods as rows."""
-    body = _section(explanations) + _KEY
+    body = _section(explanations)
     return page(_title(explanations[0]), body) if whole_page else block(body)
 
 
@@ -23,41 +25,63 @@ def render_beside(tables: Sequence[Sequence[Explanation]]) -> str:
     """One image for several classes: methods as rows, classes as columns."""
     first = tables[0][0]
     warnings = _warnings([explanation for column in tables for explanation in column])
-    return page(_title(first), _heading(first) + warnings + svg.gallery(tables) + _KEY)
+    targets = " and ".join(f"<strong>{escape(str(column[0].target))}</strong>" for column in tables)
+    head = f"<h1>What speaks for {targets}?</h1>{_about(first)}{_key(first, several=True)}"
+    return page(_title(first), head + warnings + svg.gallery(tables))
 
 
 def render_many(tables: Sequence[Sequence[Explanation]]) -> str:
     """Several inputs on one page, each as `render` shows it."""
-    return page(_title(tables[0][0]), "<hr>".join(map(_section, tables)) + _KEY)
+    return page(_title(tables[0][0]), "<hr>".join(map(_section, tables)))
 
 
 def _title(explanation: Explanation) -> str:
     return f"{explanation.target} by {explanation.method}"
 
 
-_KEY = (
-    '<p class="key dim"><span><span class="u" style="background:rgba(var(--for),.6)">red</span> '
-    'speaks for the target</span><span><span class="u n" '
-    'style="background:rgba(var(--against),.6)">blue, underlined</span> against it</span>'
-    "<span>hover over a unit for its score</span></p>"
-)
-
-
 def _section(explanations: Sequence[Explanation]) -> str:
     return _single(explanations[0]) if len(explanations) == 1 else _comparison(explanations)
 
 
-def _heading(explanation: Explanation, source: str = "") -> str:
-    source = escape(source or explanation.model)
-    return f'<h1>{escape(heading(explanation))}</h1><p class="dim">{source}</p>'
+def _heading(explanation: Explanation, several: bool = False) -> str:
+    """The sentence, what is explained, and the legend: all that a reader needs first."""
+    tags = {"label": "strong", "for": 'em class="for"', "against": 'em class="against"'}
+
+    def tagged(kind: str, text: str) -> str:
+        tag = tags.get(kind)
+        text = escape(text).replace(" %", "&nbsp;%")
+        return f"<{tag}>{text}</{tag.split()[0]}>" if tag else text
+
+    words = "".join(tagged(*piece) for piece in pieces(explanation))
+    about = _about(explanation, "" if several else explanation.label or explanation.method)
+    return f"<h1>{words}</h1>{about}{_key(explanation, several)}"
+
+
+def _about(explanation: Explanation, method: str = "") -> str:
+    source = f"By {method} on {explanation.model}." if method else f"Model: {explanation.model}."
+    return f'<p class="dim">{escape(explained(explanation))} {escape(source)}</p>'
+
+
+def _key(explanation: Explanation, several: bool) -> str:
+    """What the colours mean, how they are scaled, and the switch that shows the numbers."""
+    meaning = sides(explanation)
+    if several:
+        scale = "full colour: the largest score of a method"
+    else:
+        scale = f"full colour: a score of {signed(largest_score(explanation)).lstrip('+')}"
+    kind = svg.kind_of(explanation)
+    below = "blue, on paper hatched" if kind == "image" else "blue, dashed"
+    return (
+        '<p class="key dim"><span><span class="u" style="background:rgba(var(--for),.6)">red'
+        f'</span> {escape(meaning[0])}</span><span><span class="u n" style="background:'
+        f'rgba(var(--against),.6)">{below if kind else "blue, underlined"}</span> '
+        f"{escape(meaning[1])}</span><span>{escape(scale)}</span>"
+        '<label class="switch"><input type="checkbox" class="numbers"> show numbers</label></p>'
+    )
 
 
 def _single(explanation: Explanation) -> str:
-    parts = [
-        _heading(explanation, f"{explanation.label or explanation.method} · {explanation.model}"),
-        _warnings([explanation]),
-        _picture(explanation),
-    ]
+    parts = [_heading(explanation), _warnings([explanation]), _picture(explanation)]
     if explanation.ledger is not None:
         parts.append("<h2>The ledger: lines and residual add up to the output</h2>")
         parts.append(waterfall(explanation.ledger))
@@ -73,6 +97,8 @@ def _warnings(explanations: Sequence[Explanation]) -> str:
 
 
 def _picture(explanation: Explanation) -> str:
+    if is_mixed(explanation):
+        return "".join(map(_picture, [*pictures(explanation), text_part(explanation)]))
     if svg.kind_of(explanation):
         pair = svg.heatmap(explanation, bare=True) + svg.heatmap(explanation)
         return f'<div class="pair">{pair}</div>'
@@ -88,7 +114,7 @@ def _comparison(explanations: Sequence[Explanation]) -> str:
         closed = [pair for pair in ledgers.items() if pair[1].relative < _CLOSED]
         method, ledger = (closed or list(ledgers.items()))[0]
         tail = f"<h2>The ledger of {escape(method)}</h2>{waterfall(ledger)}"
-    return _heading(first) + _warnings(explanations) + shown + tail
+    return _heading(first, several=True) + _warnings(explanations) + shown + tail
 
 
 def _table(explanations: Sequence[Explanation]) -> str:
@@ -98,7 +124,7 @@ def _table(explanations: Sequence[Explanation]) -> str:
         sums = ["–", "–"] if ledger is None else [signed(ledger.total), signed(ledger.residual)]
         text = f'<div class="heat">{heatmap(explanation)}</div>'
         rows.append([escape(explanation.method), text, *sums])
-    return table(["method", "heatmap", "sum", "residual"], rows, text_columns=2)
+    return table(["method", "heatmap", "sum", "residual"], rows, 2, css_class="methods")
 
 
 def heatmap(explanation: Explanation) -> str:
@@ -117,9 +143,10 @@ def _span(mark: Mark) -> str:
     shade = f' style="background:rgba(var(--{tint}),{0.85 * size:.2f})"' if size >= 0.02 else ""
     notes = [signed(mark.score)] + [f"{name} {signed(value)}" for name, value in mark.parts]
     note = escape(" · ".join(notes), quote=True)
+    number = f' data-score="{mark.score:+.2g}"' if size >= 0.05 else ""
     return (
-        f"{escape(mark.gap)}"
-        f'<span class="{" ".join(classes)}" title="{note}"{shade}>{escape(mark.text)}</span>'
+        f'{escape(mark.gap)}<span class="{" ".join(classes)}" title="{note}"{number}{shade}>'
+        f"{escape(mark.text)}</span>"
     )
 
 
@@ -134,15 +161,15 @@ def waterfall(ledger: Ledger) -> str:
 
     def bar(start: float, end: float) -> str:
         left, right = sorted((start, end))
-        tint = "for" if end >= start else "against"
         return (
-            f'<td class="bar"><i style="left:{100 * (left - low) / span:.2f}%;'
-            f"width:{100 * (right - left) / span:.2f}%;background:rgb(var(--{tint}))"
-            '"></i></td>'
+            f'<td class="bar"><i class="{"for" if end >= start else "against"}" '
+            f'style="left:{100 * (left - low) / span:.2f}%;'
+            f'width:{100 * (right - left) / span:.2f}%"></i></td>'
         )
 
     rows = [
-        f'<tr><td>{escape(line.label)}</td><td class="dim">{escape(line.kind)}</td>'
+        f"<tr><td>{escape(line.label).replace('.', '.<wbr>')}</td>"
+        f'<td class="dim">{escape(line.kind)}</td>'
         f'{bar(ends[i], ends[i + 1])}<td class="num">{signed(line.value)}</td></tr>'
         for i, line in enumerate(lines)
     ]
@@ -150,4 +177,10 @@ def waterfall(ledger: Ledger) -> str:
         f'<tr class="total"><td>output</td><td></td>{bar(0.0, ends[-1])}'
         f'<td class="num">{signed(ledger.output)}</td></tr>'
     )
-    return f'<div class="wide"><table class="ledger">{"".join(rows)}</table></div>'
+    kinds = dict.fromkeys(line.kind for line in ledger.lines)
+    notes = "; ".join(f"{kind}: {LINE_KINDS[kind]}" for kind in kinds if kind in LINE_KINDS)
+    return (
+        f'<div class="wide"><table class="ledger">{"".join(rows)}</table></div>'
+        f'<p class="dim">{escape(notes)}{"; " if notes else ""}residual: what the lines do not '
+        "account for.</p>"
+    )

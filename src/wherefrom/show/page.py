@@ -14,7 +14,12 @@ STYLE = """
  padding:1rem 1.25rem;font:16px/1.6 system-ui,sans-serif}
 @media (prefers-color-scheme:dark){.wherefrom{--for:235,80,75;--against:70,150,245;--ink:#ececf1;
  --dim:#a0a0ab;--line:#3a3a44;--page:#17171c}}
-.wherefrom h1{font-size:1.35rem;margin:.2rem 0;overflow-wrap:anywhere}
+.wherefrom{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.wherefrom h1{font-size:1.3rem;line-height:1.4;font-weight:500;margin:.2rem 0;
+ overflow-wrap:anywhere}
+.wherefrom em.for,.wherefrom em.against{font-style:italic;text-decoration:underline 2px;
+ text-underline-offset:.18em;text-decoration-color:rgb(var(--for))}
+.wherefrom em.against{text-decoration:underline dotted 2px rgb(var(--against))}
 .wherefrom h2{font-size:1rem;margin:1.2rem 0 .2rem}
 .wherefrom .dim{color:var(--dim);font-size:.85rem}
 .wherefrom .warning{border-left:.25rem solid #c77700;padding-left:.6rem;font-size:.9rem}
@@ -32,6 +37,19 @@ STYLE = """
 .wherefrom .num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .wherefrom .bar{position:relative;width:45%;min-width:9rem}
 .wherefrom .bar i{position:absolute;top:.35em;bottom:.35em;min-width:2px;border-radius:2px}
+.wherefrom i.for{background:rgb(var(--for))}
+.wherefrom i.against{background:repeating-linear-gradient(45deg,rgb(var(--against)) 0 4px,
+ rgba(var(--against),.6) 4px 6px)}
+.wherefrom .values,.wherefrom .hatched{display:none}
+.wherefrom:has(.numbers:checked) .values{display:inline}
+.wherefrom:has(.numbers:checked) .u[data-score]::after,.wherefrom .numbered .u[data-score]::after{
+ content:attr(data-score);font:.62em system-ui,sans-serif;vertical-align:sub;padding-left:.15em}
+.wherefrom .values text{fill:#000;paint-order:stroke;stroke:#fff;stroke-width:.15em}
+.wherefrom .switch{cursor:pointer;white-space:nowrap}
+.wherefrom .switch input{margin:0 .2em 0 0;vertical-align:middle}
+@media print{.wherefrom .switch{display:none}.wherefrom .hatched{display:inline}
+ .wherefrom .u[data-score]::after{content:attr(data-score);font:.62em system-ui,sans-serif;
+ vertical-align:sub;padding-left:.15em}}
 .wherefrom .total td{border-top:2px solid var(--ink);font-weight:600}
 .wherefrom .image{width:100%;max-width:22rem;display:block;border-radius:.2rem}
 .wherefrom .molecule{max-width:30rem}
@@ -44,9 +62,17 @@ STYLE = """
 .wherefrom .classes{width:auto}
 .wherefrom .classes .image{width:8.6rem;margin-right:1rem}
 .wherefrom .classes td{vertical-align:middle}
-.wherefrom .key{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;margin-top:1rem}
+.wherefrom .key{display:flex;flex-wrap:wrap;align-items:baseline;gap:.2rem 1.2rem;margin:.5rem 0}
 .wherefrom .key .u{color:var(--ink)}
-@media (max-width:30rem){.wherefrom .bar{width:30%;min-width:3rem}}
+@media (max-width:30rem){.wherefrom{padding:.8rem .7rem}.wherefrom .bar{width:30%;min-width:3rem}
+ .wherefrom td,.wherefrom th{padding-right:.35rem}.wherefrom .ledger td{overflow-wrap:anywhere}
+ .wherefrom .ledger .dim{font-size:.75rem;overflow-wrap:normal}.wherefrom td .heat{min-width:0}
+ .wherefrom .methods tr{display:flex;flex-wrap:wrap;justify-content:space-between}
+ .wherefrom .methods tr+tr{border-top:1px solid var(--line)}
+ .wherefrom .methods td{border:0!important}
+ .wherefrom .methods td:first-child,.wherefrom .methods th:first-child{flex:1}
+ .wherefrom .methods td:nth-child(2){order:1;flex:1 0 100%}
+ .wherefrom .methods th:nth-child(2){display:none}}
 """
 # paper is white whatever the screen is, and heatmaps are backgrounds, which browsers leave out
 _PAGE_STYLE = """
@@ -54,7 +80,7 @@ body{margin:0}
 @media (prefers-color-scheme:dark){body{background:#17171c}}
 @media print{body{background:#fff}
  body .wherefrom{--for:214,39,40;--against:31,119,220;--ink:#000;--dim:#555;--line:#ccc;--page:#fff;
- max-width:none;print-color-adjust:exact;-webkit-print-color-adjust:exact}
+ max-width:none}
  .wherefrom tr,.wherefrom figure{break-inside:avoid}}
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,24 +32,43 @@ def import_matplotlib() -> Any:
 
 
 @contextmanager
-def saved_figure(path: Path, **options: Any) -> Iterator[Any]:
-    """A figure to draw on, written to `path` at the end of the block.
+def styled_figure(**options: Any) -> Iterator[Any]:
+    """A figure to draw on, which notebooks show.
 
     The style holds within the block only, and the figure is not registered with pyplot: the
     caller's backend, rcParams and open figures stay as they are.
     """
     matplotlib = import_matplotlib()
+
+    class Figure(matplotlib.figure.Figure):  # type: ignore[misc,name-defined]
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png", bbox_inches="tight")
+            return file.getvalue()
+
     with matplotlib.rc_context(_RC):
-        figure = matplotlib.figure.Figure(**options)
+        figure = Figure(**options)
         matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
         yield figure
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, bbox_inches="tight")
-        except OSError as error:
-            raise FileError(f"cannot write {path}: {error.strerror}") from error
-        except ValueError as error:  # a suffix that is no format of pictures
-            raise FileError(f"cannot write {path}: {str(error).rstrip('.')}.") from error
+
+
+@contextmanager
+def saved_figure(path: Path, **options: Any) -> Iterator[Any]:
+    """A figure to draw on, written to `path` at the end of the block."""
+    with styled_figure(**options) as figure:
+        yield figure
+        save(figure, path)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Writes a figure; the end of the name is the format."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, bbox_inches="tight")
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}") from error
+    except ValueError as error:  # a suffix that is no format of pictures
+        raise FileError(f"cannot write {path}: {str(error).rstrip('.')}.") from error
 
 
 def line_style(index: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from wherefrom.show.page import page, picture, table
+from wherefrom.show.page import block, page, picture, table
 
 _CAPTIONS = {
     "activation": "Activation: units are restored, highest score first. Higher is better.",
@@ -31,29 +31,29 @@ _CAPTIONS = {
 }
 
 
-def render_evaluation(result: Any, pictures: Sequence[Path]) -> str:
-    """A self-contained page: the method to use, tables, pictures, settings."""
+def render_evaluation(result: Any, pictures: Sequence[Path], whole_page: bool = True) -> str:
+    """The method to use, tables, pictures, settings."""
     skipped = ", ".join(f"{reason} ({n})" for reason, n in result.skipped.items()) or "none"
     settings = ", ".join(
         f"{key} = {value}" for key, value in result.settings.items() if key != "methods"
     )
     advice = result.recommendation
-    best = f"<p><b>{escape(advice.text)}</b></p>" if advice else ""
+    title = advice.text if advice else f"Explanations of {result.model}, measured."
     state = "" if result.complete else "<p><b>Interrupted:</b> partial results.</p>"
     notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)
     body = (
-        f"<h1>Which explanation can be trusted on {escape(result.model)}?</h1>"
-        f"{best}{state}{notes}"
-        f'<p class="dim">{result.samples} samples; skipped: {escape(skipped)}.</p>'
+        f"<h1>{escape(title)}</h1>{state}"
+        f'<p class="dim">Which explanation can be trusted on {escape(result.model)}? '
+        f"{result.samples} samples; skipped: {escape(skipped)}.</p>{notes}"
         f"{_means(result)}{_conservation(result)}{_erasure(result)}"
         f"{''.join(picture(path, _CAPTIONS.get(path.stem, path.stem)) for path in pictures)}"
         f'<h2>Settings</h2><p class="dim">{escape(settings)}</p>'
     )
-    return page(f"evaluation of {result.model}", body)
+    return page(f"evaluation of {result.model}", body) if whole_page else block(body)
 
 
 def _means(result: Any) -> str:
-    better = {"higher": "higher is better", "lower": "lower is better", "": ""}
+    better = {"higher": "↑ higher is better", "lower": "↓ lower is better", "": ""}
     rows = result.rows()
     names = list(dict.fromkeys(row["metric"] for row in rows))
     if not names:
@@ -65,9 +65,14 @@ def _means(result: Any) -> str:
         text = f"{row['mean']:.3g} <span class='dim'>[{row['low']:.3g}, {row['high']:.3g}]</span>"
         best = leaders.get(row["metric"]) == row["method"]
         cells.setdefault(row["method"], []).append(f"<b>{text}</b>" if best else text)
-    head = [f"{escape(name)}<br>{escape(directions[name])}" for name in names]
-    return table(["method", *head], [[escape(m), *values] for m, values in cells.items()]) + (
-        '<p class="dim">In brackets the 95 % bootstrap interval of the mean; bold is best.</p>'
+    head = [
+        f'<span title="{escape(name, quote=True)}">{escape(result.title(name))}</span>'
+        f"<br>{escape(directions[name])}"
+        for name in names
+    ]
+    return (
+        '<p class="dim">The mean of each metric, in brackets its 95 % bootstrap interval; bold is '
+        "best.</p>" + table(["method", *head], [[escape(m), *v] for m, v in cells.items()])
     )
 
 

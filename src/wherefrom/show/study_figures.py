@@ -105,7 +105,7 @@ def profile_plot(blocks: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
             axes.axhline(level, color=AXIS, linewidth=0.8, zorder=0)
         axes.set_xticks(range(len(names) + 1), [*map(_block_number, names), "output"])
         axes.set(
-            xlabel="after block",
+            xlabel="after layer",
             ylabel="Σ relevance / output (median, quartiles)",
             xlim=(-0.2, len(names) + 0.2),
         )
@@ -139,5 +139,6 @@ def collapse_plot(norms: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) 
 
 
 def _block_number(name: str) -> str:
-    """The last part of a block's path."""
-    return name.rpartition(".")[2]
+    """The number of a block, counted from 1 as everywhere; a name that is none stays."""
+    last = name.rpartition(".")[2]
+    return str(int(last) + 1) if last.isdecimal() else last

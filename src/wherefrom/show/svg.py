@@ -14,6 +14,7 @@ from wherefrom.show.page import table
 from wherefrom.show.text_marks import signed
 
 _MAX_CELLS = 4096
+_MAX_NUMBERS = 400  # cells of an image whose scores can be written into them
 _KINDS = ("image", "superpixels", "molecule")
 
 
@@ -68,7 +69,9 @@ def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -
     )
     colors = "" if bare else _colored_units(explanation, kind, smooth)
     # the lines of a molecule lie over the colours, the colours of an image over the image
-    drawn = f"{colors}{picture}" if kind == "molecule" else f"{picture}{colors}"
+    drawn = f"{picture}{colors}"
+    if kind == "molecule":
+        drawn = f"{colors}{picture}{'' if bare else _atom_numbers(explanation)}"
     paper = '<rect width="100%" height="100%" fill="#fff"/>' if kind == "molecule" else ""
     return (
         f'<svg class="image {kind}" viewBox="0 0 {width:g} {height:g}" role="img" '
@@ -88,20 +91,58 @@ def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
             )
             for cell in patches
         )
+        signs = _signs(patches)
         if not smooth:
-            return f"<g>{shapes}</g>"
+            return f"<g>{shapes}</g>{signs}"
         # blurred by less than half a patch: neighbours flow into each other, none disappears
         smallest = min((min(cell.width, cell.height) for cell in patches), default=1.0)
         key = f"soft{smallest:g}".replace(".", "-")
         return (
             f'<filter id="{key}"><feGaussianBlur stdDeviation="{0.45 * smallest:.2f}"/></filter>'
-            f'<g filter="url(#{key})">{shapes}</g>'
+            f'<g filter="url(#{key})">{shapes}</g>{signs}'
         )
     scores = explanation.scores.tolist()
     scale = max(map(abs, scores), default=0.0) or 1.0
     forms = _circles(scene) if kind == "molecule" else _regions(scene)
     pairs = zip(forms, scores, strict=True)
-    return f"<g>{''.join(_shape(form, score, score / scale) for form, score in pairs)}</g>"
+    shapes = "".join(_shape(form, score, score / scale) for form, score in pairs)
+    return f"<g>{shapes}</g>"
+
+
+def _atom_numbers(explanation: Explanation) -> str:
+    """The atoms by the names that the sentence uses, with their scores, for the switch."""
+    points = (explanation.scene or {})["points"]
+    size = 0.6 * disc_radius(points)
+    rows = zip(explanation.units, points, explanation.scores.tolist(), strict=True)
+    texts = "".join(
+        f'<text x="{x:g}" y="{y:g}">{escape(unit.text)}{i + 1}'
+        f'<tspan x="{x:g}" dy="1em">{score:+.2g}</tspan></text>'
+        for i, (unit, (x, y), score) in enumerate(rows)
+    )
+    return f'<g class="values" font-size="{size:.1f}" text-anchor="middle">{texts}</g>'
+
+
+def _signs(patches: Sequence[Cell]) -> str:
+    """Hatching of negative cells, for paper, and the scores as numbers, for the switch."""
+    hatches, numbers = "", ""
+    for cell in patches:
+        left, top, right, bottom = (
+            cell.left, cell.top, cell.left + cell.width, cell.top + cell.height,
+        )  # fmt: skip
+        if cell.strength < -0.05:
+            middle = f"{(left + right) / 2:g} {top:g}L{left:g} {(top + bottom) / 2:g}"
+            hatches += f"M{right:g} {top:g}L{left:g} {bottom:g}M{middle}"
+        if abs(cell.strength) >= 0.05 and len(patches) <= _MAX_NUMBERS:
+            numbers += (
+                f'<text x="{(left + right) / 2:g}" y="{(top + bottom) / 2:g}">'
+                f"{cell.score:+.1g}</text>"
+            )
+    width = min((cell.width for cell in patches), default=1.0)
+    return (
+        f'<path class="hatched" d="{hatches}" fill="none" stroke="#000" stroke-opacity=".55" '
+        f'stroke-width="{width / 16:g}"/><g class="values" font-size="{width / 3.4:g}" '
+        f'text-anchor="middle" dominant-baseline="central">{numbers}</g>'
+    )
 
 
 def disc_radius(points: Sequence[tuple[float, float]]) -> float:

@@ -14,6 +14,7 @@ from rich.text import Text
 from wherefrom.errors import printable
 from wherefrom.explanation import Explanation
 from wherefrom.show.colors import Palette, terminal_background, terminal_depth
+from wherefrom.show.mixed import is_mixed, text_part
 from wherefrom.show.svg import cells, kind_of
 from wherefrom.show.text_marks import heading, marks, signed, summary
 
@@ -97,6 +98,8 @@ def heatmap(explanation: Explanation, color: bool, numbers: bool | None = None) 
     Negative units are underlined, so that the signs differ in black and white too. Each text of a
     pair begins a line.
     """
+    if is_mixed(explanation):
+        explanation = text_part(explanation)
     if kind_of(explanation) == "image":
         return _grid(explanation, color)
     palette = _palette()

@@ -6,6 +6,24 @@ from dataclasses import dataclass
 
 from wherefrom.explanation import Explanation, Ledger, Line, plural
 
+# what the lines of a ledger are, in words
+LINE_KINDS = {
+    "word": "what the tokens themselves add",
+    "patch": "what the patches add",
+    "atom": "what the atoms add",
+    "position": "what the position embeddings add",
+    "type": "what the token types (segments) add",
+    "bias": "constants of the model, the same for any input",
+    "root": "what the root adds, a neutral input in place of this one",
+    "baseline": "the output for the baseline",
+    "padding": "places without a token",
+    "token": "extra tokens of the model, such as [CLS]",
+    "softmax": "what the derivative of the softmax leaves",
+    "quantisation": "what rounding adds",
+    "detached": "what depends on the input without a gradient",
+    "entropy": "of the softmax at the output",
+}
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -25,10 +43,7 @@ def marks(explanation: Explanation) -> list[Mark]:
     Scores are divided by the largest |score| outside special tokens, and clipped to ±1.
     """
     text, units = explanation.text or "", explanation.units
-    plain = [abs(float(s)) for u, s in zip(units, explanation.scores, strict=True) if not u.special]
-    scale = (
-        max(plain, default=0.0) or max(map(abs, explanation.scores.tolist()), default=0.0) or 1.0
-    )
+    scale = largest_score(explanation) or 1.0
     pieces: list[Mark] = []
     position: int | None = None  # where the previous unit ended
     for i, unit in enumerate(units):
@@ -51,18 +66,44 @@ def marks(explanation: Explanation) -> list[Mark]:
     return pieces
 
 
+def largest_score(explanation: Explanation) -> float:
+    """The largest |score| outside special tokens, by which colours are scaled."""
+    pairs = zip(explanation.units, explanation.scores.tolist(), strict=True)
+    plain = [abs(score) for unit, score in pairs if not unit.special]
+    every = map(abs, explanation.scores.tolist())
+    return float(max(plain, default=0.0) or max(every, default=0.0))
+
+
 def heading(explanation: Explanation) -> str:
     """The target in a line, with its probability and output.
 
     A contrast is a difference of two outputs and has no probability.
     """
-    target = explanation.target
-    label = repr(target.label) if target.position is not None else str(target)
-    if target.against_label is not None and target.position is not None:
-        label = f"{target.label!r} − {target.against_label!r}"
+    target, label = explanation.target, target_name(explanation)
     if explanation.probability is None or target.against is not None:
         return f"{label}  output {explanation.output:+.3f}"
     return f"{label}  {explanation.probability:.1%}  output {explanation.output:+.3f}"
+
+
+def target_name(explanation: Explanation) -> str:
+    """What is explained, by name; tokens are quoted, since spaces belong to them."""
+    target = explanation.target
+    if target.position is None:
+        return str(target)
+    names = [target.label, *([] if target.against_label is None else [target.against_label])]
+    return " − ".join(map(repr, names))
+
+
+def percent(share: float) -> str:
+    """A probability as text; one that is not certain never looks so.
+
+    >>> percent(0.9984), percent(0.99999), percent(1.0), percent(0.0001)
+    ('99.8 %', '>99.9 %', '100.0 %', '<0.1 %')
+    """
+    value = 100 * share
+    if 99.95 < value < 100:
+        return ">99.9 %"
+    return "<0.1 %" if 0 < value < 0.05 else f"{value:.1f} %"
 
 
 def signed(value: float) -> str:
@@ -89,6 +130,7 @@ def summary(ledger: Ledger) -> list[Line]:
         "quantisation": "quantisation",
         "entropy": "softmax entropy",
         "root": "root",
+        "image": "images",
         "prompt": "prompt",
         "first token": "first token",
         "template": "template",

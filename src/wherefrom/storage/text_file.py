@@ -94,9 +94,9 @@ def encoding_of(path: Path | str, content: bytes, encoding: str | None = None) -
                 "and cp1252."
             ) from None
         return "utf-8-sig" if codec.name == "utf-8" else codec.name
-    for mark, name in _MARKS.items():
-        if content.startswith(mark):
-            return name
+    marked = marked_encoding(content)
+    if marked is not None:
+        return marked
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -112,6 +112,11 @@ def encoding_of(path: Path | str, content: bytes, encoding: str | None = None) -
         )
         return guess
     return _guess_wide(content) or "utf-8"
+
+
+def marked_encoding(content: bytes) -> str | None:
+    """The encoding that the byte order mark at the beginning of a text stands for."""
+    return next((name for mark, name in _MARKS.items() if content.startswith(mark)), None)
 
 
 def _guess(content: bytes) -> str | None:
