@@ -194,3 +194,24 @@ def test_an_error_of_the_allocator_splits_the_batch(error, method):
     with pytest.raises(NotEnoughMemory, match=r"on one input of 4 .* may be used") as caught:
         Explainer(model)(x, method, target=1)
     assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+def test_memory_is_that_of_the_device_in_use(kind, monkeypatch):
+    numbers = {"memory_reserved": 700, "memory_allocated": 500}
+    for name, value in numbers.items():
+        monkeypatch.setattr(getattr(torch, kind), name, lambda device, value=value: value)
+    monkeypatch.setattr(getattr(torch, kind), "mem_get_info", lambda device: (3000, 9000))
+    device = torch.device(kind)
+    assert memory.free_memory(device) == 3200
+    assert memory.memory_in_use(device) == 500
+    assert memory.allowed_memory(None, device) == pytest.approx(0.9 * 3200)
+
+
+def test_memory_of_apple_devices_is_asked_for_there(monkeypatch):
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 900)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 300)
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 200)
+    device = torch.device("mps")
+    assert memory.free_memory(device) == 600
+    assert memory.memory_in_use(device) == 200

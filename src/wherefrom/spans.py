@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +73,8 @@ def explain_answer(
         subject, inputs, method, AnswerTarget(index, weights=weights), naming
     )
     info = TargetInfo(ends[0], _text(units, *ends, inputs.texts[0]), place=words)
-    return replace(explanation, target=info, probability=float(torch.tensor(log).exp()))
+    # a start is no class: there are no others to name beside it
+    return replace(explanation, target=info, probability=math.exp(log), largest=())
 
 
 def _context(subject: Subject, units: Sequence[Unit]) -> list[int]:
@@ -168,7 +170,7 @@ def explain_entity(
         place=f'"{chosen.text}", {_tokens(range(chosen.places[0], chosen.last + 1))}',
     )
     probability = float(chances[range(count), chosen_index].mean())
-    return replace(explanation, target=info, probability=probability)
+    return replace(explanation, target=info, probability=probability, largest=())
 
 
 def _first(found: Sequence[Entity], labels: Sequence[str]) -> Entity:

@@ -10,8 +10,11 @@ import typer
 
 from wherefrom.cli.common import (
     Against,
+    Device,
     Dtype,
+    Encoding,
     Model,
+    Settings,
     Truncate,
     interrupted,
     load,
@@ -19,6 +22,7 @@ from wherefrom.cli.common import (
     saved_to_resume,
     say,
 )
+from wherefrom.cli.explain import with_setting
 from wherefrom.errors import InputError, MissingExtra
 from wherefrom.storage.text_file import decoded, lines_of, read_bytes
 from wherefrom.storage.writing import write_text
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from wherefrom.corpus import Corpus
     from wherefrom.explain import Explainer
     from wherefrom.inputs.table import Rows
+    from wherefrom.methods import Method
 
 Data = Annotated[list[Path], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
 Out = Annotated[Path, typer.Option(help="Folder for the tables and the report.")]
@@ -81,6 +86,9 @@ def bias(
     truncate: Truncate = False,
     resume: Resume = False,
     dtype: Dtype = None,
+    device: Device = None,
+    encoding: Encoding = None,
+    settings: Settings = None,
 ) -> None:
     """Compare how groups of names contribute to a model's output."""
     from wherefrom.corpus import bias as compare_groups
@@ -90,7 +98,7 @@ def bias(
     from wherefrom.show.corpus import render_bias
 
     lexicon = read_lexicon(groups, name_column, group_column)
-    rows = _read_rows(data, text_column, label_column, no_labels)
+    rows = _read_rows(data, text_column, label_column, no_labels, encoding)
     options: dict[str, Any] = {
         "ambiguous": ambiguous,
         "ordinary": ordinary,
@@ -100,8 +108,8 @@ def bias(
     # names that do not occur are an error before the model runs, not after
     check_groups(find_entities(rows.texts, lexicon, **options), lexicon)
     corpus = _explain(
-        rows, load(model, dtype=dtype), method, target, against,
-        tokens=tokens, truncate=truncate, out=out, resume=resume,
+        rows, load(model, dtype=dtype, device=device), with_setting(method, settings), target,
+        against, tokens=tokens, truncate=truncate, out=out, resume=resume,
     )  # fmt: skip
     try:
         study = compare_groups(corpus, lexicon, **options)
@@ -133,15 +141,18 @@ def corpus(
     truncate: Truncate = False,
     resume: Resume = False,
     dtype: Dtype = None,
+    device: Device = None,
+    encoding: Encoding = None,
+    settings: Settings = None,
 ) -> None:
     """Find the words that drive a model, and those that mislead it."""
     from wherefrom.corpus import overview
     from wherefrom.show.corpus import render_overview
 
-    rows = _read_rows(data, text_column, label_column, no_labels)
+    rows = _read_rows(data, text_column, label_column, no_labels, encoding)
     explained = _explain(
-        rows, load(model, dtype=dtype), method, target, against,
-        tokens=tokens, truncate=truncate, out=out, resume=resume,
+        rows, load(model, dtype=dtype, device=device), with_setting(method, settings), target,
+        against, tokens=tokens, truncate=truncate, out=out, resume=resume,
     )  # fmt: skip
     view = overview(explained, min_count)
     with saved_to_resume(out):
@@ -150,11 +161,13 @@ def corpus(
     _finish(out, str(view), explained)
 
 
-def _read_rows(paths: list[Path], text: str | None, label: str | None, no_labels: bool) -> Rows:
+def _read_rows(
+    paths: list[Path], text: str | None, label: str | None, no_labels: bool, encoding: str | None
+) -> Rows:
     """The rows of several files; labels only if all files have them."""
     from wherefrom.inputs.table import Rows, read_table
 
-    tables = [read_table(path, text, label) for path in paths]
+    tables = [read_table(path, text, label, encoding=encoding) for path in paths]
     skipped: Counter[str] = Counter()
     labels: list[str | int] | None = None if no_labels else []
     for table in tables:
@@ -166,7 +179,7 @@ def _read_rows(paths: list[Path], text: str | None, label: str | None, no_labels
 def _explain(
     rows: Rows,
     explainer: Explainer,
-    method: str,
+    method: Method,
     target: str | None,
     against: str | None,
     **options: Any,
