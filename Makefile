@@ -110,12 +110,15 @@ fuzz: .venv/ready-dev .venv-fuzz/ready ## a public fuzzer over the page's API: [
 
 docs: .venv/ready .venv-docs/ready ## the documentation site, into site/
 	rm -rf site
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. .venv-docs/bin/mkdocs build --strict --quiet
 	$(BIN)/python -m tools.widget site/assets/answer.html
 	@echo "Open site/index.html, or serve it: $(PYTHON) -m http.server --directory site"
 
 notebooks: .venv/ready-dev ## run the tutorials and store what they print and show
 	NO_COLOR=1 $(BIN)/python -m tools.notebooks docs/tutorials/*.ipynb
+
+matrix: .venv/ready-dev ## the core tests on several versions of transformers, into docs/compatibility.md: [ONLY=4.48.0,newest]
+	$(BIN)/python -m tools.matrix --out docs/compatibility.md $(if $(ONLY),--only "$(ONLY)")
 
 lock: .venv-release/ready ## the newest versions that pyproject.toml allows, with hashes, into locks/
 	$(PYTHON) -m tools.lock --uv .venv-release/bin/uv
