@@ -5,9 +5,8 @@ The only file that imports pandas.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from wherefrom.errors import InputError, MissingExtra
 from wherefrom.explain import Explainer
@@ -20,14 +19,6 @@ from wherefrom.scale.rows import FRAME, columns
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-
-@overload
-def explain_frame(frame: DataFrame, explainer: Any = ..., **options: Any) -> DataFrame: ...
-@overload
-def explain_frame(
-    frame: Iterator[DataFrame], explainer: Any = ..., **options: Any
-) -> Iterator[DataFrame]: ...
 
 
 def explain_frame(

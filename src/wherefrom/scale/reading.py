@@ -46,6 +46,7 @@ class Part:
     ids: list[str]
     texts: list[Any]
     labels: list[Label]
+    labelled: bool  # whether the data has labels at all
     size: int = 0  # bytes of the file that were read for it
 
     @property
@@ -105,6 +106,7 @@ class Piece:
                 [self._id(first + k, record) for k, record in enumerate(batch)],
                 [r if isinstance(r, FileError) else r.get(text) for r in batch],
                 [_label(record, label) for record in batch],
+                bool(label),
                 end - start,
             )
             number, first, start = number + 1, first + len(batch), end
@@ -121,6 +123,7 @@ class Piece:
                 [str(k) for k in numbers] if self.ids is None else list(self.ids[some]),
                 texts,
                 list(rows.labels[some]) if rows.labels else [None] * len(texts),
+                rows.labels is not None,
                 len(texts),
             )
 
