@@ -21,6 +21,7 @@ CONTENTS = {
     "build": ["--group", "pyproject.toml:build", "--constraint", "locks/dev.txt"],
     "fuzz": ["--group", "pyproject.toml:fuzz"],
     "release": ["--group", "pyproject.toml:release"],
+    "ray": ["pyproject.toml", "--extra", "ray", "--constraint", "locks/dev.txt"],
     "llm": ["--group", "pyproject.toml:llm", "--no-deps"],
 }
 _OF_CUDA = ("nvidia-", "cuda-", "triton")

@@ -58,6 +58,7 @@ class Trial:
         self.data = write_data(home, rows, self.chance)
         self.kills: Counter[str] = Counter()
         self.runs = 0
+        self.next_kinds: list[str] = []
         head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes = [self._add_node() for _ in range(NODES)]
@@ -88,8 +89,10 @@ class Trial:
         self._await_first_part(out, driver)
         while kills and driver.poll() is None:
             time.sleep(self.chance.uniform(0, longest_wait))
-            kind = self.chance.choice(KINDS)
+            self.next_kinds = self.next_kinds or self.chance.sample(KINDS, len(KINDS))
+            kind = self.next_kinds[-1]
             if driver.poll() is None and self._kill(kind, driver):
+                self.next_kinds.pop()
                 kills -= 1
                 print(f"killed a {kind} ({_parts(out)} parts are finished)", flush=True)
                 if kind == "driver":
