@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,6 +35,14 @@ class Engine:
                 "the local engine is one process: several workers, or those of an address, need "
                 "--engine ray (engine='ray')."
             )
+
+    def connected(self) -> AbstractContextManager[None]:
+        """Keeps one connection, or one local Ray, for all that is done within."""
+        if self.name == "ray":
+            from wherefrom.scale.ray_engine import connected
+
+            return connected(self)
+        return nullcontext()
 
     def results(self, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
         """The result of every item of every piece, in any order."""

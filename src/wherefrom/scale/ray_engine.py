@@ -33,7 +33,7 @@ _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
     """The results of all items, as they come."""
-    with _connected(engine):
+    with connected(engine):
         workers = engine.workers or _free_workers(engine)
         dataset = _dataset(engine, pieces, work, workers)
         for row in dataset.iter_rows():
@@ -68,7 +68,7 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
 
 
 @contextmanager
-def _connected(engine: Engine) -> Iterator[None]:
+def connected(engine: Engine) -> Iterator[None]:
     """The Ray that runs already, else that of the address, else a local one until the end."""
     if ray.is_initialized():
         yield

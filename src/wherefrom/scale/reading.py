@@ -40,6 +40,7 @@ class Part:
     ids: list[str]
     texts: list[Any]
     labels: list[Label]
+    labelled: bool  # whether the data has labels at all
     size: int = 0  # bytes of the file that were read for it
 
     @property
@@ -50,11 +51,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns to read; by default those with a usual name, and row numbers as ids."""
+    """What to read of files: columns, by default those with a usual name; row numbers as ids."""
 
     text: str | None = None
     label: str | None = None
     id: str | None = None
+    encoding: str | None = None  # of text files; by default by their mark, else UTF-8
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Piece:
             yield from self._parts_in_memory(self.rows)
             return
         assert self.file is not None
-        records, position = _records(self.file)
+        records, position = _records(self.file, self.columns.encoding)
         leading: list[Any] = []
         head = next(_keeping(records, leading), None)
         if head is None:
@@ -99,6 +101,7 @@ class Piece:
                 [self._id(first + k, record) for k, record in enumerate(batch)],
                 [r if isinstance(r, FileError) else r.get(text) for r in batch],
                 [_label(record, label) for record in batch],
+                bool(label),
                 end - start,
             )
             number, first, start = number + 1, first + len(batch), end
@@ -115,6 +118,7 @@ class Piece:
                 [str(k) for k in numbers] if self.ids is None else list(self.ids[some]),
                 texts,
                 list(rows.labels[some]) if rows.labels else [None] * len(texts),
+                rows.labels is not None,
                 len(texts),
             )
 
@@ -180,14 +184,14 @@ def _locations(data: Any) -> list[str | Path] | None:
     return None
 
 
-def _records(file: File) -> tuple[Iterator[Any], Any]:
+def _records(file: File, encoding: str | None) -> tuple[Iterator[Any], Any]:
     """The rows of a file, and a function that says how many bytes were read."""
     if kind_of(file.path) == "parquet":
         return _parquet_rows(file)
     stream = file.open()
     content = gzip.GzipFile(fileobj=stream) if file.path.lower().endswith(".gz") else stream
     try:
-        encoding = marked_encoding(content.read(4)) or "utf-8"
+        encoding = encoding or marked_encoding(content.read(4)) or "utf-8"
         content.seek(0)
     except (EOFError, OSError) as error:
         raise FileError(f"cannot read {file.path}: {error}.") from error
