@@ -176,12 +176,33 @@ def _read(
     tokenizer = processor = None  # a model without one takes token ids, or a tensor
     if not folder.is_dir() or packed or _has_tokenizer(folder):
         tokenizer = _tokenizer(source, trust_remote_code=trust_remote_code, **packed)
-    with suppress(OSError, ValueError, KeyError):
-        if "pixel_values" in takes:
-            processor = transformers.AutoImageProcessor.from_pretrained(
+    if "pixel_values" in takes:
+        if "input_ids" in takes and model.can_generate():
+            processor = _joint_processor(source, trust_remote_code)
+        with suppress(OSError, ValueError, KeyError):
+            processor = processor or transformers.AutoImageProcessor.from_pretrained(
                 source, trust_remote_code=trust_remote_code
             )
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
+
+
+def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:
+    """What reads images with texts; None with a warning where it cannot be loaded."""
+    import transformers
+
+    try:
+        return transformers.AutoProcessor.from_pretrained(
+            source, trust_remote_code=trust_remote_code
+        )
+    except (ImportError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        # some of them read videos too, by torchvision
+        missing = " (it needs torchvision)" if "torchvision" in str(error).lower() else ""
+        warnings.warn(
+            f"the processor of {source} cannot be loaded{missing}, so prompts may have no images: "
+            f"{_first_line(error)}",
+            stacklevel=5,
+        )
+        return None
 
 
 def _has_tokenizer(folder: Path) -> bool:
