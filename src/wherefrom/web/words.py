@@ -30,5 +30,5 @@ def page_words(message: str) -> str:
     kept = [sentence for sentence in sentences if not _PYTHON.search(sentence)]
     if len(kept) == len(sentences):
         return message
-    first = [sentences[0].split(":")[0] + "."] if not kept else kept
+    first = kept or [sentences[0].split(":")[0] + "."]
     return " ".join([*first, _ELSEWHERE])
