@@ -1,5 +1,6 @@
 """On a real Ray: the same rows, tables and pages as one process; nothing lost, nothing twice."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -14,11 +15,11 @@ from tools.ray_soak import compare, soak
 from wherefrom import load
 from wherefrom.cli import app
 from wherefrom.errors import FileError, InputError
-from wherefrom.scale import ray_engine as engine_module
 from wherefrom.scale.engines import Engine
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]  # Ray has many
 ray = pytest.importorskip("ray", reason="*** NO TEST OF RAY IS RUN: make test-ray installs it ***")
+engine_module = importlib.import_module("wherefrom.scale.ray_engine")
 REVIEWS = [
     f"{name} {verb} a {word} film" for name in ("Mary", "Peter", "Anna", "John")
     for verb in ("is in", "saves", "made") for word in ("gorgeous", "dull", "fine", "bad")

@@ -15,17 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from wherefrom.errors import InputError, MissingExtra, WherefromError
+import ray
+import ray.data
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+
+from wherefrom.errors import InputError, WherefromError
 from wherefrom.scale.engines import Engine, Work
 from wherefrom.storage.arrow import binary_table
-
-try:
-    import ray
-    import ray.data
-    from ray.data.block import BlockMetadata
-    from ray.data.datasource import Datasource, ReadTask
-except ImportError as error:
-    raise MissingExtra("ray", "ray", "the engine ray") from error
 
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
