@@ -6,11 +6,13 @@ import torch
 from wherefrom import Explainer, memory
 from wherefrom.errors import MethodError, ModelError, NotEnoughMemory, readable_bytes
 from wherefrom.memory import (
+    SavedBytes,
     allowed_memory,
     free_memory,
     is_out_of_memory,
     memory_in_use,
     parse_memory,
+    release_memory,
 )
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -111,6 +113,7 @@ def test_what_is_free_on_a_gpu(monkeypatch):
 
 
 def test_memory_in_use_grows_with_a_tensor():
+    release_memory(CPU)  # or what earlier tests left is used for it
     before = memory_in_use(CPU)
     if before is None:
         pytest.skip("this system does not say how much memory a process uses")
@@ -215,3 +218,17 @@ def test_memory_of_apple_devices_is_asked_for_there(monkeypatch):
     device = torch.device("mps")
     assert memory.free_memory(device) == 600
     assert memory.memory_in_use(device) == 200
+
+
+def test_a_storage_is_told_from_the_next_that_lies_at_its_address():
+    count, first = SavedBytes(), torch.zeros(1000)
+    places = {first.data_ptr()}
+    assert count.count(first) == count.count(first[3:]) + 4000 == 4000
+    del first
+    for _ in range(20):
+        later = torch.zeros(1000)
+        again = later.data_ptr() in places
+        places.add(later.data_ptr())
+        assert count.count(later) == 4000
+        del later
+    assert again  # the allocator gives the same address out once more

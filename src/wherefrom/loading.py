@@ -235,13 +235,34 @@ def _read(
     if packed or ("input_ids" in takes if not folder.is_dir() else _has(folder, _TOKENIZERS)):
         tokenizer = _tokenizer(source, trust_remote_code=trust_remote_code, **packed)
     if "pixel_values" in takes and (not folder.is_dir() or _has(folder, _PROCESSORS)):
-        processor = _beside_model(
+        if "input_ids" in takes and model.can_generate():
+            processor = _joint_processor(source, trust_remote_code)
+        processor = processor or _beside_model(
             transformers.AutoImageProcessor,
             "image processor",
             source,
             trust_remote_code=trust_remote_code,
         )
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
+
+
+def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:
+    """What reads images with texts; None with a warning where it cannot be loaded."""
+    import transformers
+
+    try:
+        return transformers.AutoProcessor.from_pretrained(
+            source, trust_remote_code=trust_remote_code
+        )
+    except (ImportError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        # some of them read videos too, by torchvision
+        missing = " (it needs torchvision)" if "torchvision" in str(error).lower() else ""
+        warnings.warn(
+            f"the processor of {source} cannot be loaded{missing}, so prompts may have no images: "
+            f"{_first_line(error)}",
+            stacklevel=5,
+        )
+        return None
 
 
 def _has(folder: Path, names: Iterable[str]) -> bool:

@@ -13,8 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from wherefrom.errors import MethodError
+
+Storage = StorageWeakRef | int
 
 _SHARE = 0.9  # of what is free: the rest is left to everything else
 _UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -173,7 +176,7 @@ class SavedBytes:
 
     def __init__(self) -> None:
         self.total = 0
-        self._storages: set[int] = set()
+        self._storages: set[Storage] = set()
 
     def __call__(self, tensor: Tensor) -> Tensor:
         self.count(tensor)
@@ -181,16 +184,19 @@ class SavedBytes:
 
     def count(self, tensor: Tensor) -> int:
         """The bytes that this tensor adds."""
-        place = address(tensor)
-        size = 0 if place in self._storages else storage_bytes(tensor)
-        self._storages.add(place)
+        storage = storage_of(tensor)
+        size = 0 if storage in self._storages else storage_bytes(tensor)
+        self._storages.add(storage)
         self.total += size
         return size
 
 
-def address(tensor: Tensor) -> int:
-    """Where the numbers of a tensor lie; one without a storage of its own is known by itself."""
-    return tensor.untyped_storage().data_ptr() if _has_storage(tensor) else id(tensor)
+def storage_of(tensor: Tensor) -> Storage:
+    """What tells the storage of a tensor from all others; one without any is known by itself.
+
+    Not its address: when a storage is freed, the next may come to lie there.
+    """
+    return StorageWeakRef(tensor.untyped_storage()) if _has_storage(tensor) else id(tensor)
 
 
 def storage_bytes(tensor: Tensor) -> int:

@@ -165,8 +165,8 @@ def test_layers_sum_to_the_layer_profile(client, sentiment):
 def test_attention_is_the_map_of_a_layer_and_a_head(client, sentiment):
     inputs, target = sentiment.prepare(TEXT)
     maps = capture(sentiment.subject, inputs, target, gradients=False).maps
-    head = client.post("/api/attention", json=body(layer=2, head=3)).json()
-    mean = client.post("/api/attention", json=body(layer=2, head=0)).json()
+    head = client.post("/api/attention", json=body(layer=3, head=3)).json()
+    mean = client.post("/api/attention", json=body(layer=3, head=0)).json()
     assert np.array(head["weights"]) == pytest.approx(maps[2][0, 2].numpy(), abs=1e-5)
     assert np.array(mean["weights"]) == pytest.approx(maps[2][0].mean(0).numpy(), abs=1e-5)
     assert (head["layers"], head["heads"]) == (len(maps), maps[0].shape[1])

@@ -34,6 +34,10 @@ def answer(
     ] = None,
     question: Annotated[str | None, typer.Option(help="What to answer from the passages.")] = None,
     system: Annotated[str | None, typer.Option(help="An instruction to the model.")] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option("--image", help="A picture, for a model that sees; repeatable."),
+    ] = None,
     answer: Annotated[
         str | None, typer.Option(help="The answer to explain. Default: the model generates one.")
     ] = None,
@@ -63,6 +67,7 @@ def answer(
     asked = _prompt(prompt, passages, question, system)
     explainer = load(model, device=device)
     options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}
+    options["images"] = image or []
     if answer is None:
         result = explainer.generate(
             asked, max_new_tokens, temperature=temperature, seed=seed, **options

@@ -25,6 +25,7 @@ from wherefrom.cli.common import (
     saved_to_resume,
     say,
 )  # fmt: skip
+from wherefrom.cli.run import Address, EngineOption, GpusPerWorker, Workers
 from wherefrom.errors import MissingExtra
 from wherefrom.storage.writing import write_text
 
@@ -67,6 +68,10 @@ def evaluate(
     pair_column: Annotated[
         str | None, typer.Option(help="Column of the second texts, where texts come in pairs.")
     ] = None,
+    engine: EngineOption = "local",
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0,
 ) -> None:
     """Measure which methods can be trusted on this model and data."""
     from wherefrom.evaluation.evaluate import evaluate as run_evaluation
@@ -75,6 +80,14 @@ def evaluate(
 
     rows = read_table(data, text_column, label_column, pair_column=pair_column, encoding=encoding)
     explainer = load(model, rows.texts, dtype, device)
+    elsewhere = None
+    if engine != "local":
+        from wherefrom.scale.engines import Engine
+        from wherefrom.scale.evaluations import recorded_by
+        from wherefrom.scale.model_source import ModelSource
+
+        where = Engine(engine, address, workers, gpus_per_worker)
+        elsewhere = recorded_by(where, ModelSource(explainer))
     with progress("evaluating") as advance:
         result = run_evaluation(
             explainer,
@@ -90,6 +103,7 @@ def evaluate(
             out=out,
             resume=resume,
             progress=advance,
+            elsewhere=elsewhere,
         )
     with saved_to_resume(out):
         result.to_csvs(out)

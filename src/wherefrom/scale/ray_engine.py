@@ -15,17 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from wherefrom.errors import InputError, MissingExtra, WherefromError
+import ray
+import ray.data
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+
+from wherefrom.errors import InputError, WherefromError
 from wherefrom.scale.engines import Engine, Work
 from wherefrom.storage.arrow import binary_table
-
-try:
-    import ray
-    import ray.data
-    from ray.data.block import BlockMetadata
-    from ray.data.datasource import Datasource, ReadTask
-except ImportError as error:
-    raise MissingExtra("ray", "ray", "the engine ray") from error
 
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
@@ -33,7 +30,7 @@ _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
     """The results of all items, as they come."""
-    with _connected(engine):
+    with connected(engine):
         workers = engine.workers or _free_workers(engine)
         dataset = _dataset(engine, pieces, work, workers)
         for row in dataset.iter_rows():
@@ -68,7 +65,7 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
 
 
 @contextmanager
-def _connected(engine: Engine) -> Iterator[None]:
+def connected(engine: Engine) -> Iterator[None]:
     """The Ray that runs already, else that of the address, else a local one until the end."""
     if ray.is_initialized():
         yield
