@@ -125,6 +125,20 @@ def test_a_dict_with_a_text_is_one_input(explainer):
     assert explainer({"text": "good film", "label": 1}, "random").text == "good film"
 
 
+def test_a_row_with_a_list_is_one_input(explainer):
+    row = {"text": "good film", "tokens": ["good", "film"]}
+    assert explainer(row, "random").text == "good film"
+    assert [e.text for e in explainer([row, row], "random")] == ["good film"] * 2
+
+
+def test_what_pandas_has_for_missing_is_missing():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"text": ["a", pd.NA, "c"], "label": pd.array([1, 0, None], "Int64")})
+    rows = as_rows(frame)
+    assert (rows.texts, rows.labels) == (["a"], [1])
+    assert rows.skipped == {"empty text": 1, "no label": 1}
+
+
 def test_gaps_in_a_frame_are_counted_and_its_numbers_stay_indices():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"text": ["a", None, "c", "d"], "label": [1, 0, np.nan, 0]})
@@ -136,7 +150,10 @@ def test_gaps_in_a_frame_are_counted_and_its_numbers_stay_indices():
 
 REFUSED = {
     "no text column": ({"a": [1, 2], "b": [3, 4]}, r"no column looks like the text \(a, b\)"),
-    "columns of several lengths": ({"text": ["a"], "label": [1, 2]}, "lists of one length"),
+    "columns of several lengths": (
+        {"text": ["a"], "label": [1, 2]},
+        "several lengths: text 1, label 2",
+    ),
     "a missing text": ([{"text": "a"}, {"text": None}], r"1 of 2 rows, first in row 1"),
     "a missing value": (np.array(["a", None], dtype=object), "no text in 1 of 2 places"),
     "two axes": (np.array([["a", "b"]]), r"one axis, got shape \(1, 2\)"),

@@ -5,6 +5,7 @@ No library of tables is imported: who passes a data frame has imported it alread
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -85,17 +86,17 @@ def records_of(data: Any) -> list[Record] | None:
     """
     if isinstance(data, Mapping):
         return _of_columns(data)
-    for name, argument in (("to_pylist", ()), ("to_dicts", ()), ("to_dict", ("records",))):
-        # pyarrow's, polars' and pandas' tables; a Series of pandas has no columns
-        if callable(getattr(data, name, None)) and _has_columns(data):
-            if name == "to_dict" and not hasattr(data, "iloc"):
-                continue  # a data set of the package datasets: iterated below
-            return list(getattr(data, name)(*argument))
-    if isinstance(data, (str, bytes, np.ndarray)) or not _has_columns(data):
-        rows = data if isinstance(data, (list, tuple)) else ()
-        are_dicts = bool(rows) and all(isinstance(row, Mapping) for row in rows)
-        return list(rows) if are_dicts and not _is_encoded(rows) else None
-    return list(data) if isinstance(data, Iterable) else None
+    if _has_columns(data):
+        if hasattr(data, "to_pylist"):  # of pyarrow
+            return list(data.to_pylist())
+        if hasattr(data, "to_dicts"):  # of polars
+            return list(data.to_dicts())
+        if hasattr(data, "iloc"):  # of pandas
+            return list(data.to_dict("records"))
+        return list(data) if isinstance(data, Iterable) else None  # of datasets
+    rows = data if isinstance(data, (list, tuple)) else ()
+    are_dicts = bool(rows) and all(isinstance(row, Mapping) for row in rows)
+    return list(rows) if are_dicts and not any("input_ids" in row for row in rows) else None
 
 
 def _has_columns(data: Any) -> bool:
@@ -104,23 +105,14 @@ def _has_columns(data: Any) -> bool:
     return names is not None and not callable(names) and not isinstance(data, type)
 
 
-def _is_encoded(rows: Sequence[Any]) -> bool:
-    return any("input_ids" in row for row in rows)
-
-
 def _of_columns(data: Mapping[Any, Any]) -> list[Record] | None:
-    """A dict of columns as rows; one of single values is one row; None for tensors of ids."""
-    if "input_ids" in data or not data:
-        return None
+    """A dict of columns as rows; None for one row, and for what a tokenizer returns."""
     columns = [value for value in data.values() if isinstance(value, (list, tuple, np.ndarray))]
-    if not columns:
+    if not columns or len(columns) < len(data) or "input_ids" in data:
         return None
-    if len(columns) < len(data) or len({len(values) for values in columns}) > 1:
-        kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in data.items())
-        raise InputError(
-            f"cannot read a {type(data).__name__} of {kinds}: the columns of a table are lists of "
-            "one length."
-        )
+    if len({len(values) for values in columns}) > 1:
+        lengths = ", ".join(f"{name} {len(values)}" for name, values in data.items())
+        raise InputError(f"the columns of this table have several lengths: {lengths}.")
     return [dict(zip(data, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
@@ -139,8 +131,9 @@ def source_of(record: Record, text: str, pair: tuple[str, str] | None) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell is empty: None, or NaN, which is not equal to itself."""
-    return value is None or (isinstance(value, float) and value != value)
+    """Whether a cell is empty: None, NaN, or what pandas has for it."""
+    missing = isinstance(value, float) and math.isnan(value)
+    return value is None or missing or type(value).__name__ in ("NAType", "NaTType")
 
 
 def collected(data: Any) -> Any:
@@ -165,8 +158,7 @@ def as_inputs(inputs: Any) -> Any:
         )
     if isinstance(inputs, Mapping) and "input_ids" not in inputs:
         _check_splits(inputs)
-        record = _of_columns(inputs)
-        if record is None:
+        if _of_columns(inputs) is None:
             return _sources([inputs])[0]
     if _are_messages(inputs):
         raise InputError(
