@@ -39,7 +39,8 @@ class Engine:
     def connected(self) -> AbstractContextManager[None]:
         """Keeps one connection, or one local Ray, for all that is done within."""
         if self.name == "ray":
-            return _ray_engine().connected(self)
+            connection: AbstractContextManager[None] = _ray_engine().connected(self)
+            return connection
         return nullcontext()
 
     def results(self, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
