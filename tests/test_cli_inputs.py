@@ -163,3 +163,22 @@ def test_numbers_are_an_option(run):
 def test_several_texts_end_with_one_legend(run):
     out = run("explain", "good film", "bad film").stdout
     assert out.count("small scores are not shown") == 1
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "")])
+def test_errors_have_colours_only_where_they_may(variable, value, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(variable, value)
+    done = CliRunner().invoke(app, ["explain", "good", "--method", "nonsense"], color=True)
+    assert ("\x1b[31m" in done.stderr) == (value == "")
+    assert 'no method "nonsense"' in done.stderr
+
+
+def test_a_corpus_is_not_of_pairs(run, tmp_path):
+    (tmp_path / "a.csv").write_text("premise,hypothesis\na film,a movie\n")
+    done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "a corpus is of single texts, and these are pairs" in done.stderr
+    done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out", "--text-column", "premise")
+    assert done.exit_code == 0, done.output

@@ -145,9 +145,11 @@ def test_damaged_json_is_told(text, says):
 def test_other_files_are_told(tmp_path):
     with pytest.raises(FileError, match="cannot read"):
         Explanation.from_json(tmp_path / "nowhere.json")
-    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "number.json").write_text("1")
     with pytest.raises(FileError, match="an explanation of schema"):
-        Explanation.from_json(tmp_path / "list.json")
+        Explanation.from_json(tmp_path / "number.json")
+    with pytest.raises(FileError, match="an explanation of schema"):
+        Explanation.list_from_json("[1]")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileError, match=r"bytes\.json"):
         Explanation.from_json(tmp_path / "bytes.json")

@@ -73,8 +73,18 @@ def test_the_examples_of_a_page_run(path, folder):
         "explainer": wherefrom.load("sentiment"),
         "graph": Graph.from_smiles("CCO"),
         "another": Graph.from_smiles("CCN"),
+        "text": "a fine film",
+        "texts": ["a fine film", "a dull one"],
     }
     run(path, {} if path == README else names)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_python_is_called_so(path):
+    """A block without a language would not be run."""
+    for code in blocks(path, ""):
+        with pytest.raises(SyntaxError):
+            compile(code, path.name, "exec")
 
 
 def test_what_an_example_needs_is_said_above_it():

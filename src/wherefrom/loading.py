@@ -136,11 +136,9 @@ def _load(
         model, tokenizer, processor, missing, unused = _read_quietly(
             path if local else source, trust_remote_code, options
         )
-    except ModelError:
+    except (ModelError, MissingExtra):
         raise
     except Exception as error:
-        if isinstance(error, ImportError) and "PIL" in str(error):
-            raise MissingExtra("Pillow", "vision", f"{source}, a model of images,") from error
         hint = "" if local else f" Nor is it an embedded model; {nearest(str(source), cards)}."
         raise ModelError(
             f"cannot load {'the model in ' if local else ''}{source}: {_first_line(error)}{hint}"
@@ -283,6 +281,9 @@ def _beside_model(kind: Any, name: str, source: str | Path, **options: Any) -> A
     try:
         return kind.from_pretrained(source, **options)
     except Exception as error:
+        if isinstance(error, ImportError) and "PIL" in str(error):
+            purpose = f"{Path(source).name}, a model of images,"
+            raise MissingExtra("Pillow", "vision", purpose) from error
         if Path(source).is_dir() or not isinstance(error, (OSError, ValueError, KeyError)):
             raise ModelError(
                 f"cannot read the {name} of {source}: {type(error).__name__}: "

@@ -124,7 +124,7 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning as one line on stderr, without the line of code that gave it."""
-    typer.secho(f"wherefrom: {_one_line(str(message))}", err=True, fg=typer.colors.YELLOW)
+    _say_colored(str(message), typer.colors.YELLOW)
 
 
 def _failed(message: str) -> typer.Exit:
@@ -152,7 +152,13 @@ def saved_to_resume(out: Path) -> Iterator[None]:
 
 def complain(message: str) -> None:
     """One line on stderr, of a length to be read."""
-    typer.secho(f"wherefrom: {_one_line(message)}", err=True, fg=typer.colors.RED)
+    _say_colored(message, typer.colors.RED)
+
+
+def _say_colored(message: str, color: str) -> None:
+    """One line on stderr; typer itself drops colours in a pipe, but does not ask for NO_COLOR."""
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    typer.secho(f"wherefrom: {_one_line(message)}", err=True, fg=None if plain else color)
 
 
 def _one_line(message: str) -> str:

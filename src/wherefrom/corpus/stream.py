@@ -16,7 +16,7 @@ from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, concatenated, word_s
 from wherefrom.errors import InputError, TargetError, TooLong
 from wherefrom.explanation import Explanation, TargetInfo
 from wherefrom.inputs.table import Rows, as_rows
-from wherefrom.inputs.text import Encoded, batch, like_lengths
+from wherefrom.inputs.text import Encoded, TextPair, batch, like_lengths
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
@@ -263,6 +263,11 @@ def _collect(
 
 def _texts(data: Any) -> Rows:
     rows = as_rows(data)
+    if any(isinstance(text, TextPair) for text in rows.texts):
+        raise InputError(
+            "a corpus is of single texts, and these are pairs: name one column of them "
+            '(--text-column, read_table(…, text_column="…")).'
+        )
     if not all(isinstance(text, str) for text in rows.texts):
         raise InputError("not a corpus: give a list of texts, or wherefrom.read_table(path).")
     return rows
