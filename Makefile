@@ -4,8 +4,9 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo serve test test-web test-llm test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench answers faithfulness mutate soak fuzz lock release clean
+.PHONY: help demo serve test test-web test-llm test-ray test-all check format train-sentiment train-digits train-bace \
+	train-superpixels families bench answers faithfulness reproduce mutate soak soak-ray fuzz lock release clean docs \
+	notebooks matrix
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -39,7 +40,7 @@ serve: .venv/ready-dev ## set up, then open the page to explore predictions
 	$(BIN)/wherefrom serve --open
 
 test: .venv/ready-dev check ## set up, then run the tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser and not llm"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser and not llm and not ray"
 
 test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps screenshots
 	@command -v chromium chromedriver >/dev/null || \
@@ -52,6 +53,16 @@ test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps 
 
 test-llm: .venv/ready-llm ## answers of a real language model, SmolLM2-135M-Instruct (93 MB)
 	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers -m llm -rs
+
+.venv/ready-ray: .venv/ready-dev locks/ray.txt
+	$(BIN)/python $(LOCKED) --requirement locks/ray.txt
+	@touch $@
+
+test-ray: .venv/ready-ray ## Ray on this machine, several nodes, killed workers, nodes and drivers
+	OMP_NUM_THREADS=1 RAY_worker_niceness=0 $(BIN)/pytest tests/scale -m ray -rs
+
+soak-ray: .venv/ready-ray ## more kills of workers, nodes and drivers: [KILLS=20] [SEED=0]
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.ray_soak --kills $(or $(KILLS),20) --seed $(or $(SEED),0)
 
 test-all: .venv/ready-dev check ## set up, then run all tests, the slow ones too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
@@ -97,11 +108,27 @@ answers: .venv/ready-dev ## which part of a prompt an answer comes from, beside 
 faithfulness: .venv/ready-dev ## which method is most faithful: DATA=folder [SUPERPIXELS=model]
 	$(BIN)/python -m benchmarks.faithfulness --data "$(DATA)" $(if $(SUPERPIXELS),--superpixels "$(SUPERPIXELS)" --sets sentiment,digits,bace,superpixels)
 
+reproduce: .venv/ready-dev ## Tables 1 and 2 of Ali et al. 2022, into docs/reproduction.md: DATA=folder [SETS=imdb,sst2] [SAMPLES=500] [OUT=folder] [BASE=path or id]; resumes
+	OMP_NUM_THREADS=$(or $(THREADS),1) $(BIN)/python -m reproduction --data "$(DATA)" --threads $(or $(THREADS),1) \
+		$(if $(SETS),--sets "$(SETS)") $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(OUT),--out "$(OUT)") $(if $(BASE),--base "$(BASE)")
+
 mutate: .venv/ready-dev ## plant faults and count those that no test notices: [SAMPLE=200] [SEED=0]; resumes
 	$(BIN)/python -m tools.mutate --workers 2 --sample $(or $(SAMPLE),200) --seed $(or $(SEED),0)
 
 fuzz: .venv/ready-dev .venv-fuzz/ready ## a public fuzzer over the page's API: [CASES=20000] requests, no answer 5xx
 	$(BIN)/python -m tools.fuzz --fuzzer .venv-fuzz/bin/schemathesis --cases $(or $(CASES),20000)
+
+docs: .venv/ready .venv-docs/ready ## the documentation site, into site/
+	rm -rf site
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. .venv-docs/bin/mkdocs build --strict --quiet
+	$(BIN)/python -m tools.widget site/assets/answer.html
+	@echo "Open site/index.html, or serve it: $(PYTHON) -m http.server --directory site"
+
+notebooks: .venv/ready-dev ## run the tutorials and store what they print and show
+	NO_COLOR=1 $(BIN)/python -m tools.notebooks docs/tutorials/*.ipynb
+
+matrix: .venv/ready-dev ## the core tests on several versions of transformers, into docs/compatibility.md: [ONLY=4.48.0,newest]
+	$(BIN)/python -m tools.matrix --out docs/compatibility.md $(if $(ONLY),--only "$(ONLY)")
 
 lock: .venv-release/ready ## the newest versions that pyproject.toml allows, with hashes, into locks/
 	$(PYTHON) -m tools.lock --uv .venv-release/bin/uv
@@ -116,4 +143,4 @@ soak: .venv/ready-dev ## interrupts, kill -9, full disks, threads, hostile input
 	OMP_NUM_THREADS=1 nice $(BIN)/python -m tools.soak --seconds $(or $(SOAK),600) --seed $(or $(SEED),0)
 
 clean: ## remove the environment and all caches
-	rm -rf .venv .venv-fuzz .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* build site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -25,6 +25,7 @@ from transformers import (
     ViTForImageClassification,
 )
 
+from wherefrom.explanation import Unit
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
 from wherefrom.methods.propagation import propagate
@@ -39,16 +40,18 @@ def bert_base() -> Any:
     return BertForSequenceClassification(BertConfig()).eval()
 
 
-def tokens(batch: int, length: int, vocabulary: int = 30_000) -> Inputs:
-    """Random ids as inputs."""
+def tokens(batch: int, length: int, vocabulary: int = 30_000, missing: str = "unk") -> Inputs:
+    """Random ids as inputs, with the root that a reader of texts would name."""
     torch.manual_seed(1)
     ids = torch.randint(5, vocabulary, (batch, length))
     return Inputs(
         tensors={"input_ids": ids, "attention_mask": torch.ones_like(ids)},
         fields=("input_ids",),
-        units=((),) * batch,
+        units=(tuple(map(Unit, map(str, range(length)))),) * batch,
         mask=torch.ones(batch, length, dtype=torch.bool),
         texts=(None,) * batch,
+        blanks={"unk": 1},
+        missing=missing,
     )
 
 
@@ -136,6 +139,7 @@ def _compare(
     target: Target,
     rounds: int,
 ) -> None:
+    frozen = method("lrp", gate="frozen", attention=0, root=None)
     found = turns(
         {
             "plain": plainly,
@@ -143,6 +147,7 @@ def _compare(
                 CONSERVATIVE, subject, inputs, target, ledger=False
             ),
             "lrp": lambda: method("lrp").scores(subject, inputs, target),
+            "lrp, rules of CP-LRP": lambda: frozen.scores(subject, inputs, target),
             "lrp_ah_ln": lambda: method("lrp_ah_ln").scores(subject, inputs, target),
         },
         rounds,

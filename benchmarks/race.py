@@ -14,20 +14,20 @@ run are listed with the reason.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from benchmarks.processes import Worker, quiet, reason
 
 BASELINE = "gradient × input, plain autograd"
 STEPS = 8
@@ -102,7 +102,7 @@ def of_wherefrom(name: str, **settings: Any) -> Callable[[int], Run]:
     subject = Subject(llama())
 
     def prepare(length: int) -> Run:
-        inputs = tokens(1, length, 32_000)
+        inputs = tokens(1, length, 32_000, "mean")
         target = Target(torch.tensor([7]), position=torch.tensor([length - 1]))
         return lambda: method(name, **settings)(subject, inputs, target)
 
@@ -216,6 +216,9 @@ CONTENDERS: dict[str, dict[str, Callable[[], Callable[[int], Run]]]] = {
     LLAMA: {
         BASELINE: lambda: gradient_times_input(llama()),
         "wherefrom lrp": lambda: of_wherefrom("lrp"),
+        "wherefrom lrp (rules of CP-LRP)": lambda: of_wherefrom(
+            "lrp", gate="frozen", attention=0, root=None
+        ),
         "wherefrom attn_lrp": lambda: of_wherefrom("attn_lrp"),
         "wherefrom gradient_x_input": lambda: of_wherefrom("gradient_x_input"),
         "LXT CP-LRP": lambda: of_lxt("cp_LRP"),
@@ -242,15 +245,13 @@ CONTENDERS: dict[str, dict[str, Callable[[], Callable[[int], Run]]]] = {
 
 def serve_runs(model: str, name: str, orders: Any) -> None:
     """A contender's process: gets (length, threads), answers with one measured run."""
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
+    quiet()
     import torch
 
     try:
         prepare = CONTENDERS[model][name]()
     except Exception as error:
-        orders.send({"error": _reason(error)})
+        orders.send({"error": reason(error)})
         return
     loaded = resident_peak()
     orders.send({})
@@ -266,7 +267,7 @@ def serve_runs(model: str, name: str, orders: Any) -> None:
             seconds = time.process_time() - began
             orders.send({"seconds": seconds, "mebibytes": resident_peak() - loaded})
         except Exception as error:
-            orders.send({"error": _reason(error)})
+            orders.send({"error": reason(error)})
 
 
 def resident_peak() -> float:
@@ -274,53 +275,23 @@ def resident_peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _reason(error: Exception) -> str:
-    first = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first}"[:160]
-
-
 @dataclass
-class Contender:
+class Contender(Worker):
     """A process that explains when it is asked to."""
 
-    model: str
-    name: str
-    problem: str | None = None
+    model: str = ""
+    name: str = ""
     too_slow: bool = False
-    _process: Any = field(default=None, repr=False)
-    _orders: Any = field(default=None, repr=False)
 
     def start(self) -> None:
         """Starts the process and waits until its model is there."""
-        context = multiprocessing.get_context("fork")  # the common imports are made once, before
-        self._orders, theirs = context.Pipe()
-        self._process = context.Process(target=serve_runs, args=(self.model, self.name, theirs))
-        self._process.start()
-        theirs.close()
-        self._answer()
+        self.problem = self.begin(serve_runs, self.model, self.name).get("error")
 
     def run(self, length: int, threads: int) -> dict[str, float]:
         """The seconds and mebibytes of one run; empty where it cannot run."""
-        if self.problem is not None:
-            return {}
-        self._orders.send((length, threads))
-        return self._answer()
-
-    def _answer(self) -> dict[str, float]:
-        try:
-            answer: dict[str, Any] = self._orders.recv()
-        except EOFError:
-            answer = {"error": "the process ended, most likely for want of memory"}
+        answer = self.ask((length, threads))
         self.problem = answer.pop("error", None)
         return {} if self.problem else answer
-
-    def stop(self) -> None:
-        """Ends the process."""
-        if self._process is None:
-            return
-        with suppress(OSError):
-            self._orders.send(None)
-        self._process.join()
 
 
 def import_common() -> None:
@@ -356,7 +327,7 @@ def race(
     model: str, names: Iterable[str], lengths: list[int], threads: list[int], rounds: int
 ) -> tuple[dict[Key, Cell], dict[str, str]]:
     """The measurements, and why some contenders have none."""
-    contenders = [Contender(model, name) for name in names]
+    contenders = [Contender(model=model, name=name) for name in names]
     cells: dict[Key, Cell] = {}
     try:
         for contender in contenders:
@@ -458,7 +429,7 @@ def main(
     for part, text in texts.items():
         typer.echo(text)
         if out is not None:
-            _write(out, part, text)
+            write_part(out, part, text)
 
 
 def flow_report(length: int = 64) -> str:
@@ -466,7 +437,7 @@ def flow_report(length: int = 64) -> str:
     try:
         ours, theirs = flow_seconds(length)
     except ImportError as error:
-        return f"networkx: {_reason(error)}."
+        return f"networkx: {reason(error)}."
     return (
         f"Maximum flow through the attention maps of BERT-base, {length} tokens, of one pair of "
         f"places: `attention_flow` {1000 * ours:.1f} ms (the mean over all tokens), networkx "
@@ -558,7 +529,7 @@ def _versions() -> str:
     return ", ".join(parts)
 
 
-def _write(path: Path, part: str, text: str) -> None:
+def write_part(path: Path, part: str, text: str) -> None:
     """Replaces what stands between the marks of a part."""
     page = path.read_text(encoding="utf-8")
     before, begin, rest = page.partition(f"<!-- {part}: begin -->")

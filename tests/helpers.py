@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 from torch.nn.modules import module as torch_modules
 
@@ -14,6 +15,8 @@ from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.sources import Sources
 
+# transformers 5 has it a second time, for torchvision, and this name for the one without
+ViTProcessor = getattr(transformers, "ViTImageProcessorPil", transformers.ViTImageProcessor)
 GLOBAL_HOOKS = [name for name in vars(torch_modules) if name.startswith("_global_")]
 
 
@@ -84,12 +87,15 @@ def snapshot(model):
         "gradients": {name: p.grad is None for name, p in model.named_parameters()},
         "training": {name: part.training for name, part in model.named_modules()},
         "hooks": {
-            name: {key: len(value) for key, value in vars(part).items() if "_hooks" in key}
+            name: {k: len(v) for k, v in vars(part).items() if "_hooks" in k and hasattr(v, "keys")}
             for name, part in model.named_modules()
         },
         "versions": {name: p._version for name, p in model.named_parameters()},
         "marks": {name: sorted(vars(p)) for name, p in model.named_parameters()},
-        "attributes": {name: sorted(vars(part)) for name, part in model.named_modules()},
+        "attributes": {
+            name: {key: id(value) for key, value in vars(part).items()}
+            for name, part in model.named_modules()
+        },
         "forwards": {name: "forward" in vars(part) for name, part in model.named_modules()},
         "config": copy.deepcopy(model.config.to_dict()),
         "everywhere": {name: copy.copy(getattr(torch_modules, name)) for name in GLOBAL_HOOKS},

@@ -50,7 +50,7 @@ INPUTS = {
     "words in a list": ([["good", "film"]], "token ids"),
     "fractions as ids": ([[1.5, 2.5]], "token ids"),
     "fractions in numpy": (np.array([1.5, 2.5]), "token ids"),
-    "a mapping": ({"input_ids": [2, 5, 3]}, "dict"),
+    "a mapping": ({"pixel_values": [2, 5, 3], "b": 1}, "dict"),
     "bytes": (b"good", "bytes"),
     "id too large": ([2, 500, 3], "500"),
     "id below zero": ([2, -4, 3], "-4"),
@@ -63,11 +63,6 @@ def test_input_that_cannot_be_explained(inputs, says, explainer):
         explainer(inputs)
 
 
-def test_what_a_tokenizer_gives_is_not_read_as_texts(explainer, wordpiece):
-    with pytest.raises(InputError, match="input_ids"):
-        explainer(wordpiece("good film"))
-
-
 TARGETS = {
     "label": ({"target": "goood"}, 'no label "goood"; did you mean "good"'),
     "against": ({"target": 1, "against": "baad"}, 'did you mean "bad"'),
@@ -77,6 +72,8 @@ TARGETS = {
     "too many": ({"target": [0, 1, 2]}, "3 targets for 1 inputs"),
     "some": ({"target": [None, 1]}, "for every input, or for none"),
     "position": ({"position": 1}, "output for every token"),
+    "entity": ({"entity": "good"}, "entity= is for models that classify every token"),
+    "against itself": ({"target": "good", "against": 1}, 'same output, "good"'),
 }
 
 
@@ -84,6 +81,19 @@ TARGETS = {
 def test_target_that_is_not_there(options, says, explainer):
     with pytest.raises(TargetError, match=says):
         explainer("good" if options.get("target") != [None, 1] else ["good", "bad"], **options)
+
+
+def test_the_most_likely_class_against_itself(explainer):
+    predicted = explainer("good").target.index
+    with pytest.raises(TargetError, match="target and against are the same output"):
+        explainer("good", against=predicted)
+    assert explainer("good", against=(predicted + 1) % 3).target.against is not None
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_of_nothing(size, explainer):
+    with pytest.raises(InputError, match=rf"batch_size must be 1 or more, got {size}"):
+        explainer("good", batch_size=size)
 
 
 def test_target_of_a_plain_module_beyond_its_outputs():

@@ -183,3 +183,15 @@ def test_a_place_that_cannot_be_written_is_told(explanation, tmp_path):
     for write in (explanation.to_json, explanation.to_html):
         with pytest.raises(FileError, match="cannot write"):
             write(tmp_path / "no folder" / "found")
+
+
+def test_a_list_of_explanations_comes_back_as_a_list(explanation, tmp_path):
+    one = explanation.to_json()
+    for text in (f"[{one}, {one}]", f" \n[{one},{one}]"):
+        (tmp_path / "list.json").write_text(text, encoding="utf-8")
+        for source in (text, tmp_path / "list.json", str(tmp_path / "list.json")):
+            both = Explanation.list_from_json(source)
+            assert [e.to_json() for e in both] == [one, one]
+            with pytest.raises(FileError, match=r"a list of 2 results: .*list_from_json"):
+                Explanation.from_json(source)
+    assert [e.to_json() for e in Explanation.list_from_json(one)] == [one]

@@ -10,8 +10,8 @@ import pytest
 import wherefrom
 
 HOME = Path(wherefrom.__file__).parent
-# cli, web → explain, loading, testing → answers | audits | corpus | evaluation | studies | show
-# | methods → inputs | rules → subject, target, explanation → errors, scope
+# cli, web → scale → explain, loading, spans, testing → answers | audits | corpus | evaluation
+# | studies | show | methods → inputs | rules → subject, target, explanation → errors, scope
 LEVELS = [
     {
         "errors", "memory", "plugins", "progress", "scope", "stopping", "storage",
@@ -21,7 +21,8 @@ LEVELS = [
     {"models", "naming", "rules"},
     {"inputs"},
     {"answers", "audits", "corpus", "evaluation", "methods", "show", "studies"},
-    {"assemble", "explain", "loading", "testing"},
+    {"assemble", "explain", "loading", "spans", "testing"},
+    {"scale"},
     {"__main__", "cli", "web"},
 ]  # fmt: skip
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
@@ -123,7 +124,9 @@ def test_no_line_of_the_core_names_a_model_family():
         "captum",
         "matplotlib",
         "networkx",
+        "pandas",
         "pyarrow",
+        "ray",
         "rdkit",
         "skimage",
         "starlette",

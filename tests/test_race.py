@@ -83,8 +83,8 @@ def test_the_page_names_peers_that_did_not_run_and_no_path():
 def test_only_what_lies_between_the_marks_is_replaced(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- flow: begin -->\nold\n<!-- flow: end -->\nb\n", encoding="utf-8")
-    race._write(page, "flow", "new")
+    race.write_part(page, "flow", "new")
     text = "a\n<!-- flow: begin -->\nnew\n<!-- flow: end -->\nb\n"
     assert page.read_text(encoding="utf-8") == text
     with pytest.raises(typer.BadParameter, match="no marks for race"):
-        race._write(page, "race", "new")
+        race.write_part(page, "race", "new")

@@ -19,8 +19,10 @@ CONTENTS = {
     "dev": ["pyproject.toml", "--extra", "dev"],
     "base": ["pyproject.toml", "--constraint", "locks/dev.txt"],
     "build": ["--group", "pyproject.toml:build", "--constraint", "locks/dev.txt"],
+    "docs": ["--group", "pyproject.toml:docs"],
     "fuzz": ["--group", "pyproject.toml:fuzz"],
     "release": ["--group", "pyproject.toml:release"],
+    "ray": ["pyproject.toml", "--extra", "ray", "--constraint", "locks/dev.txt"],
     "llm": ["--group", "pyproject.toml:llm", "--no-deps"],
 }
 _OF_CUDA = ("nvidia-", "cuda-", "triton")
@@ -65,7 +67,9 @@ def compile_lock(uv: str, options: list[str]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--uv", default="uv", help="the program uv")
-    uv = parser.parse_args().uv
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(CONTENTS)}; default all")
+    given = parser.parse_args()
     LOCKS.mkdir(exist_ok=True)
-    for name, options in CONTENTS.items():
-        (LOCKS / f"{name}.txt").write_text(compile_lock(uv, options), encoding="utf-8")
+    for name in given.names or CONTENTS:
+        lock = compile_lock(given.uv, CONTENTS[name])
+        (LOCKS / f"{name}.txt").write_text(lock, encoding="utf-8")

@@ -13,6 +13,7 @@ import csv
 import gzip
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -155,14 +156,19 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 @torch.inference_mode()
-def measure(model: Graphormer, data: Data, rows: list[int]) -> tuple[float, float]:
-    """ROC-AUC and accuracy on some of the molecules."""
+def logits(model: Graphormer, data: Data, rows: list[int]) -> Tensor:
+    """What the model gives for some of the molecules, (rows, 2)."""
     model.eval()
     found = [model(**batch([data.graphs[i] for i in rows[k : k + 64]], PATH))
              for k in range(0, len(rows), 64)]  # fmt: skip
-    logits, labels = torch.cat(found), data.labels[rows]
-    right = (logits.argmax(1) == labels).float().mean().item()
-    return roc_auc(logits[:, 1] - logits[:, 0], labels), right
+    return torch.cat(found)
+
+
+def measure(model: Graphormer, data: Data, rows: list[int]) -> tuple[float, float]:
+    """ROC-AUC and accuracy on some of the molecules."""
+    output, labels = logits(model, data, rows), data.labels[rows]
+    right = (output.argmax(1) == labels).float().mean().item()
+    return roc_auc(output[:, 1] - output[:, 0], labels), right
 
 
 def train(data: Data, rows: list[int], setting: Setting, checkpoint: Path) -> Graphormer:
@@ -196,17 +202,19 @@ def train(data: Data, rows: list[int], setting: Setting, checkpoint: Path) -> Gr
     return model
 
 
-def choose(data: Data, parts: dict[str, list[int]], work: Path) -> tuple[Setting, dict[str, float]]:
+def choose(
+    data: Data, parts: dict[str, list[int]], work: Path, settings: Sequence[Setting] = SETTINGS
+) -> tuple[Setting, dict[str, float]]:
     """Stage 1: tries each setting; the validation molecules choose."""
     kept = work / "tried.json"
     tried: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
-    for number, setting in enumerate(SETTINGS):
+    for number, setting in enumerate(settings):
         if str(setting) not in tried:
             model = train(data, parts["train"], setting, work / f"random-{number}.pt")
             tried[str(setting)] = measure(model, data, parts["validation"])[0]
             typer.echo(f"{setting}: validation ROC-AUC {tried[str(setting)]:.4f}")
             kept.write_text(json.dumps(tried, indent=1))
-    return max(SETTINGS, key=lambda setting: tried[str(setting)]), tried
+    return max(settings, key=lambda setting: tried[str(setting)]), tried
 
 
 def main(

@@ -87,6 +87,7 @@ def fit(model: nn.Module, loss_at: Callable[[int], Tensor], plan: Plan) -> None:
             {"params": others, "weight_decay": 0.0},
         ],
         lr=plan.learning_rate,
+        fused=True,  # one pass over the weights instead of five
     )
     warm = max(1, int(plan.warmup * plan.steps))
     schedule = torch.optim.lr_scheduler.LambdaLR(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from wherefrom.inputs.table import read_table
     from wherefrom.loading import load
     from wherefrom.methods import METHODS, Method, Scores, method
+    from wherefrom.scale.frame import explain_frame
+    from wherefrom.scale.run import run
     from wherefrom.subject import Inputs, Subject
     from wherefrom.target import Target
 
@@ -54,10 +56,12 @@ _HOMES = {
     "WherefromError": "wherefrom.errors",
     "audit": "wherefrom.audits.audit",
     "evaluate": "wherefrom.evaluation.evaluate",
+    "explain_frame": "wherefrom.scale.frame",
     "load": "wherefrom.loading",
     "method": "wherefrom.methods",
     "read_table": "wherefrom.inputs.table",
     "register_reader": "wherefrom.inputs",
+    "run": "wherefrom.scale.run",
 }
 __all__ = [
     "METHODS",
@@ -83,10 +87,12 @@ __all__ = [
     "WherefromError",
     "audit",
     "evaluate",
+    "explain_frame",
     "load",
     "method",
     "read_table",
     "register_reader",
+    "run",
 ]
 
 

@@ -15,7 +15,7 @@ from wherefrom.methods import Method, Scores
 from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming
 from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.target import SpanTarget, Target
 
 
 def explain_batch(
@@ -28,8 +28,7 @@ def explain_batch(
     ).detach()
     resolved = target.resolved(logits)
     rows = resolved.row(logits).cpu().double()  # (B, classes)
-    # the softmax of a single output is 1 whatever it is: no probability
-    probabilities = rows.softmax(-1) if rows.shape[1] > 1 else None
+    probabilities = naming.probabilities(rows, per_place=logits.ndim == 3)
     targets = _target_infos(resolved, naming, logits.ndim == 3, rows.shape[1])
     outputs = resolved(logits).double().tolist()
     largest = _largest(rows, probabilities, naming)
@@ -67,6 +66,7 @@ def _target_infos(
 ) -> list[TargetInfo]:
     """What is explained of each sample, by index and by name."""
     name = cache(partial(naming.name, outputs=outputs))
+    target = target.first if isinstance(target, SpanTarget) else target
     assert target.index is not None
     indices = target.index.tolist()
     position = target.position if has_positions else None

@@ -19,7 +19,8 @@ Warnings
 ├── SamplesRunAlone     a batch is run one by one, and why
 ├── NotConserved        scores that should add up to the output do not, and where it opens
 ├── NotComplete         an integral along a path that misses the difference of its ends
-└── RoundingOnly        scores are at the level of rounding and explain nothing
+├── RoundingOnly        scores are at the level of rounding and explain nothing
+└── GuessedEncoding     a text file does not say its encoding, which is guessed
 """
 
 from __future__ import annotations
@@ -98,6 +99,10 @@ class NotComplete(UserWarning):
 
 class RoundingOnly(UserWarning):
     """Scores are at the level of rounding: they explain nothing."""
+
+
+class GuessedEncoding(UserWarning):
+    """A text file is not UTF-8 and does not say what it is: its encoding is guessed."""
 
 
 class SamplesRunAlone(UserWarning):

@@ -13,17 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.ask import answer_generated, answer_given, is_several, one_of_each
+from wherefrom.answers.ask import answer_generated, answer_given, is_several, no_images, one_of_each
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.assemble import explain_batch, library_versions
 from wherefrom.comparison import Comparison
 from wherefrom.errors import InputError, ModelError, TargetError
 from wherefrom.explanation import Explanation
-from wherefrom.inputs import Reader, ReaderContext, find_reader
+from wherefrom.inputs import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
-from wherefrom.inputs.text import Encoded
+from wherefrom.inputs.records import as_inputs, paired
+from wherefrom.inputs.sight import Sight
+from wherefrom.inputs.text import Encoded, TextPair
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.memory import parse_memory
 from wherefrom.methods import METHODS, Method
@@ -32,11 +34,12 @@ from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming, TargetSpec
 from wherefrom.progress import shown
 from wherefrom.scope import Scope, restores_state
+from wherefrom.spans import explain_answer, explain_entity, has_spans
 from wherefrom.subject import Forward, Inputs, Subject
 from wherefrom.target import Target
 from wherefrom.unwrap import unwrap
 
-Single = str | Path | Encoded | Graph | Picture
+Single = str | Path | Encoded | TextPair | Graph | Picture
 _TEXT_CLASSES = 8  # explainers kept for a model that compares images with texts
 
 
@@ -60,6 +63,7 @@ class Explainer:
     ) -> None:
         if not isinstance(model, nn.Module) and hasattr(model, "model"):  # a pipeline
             tokenizer = tokenizer or getattr(model, "tokenizer", None)
+            processor = processor or getattr(model, "processor", None)
             processor = processor or getattr(model, "image_processor", None)
             model = model.model
         if isinstance(model, torch.jit.ScriptModule):
@@ -76,7 +80,7 @@ class Explainer:
         self.subject = Subject(unwrap(model), forward)
         # a processor of texts and images has one of each
         self._tokenizer = tokenizer or getattr(processor, "tokenizer", None)
-        self._processor = getattr(processor, "image_processor", processor)
+        self._set_processor(processor)
         self._labels = None if labels is None else tuple(labels)
         self._readers: dict[type, Reader[Any, Any]] = {}
         self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
@@ -101,8 +105,13 @@ class Explainer:
 
     @processor.setter
     def processor(self, processor: Any) -> None:
-        self._processor = processor
+        self._set_processor(processor)
         self._forget()
+
+    def _set_processor(self, processor: Any) -> None:
+        both = hasattr(processor, "tokenizer") and hasattr(processor, "image_processor")
+        self._sight = Sight(self.subject, processor) if both else None
+        self._processor = processor.image_processor if both else processor
 
     def _forget(self) -> None:
         self._readers.clear()
@@ -110,7 +119,9 @@ class Explainer:
 
     @property
     def _context(self) -> ReaderContext:
-        return ReaderContext(self.subject, self._tokenizer, self._processor, self._labels)
+        return ReaderContext(
+            self.subject, self._tokenizer, self._processor, self._labels, self._sight
+        )
 
     @property
     def naming(self) -> Naming:
@@ -158,29 +169,37 @@ class Explainer:
         batch_size: int | None = None,
         truncate: bool = False,
         memory: float | str | None = None,
+        text_pair: str | Sequence[str] | None = None,
+        entity: str | None = None,
         **settings: Any,
     ) -> Explanation | list[Explanation]:
         """Explains one input, or a list of inputs.
 
-        An input is a text, its token ids, or a result of `encode`; an image; a graph; rows of
-        numbers. A tensor may be one input or a batch, which gives a list.
+        An input is a text, its token ids, or what a tokenizer or `encode` returns; a pair of texts
+        (a tuple of two, or `text_pair`); an image; a graph; rows of numbers. A tensor may be one
+        input or a batch, which gives a list, as a data frame, a data set or a list of dicts does.
 
         `target`: a class by index or label, a next token by id or text; by default the most
         likely. `against`: explain the difference to this class or token. `position`: the token
-        whose successor is explained (language models). `prefix`: what the decoder has generated
-        so far. `units` of an image: "patches", "pixels", or the side of square cells. `truncate`:
-        cut what is too long. `memory`: bytes that a pass may use, or a text such as "4GB"; by
-        default what is free on the device. All other settings go to the method.
+        whose successor is explained (language models), or whose own output is (models with an
+        output for every token). `entity`: the words whose class is explained (token
+        classification; by default the first entity that the model finds). Of a model that answers
+        questions, `target` "start" or "end" explains one end of the answer instead of both.
+        `prefix`: what the decoder has generated so far. `units` of an image: "patches", "pixels",
+        or the side of square cells. `truncate`: cut what is too long. `memory`: bytes that a pass
+        may use, or a text such as "4GB"; by default what is free on the device. All other settings
+        go to the method.
         """
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size must be 1 or more, got {batch_size}.")
         resolved, limit = find_method(method, **settings), parse_memory(memory)
         context = self._context
         explainer = self
+        inputs = self._plain(inputs) if text_pair is None else paired(inputs, text_pair)
         if find_reader(context, inputs).needs_class_texts(context):
             texts = [spec for spec in (*_flat(target), *_flat(against)) if isinstance(spec, str)]
             explainer = self.with_text_classes(texts)
-        options = (position, prefix, units, batch_size, truncate, limit)
+        options = (position, prefix, units, batch_size, truncate, limit, entity)
         return explainer._explain_all(inputs, resolved, target, against, *options)
 
     @restores_state
@@ -196,31 +215,44 @@ class Explainer:
         batch_size: int | None,
         truncate: bool,
         memory: float | None,
+        entity: str | None,
     ) -> Explanation | list[Explanation]:
         # tensors made under the caller's inference mode could carry no gradient
         with Scope(inference=False), ExitStack() as stack:
             reader = self.reader(inputs, units).with_options(prefix=prefix)
             sources, is_single = reader.listed(inputs)
             items = reader.read_all(sources, truncate)
+            subject = replace(reader.subject, memory=memory)
+            of_spans = isinstance(reader, TextReader) and has_spans(subject)
+            if entity is not None and not (of_spans and subject.task == "TokenClassification"):
+                raise TargetError("entity= is for models that classify every token.")
             explanations: dict[int, Explanation] = {}
             chunks = list(reader.chunks(items, batch_size or 16))
             report = stack.enter_context(shown("explaining", None if len(chunks) > 1 else False))
             for chunk in chunks:
                 report(len(explanations), len(items), method.name)
+                specs = [_spec_of_each(each, chunk, len(items)) for each in (target, against)]
+                if of_spans and (position is None or subject.task == "QuestionAnswering"):
+                    for i, index, other in zip(chunk, *specs, strict=True):
+                        batch = reader.batch([items[i]])
+                        explanations[i] = self._explain_span(
+                            subject, batch, method, index, other, position, entity
+                        )
+                    continue
                 batch = reader.batch([items[i] for i in chunk])
-                batch_target = Target(
-                    self._indices(_spec_of_each(target, chunk, len(items))),
-                    self._indices(_spec_of_each(against, chunk, len(items))),
-                    reader.positions(batch, position),
-                )
-                self._check_contrast(batch_target)
-                subject = replace(reader.subject, memory=memory)
+                indices, others = map(self._indices, specs)
+                self._check_contrast(indices, others)
+                batch_target = Target(indices, others, reader.positions(batch, position))
                 results = explain_batch(subject, batch, method, batch_target, self.naming)
+                predicted = torch.tensor([result.target.index for result in results])
+                self._check_contrast(predicted, others)
                 per_token = results[0].target.position is not None
                 if position is not None and not per_token:
                     raise TargetError("position= is for models with an output for every token.")
                 if position is None and per_token:
                     reader.check_position(batch)
+                if per_token and not self.naming.generates:
+                    results = [_placed(explanation) for explanation in results]
                 explanations.update(zip(chunk, results, strict=True))
         if is_single:
             return explanations[0]
@@ -254,27 +286,40 @@ class Explainer:
         against: Any = None,
         method: str | Method = "lrp",
         of: Of = "contrast",
+        *,
+        images: Sequence[Any] = (),
+        memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Explains an answer of a language model: which part of the prompt it comes from.
 
         `prompt`: a text, chat messages, a `Prompt` of named parts, or token ids. `of` is what of
         each token is explained: "contrast", its logit less the runner-up's; "logit"; "logprob".
-        `against`: another answer; the first token at which the two differ is explained. All other
-        settings go to the method. A list of prompts, with a list of as many answers, gives a list.
+        `against`: another answer; the first token at which the two differ is explained. `images`
+        are for a model that sees: pictures or paths, in the order of their places in the prompt.
+        `memory`: bytes that a pass may use, or a text such as "4GB". All other settings go to the
+        method. A list of prompts, with a list of as many answers, gives a list.
         """
         resolved = find_method(method, **settings)
         if is_several(prompt):
+            no_images(images)
             answers = one_of_each(prompt, answer, "answers")
             others = [None] * len(prompt)
             if against is not None:
                 others = one_of_each(prompt, against, "answers to compare with")
             return [
-                self.answer(*each, method=resolved, of=of)
+                self.answer(*each, method=resolved, of=of, memory=memory)
                 for each in zip(prompt, answers, others, strict=True)
             ]
         return answer_given(
-            self._text_reader(), prompt, answer, against, resolved, of, library_versions()
+            self._text_reader(memory),
+            prompt,
+            answer,
+            against,
+            resolved,
+            of,
+            library_versions(),
+            images,
         )
 
     @overload
@@ -312,6 +357,8 @@ class Explainer:
         top_p: float | None = None,
         do_sample: bool | None = None,
         tell: Callable[[str], None] | None = None,
+        images: Sequence[Any] = (),
+        memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
         """Lets the model answer a prompt, and explains the answer as `answer` does.
@@ -326,18 +373,19 @@ class Explainer:
         sampling = {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
         options |= {key: value for key, value in sampling.items() if value is not None}
         if is_several(prompt):
+            no_images(images)
             others = [None] * len(prompt)
             if against is not None:
                 others = one_of_each(prompt, against, "answers to compare with")
             return [
                 self.generate(
                     single, max_new_tokens, other, resolved, of, seed=seed, generation=options,
-                    tell=tell,
+                    tell=tell, memory=memory,
                 )
                 for single, other in zip(prompt, others, strict=True)
             ]  # fmt: skip
         return answer_generated(
-            self._text_reader(),
+            self._text_reader(memory),
             prompt,
             against,
             resolved,
@@ -347,16 +395,18 @@ class Explainer:
             seed,
             options,
             tell,
+            images,
         )
 
-    def _text_reader(self) -> TextReader:
+    def _text_reader(self, memory: float | str | None) -> TextReader:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.naming.is_language_model:
             raise ModelError(
                 f"{self.subject.name} is no language model: it gives no answers. Explain its "
                 "prediction: explainer(input)."
             )
-        return reader
+        subject = replace(reader.subject, memory=parse_memory(memory))
+        return replace(reader, subject=subject)
 
     def compare(
         self,
@@ -389,7 +439,13 @@ class Explainer:
 
     def prepare(self, inputs: Any, truncate: bool = False) -> tuple[Inputs, Target]:
         """One input as the methods see it, a batch of one, and its most likely class."""
+        inputs = self._plain(inputs)
         reader = self.reader(inputs)
+        if has_spans(reader.subject):
+            raise ModelError(
+                f"{reader.subject.name} predicts spans of its input: it is explained by "
+                "explainer(input) only."
+            )
         batch = reader.batch([reader.read(inputs, truncate)])
         target = Target(position=reader.positions(batch, None))
         logits = run(reader.subject, batch)
@@ -432,15 +488,37 @@ class Explainer:
             self._readers[kind] = kind.build(context)
         return self._readers[kind].with_options(units=units)
 
-    def _check_contrast(self, target: Target) -> None:
-        if target.index is None or target.against is None:
+    def _check_contrast(self, index: Tensor | None, against: Tensor | None) -> None:
+        """Refuses the difference of an output to itself, also of the most likely one."""
+        if index is None or against is None:
             return
-        same = target.index[target.index == target.against]
+        same = index[index == against.to(index.device)]
         if len(same):
             raise TargetError(
                 f'target and against are the same output, "{self.naming.name(int(same[0]))}": '
                 "their difference is always 0."
             )
+
+    def _plain(self, inputs: Any) -> Any:
+        """Tables as lists of inputs, unless a reader of another package takes them."""
+        context = self._context
+        others = READERS.extras().values()
+        return inputs if any(o.accepts(context, inputs) for o in others) else as_inputs(inputs)
+
+    def _explain_span(
+        self,
+        subject: Subject,
+        inputs: Inputs,
+        method: Method,
+        target: TargetSpec,
+        against: TargetSpec,
+        position: int | None,
+        entity: str | None,
+    ) -> Explanation:
+        """An answer in its context, or an entity."""
+        if subject.task == "QuestionAnswering":
+            return explain_answer(subject, inputs, method, self.naming, target, against, position)
+        return explain_entity(subject, inputs, method, self.naming, target, against, entity)
 
     def _indices(self, specs: list[TargetSpec]) -> Tensor | None:
         if all(spec is None for spec in specs):
@@ -459,6 +537,14 @@ def _spec_of_each(specs: Any, chunk: list[int], count: int) -> list[TargetSpec]:
     if len(specs) != count:
         raise TargetError(f"there are {len(specs)} targets for {count} inputs.")
     return [specs[i] for i in chunk]
+
+
+def _placed(explanation: Explanation) -> Explanation:
+    """The explanation, saying in words which token's output it is of."""
+    target = explanation.target
+    assert target.position is not None
+    text = explanation.units[target.position].text
+    return replace(explanation, target=replace(target, place=f'token {target.position}, "{text}"'))
 
 
 def _flat(specs: Any) -> list[Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
-from wherefrom.errors import FileError, InputError
-from wherefrom.storage.writing import write_text
+from wherefrom.errors import InputError
+from wherefrom.storage.record import Record
 from wherefrom.views import Views
 
 if TYPE_CHECKING:
@@ -73,13 +72,17 @@ class Ledger:
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """What is explained: a class or token, or the difference to a second one, `against`."""
+    """What is explained: a class or token, or the difference to a second one, `against`.
+
+    `place` says in words where, of a model that has outputs for every token.
+    """
 
     index: int
     label: str
     against: int | None = None
     against_label: str | None = None
     position: int | None = None
+    place: str | None = None
 
     def __str__(self) -> str:
         return self.label if self.against_label is None else f"{self.label} − {self.against_label}"
@@ -95,7 +98,7 @@ class Output:
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation(Views):
+class Explanation(Views, Record):
     """Where one prediction comes from.
 
     `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
@@ -105,6 +108,8 @@ class Explanation(Views):
     their JSON is.
     """
 
+    schema: ClassVar[str] = SCHEMA
+    noun: ClassVar[str] = "explanation"
     units: tuple[Unit, ...]
     scores: NDArray[np.float32]
     target: TargetInfo
@@ -183,7 +188,7 @@ class Explanation(Views):
         """Plain data, for JSON."""
         ledger = self.ledger
         return {
-            "schema": SCHEMA,
+            "schema": self.schema,
             "method": {
                 "name": self.method,
                 "label": self.label,
@@ -210,66 +215,38 @@ class Explanation(Views):
             "versions": dict(self.versions),
         }
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """The explanation as JSON, also written to `path` if set."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
-        if path is not None:
-            write_text(path, text)
-        return text
-
     @classmethod
-    def from_dict(cls, data: Any) -> Explanation:
-        """Back from `to_dict`."""
+    def _of_data(cls, data: dict[str, Any]) -> Self:
         import numpy as np
 
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise FileError(f"expected an explanation of schema {SCHEMA}, got {schema!r}.")
-        try:
-            ledger = data["ledger"]
-            units = tuple(_unit(unit) for unit in data["units"])
-            scores = np.array(data["scores"], dtype=np.float32)
-            if scores.shape != (len(units),):
-                raise ValueError(f"{len(units)} units but {scores.size} scores")
-            parts = {k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()}
-            if any(part.shape != scores.shape for part in parts.values()):
-                raise ValueError(f"{len(units)} units but parts of another length")
-            return cls(
-                units=units,
-                scores=scores,
-                target=TargetInfo(**data["target"]),
-                output=float(data["output"]),
-                probability=data["probability"],
-                method=data["method"]["name"],
-                settings=dict(data["method"]["settings"]),
-                ledger=None
-                if ledger is None
-                else Ledger(tuple(Line(**line) for line in ledger["lines"]), ledger["output"]),
-                parts=parts,
-                text=data["text"],
-                scene=data.get("scene"),
-                model=data["model"],
-                versions=data["versions"],
-                warnings=tuple(map(str, data.get("warnings", ()))),
-                label=str(data["method"].get("label", "")),
-                largest=tuple(Output(**output) for output in data.get("largest", ())),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise FileError(f"the explanation is damaged: {error!r}") from error
-
-    @classmethod
-    def from_json(cls, source: str | Path) -> Explanation:
-        """Back from JSON: a path, or the JSON text itself."""
-        text = str(source)
-        if isinstance(source, Path) or not text.lstrip().startswith("{"):
-            try:
-                text = Path(source).read_text(encoding="utf-8")
-            except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
-                raise FileError(f"cannot read {source}: {error}") from error
-        try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise FileError(f"this is not JSON: {error}") from error
+        ledger = data["ledger"]
+        units = tuple(unit_of(unit) for unit in data["units"])
+        scores = np.array(data["scores"], dtype=np.float32)
+        if scores.shape != (len(units),):
+            raise ValueError(f"{len(units)} units but {scores.size} scores")
+        parts = {k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()}
+        if any(part.shape != scores.shape for part in parts.values()):
+            raise ValueError(f"{len(units)} units but parts of another length")
+        return cls(
+            units=units,
+            scores=scores,
+            target=TargetInfo(**data["target"]),
+            output=float(data["output"]),
+            probability=data["probability"],
+            method=data["method"]["name"],
+            settings=dict(data["method"]["settings"]),
+            ledger=None
+            if ledger is None
+            else Ledger(tuple(Line(**line) for line in ledger["lines"]), ledger["output"]),
+            parts=parts,
+            text=data["text"],
+            scene=data.get("scene"),
+            model=data["model"],
+            versions=data["versions"],
+            warnings=tuple(map(str, data.get("warnings", ()))),
+            label=str(data["method"].get("label", "")),
+            largest=tuple(Output(**output) for output in data.get("largest", ())),
+        )
 
     # Rendering. The renderers see only an Explanation; imported by name, they stay above this file.
 
@@ -338,7 +315,8 @@ def plural(noun: str) -> str:
     return noun + ("es" if noun.endswith(("s", "ch")) else "s")
 
 
-def _unit(data: dict[str, Any]) -> Unit:
+def unit_of(data: Mapping[str, Any]) -> Unit:
+    """A unit back from plain data."""
     box = data.get("box")
     return Unit(**{**data, "box": None if box is None else tuple(box)})
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from torch import Tensor
 
 from wherefrom.errors import TargetError, nearest
 from wherefrom.subject import Subject
 
 _LARGE = 1 << 62  # a tensor holds no larger index
 _DIGITS = 40
+ToProbability = Literal["softmax", "sigmoid", "none"]
 TargetSpec = int | str | None  # an index, a label or the text of a token; None: the most likely
 
 
@@ -51,6 +54,28 @@ class Naming:
             return []
         labels = getattr(getattr(self.subject.model, "config", None), "id2label", None)
         return [labels[i] for i in sorted(labels)] if labels and not self.is_language_model else []
+
+    def to_probability(self, outputs: int, per_place: bool = False) -> ToProbability:
+        """What turns so many outputs into probabilities; "none" where they are no such thing.
+
+        Several labels at once have a sigmoid each, by the config's `problem_type`; numbers of a
+        regression are no probabilities, nor is a single output unless the config says so. Outputs
+        for each place are always one class of several.
+        """
+        config = getattr(self.subject.model, "config", None)
+        kind = None if per_place else getattr(config, "problem_type", None)
+        if self.subject.forward is not None:  # which may return something else
+            kind = kind if getattr(config, "num_labels", None) == outputs else None
+        if kind == "multi_label_classification":
+            return "sigmoid"
+        return "none" if kind == "regression" or outputs == 1 else "softmax"
+
+    def probabilities(self, logits: Tensor, per_place: bool = False) -> Tensor | None:
+        """The probabilities (…, outputs) of logits; None where the model gives none."""
+        function = self.to_probability(logits.shape[-1], per_place)
+        if function == "none":
+            return None
+        return logits.sigmoid() if function == "sigmoid" else logits.softmax(-1)
 
     def index(self, target: TargetSpec) -> int:
         """The index of a class or token.

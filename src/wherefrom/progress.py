@@ -14,6 +14,7 @@ from wherefrom.errors import printable
 
 Progress = Callable[[float, int, str], None]  # done, of how many, the current step
 _PATIENCE = 1.0  # seconds before a bar appears: short calls stay quiet
+_SECONDS_OF_A_LINE = 10.0
 _PAUSE = 0.2  # seconds between two updates in a notebook
 
 
@@ -37,8 +38,11 @@ def shown(what: str, progress: Progress | bool | None = None) -> Iterator[Progre
 
 
 @contextmanager
-def terminal_bar(what: str, patience: float = 0.0) -> Iterator[Progress]:
-    """A bar with rate and time left, on stderr if that is a terminal."""
+def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Iterator[Progress]:
+    """A bar with rate and time left, on stderr if that is a terminal.
+
+    With `lines`, where stderr is no terminal but a log, it is a line now and then instead.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -54,7 +58,7 @@ def terminal_bar(what: str, patience: float = 0.0) -> Iterator[Progress]:
     )  # fmt: skip
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda done, total, note: None
+        yield _line_now_and_then(what) if lines else lambda done, total, note: None
         return
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(what, total=None, pace="")
@@ -75,6 +79,23 @@ def terminal_bar(what: str, patience: float = 0.0) -> Iterator[Progress]:
         yield advance
     finally:
         bar.stop()
+
+
+def _line_now_and_then(what: str) -> Progress:
+    """Reports progress to a log: a line on stderr every few seconds."""
+    started = last = time.monotonic()
+    first: list[float] = []
+
+    def advance(done: float, total: int, note: str) -> None:
+        nonlocal last
+        first[:] = first or [done]
+        now = time.monotonic()
+        if now - last >= _SECONDS_OF_A_LINE:
+            last = now
+            pace = _pace(done - first[0], total - done, now - started)
+            print(printable(f"{what}: {done:,.0f} of {total:,}, {pace}"), file=sys.stderr)
+
+    return advance
 
 
 @contextmanager

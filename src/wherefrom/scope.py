@@ -53,10 +53,15 @@ class Hooks(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """The scopes in which a model is being run, and its modules that were in training mode."""
+    """The scopes in which a model is being run, and how it was before.
+
+    `training` are the modules that were in training mode. `contents` has the attributes and hooks
+    of all modules: some note what they were run on, or add a hook when they are first run.
+    """
 
     scopes: set[Scope]
     training: list[nn.Module]
+    contents: list[tuple[dict[str, Any], dict[str, Any]]]  # each with a copy
 
 
 class _Thread(threading.local):
@@ -191,8 +196,9 @@ class Scope:
         """Sets the flags; another thread may be running the same model and have set them."""
         run = _RUNS.get(model)
         if run is None:
-            run = _Run({self}, [module for module in model.modules() if module.training])
-            _RUNS[model] = run
+            modules = list(model.modules())
+            training = [module for module in modules if module.training]
+            _RUNS[model] = run = _Run({self}, training, _contents(modules))
         run.scopes.add(self)
         for module in run.training:
             module.training = False
@@ -205,6 +211,8 @@ class Scope:
         if run.scopes == {self}:
             for module in run.training:
                 module.training = True
+            for attributes, before in run.contents:
+                _restore_contents(attributes, before)
             _RUNS.pop(model, None)
         run.scopes.discard(self)
 
@@ -262,6 +270,28 @@ def _locked(change: Callable[[nn.Module], None], model: nn.Module) -> None:
 def _unlock() -> None:
     if _LOCK._is_owned():  # type: ignore[attr-defined]
         _LOCK.release()
+
+
+def _contents(modules: list[nn.Module]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The attributes and the registered hooks of these modules, each with a copy."""
+    found: list[dict[str, Any]] = []
+    for module in modules:
+        found.append(vars(module))
+        found += [v for k, v in vars(module).items() if "hooks" in k and isinstance(v, dict)]
+    return [(attributes, dict(attributes)) for attributes in found]
+
+
+def _restore_contents(attributes: dict[str, Any], before: dict[str, Any]) -> None:
+    """All but the training flags, which are restored before."""
+    if attributes.keys() != before.keys():
+        for name in attributes.keys() - before.keys():
+            attributes.pop(name, None)
+    for name, value in before.items():
+        if attributes.get(name, _MISSING) is not value and name != "training":
+            attributes[name] = value
+
+
+_MISSING = object()
 
 
 def _same(tensor: Tensor) -> Tensor:

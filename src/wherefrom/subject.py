@@ -36,17 +36,19 @@ class Layout:
     features: int
     places: Tensor  # (numbers of a sample,): where each of them lies among those of all rows
     cut: bool = True  # whether the model itself cuts the tensor into these units
+    stacked: bool = True  # whether the model takes samples along an axis in front of `shape`
 
     def split(self, whole: Tensor) -> Tensor:
         """The rows (B, units, features) of a tensor (B, *shape), zero where nothing is."""
+        whole = whole if self.stacked else whole.unsqueeze(0)
         rows = whole.new_zeros(len(whole), self.units * self.features)
         rows[:, self.places.to(whole.device)] = whole.flatten(1)
         return rows.reshape(len(whole), self.units, self.features)
 
     def whole(self, rows: Tensor) -> Tensor:
-        """The tensor (B, *shape) that these rows make up."""
+        """The tensor (B, *shape) that these rows make up; of one sample it may be (*shape)."""
         numbers = rows.flatten(1).index_select(1, self.places.to(rows.device))
-        return numbers.reshape(len(rows), *self.shape)
+        return numbers.reshape(*([len(rows)] * self.stacked), *self.shape)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Inputs:
     """A batch of tensors with its named units.
 
     `fields` names the tensors that hold the units, in order; `mask` tells units from padding.
-    With a `layout` the first field holds rows of units that make up what the model takes.
+    With a `layout` the field of floats holds rows of units that make up what the model takes.
     `noun` is what a unit is called, `scenes` what each sample's units are drawn on. `missing` is
     what a missing unit looks like by default: "unk", or "mean", the mean embedding.
     """
@@ -75,9 +77,15 @@ class Inputs:
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
         """One of the tensors as the model takes it."""
-        if self.layout is None or name != self.fields[0]:
+        if self.layout is None or name not in self.fields or not tensor.is_floating_point():
             return tensor
         return self.layout.whole(tensor)
+
+    @property
+    def places(self) -> int:
+        """The number of places at which a language model has an output: of its last ids."""
+        ids = [name for name in self.fields if not self.tensors[name].is_floating_point()]
+        return self.tensors[(ids or self.fields)[-1]].shape[1]
 
     def model_tensors(self) -> dict[str, Tensor]:
         """All tensors as the model takes them."""
@@ -111,6 +119,8 @@ class Inputs:
 
     def take(self, rows: Sequence[int]) -> Inputs:
         """Some of the samples, as they are padded now."""
+        if list(rows) == [0] and len(self) == 1:  # some tensors have no axis of samples then
+            return self
         index = torch.as_tensor(rows)
         return replace(
             self,
@@ -149,6 +159,12 @@ class Subject:
         return torch.device("cpu") if first is None else first.device
 
     @property
+    def dtype(self) -> torch.dtype | None:
+        """The number type of the model's first floats, if it has any."""
+        weights = (p.dtype for p in self.model.parameters() if p.is_floating_point())
+        return next(weights, None)
+
+    @property
     def allowed_memory(self) -> float:
         """The bytes that a pass may use now."""
         return allowed_memory(self.memory, self.device)
@@ -180,6 +196,12 @@ class Subject:
             )
         with without_function_modes():  # no call of the model
             return logits[:, beyond:]
+
+    @property
+    def task(self) -> str:
+        """What the head of the model is for, by the name of its class; empty if it does not say."""
+        name = type(self.model).__name__.removeprefix("Peft")
+        return name.partition("For")[2]
 
     def takes(self, *arguments: str) -> bool:
         """Whether the model's forward has arguments of these names."""
@@ -233,6 +255,8 @@ class Subject:
 
     def run(self, tensors: Mapping[str, Tensor], positions: Tensor | None = None) -> Tensor:
         """The logits: (batch, classes), or (batch, places, vocabulary).
+
+        Of a model that answers questions they are (batch, 2, places), for start and end.
 
         With `positions`, one or several places for each sample, a model that can is asked for
         these rows only; the logits are then (batch, 1 or several, vocabulary).
@@ -290,6 +314,10 @@ def _logits(out: Any) -> Tensor:
         found = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
         if isinstance(found, Tensor):
             return found
+    ends = [getattr(out, name, None) for name in ("start_logits", "end_logits")]
+    if all(isinstance(end, Tensor) for end in ends):  # where an answer starts and ends
+        with without_function_modes():  # no call of the model
+            return torch.stack([end for end in ends if end is not None], 1)  # (B, 2, places)
     if isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
         return out[0]
     names = ", ".join(out) if isinstance(out, Mapping) else type(out).__name__

@@ -81,9 +81,24 @@ class SpanTarget(Target):
     weights: Tensor | None = None  # (B, R); None: all one
     log: bool = False
 
+    @property
+    def first(self) -> Target:
+        """The target at the first of its places."""
+        tensors = (self.index, self.against, self.position)
+        return Target(*(None if tensor is None else tensor[:, 0] for tensor in tensors))
+
+    def row(self, logits: Tensor) -> Tensor:
+        """The logits at the first place, (B, classes)."""
+        return self.rows(logits)[:, 0]
+
     def rows(self, logits: Tensor) -> Tensor:
         """The logits at the places, (B, R, classes)."""
         assert self.position is not None
+        if logits.ndim != 3:
+            raise TargetError(
+                f"the model has outputs of shape {tuple(logits.shape)}: it is no language model "
+                "that gives some for each token."
+            )
         if logits.shape[1] == self.position.shape[1]:  # only these rows were computed
             return logits
         samples = torch.arange(len(logits), device=logits.device).unsqueeze(1)
@@ -93,30 +108,36 @@ class SpanTarget(Target):
         """The target itself: its tokens are known."""
         return self
 
-    def only(self, row: int) -> SpanTarget:
-        """The same target at one of its places, counted among them."""
+    def within(self, first: int, last: int) -> SpanTarget:
+        """The same target at some of its places alone, `first` to `last` − 1 of them."""
         assert self.index is not None
         weights = torch.zeros(self.index.shape, dtype=torch.float64)
-        weights[:, row] = 1 if self.weights is None else self.weights[:, row].double()
+        own = 1 if self.weights is None else self.weights[:, first:last].double()
+        weights[:, first:last] = own
         return replace(self, weights=weights)
+
+    def _counted(self, samples: int) -> slice:
+        """The places that count; of several samples all.
+
+        The others stay out of the graph: most of them, where one token is explained.
+        """
+        if self.weights is None or samples > 1:
+            return slice(None)
+        counted = self.weights[0].nonzero().flatten()
+        return slice(int(counted[0]), int(counted[-1]) + 1) if len(counted) else slice(0, 1)
 
     def __call__(self, logits: Tensor) -> Tensor:
         assert self.index is not None
         rows = self.rows(logits)  # (B, R, C)
-        if self.weights is not None and len(rows) == 1:
-            # rows that do not count stay out of the graph: most of them, where one is explained
-            counted = self.weights[0].nonzero().flatten()
-            first, last = (int(counted[0]), int(counted[-1]) + 1) if len(counted) else (0, 1)
-        else:
-            first, last = 0, rows.shape[1]
-        rows = rows[:, first:last]
-        out = _chosen(rows, self.index[:, first:last])
+        counted = self._counted(len(rows))
+        rows = rows[:, counted]
+        out = _chosen(rows, self.index[:, counted])
         if self.log:
             out = out - rows.logsumexp(-1)
         elif self.against is not None:
-            out = out - _chosen(rows, self.against[:, first:last])
+            out = out - _chosen(rows, self.against[:, counted])
         if self.weights is not None:
-            out = out * self.weights[:, first:last].to(out)
+            out = out * self.weights[:, counted].to(out)
         return out.sum(1)  # (B,)
 
     def offset(self, logits: Tensor) -> Tensor | None:
@@ -127,16 +148,32 @@ class SpanTarget(Target):
         """
         if not self.log:
             return None
-        logs = self.rows(logits.detach()).double().log_softmax(-1)
+        rows = self.rows(logits.detach())
+        counted = self._counted(len(rows))
+        logs = rows[:, counted].double().log_softmax(-1)
         entropies = -(logs.exp() * logs).nan_to_num(nan=0.0).sum(-1)  # (B, R)
-        weights = 1 if self.weights is None else self.weights.to(entropies)
+        weights = 1 if self.weights is None else self.weights[:, counted].to(entropies)
         return -(weights * entropies).sum(1)
 
     def take(self, rows: list[int]) -> SpanTarget:
         """The target of some of the samples."""
         weights = None if self.weights is None else self.weights[torch.tensor(rows)]
         own = super().take(rows)
-        return SpanTarget(own.index, own.against, own.position, weights, self.log)
+        return replace(
+            self, index=own.index, against=own.against, position=own.position, weights=weights
+        )
+
+
+@dataclass(frozen=True)
+class AnswerTarget(SpanTarget):
+    """Where an answer starts and ends in its context: z_start[s] + z_end[e], or one of the two.
+
+    Of the logits (B, 2, tokens) of a model that answers questions, `index` (B, 2) has s and e.
+    """
+
+    def rows(self, logits: Tensor) -> Tensor:
+        """The logits themselves: a row for the start, one for the end."""
+        return logits
 
 
 def _chosen(rows: Tensor, index: Tensor) -> Tensor:

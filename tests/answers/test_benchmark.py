@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import answers
-from benchmarks.answers import DEFAULT, PEERS, RANDOM, REFERENCE, Case, Library, Reference, Task
+from benchmarks.answers import figures, libraries, measure, tables
+from benchmarks.answers.cases import Case, generated
+from benchmarks.answers.figures import RANDOM, REFERENCE
+from benchmarks.answers.libraries import DEFAULT, LOGPROB, PEERS, Library, Task
+from benchmarks.answers.reference import Reference
 
 SHORT = ("planted", "two_hop", "passages")
 
 
 @pytest.mark.parametrize("kind", [*SHORT, "needles 256"])
 def test_the_sources_hold_the_answer_and_no_other_unit_does(kind):
-    cases = answers.generated(kind)
+    cases = generated(kind)
     for _ in range(50):
         _, case = next(cases)
         number = case.own[-1]
@@ -29,7 +32,7 @@ def test_the_sources_hold_the_answer_and_no_other_unit_does(kind):
 
 
 def test_the_first_hop_names_the_key_that_the_second_opens_a_door_with():
-    _, case = next(answers.generated("two_hop"))
+    _, case = next(generated("two_hop"))
     first, second = (case.units[unit] for unit in case.sources)
     colour = case.own[0].strip()
     assert f"has the {colour} key" in first
@@ -38,27 +41,27 @@ def test_the_first_hop_names_the_key_that_the_second_opens_a_door_with():
 
 
 def test_a_question_keeps_the_capital_of_the_town():
-    _, case = next(answers.generated("passages"))
+    _, case = next(generated("passages"))
     assert re.search(r"Answer: The \w+ of [A-Z]\w+ was built in$", case.question)
 
 
 @pytest.mark.parametrize("kind", [*SHORT, "needles 256"])
 def test_a_case_is_found_again_by_its_number(kind):
-    several = dict(pair for pair, _ in zip(answers.generated(kind), range(4), strict=False))
-    assert next(answers.generated(kind, 3)) == (3, several[3])
+    several = dict(pair for pair, _ in zip(generated(kind), range(4), strict=False))
+    assert next(generated(kind, 3)) == (3, several[3])
     assert several[0] != several[1]
 
 
 def test_scores_of_tokens_are_added_up_by_unit():
     scores, units = [9.0, 1.0, -3.0, 2.0, 0.5, 7.0], [-1, 0, 0, 1, 1, -1]
-    assert answers.by_unit(scores, units, 3, "signed").tolist() == [-2.0, 2.5, 0.0]
-    assert answers.by_unit(scores, units, 3, "positive").tolist() == [1.0, 2.5, 0.0]
-    assert answers.ranked(np.array([1.0, 2.5, 1.0])) == [1, 0, 2]
+    assert figures.by_unit(scores, units, 3, "signed").tolist() == [-2.0, 2.5, 0.0]
+    assert figures.by_unit(scores, units, 3, "positive").tolist() == [1.0, 2.5, 0.0]
+    assert figures.ranked(np.array([1.0, 2.5, 1.0])) == [1, 0, 2]
 
 
 def test_recall_counts_every_source_and_the_area_is_a_mean_height():
-    assert [answers.recall([2, 0, 1], (0, 1), k) for k in (1, 2, 3)] == [0.0, 0.5, 1.0]
-    assert answers.area([0.0, -4.0, -6.0]) == -3.5
+    assert [figures.recall([2, 0, 1], (0, 1), k) for k in (1, 2, 3)] == [0.0, 0.5, 1.0]
+    assert figures.area([0.0, -4.0, -6.0]) == -3.5
 
 
 CASE = Case(("Bob has tea.", "Ann has rice."), "\nAnswer: Ann has", " rice", (1,), ("rice",))
@@ -71,7 +74,7 @@ def folder(tmp_path_factory):
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     texts = [CASE.prompt()]
-    for _, (_, case) in zip(range(8), answers.generated("planted"), strict=False):
+    for _, (_, case) in zip(range(8), generated("planted"), strict=False):
         texts.append(case.prompt() + case.answer)
     words = sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text)})
     vocabulary = {word: number for number, word in enumerate(["<unk>", *words])}
@@ -127,9 +130,9 @@ def test_the_totals_of_units_are_the_relevance_of_their_sentences(folder, refere
     import wherefrom
 
     task = Task(CASE.prompt(), " rice", reference.ids(CASE.prompt()), reference.ids(" rice"))
-    outcome = answers.of_wherefrom(folder)[DEFAULT](task)
+    outcome = libraries.of_wherefrom(folder)[DEFAULT](task)
     assert outcome.gap < 1e-4
-    totals = answers.by_unit(outcome.scores, reference.membership(CASE), 2, "signed")
+    totals = figures.by_unit(outcome.scores, reference.membership(CASE), 2, "signed")
     sources = wherefrom.load(folder).answer(CASE.prompt(), task.answer_ids).sources("sentence")
     relevance = {source.text: source.relevance for source in sources}
     expected = [relevance["has tea."], relevance["Ann has rice."]]  # the first token is a line
@@ -151,30 +154,39 @@ def test_a_run_goes_on_where_its_report_ends_and_its_tables_name_what_is_missing
 ):
     monkeypatch.setattr(Reference, "counts", lambda self, case: True)
     report = {"generated": {}, "cases": {}, "missing": {"other": "ImportError: none"}}
-    library, names = Fake("fake", [DEFAULT, *PEERS]), [DEFAULT, *PEERS]
+    library, names = Fake(name="fake", methods=[DEFAULT, *PEERS]), [DEFAULT, *PEERS]
     saved = []
     for count in (2, 5):
-        answers.run(
+        measure.run(
             [library], reference, {"planted": count}, report, {"planted": names},
             lambda: saved.append(1), 1e6,
         )  # fmt: skip
-    answers.finish(reference, report, lambda: None)
+    measure.finish(reference, report, lambda: None)
     records = report["cases"]["planted"]
     assert [record["number"] for record in records] == [0, 1, 2, 3, 4]
     assert len(saved) == 5
     assert ["way" in record for record in records] == [False, True, True, True, False]
     entry = records[1]["methods"]
-    assert len(entry[DEFAULT]["curve"]) == 1 + answers.DELETED
-    first = answers.ranked(np.array(entry[DEFAULT]["signed"]))[0]
+    assert len(entry[DEFAULT]["curve"]) == 1 + measure.DELETED
+    first = figures.ranked(np.array(entry[DEFAULT]["signed"]))[0]
     assert entry[DEFAULT]["curve"][0] - entry[DEFAULT]["curve"][1] == pytest.approx(
         entry[REFERENCE]["signed"][first]
     )
-    text = answers.markdown(report)
+    text = tables.markdown(report)
     assert "**planted**: 3 cases; 5 count of 5 generated" in text
     assert "- other: ImportError: none." in text
     assert "- FlashTrace, 1 hop, planted: MemoryError: too long." in text
     assert f"| {RANDOM} |" in text
-    assert f"- {DEFAULT} less LXT CP-LRP: recall +0.00 [+0.00, +0.00] level" in text
+    assert "| lrp, contrast | LXT CP-LRP | +0.00 [+0.00, +0.00] level" in text
+    # a method that is added later is run on the cases that are there
+    library.methods.append(LOGPROB)
+    measure.fill([library], reference, report, {"planted": [*names, LOGPROB]}, lambda: None)
+    assert all(LOGPROB in record["methods"] for record in records)
+    assert not any("way" in record for record in records)  # its units are yet to be deleted
+    measure.finish(reference, report, lambda: None)
+    text = tables.markdown(report)
+    assert "| these decide | 2 | +0.00 [+0.00, +0.00] level" in text
+    assert "| the others | 3 |" in text
     assert "| FlashTrace" not in text
 
 
@@ -183,11 +195,11 @@ def test_a_library_that_is_not_there_says_so_and_one_that_is_explains(folder, mo
         raise ImportError("No module named 'peer'\nand more")
 
     def present(folder):
-        return {"halves": lambda task: answers.Outcome([0.5] * len(task.prompt_ids), None)}
+        return {"halves": lambda task: libraries.Outcome([0.5] * len(task.prompt_ids), None)}
 
-    monkeypatch.setitem(answers.LIBRARIES, "peer", missing)
-    monkeypatch.setitem(answers.LIBRARIES, "there", present)
-    peer, there = Library("peer"), Library("there")
+    monkeypatch.setitem(libraries.LIBRARIES, "peer", missing)
+    monkeypatch.setitem(libraries.LIBRARIES, "there", present)
+    peer, there = Library(name="peer"), Library(name="there")
     try:
         peer.start(folder, 8.0)
         there.start(folder, 8.0)

@@ -116,7 +116,17 @@ def test_what_is_no_prompt_is_said_in_a_line(chat, bytepairs):
     with pytest.raises(InputError, match="a chat message is"):
         read_prompt(chat(CHATML), [{"role": "user"}])
     with pytest.raises(InputError, match="must be text"):
+        read_prompt(chat(CHATML), [{"role": "user", "content": [{"type": "audio"}]}])
+    with pytest.raises(InputError, match="1 place for an image of images="):
         read_prompt(chat(CHATML), [{"role": "user", "content": [{"type": "image"}]}])
+    for key, value, problem in (
+        ("path", "cat.png", "no processor to read images"),
+        ("url", "https://example.org/cat.png", "nothing is fetched from the network"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            read_prompt(
+                chat(CHATML), [{"role": "user", "content": [{"type": "image", key: value}]}]
+            )
     with pytest.raises(InputError, match="cannot answer a float"):
         read_prompt(bytepairs, 3.5)
     with pytest.raises(InputError, match="does not take these messages"):

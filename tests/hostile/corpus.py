@@ -88,10 +88,16 @@ TABLES = {
     "no row": Table("a.csv", b"text,label\n", "has no rows"),
     "nothing": Table("a.csv", b"", "has no rows"),
     "only null bytes": Table("a.jsonl", b"\0" * 100, "line 1 is not JSON"),
-    "Latin-1": Table(
-        "a.csv", b"text,label\ngood,good\ncaf\xe9,bad\n", "line 3 is not UTF-8: byte 0xe9"
+    "damaged UTF-8": Table(
+        "a.csv",
+        "text,label\ncafé,good\n".encode() + b"caf\xe9,bad\n",
+        "line 3 is not UTF-8: byte 0xe9",
     ),
-    "UTF-16": Table("a.csv", _GOOD.encode("utf-16"), "is UTF-16: save it as UTF-8"),
+    "no text in any encoding": Table("a.csv", b"text\n\x81\x00\x07\n", "line 2 is not UTF-8"),
+    "UTF-16": Table("a.csv", _GOOD.encode("utf-16"), rows=2),
+    "UTF-16 without a mark": Table("a.csv", _GOOD.encode("utf-16-le"), rows=2),
+    "UTF-32": Table("a.csv", _GOOD.encode("utf-32"), rows=2),
+    "half of UTF-16": Table("a.csv", _GOOD.encode("utf-16")[:-1], "is not utf-16"),
     "a surrogate in UTF-8": Table("a.csv", b"text\n\xed\xa0\x80\n", "line 2 is not UTF-8"),
     "a surrogate escaped": Table(
         "a.jsonl", b'{"text": "good \\ud800"}\n{"text": "film"}\n', rows=2

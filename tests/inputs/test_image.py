@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from transformers import ViTImageProcessorPil
 
 from benchmarks.tiny import model as tiny
+from tests.helpers import ViTProcessor
 from tests.modules import Plain
 from wherefrom import Explainer, load
 from wherefrom.errors import FileError, InputError, TooLong
@@ -28,7 +28,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def processor():
-    return ViTImageProcessorPil(
+    return ViTProcessor(
         size={"height": 32, "width": 32}, image_mean=[0.5] * 3, image_std=[0.25] * 3
     )
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from examples.draw import DIGITS, drawn
 from wherefrom import read_table
-from wherefrom.errors import FileError, InputError
+from wherefrom.errors import FileError, GuessedEncoding, InputError
 
 
 def test_every_format_gives_the_same_rows(tmp_path):
@@ -92,3 +92,73 @@ def test_a_table_names_images_from_where_it_lies(folder):
     path.write_text("image,label\n3/a.png,3\n7/a.png,7\n", encoding="utf-8")
     rows = read_table(path)
     assert rows.texts == [str(folder / "3" / "a.png"), str(folder / "7" / "a.png")]
+
+
+ROWS = [("café, naïve", "1"), ("“très bien” – Zoë", "0")]
+
+
+def as_csv(separator=","):
+    lines = [f"text{separator}label", *(f'"{text}"{separator}{label}' for text, label in ROWS)]
+    return "\r\n".join(lines) + "\r\n"
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
+)
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.GuessedEncoding")  # without a mark
+def test_unicode_is_recognised(tmp_path, encoding):
+    (tmp_path / "a.csv").write_bytes(as_csv().encode(encoding))
+    assert read_table(tmp_path / "a.csv").texts == [text for text, _ in ROWS]
+
+
+def test_another_encoding_is_guessed_and_said(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(as_csv().encode("cp1252"))
+    with pytest.warns(
+        GuessedEncoding, match=r"a.csv is not UTF-8 \(byte 0xe9 in line 2\): .*cp1252"
+    ):
+        assert read_table(path).texts == [text for text, _ in ROWS]
+    path.write_bytes(as_csv().encode("cp1250", "replace"))
+    assert read_table(path, encoding="cp1250").texts[0] == ROWS[0][0].replace("ï", "?")
+    with pytest.raises(FileError, match="line 2 is not ascii: byte 0xe9"):
+        read_table(path, encoding="ascii")
+    for name in ("klingon", "zlib", "rot13"):
+        with pytest.raises(FileError, match=f'no text encoding "{name}"'):
+            read_table(path, encoding=name)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_separator_is_found(tmp_path, separator, name):
+    path = tmp_path / name
+    path.write_text(as_csv(separator), encoding="utf-8", newline="")
+    assert read_table(path).texts == [text for text, _ in ROWS]
+    assert read_table(path).labels == ["1", "0"]
+
+
+def test_the_line_of_a_spreadsheet_names_the_separator(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("sep=;\r\n" + as_csv(";"), encoding="utf-8", newline="")
+    assert read_table(path).texts == [text for text, _ in ROWS]
+
+
+def test_one_column_may_hold_any_sign(tmp_path):
+    (tmp_path / "a.csv").write_text("text\ngood; bad\n")
+    assert read_table(tmp_path / "a.csv").texts == ["good; bad"]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_json_may_be_an_array_or_columns(tmp_path, indent, name):
+    path = tmp_path / name
+    records = [{"text": text, "label": int(label)} for text, label in ROWS]
+    columns = {"text": [text for text, _ in ROWS], "label": [1, 0]}
+    for data in (records, columns):
+        path.write_text(json.dumps(data, indent=indent))
+        assert read_table(path).texts == [text for text, _ in ROWS]
+        assert read_table(path).labels == [1, 0]
+    path.write_text(json.dumps(records[0], indent=indent))
+    assert read_table(path).texts == [ROWS[0][0]]
+    path.write_text(json.dumps([{"text": "a"}, 3], indent=indent))
+    with pytest.raises(FileError, match="entry 2 is not an object"):
+        read_table(path)

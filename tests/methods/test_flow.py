@@ -15,11 +15,13 @@ SHORT = IDS[:5]
 
 def _small():
     bert = family("bert", "classify", num_hidden_layers=3)
+    short = family("bert", "classify", num_hidden_layers=2)
     gpt2 = family("gpt2", "write", n_layer=3)
     gpt2_eager = family("gpt2", "write", n_layer=3, attn_implementation="eager")
     bart = family("bart", "translate", attn_implementation="eager")
     return {
         "bert": Case(attended.bert(bert, SHORT, 1), {"sdpa": bert}, SHORT, 1),
+        "bert of two blocks": Case(attended.bert(short, SHORT, 1), {"sdpa": short}, SHORT, 1),
         "gpt2": Case(attended.decoder(gpt2_eager, SHORT, 9), {"sdpa": gpt2}, SHORT, 9),
         "bart": Case(
             attended.both(bart, SHORT, [1, 44, 21], 9), {"sdpa": bart}, SHORT, 9, [1, 44, 21]
@@ -44,12 +46,27 @@ def flow(here, **settings):
 
 
 @pytest.mark.parametrize("readout", ["auto", "all"])
-@pytest.mark.parametrize("name", ["bert", "gpt2", "bart", "bart of equal lengths"])
+@pytest.mark.parametrize(
+    "name", ["bert", "bert of two blocks", "gpt2", "bart", "bart of equal lengths"]
+)
 def test_flow_is_the_maximum_flow_of_the_layered_graph(small, name, readout):
     expected = oracle.attention_flow(small[name].seen, readout == "all")
     found = flow(small[name], readout=readout)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)
     assert float(expected.std()) > 1e-3  # else all places are alike and nothing is compared
+
+
+def test_the_flow_of_a_row_through_two_maps_is_the_one_that_the_solver_finds():
+    generator = torch.Generator().manual_seed(0)
+    steps = [torch.rand(9, 9, generator=generator).double().softmax(-1) for _ in range(2)]
+    steps = [(8 * step).softmax(-1) for step in steps]
+    for row in (0, 4):
+        read = torch.eye(9, dtype=torch.float64)[row]
+        direct = flows(steps, [(0, 0)] * 2, {0: read})[0]
+        # a second stream that no map reaches: nothing changes, but the solver is needed
+        solved = flows(steps, [(0, 0)] * 2, {0: read, 1: torch.zeros(1).double()})[0]
+        torch.testing.assert_close(direct, solved, rtol=0, atol=1e-7)
+        assert float(direct.std()) > 1e-3
 
 
 def test_flow_to_a_shifted_copy_goes_to_the_original():

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from starlette.testclient import TestClient
-from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
+from transformers import ViTConfig, ViTForImageClassification
 
 from benchmarks.tiny import model as tiny
+from tests.helpers import ViTProcessor
 from tests.web.helpers import HOME
 from wherefrom import Explainer, load
 from wherefrom.show import corpus
@@ -45,9 +46,7 @@ def digits():
         for parameter in model.parameters():
             parameter.mul_(3)
     size = {"height": 28, "width": 28}
-    return Explainer(
-        model, processor=ViTImageProcessorPil(size=size, image_mean=[0.13], image_std=[0.31])
-    )
+    return Explainer(model, processor=ViTProcessor(size=size, image_mean=[0.13], image_std=[0.31]))
 
 
 @pytest.fixture(scope="session")

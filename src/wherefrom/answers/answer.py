@@ -2,101 +2,48 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import Part
-from wherefrom.answers.recorded import Recorded, measured_data, measured_of, row_data, row_of
+from wherefrom.answers.recorded import (
+    Recorded,
+    asked_data,
+    measured_data,
+    measured_of,
+    row_data,
+    row_of,
+)
 from wherefrom.answers.rows import Row, Values, ledger, total
 from wherefrom.answers.runner import Measured, Runner
+from wherefrom.answers.sources import Citation, Level, Source, cited, ranked, source_units
+from wherefrom.answers.spans import AnswerToken, Span, span_of_characters
 from wherefrom.answers.through import Handing
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
-from wherefrom.errors import FileError, InputError, TargetError, nearest
+from wherefrom.errors import InputError, TargetError, nearest
 from wherefrom.explanation import Explanation, Ledger, TargetInfo, Unit
 from wherefrom.methods.method import Advance
+from wherefrom.storage.record import Record
 from wherefrom.storage.writing import write_text
-
-SCHEMA = "wherefrom/answer/1"
-Level = Literal["token", "word", "sentence", "passage"]
-LEVELS: tuple[Level, ...] = ("token", "word", "sentence", "passage")
-
-
-@dataclass(frozen=True)
-class AnswerToken:
-    """A token of the answer, and the one it is compared with: by default the runner-up."""
-
-    id: int
-    text: str
-    probability: float
-    output: float  # what is explained: the contrast, logit or log-probability
-    other_id: int
-    other: str
-    other_probability: float
-
-
-@dataclass(frozen=True)
-class Span:
-    """Some tokens of the answer that follow each other: `first` to `last` − 1."""
-
-    text: str
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class Source:
-    """A part of the prompt with its relevance.
-
-    `share` is relevance / Σ |relevance| over all sources of the level.
-    """
-
-    name: str  # of the part that it is or belongs to
-    text: str
-    relevance: float
-    share: float
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Support:
-    """What a passage is to a sentence of the answer.
-
-    `share` is relevance / Σ |relevance| over the passages; `drop` how much the log-probability of
-    the sentence falls when the passage is left out, where that was checked.
-    """
-
-    passage: str
-    title: str
-    relevance: float
-    share: float
-    drop: float | None = None
-
-
-@dataclass(frozen=True)
-class Citation:
-    """A sentence of the answer and its passages, the most relevant first."""
-
-    sentence: Span
-    supports: tuple[Support, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Answer(Record):
     """An answer to a prompt. Its parts are explained when they are asked for.
 
     `against` is the place among the tokens at which another answer was given to compare with.
     """
 
+    schema: ClassVar[str] = "wherefrom/answer/1"
+    noun: ClassVar[str] = "answer"
     runner: Runner | Recorded = field(repr=False)
     measured: Measured = field(repr=False)
     model: str
@@ -123,8 +70,14 @@ class Answer:
         return self.runner.prompt.parts
 
     @property
+    def images(self) -> tuple[Mapping[str, Any], ...]:
+        """The images of the prompt: their name, width, height, and "png" in base64."""
+        images = self.runner.prompt.images
+        return () if images is None else images.scenes
+
+    @property
     def start(self) -> int:
-        """The number of tokens before the answer.
+        """The number of units before the answer: patches of images, then tokens.
 
         Of an encoder–decoder, the tokens of the source and those that its decoder begins with.
         """
@@ -186,16 +139,7 @@ class Answer:
         return [self._of_characters(*place) for place in sentences_of(self.text)]
 
     def _of_characters(self, start: int, end: int) -> Span:
-        """The tokens that hold these characters."""
-        at, holding = 0, []
-        for place, piece in enumerate(self.runner.answer.pieces):
-            if at < end and at + len(piece) > start:
-                holding.append(place)
-            at += len(piece)
-        first = holding[0]
-        while first > 0 and not self.runner.answer.pieces[first - 1]:
-            first -= 1  # a character of several tokens
-        return Span(self.text[start:end], first, holding[-1] + 1)
+        return span_of_characters(self.runner.answer.pieces, start, end)
 
     def span(self, part: int | slice | str | Span | None = None) -> Span:
         """A part of the answer: a token by index, a slice of tokens, or a text that it contains.
@@ -267,7 +211,7 @@ class Answer:
         until none is left there; with `hops`, so many times. That needs the whole matrix.
         """
         span = self.span(part)
-        return self._explanation(span, self._row_through(span, through, hops))
+        return self._explanation(span, self.row_through(span, through, hops))
 
     def hops(self, part: int | slice | str | Span | None = None) -> list[Explanation]:
         """The explanation after no hop, one, two, … until nothing moves any more."""
@@ -283,12 +227,17 @@ class Answer:
             explanations.append(self._explanation(span, row))
         return explanations
 
+    def keeping(self) -> list[int]:
+        """The answer tokens that keep their relevance: the terms of their rows cancel."""
+        return Handing(self.rows(), self.start).keeps
+
     def handed_on(self) -> list[Row]:
         """The row of each token of the answer after all hops."""
         handing = Handing(self.rows(), self.start)
         return [handing.all(row) for row in self.rows()]
 
-    def _row_through(self, span: Span, through: bool, hops: int | None) -> Row:
+    def row_through(self, span: Span, through: bool, hops: int | None = None) -> Row:
+        """The relevance of a span's total, handed on as in `of`."""
         if hops is not None and (isinstance(hops, bool) or hops < 0):
             raise InputError(f"hops must be 0 or more, got {hops}.")
         if not through and not hops:
@@ -323,7 +272,7 @@ class Answer:
         return result
 
     def group(self, unit: int) -> str:
-        """What a unit counts as: prompt, first token, template, or answer.
+        """What a unit counts as: image, prompt, first token, template, or answer.
 
         The first token collects attention that has nowhere to go, whatever it is: it is never
         ranked among the sources. Of an encoder–decoder that is the decoder's first token.
@@ -331,7 +280,9 @@ class Answer:
         if unit >= self.start:
             return "answer"
         prompt = self.runner.prompt
-        if unit == (len(prompt.ids) if prompt.opening else 0):
+        if unit < prompt.patches:
+            return "image"
+        if unit == prompt.patches + (len(prompt.ids) if prompt.opening else 0):
             return "first token"
         return "template" if self.units[unit].special else "prompt"
 
@@ -367,6 +318,7 @@ class Answer:
             label=runner.method.short_label,
             ledger=ledger(row, units, self.group),
             text=(runner.prompt.lead + self.text)[:end],
+            scene={"kind": "images", "images": list(self.images)} if self.images else None,
             model=self.model,
             versions=dict(self.versions),
             warnings=row.warnings,
@@ -384,54 +336,14 @@ class Answer:
     ) -> list[Source]:
         """The tokens, words, sentences or passages of the prompt, the most relevant first.
 
-        Template tokens and the first token are none of them: they are lines of the ledger.
+        Template tokens and the first token are none of them: they are lines of the ledger. Of an
+        image there are patches beside tokens and words, and the whole beside the others.
         """
-        places = self.places(level)
-        row = self._row_through(self.span(part), through, hops)
-        relevance = [float(row.values[units].sum()) for _, units in places]
-        shares = _shares(relevance)
-        sources = [
-            self._source(name, units, amount, share)
-            for (name, units), amount, share in zip(places, relevance, shares, strict=True)
-        ]
-        return sorted(sources, key=lambda source: -source.relevance)
+        return ranked(self, level, self.row_through(self.span(part), through, hops))
 
-    def _source(self, name: str, units: list[int], relevance: float, share: float) -> Source:
-        # a space may be a token without a span
-        starts = [unit.start for i in units if (unit := self.units[i]).start is not None]
-        ends = [unit.end for i in units if (unit := self.units[i]).end is not None]
-        start, end = (starts[0], ends[-1]) if starts and ends else (0, 0)
-        return Source(name, self.prompt[start:end].strip(), relevance, share, start, end)
-
-    def places(self, level: Level) -> list[tuple[str, list[int]]]:
+    def places(self, level: Level, *, whole_images: bool = False) -> list[tuple[str, list[int]]]:
         """The units of each source of a level in the prompt's order, with the name of its part."""
-        if level not in LEVELS:
-            raise InputError(f'there is no level "{level}"; {nearest(str(level), LEVELS)}')
-        sentences = {
-            part.name: [
-                part.start + end for _, end in sentences_of(self.prompt[part.start : part.end])
-            ]
-            for part in self.parts
-        }
-        places: dict[Any, tuple[str, list[int]]] = {}
-        word: int | None = None
-        for number in range(self.start):
-            unit = self.units[number]
-            if self.group(number) != "prompt":
-                continue
-            word = unit.word if unit.word is not None else word  # a space belongs to the one before
-            if level == "token":
-                key: Any = number
-            elif level == "word":
-                key = word
-            elif level == "sentence":
-                inked = (unit.start or 0) + len(unit.text) - len(unit.text.lstrip())
-                ends = sentences.get(unit.field, [])
-                key = (unit.field, sum(end <= inked for end in ends[:-1]))
-            else:
-                key = unit.field
-            places.setdefault(key, (unit.field, []))[1].append(number)
-        return list(places.values())
+        return source_units(self, level, whole_images=whole_images)
 
     def citations(self, check: bool = False, *, through: bool = False) -> list[Citation]:
         """For each sentence of the answer the passages, the most relevant first.
@@ -439,35 +351,9 @@ class Answer:
         With `check` each passage is left out once, and the drop of every sentence's
         log-probability is measured: a forward pass for each passage.
         """
-        passages = [part for part in self.parts if part.kind == "passage"]
-        if not passages:
-            raise InputError(
-                "the prompt has no passages to cite. Pass a Prompt with passages=[…], or a text "
-                "of several paragraphs."
-            )
-        drops = self._drops(passages) if check else {}
-        units = dict(self.places("passage"))
-        citations = []
-        for sentence in self.sentences:
-            row = self._row_through(sentence, through, None)
-            relevance = [float(row.values[units.get(part.name, [])].sum()) for part in passages]
-            supports = [
-                Support(
-                    part.name,
-                    part.title,
-                    amount,
-                    share,
-                    float(drops[part.name][sentence.first : sentence.last].sum())
-                    if check
-                    else None,
-                )
-                for part, amount, share in zip(passages, relevance, _shares(relevance), strict=True)
-            ]
-            supports.sort(key=lambda support: -support.relevance)
-            citations.append(Citation(sentence, tuple(supports)))
-        return citations
+        return cited(self, check, through)
 
-    def _drops(self, passages: Sequence[Part]) -> dict[str, Values]:
+    def drops(self, passages: Sequence[Part]) -> dict[str, Values]:
         """How much the log-probability of each token falls without each passage."""
         if "drops" not in self._cache:
             self._cache["drops"] = {
@@ -483,22 +369,14 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON; with the matrix if it was computed."""
         rows: list[Row] | None = self._cache.get("rows")
-        method = self.runner.method
         whole = self.span()
         return {
-            "schema": SCHEMA,
+            "schema": self.schema,
             "model": self.model,
-            "method": {"name": method.name, "settings": method.settings()},
-            "of": self.explained,
-            "prompt": self.prompt,
-            "parts": [asdict(part) for part in self.parts],
-            "answer": self.text,
+            **asked_data(self.runner),
             "finished": self.finished,
             "tokens": [asdict(token) for token in self.tokens],
             "units": [asdict(unit) for unit in self.units],
-            "start": self.start,
-            "prompt_ids": list(self.runner.prompt.ids),
-            "opening": list(self.runner.prompt.opening),
             "against": self.against,
             "measured": measured_data(self.measured),
             "explanation": self.of(whole).to_dict(),
@@ -508,58 +386,26 @@ class Answer:
             "versions": dict(self.versions),
         }
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """The answer as JSON, also written to `path` if set."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
-        if path is not None:
-            write_text(path, text)
-        return text
-
     @classmethod
-    def from_dict(cls, data: Any) -> Answer:
-        """Back from `to_dict`: what was explained, without the model."""
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise FileError(f"expected an answer of schema {SCHEMA}, got {schema!r}.")
-        try:
-            runner = Recorded.of_data(data)
-            answer = cls(
-                runner,
-                measured_of(data["measured"]),
-                data["model"],
-                data["versions"],
-                data["against"],
-                data["finished"],
-            )
-            length = answer.start + len(answer)
-            part, rows = data["explained"], data["rows"]
-            cache = answer._cache
-            cache["tokens"] = tuple(AnswerToken(**token) for token in data["tokens"])
-            cache["row", part["first"], part["last"]] = row_of(part, length)
-            if rows is not None:
-                cache["rows"] = [row_of(row, length) for row in rows]
-                if len(rows) != len(answer):
-                    raise ValueError(f"{len(answer)} tokens but {len(rows)} rows")
-            return answer
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise FileError(f"the answer is damaged: {error!r}") from error
-
-    @classmethod
-    def from_json(cls, source: str | Path) -> Answer:
-        """Back from JSON, a path or the JSON text itself, without the model.
-
-        Parts that were not explained need the model: `rows()` before `to_json` has them all.
-        """
-        text = str(source)
-        if isinstance(source, Path) or not text.lstrip().startswith("{"):
-            try:
-                text = Path(source).read_text(encoding="utf-8")
-            except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
-                raise FileError(f"cannot read {source}: {error}") from error
-        try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise FileError(f"this is not JSON: {error}") from error
+    def _of_data(cls, data: dict[str, Any]) -> Self:
+        """Without the model: parts that were not explained need it, `rows()` has them all."""
+        answer = cls(
+            Recorded.of_data(data),
+            measured_of(data["measured"]),
+            data["model"],
+            data["versions"],
+            data["against"],
+            data["finished"],
+        )
+        length = answer.start + len(answer)
+        part, rows = data["explained"], data["rows"]
+        answer._cache["tokens"] = tuple(AnswerToken(**token) for token in data["tokens"])
+        answer._cache["row", part["first"], part["last"]] = row_of(part, length)
+        if rows is not None:
+            answer._cache["rows"] = [row_of(row, length) for row in rows]
+            if len(rows) != len(answer):
+                raise ValueError(f"{len(answer)} tokens but {len(rows)} rows")
+        return answer
 
     def __str__(self) -> str:
         return str(_renderer("terminal")(self))
@@ -579,11 +425,6 @@ class Answer:
         """
         draw = import_module("wherefrom.show.answer_figure").alignment_plot
         draw(self, Path(path), level, through)
-
-
-def _shares(relevance: Sequence[float]) -> list[float]:
-    size = sum(map(abs, relevance)) or 1.0
-    return [amount / size for amount in relevance]
 
 
 def _renderer(kind: str) -> Callable[..., str]:

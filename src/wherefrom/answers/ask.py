@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 from wherefrom.answers.answer import Answer
@@ -11,6 +12,7 @@ from wherefrom.answers.defaults import Of
 from wherefrom.answers.generate import decoder_opening, generated
 from wherefrom.answers.prompt import Prompt, PromptLike
 from wherefrom.answers.runner import Runner
+from wherefrom.answers.token_types import with_types
 from wherefrom.answers.tokens import (
     AnswerTokens,
     PromptTokens,
@@ -19,7 +21,7 @@ from wherefrom.answers.tokens import (
     read_answer,
     read_prompt,
 )
-from wherefrom.errors import InputError, MethodError, TargetError, nearest
+from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method
 
@@ -42,6 +44,14 @@ def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
     return list(values)
 
 
+def no_images(images: Sequence[Any]) -> None:
+    """Refuses images beside a list of prompts."""
+    if len(images):
+        raise InputError(
+            "images= is for one prompt. Of several, give each its own: Prompt(…, images=[…])."
+        )
+
+
 def answer_given(
     reader: TextReader,
     prompt: PromptLike,
@@ -50,10 +60,10 @@ def answer_given(
     method: Method,
     of: Of,
     versions: Mapping[str, str],
+    images: Sequence[Any] = (),
 ) -> Answer:
     """An answer that the caller gives."""
-    _check(reader, of)
-    tokens = read_prompt(reader.tokenizer, prompt, closed=reader.has_decoder)
+    tokens = _read(reader, prompt, of, images)
     if reader.has_decoder:
         model = reader.subject.model
         opening = decoder_opening(reader.subject, getattr(model, "generation_config", None))
@@ -73,12 +83,20 @@ def answer_generated(
     seed: int | None,
     options: dict[str, Any],
     tell: Callable[[str], None] | None = None,
+    images: Sequence[Any] = (),
 ) -> Answer:
     """An answer that the model generates; `tell` gets its text as it grows."""
-    _check(reader, of)
-    tokens = read_prompt(reader.tokenizer, prompt, closed=reader.has_decoder)
+    tokens = _read(reader, prompt, of, images)
+    images_seen = tokens.seen
+    seen = {} if images_seen is None else {**images_seen.tensors, **images_seen.types}
     ids, finished, opening = generated(
-        reader.subject, tokens.ids, max_new_tokens, seed, options, _told(reader.tokenizer, tell)
+        reader.subject,
+        tokens.ids,
+        max_new_tokens,
+        seed,
+        options,
+        _told(reader.tokenizer, tell),
+        seen,
     )
     if reader.has_decoder:
         # some models begin by themselves as others are made to
@@ -108,9 +126,18 @@ def _told(tokenizer: Any, tell: Callable[[str], None] | None) -> Callable[[list[
     return told
 
 
-def _check(reader: TextReader, of: Of) -> None:
+def _read(reader: TextReader, prompt: PromptLike, of: Of, images: Sequence[Any]) -> PromptTokens:
     if of not in get_args(Of):
         raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
+    if isinstance(images, (str, Path)) or not isinstance(images, Sequence):
+        raise InputError("images must be a list of pictures or paths.")
+    tokens = read_prompt(reader.tokenizer, prompt, reader.has_decoder, images, reader.sight)
+    if tokens.images is not None and reader.has_decoder:
+        raise ModelError(
+            f"{reader.subject.name} reads images with an encoder and writes with a decoder of its "
+            "own: answers of such models are not explained."
+        )
+    return with_types(reader, tokens)
 
 
 def _answer(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -35,8 +34,11 @@ def generated(
     seed: int | None,
     options: dict[str, Any],
     tell: Callable[[list[int]], None] | None = None,
+    seen: Mapping[str, torch.Tensor] | None = None,
 ) -> Generated:
     """The tokens that the model generates after a prompt; `tell` gets those so far.
+
+    `seen` are the tensors of images that it sees.
 
     Greedy unless `options` say otherwise; an option of sampling turns sampling on. The state of
     torch's random numbers is as it was afterwards.
@@ -79,13 +81,16 @@ def generated(
     with (
         subject.evaluating(gradients=False),
         torch.random.fork_rng(devices),
-        _no_new_attributes(model),
     ):
         if seed is not None:
             torch.manual_seed(seed)
         streamer = {} if tell is None else {"streamer": _Streamer(tell)}
         out = generate(
-            ids, attention_mask=torch.ones_like(ids), generation_config=config, **streamer
+            ids,
+            attention_mask=torch.ones_like(ids),
+            generation_config=config,
+            **streamer,
+            **(seen or {}),
         )
     opening: list[int] = []
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
@@ -138,19 +143,6 @@ class _Streamer:
 
     def end(self) -> None:
         """Nothing: the tokens are those that `generate` returns."""
-
-
-@contextmanager
-def _no_new_attributes(model: Any) -> Iterator[None]:
-    """Removes what `generate` leaves on the model: an adapter of PEFT a method of its base."""
-    modules = list(model.modules())
-    names = [set(vars(module)) for module in modules]
-    try:
-        yield
-    finally:
-        for module, before in zip(modules, names, strict=True):
-            for name in set(vars(module)) - before:
-                vars(module).pop(name, None)
 
 
 def _stops(config: Any) -> set[int]:

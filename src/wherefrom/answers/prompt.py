@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from wherefrom.errors import InputError
@@ -28,12 +28,13 @@ class Prompt:
     """A question with passages to answer it from, and an instruction to the model.
 
     With a chat template, `system` is the system message, and passages and question are the user's;
-    without one, they follow each other with blank lines between them.
+    without one, they follow each other with blank lines between them. Images come first.
     """
 
     question: str = ""
     passages: Sequence[str | Passage] = ()
     system: str = ""
+    images: Sequence[Any] = ()
 
 
 Message = Mapping[str, Any]  # {"role": …, "content": …}
@@ -46,7 +47,7 @@ class Part:
     """A named part of the prompt, and its place in the text."""
 
     name: str  # "system", "passage 2", "question"; "paragraph 1" of a text; "user 1" of messages
-    kind: str  # system, passage, question, text, message
+    kind: str  # system, passage, question, text, message, image
     title: str
     start: int
     end: int
@@ -63,6 +64,10 @@ class Piece:
     scaffold: bool = False
 
 
+IMAGE = Piece("", TEMPLATE, "image", scaffold=True)
+"""The place of an image in a message."""
+
+
 @dataclass(frozen=True)
 class Turn:
     """A message: who speaks, and what; a plain text has no role."""
@@ -71,9 +76,13 @@ class Turn:
     pieces: tuple[Piece, ...]
 
     @property
-    def content(self) -> str:
-        """The whole text of the message."""
-        return "".join(piece.text for piece in self.pieces)
+    def blocks(self) -> list[tuple[Piece, ...] | None]:
+        """The texts before, between and after the images of the message; None is an image."""
+        blocks: list[tuple[Piece, ...] | None] = []
+        for is_image, group in groupby(self.pieces, lambda piece: piece is IMAGE):
+            pieces = tuple(group)
+            blocks += [None] * len(pieces) if is_image else [pieces]
+        return blocks or [()]
 
 
 class Place(NamedTuple):
@@ -89,23 +98,33 @@ class Script:
     """A prompt before it becomes text, so that parts can be left out."""
 
     turns: tuple[Turn, ...]
+    images: tuple[Any, ...] = ()  # in the order of their places
 
     @staticmethod
-    def of(prompt: PromptLike, chat: bool) -> Script:
+    def of(
+        prompt: PromptLike, chat: bool, images: Sequence[Any] = (), placeholder: str = ""
+    ) -> Script:
         """The script of a text, of chat messages, or of named parts.
 
-        `chat` says whether there is a template that makes one text of messages.
+        `chat` says whether there is a template that makes one text of messages. Images have the
+        places that the prompt has for them, a `placeholder` in a text, or else come first.
         """
         if isinstance(prompt, Prompt):
-            return _of_parts(prompt, chat)
+            if images and prompt.images:
+                raise InputError("images= and the images of the Prompt: pass one of them.")
+            images = tuple(images or prompt.images)
+            return replace(_of_parts(prompt, chat, len(images), placeholder), images=images)
         if isinstance(prompt, str):
-            return Script((Turn(None, tuple(_paragraphs(prompt, "paragraph", "prompt", "text"))),))
+            if images and placeholder not in prompt:
+                prompt = placeholder * len(images) + prompt
+            pieces = _paragraphs(prompt, "paragraph", "prompt", "text")
+            return Script((Turn(None, tuple(pieces)),), tuple(images))
         if not chat:
             raise InputError(
                 "the tokenizer has no chat template to make a text of messages with. Pass a text "
                 "or a Prompt, or set tokenizer.chat_template."
             )
-        return Script(tuple(_turns(prompt)))
+        return _of_messages(prompt, images)
 
     def without(self, name: str) -> Script:
         """The script with one part left out, and the scaffold that belongs to it."""
@@ -113,25 +132,43 @@ class Script:
             replace(turn, pieces=tuple(piece for piece in turn.pieces if piece.name != name))
             for turn in self.turns
         )
-        return Script(tuple(turn for turn in turns if turn.content.strip()))
+        return replace(self, turns=tuple(turn for turn in turns if any(map(_says, turn.pieces))))
 
-    def rendered(self, tokenizer: Any) -> tuple[str, tuple[Part, ...]]:
-        """The text that the model reads, and where its parts lie."""
-        if self.turns and self.turns[0].role is not None:
-            text, places = _with_template(tokenizer, self.turns)
+    @property
+    def is_chat(self) -> bool:
+        """Whether a template makes the text."""
+        return bool(self.turns) and self.turns[0].role is not None
+
+    def rendered(self, template: Any, lists: bool = False) -> tuple[str, tuple[Part, ...]]:
+        """The text that the model reads, and where its parts lie.
+
+        `template` is the tokenizer or processor that has it; one of a processor takes the content
+        of messages as `lists`.
+        """
+        blocks = [pieces for turn in self.turns for pieces in turn.blocks if pieces is not None]
+        if self.is_chat:
+            text, places = _with_template(template, self.turns, lists)
         else:
-            text = "".join(turn.content for turn in self.turns)
+            text = "".join(map(_text, blocks))
             places = [Place(0, 0, len(text))]
         parts: list[Part] = []
-        for turn, place in zip(self.turns, places, strict=True):
+        for pieces, place in zip(blocks, places, strict=True):
             at = place.start - place.cut
-            for piece in turn.pieces:
+            for piece in pieces:
                 first = max(at, place.start)
                 end = min(at + len(piece.text), place.start + place.length)
                 if not piece.scaffold and end > first:
                     parts.append(Part(piece.name, piece.kind, piece.title, first, end))
                 at += len(piece.text)
         return text, tuple(sorted(parts, key=lambda part: part.start))
+
+
+def _says(piece: Piece) -> bool:
+    return piece is IMAGE or bool(piece.text.strip())
+
+
+def _text(pieces: Sequence[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
 
 
 def is_messages(prompt: Any) -> bool:
@@ -144,10 +181,13 @@ def is_messages(prompt: Any) -> bool:
     )
 
 
-def _of_parts(prompt: Prompt, chat: bool) -> Script:
+def _of_parts(prompt: Prompt, chat: bool, images: int, placeholder: str) -> Script:
     if not prompt.question.strip() and not prompt.passages:
         raise InputError("the prompt is empty: give it a question, or passages.")
     pieces: list[Piece] = []
+    if images:
+        marks = Piece(f"{placeholder * images}\n", TEMPLATE, scaffold=True)
+        pieces += [IMAGE] * images if chat else [marks]
     for number, passage in enumerate(prompt.passages, 1):
         passage = Passage(passage) if isinstance(passage, str) else passage
         name = f"passage {number}"
@@ -158,7 +198,7 @@ def _of_parts(prompt: Prompt, chat: bool) -> Script:
         pieces.append(Piece(title + passage.text.strip(), name, "passage", passage.title.strip()))
         pieces.append(Piece("\n\n", name, scaffold=True))
     if prompt.question.strip():
-        if pieces or not chat:
+        if prompt.passages or not chat:
             pieces.append(Piece("Question: ", "question", scaffold=True))
         pieces.append(Piece(prompt.question.strip(), "question", "question"))
     system = Piece(prompt.system.strip(), "system", "system")
@@ -171,30 +211,73 @@ def _of_parts(prompt: Prompt, chat: bool) -> Script:
     return Script((Turn(None, tuple(pieces)),))
 
 
-def _turns(messages: Sequence[Any]) -> Iterator[Turn]:
+def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
     roles: dict[str, int] = {}
+    turns: list[Turn] = []
+    within: list[Any] = []
     for message in messages:
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
             raise InputError(
                 f'a chat message is {{"role": …, "content": …}}, got {str(message)[:80]!r}.'
             )
-        role, content = str(message["role"]), _text_of(message["content"])
+        role = str(message["role"])
         roles[role] = roles.get(role, 0) + 1
         name = f"{role} {roles[role]}"
-        yield Turn(role, tuple(_paragraphs(content, f"{name}, paragraph", name, "message")))
+        pieces: list[Piece] = []
+        for texts, pictures in _blocks_of(message["content"]):
+            within += pictures
+            pieces += [IMAGE] * len(pictures)
+            if texts:
+                pieces += _paragraphs(texts, f"{name}, paragraph", name, "message")
+        turns.append(Turn(role, tuple(pieces)))
+    if images and not within:  # they come first
+        at = next((i for i, turn in enumerate(turns) if turn.role == "user"), 0)
+        turns[at] = replace(turns[at], pieces=(*[IMAGE] * len(images), *turns[at].pieces))
+        return Script(tuple(turns), tuple(images))
+    following = iter(images)
+    found = tuple(next(following, None) if image is None else image for image in within)
+    if None in found or next(following, None) is not None:
+        places = sum(image is None for image in within)
+        raise InputError(
+            f"the messages have {places} place{'s' * (places != 1)} for an image of images=, "
+            f'{{"type": "image"}}, got {len(images)}.'
+        )
+    return Script(tuple(turns), found)
 
 
-def _text_of(content: Any) -> str:
+def _blocks_of(content: Any) -> Iterator[tuple[str, list[Any]]]:
+    """The texts of a message, each with the images before it; None is one that is passed apart."""
     if isinstance(content, str):
-        return content
-    if isinstance(content, Sequence):
-        texts = [block.get("text") for block in content if isinstance(block, Mapping)]
-        if len(texts) == len(content) and all(isinstance(text, str) for text in texts):
-            return "".join(str(text) for text in texts)
-    raise InputError(
-        "the content of a chat message must be text, or a list of "
-        f'{{"type": "text", "text": …}}, got {str(content)[:80]!r}.'
-    )
+        yield content, []
+        return
+    images: list[Any] = []
+    texts: list[str] = []
+    for block in content if isinstance(content, Sequence) else [content]:
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        if kind == "image" or kind == "image_url":
+            if texts:
+                yield "".join(texts), images
+                images, texts = [], []
+            images.append(_image_of(block))
+        elif isinstance(block, Mapping) and isinstance(block.get("text"), str):
+            texts.append(block["text"])
+        else:
+            raise InputError(
+                "the content of a chat message must be text, or a list of "
+                '{"type": "text", "text": …} and {"type": "image", "image": …}, '
+                f"got {str(content)[:80]!r}."
+            )
+    yield "".join(texts), images
+
+
+def _image_of(block: Mapping[str, Any]) -> Any:
+    source = next((block[key] for key in ("image", "path", "url") if block.get(key)), None)
+    if isinstance(source, str) and source.startswith(("http://", "https://", "data:")):
+        raise InputError(
+            f"an image of a chat message must be a picture or the path of a file, got "
+            f"{source[:60]!r}: nothing is fetched from the network."
+        )
+    return source
 
 
 def _paragraphs(text: str, many: str, single: str, kind: str) -> Iterator[Piece]:
@@ -206,16 +289,18 @@ def _paragraphs(text: str, many: str, single: str, kind: str) -> Iterator[Piece]
         yield Piece(text[start:end], name, kind if len(cuts) == 2 else "passage")
 
 
-def _with_template(tokenizer: Any, turns: Sequence[Turn]) -> tuple[str, list[Place]]:
-    """The rendered text, and where the content of each message lies in it."""
-    contents = [turn.content for turn in turns]
+def _with_template(template: Any, turns: Sequence[Turn], lists: bool) -> tuple[str, list[Place]]:
+    """The rendered text, and where each text between the images of the messages lies in it."""
+    contents = [_text(block) for turn in turns for block in turn.blocks if block is not None]
 
     def rendered(texts: Sequence[str]) -> str:
-        pairs = zip(turns, texts, strict=True)
-        messages = [{"role": turn.role, "content": text} for turn, text in pairs]
+        following = iter(texts)
+        messages = [
+            {"role": turn.role, "content": _content(turn, following, lists)} for turn in turns
+        ]
         try:
             return str(
-                tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+                template.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             )
         except Exception as error:  # whatever a template raises: roles that it does not know, …
             first_line = str(error).strip().partition("\n")[0]
@@ -226,7 +311,7 @@ def _with_template(tokenizer: Any, turns: Sequence[Turn]) -> tuple[str, list[Pla
 
     text = rendered(contents)
     # the template around the contents, seen with marks in their places
-    marks = [f"\ue000{number}\ue001" for number in range(len(turns))]
+    marks = [f"\ue000{number}\ue001" for number in range(len(contents))]
     skeleton = rendered(marks)
     if all(skeleton.count(mark) == 1 for mark in marks):
         for change in (str, str.strip):
@@ -234,6 +319,16 @@ def _with_template(tokenizer: Any, turns: Sequence[Turn]) -> tuple[str, list[Pla
             if rebuilt == text:
                 return text, places
     return text, _searched(text, contents)
+
+
+def _content(turn: Turn, texts: Iterator[str], lists: bool) -> str | list[dict[str, str]]:
+    """The content of a message as a template takes it, with these texts."""
+    if not lists and turn.blocks.count(None) == 0:
+        return next(texts)
+    return [
+        {"type": "image"} if block is None else {"type": "text", "text": next(texts)}
+        for block in turn.blocks
+    ]
 
 
 def _in_skeleton(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
+from wherefrom.answers.asked import Asked
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.rows import Row
 from wherefrom.answers.runner import Measured
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens
 from wherefrom.errors import InputError
-from wherefrom.explanation import Unit
+from wherefrom.explanation import unit_of
+from wherefrom.inputs.sight import PromptImages
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.method import Advance
@@ -23,7 +25,7 @@ Data = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class Recorded(Asked):
     """Stands in the place of a `Runner`: it has all but the model."""
 
     method: Method
@@ -35,19 +37,21 @@ class Recorded:
     @staticmethod
     def of_data(data: Mapping[str, Any]) -> Recorded:
         """What the plain data of an answer says of prompt, answer and method."""
-        units = tuple(_unit(unit) for unit in data["units"][: data["start"]])
+        units = tuple(unit_of(unit) for unit in data["units"][: data["start"]])
+        count, scenes = len(data["prompt_ids"]), tuple(data.get("images", ()))
         prompt = PromptTokens(
             tuple(data["prompt_ids"]),
             units,
             data["prompt"],
             tuple(Part(**part) for part in data["parts"]),
             opening=tuple(data["opening"]),
+            images=PromptImages(units[: len(units) - count], scenes) if scenes else None,
         )
         tokens = data["tokens"]
         answer = AnswerTokens(
             tuple(token["id"] for token in tokens), tuple(token["text"] for token in tokens)
         )
-        if len(units) != len(prompt.ids) + len(prompt.opening):
+        if len(units) != len(prompt.ids) + len(prompt.opening) + prompt.patches:
             raise ValueError(f"{len(units)} units for {len(prompt.ids)} tokens of the prompt")
         return Recorded(
             find_method(data["method"]["name"], **data["method"]["settings"]),
@@ -55,16 +59,6 @@ class Recorded:
             answer,
             data["of"],
         )
-
-    @property
-    def start(self) -> int:
-        """The number of tokens before the answer."""
-        return self.prompt.start
-
-    @property
-    def place(self) -> int:
-        """The place of the logits that give the answer's first token."""
-        return self.prompt.place
 
     def span(self, measured: Measured, first: int, last: int) -> Row:
         """Not without the model."""
@@ -82,6 +76,22 @@ class Recorded:
         raise InputError(
             f"{reason}. Explain the answer again, and call answer.rows() before to_json."
         )
+
+
+def asked_data(asked: Asked) -> Data:
+    """Prompt, answer and method as plain data."""
+    prompt = asked.prompt
+    return {
+        "method": {"name": asked.method.name, "settings": asked.method.settings()},
+        "of": asked.of,
+        "prompt": prompt.text,
+        "parts": [asdict(part) for part in prompt.parts],
+        "answer": asked.answer.text,
+        "start": asked.start,
+        "prompt_ids": list(prompt.ids),
+        "opening": list(prompt.opening),
+        "images": [] if prompt.images is None else [dict(scene) for scene in prompt.images.scenes],
+    }
 
 
 def row_data(row: Row) -> Data:
@@ -127,8 +137,3 @@ def measured_of(data: Mapping[str, Any]) -> Measured:
         tuple(data["others"]),
         np.array(data["other_log_probabilities"], dtype=np.float64),
     )
-
-
-def _unit(data: Mapping[str, Any]) -> Unit:
-    box = data.get("box")
-    return Unit(**{**data, "box": None if box is None else tuple(box)})

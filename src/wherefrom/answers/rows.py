@@ -36,10 +36,13 @@ class Row:
         return self.output - float(self.values.sum()) - sum((self.lines or {}).values())
 
     @staticmethod
-    def of(scores: Scores, output: float, length: int) -> Row:
-        """The row of a batch of one sample, over `length` units."""
+    def of(scores: Scores, output: float, length: int, patches: int = 0) -> Row:
+        """The row of a batch of one sample, over `length` units.
+
+        Scores have patches of images at their end, rows in front.
+        """
         values = np.zeros(length)
-        own = scores.values[0].detach().double().cpu().numpy()
+        own = np.roll(scores.values[0].detach().double().cpu().numpy(), patches)
         values[: len(own)] = own
         lines = None
         if scores.lines is not None:
@@ -89,6 +92,7 @@ def ledger(row: Row, units: Sequence[Unit], group: Callable[[int], str]) -> Ledg
 
 
 _LABELS = {
+    "image": "the patches of images",
     "prompt": "the prompt's parts",
     "first token": "first token",
     "template": "template",

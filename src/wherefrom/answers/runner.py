@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from wherefrom.answers.asked import Asked
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.rows import Row, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
@@ -16,7 +17,9 @@ from wherefrom.errors import InputError, ModelError, TooLong
 from wherefrom.inputs.text import Encoded, longest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method, Scores
+from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.intercept import run
+from wherefrom.methods.kept import Kept
 from wherefrom.methods.method import Advance
 from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Inputs
@@ -42,24 +45,15 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Runner:
-    """A prompt with its answer, and what is explained of it by which method."""
+class Runner(Asked):
+    """Explains an answer with the model that gave it."""
 
     reader: TextReader
     method: Method
     prompt: PromptTokens
     answer: AnswerTokens
     of: Of = "contrast"
-
-    @property
-    def start(self) -> int:
-        """The number of tokens before the answer."""
-        return self.prompt.start
-
-    @property
-    def place(self) -> int:
-        """The place of the logits that give the answer's first token."""
-        return self.prompt.place
+    kept: Kept = field(default_factory=Kept, repr=False)
 
     @property
     def tokenizer(self) -> Any:
@@ -72,7 +66,9 @@ class Runner:
         units = with_answer(prompt, self.answer)[: self.start + len(before)]
         text = prompt.lead + self.answer.text
         if not prompt.opening:
-            return self.reader.batch([Encoded([*prompt.ids, *before], units, text)])
+            tokens = units[prompt.patches :]
+            inputs = self.reader.batch([Encoded([*prompt.ids, *before], tokens, text)])
+            return inputs if prompt.seen is None else prompt.seen.joined(inputs)
         source = len(prompt.ids)
         prefix = Encoded([*prompt.opening, *before], units[source:], None)
         reader = replace(self.reader, decoder_prefix=prefix)
@@ -97,73 +93,91 @@ class Runner:
             f"{limit}{each}. Shorten the {'answer' if source <= limit < count else 'prompt'}."
         )
 
+    def _graph(self) -> ForwardGraph | None:
+        """The pass over prompt and answer; it is run unless it is kept."""
+        subject = self.reader.subject
+
+        def run() -> ForwardGraph | None:
+            positions = self._positions()
+            places = SpanTarget(index=torch.zeros_like(positions), position=positions)
+            return self.method.graph(subject, self.inputs(len(self.answer.ids)), places)
+
+        return self.kept.graph(subject.model, self.method.label, run)
+
+    def _positions(self) -> Tensor:
+        """The places of the logits that give the answer's tokens."""
+        return torch.arange(self.place, self.place + len(self.answer.ids)).unsqueeze(0)
+
     @restores_state
     def measured(self, against: Mapping[int, int] | None = None) -> Measured:
         """The logit and log-probability of each token, and of the one it is compared with.
 
-        That is the most likely other token, or for some places the one that `against` names.
+        That is the most likely other token, or for some places the one that `against` names. The
+        pass is the one that spans are explained from, where the method can.
         """
         with Scope(inference=False):
-            count = len(self.answer.ids)
-            rows = self._logits(self.inputs(count))  # (tokens, vocabulary)
-            ids = torch.tensor(self.answer.ids).unsqueeze(1)
-            if int(ids.max()) >= rows.shape[1]:
-                raise InputError(
-                    f"there is no token {int(ids.max())}: the model's outputs are 0 to "
-                    f"{rows.shape[1] - 1}."
-                )
-            logs = rows.log_softmax(-1)
-            others = rows.scatter(1, ids, -torch.inf).argmax(-1, keepdim=True)
-            for place, number in (against or {}).items():
-                others[place] = number
-            return Measured(
-                rows.gather(1, ids)[:, 0].numpy(),
-                logs.gather(1, ids)[:, 0].numpy(),
-                tuple(others[:, 0].tolist()),
-                logs.gather(1, others)[:, 0].numpy(),
-            )
+            graph = self._graph()
+            return self._measured(None if graph is None else graph.logits, against or {})
 
-    def _logits(self, inputs: Inputs) -> Tensor:
-        """The logits at each token of the answer, in float64 on the CPU."""
-        places = inputs.tensors[inputs.fields[-1]].shape[1]
-        positions = torch.arange(self.place, places).unsqueeze(0)
-        logits = run(self.reader.subject, inputs, positions)
-        if logits.ndim != 3:
+    def _measured(self, logits: Tensor | None, against: Mapping[int, int]) -> Measured:
+        positions = self._positions()
+        if logits is None:
+            logits = run(self.reader.subject, self.inputs(len(self.answer.ids)), positions)
+        rows = SpanTarget(position=positions).rows(logits)[0].double().cpu()
+        ids = torch.tensor(self.answer.ids).unsqueeze(1)
+        if int(ids.max()) >= rows.shape[1]:
             raise InputError(
-                f"{self.reader.subject.name} has {tuple(logits.shape)} outputs: it is no language "
-                "model that gives one for each token."
+                f"there is no token {int(ids.max())}: the model's outputs are 0 to "
+                f"{rows.shape[1] - 1}."
             )
-        return SpanTarget(position=positions).rows(logits)[0].double().cpu()
+        logs = rows.log_softmax(-1)
+        others = rows.scatter(1, ids, -torch.inf).argmax(-1, keepdim=True)
+        for place, number in against.items():
+            others[place] = number
+        return Measured(
+            rows.gather(1, ids)[:, 0].numpy(),
+            logs.gather(1, ids)[:, 0].numpy(),
+            tuple(others[:, 0].tolist()),
+            logs.gather(1, others)[:, 0].numpy(),
+        )
 
     @restores_state
     def log_probabilities_without(self, name: str) -> Values:
         """The log-probability of each token of the answer with a part of the prompt left out."""
         assert self.prompt.script is not None
         tokenizer, opening = self.reader.tokenizer, self.prompt.opening
-        prompt = tokenized(tokenizer, self.prompt.script.without(name), closed=bool(opening))
+        script = self.prompt.script.without(name)
+        prompt = tokenized(tokenizer, script, bool(opening), self.reader.sight)
+        if prompt.seen is not None and self.prompt.seen is not None:
+            prompt = replace(prompt, images=replace(prompt.seen, fill=self.prompt.seen.fill))
         if opening:
             prompt = prompt.opened(tokenizer, opening)
         runner = Runner(self.reader, self.method, prompt, self.answer, self.of)
-        return runner.measured().log_probabilities
+        with Scope(inference=False):
+            return runner._measured(None, {}).log_probabilities
 
-    def target(self, others: Sequence[int], first: int, last: int) -> SpanTarget:
+    def target(self, others: Sequence[int], first: int = 0, last: int | None = None) -> SpanTarget:
         """The tokens `first` to `last` − 1, against the `others` if they are contrasted."""
-        device = self.reader.subject.device
-        span = slice(first, last)
+        device, span = self.reader.subject.device, slice(first, last)
         return SpanTarget(
             index=torch.tensor([self.answer.ids[span]], device=device),
             against=torch.tensor([others[span]], device=device) if self.of == "contrast" else None,
-            position=torch.arange(self.place + first, self.place + last).unsqueeze(0),
+            position=self._positions()[:, span],
             log=self.of == "logprob",
         )
 
     @restores_state
     def span(self, measured: Measured, first: int, last: int) -> Row:
-        """The relevance of a span's total, in one forward and one backward pass."""
+        """The relevance of a span's total: one backward pass, where the method can."""
         with Scope(inference=False):
-            inputs = self.inputs(last)
-            target = self.target(measured.others, first, last)
-            scores = self.method(self.reader.subject, inputs, target)
+            graph, subject = self._graph(), self.reader.subject
+            if graph is None:
+                target = self.target(measured.others, first, last)
+                scores = self.method(subject, self.inputs(last), target)
+            else:
+                target = self.target(measured.others).within(first, last)
+                with self.method.naming_memory(subject, graph.inputs):
+                    scores = graph.scores(target, retain=True)
             output = float(measured.outputs(self.of)[first:last].sum())
             return self._row(scores, target, output)
 
@@ -171,12 +185,17 @@ class Runner:
     def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
         """The relevance of each token, from one forward pass where the method can."""
         with Scope(inference=False):
-            count = len(self.answer.ids)
-            target = self.target(measured.others, 0, count)
-            outputs = measured.outputs(self.of)
-            results = self.method.each(self.reader.subject, self.inputs(count), target, advance)
+            subject, target = self.reader.subject, self.target(measured.others)
+            outputs, graph = measured.outputs(self.of), self._graph()
+            if graph is None:
+                inputs = self.inputs(len(self.answer.ids))
+                results = self.method.each(subject, inputs, target, advance)
+            else:
+                with self.method.naming_memory(subject, graph.inputs):
+                    results = graph.each(target, advance)
+                self.kept.release()  # nothing more is asked of it
             return [
-                self._row(scores, target.only(row), float(outputs[row]))
+                self._row(scores, target.within(row, row + 1), float(outputs[row]))
                 for row, scores in enumerate(results)
             ]
 
@@ -184,4 +203,5 @@ class Runner:
         """A row; its output is that of the explained pass, if there was one."""
         if scores.logits is not None:
             output = float(target(scores.logits.detach()).double().sum())
-        return Row.of(scores, output, self.start + len(self.answer.ids))
+        length = self.start + len(self.answer.ids)
+        return Row.of(scores, output, length, self.prompt.patches)

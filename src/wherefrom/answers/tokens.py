@@ -7,11 +7,13 @@ import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import Any
 
 from wherefrom.answers.prompt import TEMPLATE, Part, Prompt, PromptLike, Script, is_messages
 from wherefrom.errors import InputError
 from wherefrom.explanation import Unit
+from wherefrom.inputs.sight import PromptImages, SeenImages, Sight
 from wherefrom.inputs.text import from_ids
 
 ANSWER = "answer"
@@ -31,11 +33,23 @@ class PromptTokens:
     parts: tuple[Part, ...]
     script: Script | None = None  # None: token ids, of which no part can be left out
     opening: tuple[int, ...] = ()  # what the decoder of an encoder–decoder begins with
+    images: PromptImages | None = None  # their patches are the first units
+    text_ids: tuple[int, ...] = ()  # of the text alone: images have further ids
 
     @property
     def start(self) -> int:
         """The number of tokens before the answer."""
         return len(self.units)
+
+    @property
+    def seen(self) -> SeenImages | None:
+        """The images with what the model takes of them, if there are any."""
+        return self.images if isinstance(self.images, SeenImages) else None
+
+    @property
+    def patches(self) -> int:
+        """The number of units that are patches of images."""
+        return 0 if self.images is None else len(self.images.units)
 
     @property
     def place(self) -> int:
@@ -83,27 +97,47 @@ def has_template(tokenizer: Any) -> bool:
     return bool(getattr(tokenizer, "chat_template", None))
 
 
-def read_prompt(tokenizer: Any, prompt: PromptLike, closed: bool = False) -> PromptTokens:
+def read_prompt(
+    tokenizer: Any,
+    prompt: PromptLike,
+    closed: bool = False,
+    images: Sequence[Any] = (),
+    sight: Sight | None = None,
+) -> PromptTokens:
     """The tokens of a text, of chat messages, of named parts, or token ids as they are.
 
-    `closed`: with the special tokens at its end, as an encoder reads it.
+    `closed`: with the special tokens at its end, as an encoder reads it. `images` are read by
+    `sight`, where the model sees.
     """
     if not isinstance(prompt, (str, Prompt)) and not is_messages(prompt):
+        if images:
+            raise InputError("images need a prompt as text, as a Prompt or as chat messages.")
         return _from_ids(tokenizer, prompt)
     if tokenizer is None:
         raise InputError(
             "this explainer has no tokenizer to read a prompt with. "
             "Pass one, Explainer(model, tokenizer), or pass token ids."
         )
-    return tokenized(tokenizer, Script.of(prompt, has_template(tokenizer)), closed)
+    chat = has_template(tokenizer) or (sight is not None and sight.has_template)
+    placeholder = "" if sight is None else sight.placeholder
+    script = Script.of(prompt, chat, images, placeholder)
+    if script.images and sight is None:
+        raise InputError(
+            "this explainer has no processor to read images with a text. If the model sees, pass "
+            "it: Explainer(model, processor=AutoProcessor.from_pretrained(…))."
+        )
+    return tokenized(tokenizer, script, closed, sight)
 
 
-def tokenized(tokenizer: Any, script: Script, closed: bool = False) -> PromptTokens:
+def tokenized(
+    tokenizer: Any, script: Script, closed: bool = False, sight: Sight | None = None
+) -> PromptTokens:
     """The tokens of a script, each with its part."""
-    text, parts = script.rendered(tokenizer)
+    lists = sight is not None and sight.has_template
+    text, parts = script.rendered(sight.processor if sight and lists else tokenizer, lists)
     if not text.strip():
         raise InputError("the prompt is empty: there is nothing to answer.")
-    chat = bool(script.turns) and script.turns[0].role is not None
+    chat = script.is_chat
     ids, spans, special = _encoded(tokenizer, text, chat, closed)
     names = tokenizer.convert_ids_to_tokens(list(ids))
     starts = [part.start for part in parts]
@@ -124,7 +158,49 @@ def tokenized(tokenizer: Any, script: Script, closed: bool = False) -> PromptTok
                 field=TEMPLATE if part is None else part.name,
             )
         )
-    return PromptTokens(ids, _numbered(units, text), text, parts, script)
+    tokens = PromptTokens(ids, _numbered(units, text), text, parts, script)
+    if not script.images:
+        return tokens
+    assert sight is not None
+    return _with_images(tokenizer, tokens, script, sight)
+
+
+def _with_images(
+    tokenizer: Any, prompt: PromptTokens, script: Script, sight: Sight
+) -> PromptTokens:
+    """The tokens of a text with those that its processor puts in for images, and the images."""
+    count = prompt.text.count(sight.placeholder)
+    if count != len(script.images):
+        raise InputError(
+            f"the prompt has {count} places for images, {sight.placeholder!r}, and there are "
+            f"{len(script.images)} images."
+        )
+    ids, images = sight.see(prompt.text, script.images, script.is_chat)
+    names = tokenizer.convert_ids_to_tokens(ids)
+    units = [Unit(str(name), special=True, field=TEMPLATE) for name in names]
+    own = set(range(len(prompt.ids)))
+    matcher = SequenceMatcher(None, prompt.ids, ids, autojunk=False)
+    for first, at, size in matcher.get_matching_blocks():
+        units[at : at + size] = prompt.units[first : first + size]
+        own -= set(range(first, first + size))
+    lost = [prompt.units[number].text for number in own if not prompt.units[number].special]
+    if lost:
+        raise InputError(
+            f"{type(sight.processor).__name__} reads the text otherwise than its tokenizer: "
+            f"{lost[0]!r} is not found among its tokens."
+        )
+    parts = tuple(
+        Part(f"image {number}", "image", str(scene["name"] or ""), 0, 0)
+        for number, scene in enumerate(images.scenes, 1)
+    )
+    return replace(
+        prompt,
+        ids=tuple(ids),
+        units=(*images.units, *units),
+        parts=(*parts, *prompt.parts),
+        images=images,
+        text_ids=prompt.ids,
+    )
 
 
 def _encoded(
@@ -220,8 +296,10 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
     if prompt.opening:  # a text of its own, maybe in another language
         output = tokenizer(text_target=answer, add_special_tokens=False, verbose=False)
         return answer_of_ids(tokenizer, prompt, output["input_ids"], answer)
-    chat = prompt.script is not None and prompt.script.turns[0].role is not None
-    if not chat and prompt.text[-1:].isalnum() and answer[0].isalnum():
+    chat = prompt.script is not None and prompt.script.is_chat
+    before = prompt.text_ids or prompt.ids
+    joins = prompt.text[-1:].isalnum() and answer[0].isalnum() and prompt.ids[-1] == before[-1]
+    if not chat and joins:
         warnings.warn(
             f"the answer {answer[:20]!r} follows the prompt without a space: "
             f"{prompt.text[-10:] + answer[:10]!r}. Begin it with a space if it is a new word.",
@@ -230,8 +308,8 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
     together: tuple[int, ...] = ()
     if prompt.script is not None:
         together = _encoded(tokenizer, prompt.text + answer, chat)[0]
-    count = len(prompt.ids)
-    if together[:count] == prompt.ids and len(together) > count:
+    count = len(before)
+    if together[:count] == before and len(together) > count:
         ids = list(together[count:])
     else:
         ids = list(tokenizer(answer, add_special_tokens=False, verbose=False)["input_ids"])

@@ -13,6 +13,7 @@ from wherefrom.cli.common import plainly
 from wherefrom.cli.corpus import bias, corpus
 from wherefrom.cli.evaluate import audit, evaluate
 from wherefrom.cli.explain import compare, explain, methods, models
+from wherefrom.cli.run import run as run_rows
 from wherefrom.cli.serve import serve
 
 app = typer.Typer(
@@ -51,5 +52,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-for _command in (explain, compare, answer, evaluate, audit, bias, corpus, serve, methods, models):
-    app.command()(plainly(_command))
+for _command in (
+    explain, compare, answer, evaluate, audit, bias, corpus, run_rows, serve, methods, models,
+):  # fmt: skip
+    app.command(_command.__name__)(plainly(_command))

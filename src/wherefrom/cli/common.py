@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from warnings import catch_warnings
 
 import typer
 
@@ -25,7 +27,7 @@ from wherefrom.errors import (
 )
 from wherefrom.progress import terminal_bar
 from wherefrom.storage.folder_lock import locked
-from wherefrom.storage.text_file import bad_byte, check_encoding, read_bytes
+from wherefrom.storage.text_file import bad_byte, decoded, encoding_of, lines_of, read_bytes
 
 if TYPE_CHECKING:
     from wherefrom.explain import Explainer
@@ -45,6 +47,9 @@ Dtype = Annotated[
     typer.Option(help="Number type of the weights; auto: as stored. Default: as stored, but "
                  "float32 instead of half precision on a CPU."),
 ]  # fmt: skip
+Device = Annotated[
+    str | None, typer.Option(help="Where to run the model: cpu, cuda, cuda:1, mps, or auto.")
+]
 Png = Annotated[Path | None, typer.Option("--png", help="Write the heatmaps of images here.")]
 Smiles = Annotated[list[str] | None, typer.Option("--smiles", help="A molecule to explain.")]
 Units = Annotated[
@@ -56,12 +61,31 @@ TargetOption = Annotated[
 ]
 Against = Annotated[str | None, typer.Option(help="Explain the difference to this class or token.")]
 MethodNames = Annotated[str | None, typer.Option(help="Comma-separated method names.")]
+Numbers = Annotated[
+    bool, typer.Option("--numbers", help="Show scores with the colours; without colours always.")
+]
 Words = Annotated[bool, typer.Option("--words", help="Join tokens to words.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write JSON here; - prints it.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write an HTML page here.")]
+Encoding = Annotated[
+    str | None, typer.Option(help="Encoding of text files. Default: UTF-8 or UTF-16, else a guess.")
+]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as key=value.")
+]
+SettingsOfAll = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", help="A setting as key=value, of those methods that have it."),
+]
+PairOption = Annotated[
+    str | None, typer.Option("--pair", help="The second text of a pair: hypothesis, context, …")
+]
+Position = Annotated[
+    int | None, typer.Option(help="Token to explain, of models with an output for every token.")
+]
+EntityOption = Annotated[
+    str | None, typer.Option("--entity", help="Words to explain, of models that tag tokens.")
 ]
 
 
@@ -80,7 +104,9 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Result:
         try:
-            return command(*args, **kwargs)
+            with catch_warnings():
+                warnings.showwarning = _show_warning
+                return command(*args, **kwargs)
         except WherefromError as error:
             raise _failed(str(error)) from error
         except KeyboardInterrupt as error:
@@ -94,6 +120,11 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
             raise _failed("not enough memory: use shorter or fewer inputs.") from error
 
     return run
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning as one line on stderr, without the line of code that gave it."""
+    typer.secho(f"wherefrom: {_one_line(str(message))}", err=True, fg=typer.colors.YELLOW)
 
 
 def _failed(message: str) -> typer.Exit:
@@ -121,10 +152,14 @@ def saved_to_resume(out: Path) -> Iterator[None]:
 
 def complain(message: str) -> None:
     """One line on stderr, of a length to be read."""
+    typer.secho(f"wherefrom: {_one_line(message)}", err=True, fg=typer.colors.RED)
+
+
+def _one_line(message: str) -> str:
     line = " ".join(printable(message).split("\n"))
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
-    typer.secho(f"wherefrom: {line}", err=True, fg=typer.colors.RED)
+    return line
 
 
 def say(text: str, err: bool = False) -> None:
@@ -153,14 +188,18 @@ def listed(names: str | None) -> list[str] | None:
 
 
 def load(
-    model: str | None, sources: list[str] | None = None, dtype: str | None = None
+    model: str | None,
+    sources: list[str] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
 ) -> Explainer:
     """The model with this name, else the embedded one for this kind of input."""
     from wherefrom.inputs.pictures import is_image
     from wherefrom.loading import load as load_model
 
     are_images = bool(sources) and all(is_image(source) for source in sources or ())
-    options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
+    given = {"dtype": dtype, "device": device}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return load_model(model or ("digits" if are_images else "sentiment"), **options)
 
 
@@ -188,16 +227,17 @@ class Sources:
         return self.texts
 
 
-def read_texts(texts: list[str] | None, file: Path | None) -> Sources:
+def read_texts(texts: list[str] | None, file: Path | None, encoding: str | None = None) -> Sources:
     """The texts in the arguments, in a file, or on standard input."""
     arguments = list(texts or ())
     is_piped = sys.stdin is not None and not sys.stdin.isatty()
     if arguments == ["-"] or (not arguments and file is None and is_piped):
-        sources = _lines("stdin", b"" if sys.stdin is None else sys.stdin.buffer.read())
+        sources = _lines("stdin", b"" if sys.stdin is None else sys.stdin.buffer.read(), encoding)
     else:
+        arguments = _joined(arguments)
         sources = Sources(arguments, [f"text {number + 1}" for number in range(len(arguments))])
         if file is not None:
-            lines = _lines(str(file), read_bytes(file))
+            lines = _lines(str(file), read_bytes(file), encoding)
             sources = Sources(
                 sources.texts + lines.texts, sources.places + lines.places, lines.unreadable
             )
@@ -206,14 +246,41 @@ def read_texts(texts: list[str] | None, file: Path | None) -> Sources:
     return sources
 
 
-def _lines(name: str, content: bytes) -> Sources:
-    """The lines of a file that are not blank; those that are not UTF-8 aside."""
-    check_encoding(name, content)
+def _joined(arguments: list[str]) -> list[str]:
+    """Several arguments of one word each, none of them a file, as the one text that they are."""
+    words = [not re.search(r"\s", argument) for argument in arguments]
+    if len(arguments) < 2 or not all(words) or any(map(_is_file, arguments)):
+        return arguments
+    text = " ".join(arguments)
+    say(
+        f"wherefrom: these {len(arguments)} words are explained as one text. To explain several "
+        'texts, put them into a file, a line each, and pass --file; quote a text: "…".',
+        err=True,
+    )
+    return [text]
+
+
+def _is_file(argument: str) -> bool:
+    from wherefrom.inputs.pictures import is_image
+
+    try:
+        return is_image(argument) or os.path.exists(argument)
+    except ValueError:  # a null character
+        return False
+
+
+def _lines(name: str, content: bytes, encoding: str | None) -> Sources:
+    """The lines of a file that are not blank; of damaged UTF-8 the damaged ones aside."""
+    known = encoding_of(name, content, encoding)
     sources = Sources([], [])
-    for number, line in enumerate(re.split(rb"\r\n|\n|\r", content.removeprefix(BOM_UTF8)), 1):
+    if not known.startswith("utf-8"):
+        lines: list[str | bytes] = list(lines_of(decoded(name, content, known)))
+    else:
+        lines = list(re.split(rb"\r\n|\n|\r", content.removeprefix(BOM_UTF8)))
+    for number, line in enumerate(lines, 1):
         place = f"{name}, line {number}"
         try:
-            text = line.decode("utf-8")
+            text = line if isinstance(line, str) else line.decode("utf-8")
         except UnicodeDecodeError as error:
             reason = f"{place} is not UTF-8: {bad_byte(error)}."
             sources.unreadable[place] = InputError(reason)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.errors import FileError, MissingExtra
-from wherefrom.inputs.table import parquet_bytes
+from wherefrom.storage.arrow import parquet_bytes
 from wherefrom.storage.csv_text import csv_text
 from wherefrom.storage.writing import reason, replacing, write_text
 

@@ -149,9 +149,14 @@ def skip_reason(error: Exception) -> str:
 
 
 def check_single_input(subject: Subject) -> None:
-    """Refuses encoder-decoders that generate text: their input is more than the one text."""
+    """Refuses models of spans, and encoder-decoders that generate text from more than one text."""
     config = getattr(subject.model, "config", None)
     generates = getattr(subject.model, "can_generate", None)
+    if subject.forward is None and subject.task in ("QuestionAnswering", "TokenClassification"):
+        raise ModelError(
+            f"{subject.name} predicts spans of its input, which cannot be evaluated. Evaluation "
+            "supports classifiers and decoder-only language models."
+        )
     if getattr(config, "is_encoder_decoder", False) and callable(generates) and generates():
         raise ModelError(
             f"{subject.name} generates text with a decoder, which cannot be evaluated. Evaluation "

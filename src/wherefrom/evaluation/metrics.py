@@ -10,11 +10,12 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import trapezoid
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from scipy.stats import entropy, rankdata
 
 from wherefrom.errors import MethodError
 from wherefrom.explanation import Explanation
+from wherefrom.naming import ToProbability
 
 Floats = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (K, units): which units are present
@@ -53,13 +54,22 @@ class Sample:
     """One explained input as a metric sees it.
 
     `erasable` marks the units that may be erased, `target` is the index of the explained class,
-    and `every` asks for one step per unit instead of ten.
+    and `every` asks for one step per unit instead of ten. `to_probability` is what makes
+    probabilities of the model's outputs.
     """
 
     explanation: Explanation
     erasable: NDArray[np.bool_]
     target: int
     every: bool
+    to_probability: ToProbability = "softmax"
+
+    def chances(self, logits: Floats) -> Floats:
+        """The probability of the class in each row; the output where the model gives none."""
+        if self.to_probability == "softmax":
+            logits = softmax(logits, axis=1)
+        chosen = logits[:, self.target]
+        return expit(chosen) if self.to_probability == "sigmoid" else chosen
 
     @property
     def scores(self) -> Floats:
@@ -123,7 +133,7 @@ class Activation(Metric):
         return sample.over_all_units(stepwise(descending(sample.scores), sample.every))
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
-        curve = softmax(logits, axis=1)[:, sample.target]
+        curve = sample.chances(logits)
         return area(curve), curve
 
 
@@ -184,7 +194,7 @@ class Perturbation(Metric):
         if self.accuracy:
             curve = (logits.argmax(1) == sample.target).astype(np.float64)
         else:
-            curve = softmax(logits, axis=1)[:, sample.target]
+            curve = sample.chances(logits)
         return area(curve), None
 
 

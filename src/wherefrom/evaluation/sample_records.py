@@ -23,6 +23,7 @@ from wherefrom.evaluation.metrics import Metric, Sample, correlations
 from wherefrom.explanation import Explanation
 from wherefrom.inputs.table import Rows
 from wherefrom.methods import Method
+from wherefrom.naming import ToProbability
 from wherefrom.studies.base import Record, Study, StudySamples
 
 
@@ -34,6 +35,17 @@ class Options:
     keep_special: bool
     every: bool
     truncate: bool
+
+
+@dataclass(frozen=True)
+class RecordedWindow:
+    """The records of a window, and what else another process has seen while making them."""
+
+    records: list[Record]
+    skipped: Counter[str]
+    failed: dict[str, str]
+    seconds: tuple[float, float, float]  # explaining, studies, forward passes
+    passes: tuple[int, int]  # requested, computed
 
 
 @dataclass
@@ -67,6 +79,11 @@ class SampleRecorder:
             self.explainer, self.methods, self.options.truncate, self.failed
         )
         self.cache = ForwardCache(self.reader)
+        naming = getattr(self.explainer, "naming", None)
+        outputs = len(naming.labels) if naming is not None else 0
+        self.to_probability: ToProbability = (
+            naming.to_probability(outputs) if naming is not None and outputs else "softmax"
+        )
 
     def resume(self, record: Record) -> None:
         """Leaves out what an earlier run left out, by one of its records."""
@@ -74,6 +91,40 @@ class SampleRecorder:
         missing = [label for label in labels if label not in record["sums"]]
         self.failed.update(dict.fromkeys(missing, "failed in the earlier run"))
         self.explain.working.update(record["sums"])
+
+    def begin_like(self, failed: dict[str, str], working: set[str]) -> None:
+        """Knows of methods what another process has found out."""
+        self.failed.update(failed)
+        self.explain.working.update(working)
+
+    def recorded(self, window: Sequence[int]) -> RecordedWindow:
+        """The records of these rows for another process."""
+        self.skipped.clear()
+        before = self._seen()
+        records = self.records(window, lambda share, step: None)
+        seen = [now - then for now, then in zip(self._seen(), before, strict=True)]
+        return RecordedWindow(
+            records, Counter(self.skipped), dict(self.failed),
+            (seen[0], seen[1], seen[2]), (int(seen[3]), int(seen[4])),
+        )  # fmt: skip
+
+    def _seen(self) -> tuple[float, ...]:
+        cache = self.cache
+        return (
+            self.explain.seconds, self.study_seconds, cache.forward_seconds, cache.requested,
+            cache.computed,
+        )  # fmt: skip
+
+    def add_seen(self, window: RecordedWindow) -> None:
+        """Takes over what another process has seen."""
+        self.skipped.update(window.skipped)
+        self.failed.update(window.failed)
+        explaining, studies, forward = window.seconds
+        self.explain.seconds += explaining
+        self.study_seconds += studies
+        self.cache.forward_seconds += forward
+        self.cache.requested += window.passes[0]
+        self.cache.computed += window.passes[1]
 
     def records(
         self,
@@ -201,7 +252,8 @@ class SampleRecorder:
     def _sample(self, explanation: Explanation) -> Sample:
         keep = self.options.keep_special
         erasable = np.array([not (keep and unit.special) for unit in explanation.units])
-        return Sample(explanation, erasable, explanation.target.index, self.options.every)
+        index, every = explanation.target.index, self.options.every
+        return Sample(explanation, erasable, index, every, self.to_probability)
 
 
 def _record(row: int, i: int, explanations: dict[str, list[Explanation]]) -> Record:

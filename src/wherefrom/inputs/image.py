@@ -131,7 +131,9 @@ class ImageReader(Reader[Picture, ErasedImage]):
             if not bool(torch.isfinite(pixels).all()):
                 raise InputError("the image has pixels that are NaN or infinite.")
             self._check_normalised(pixels)
-            return Picture(pixels.detach().to(self.subject.device, self._dtype(pixels.dtype)))
+            return Picture(
+                pixels.detach().to(self.subject.device, self.subject.dtype or pixels.dtype)
+            )
         image, name = opened(source)
         if self.processor is None:
             raise InputError(
@@ -139,7 +141,9 @@ class ImageReader(Reader[Picture, ErasedImage]):
                 "Explainer(model, processor=…), or pass the tensor that the model takes."
             )
         output = self.processor(images=self._with_channels(image), return_tensors="pt")
-        pixels = output["pixel_values"][0].to(self.subject.device, self._dtype(torch.float32))
+        pixels = output["pixel_values"][0].to(
+            self.subject.device, self.subject.dtype or torch.float32
+        )
         if pixels.ndim != 3:
             raise InputError(
                 f"the processor of {self.subject.name} returns pixels of shape "
@@ -163,15 +167,13 @@ class ImageReader(Reader[Picture, ErasedImage]):
                 f"most {most:.3g}, got {largest:.3g}. For an image of bytes pass it as uint8."
             )
 
-    def _dtype(self, default: torch.dtype) -> torch.dtype:
-        weights = (p for p in self.subject.model.parameters() if p.is_floating_point())
-        first = next(weights, None)
-        return default if first is None else first.dtype
-
     def _with_channels(self, image: Any) -> Any:
         config = getattr(self.subject.model, "config", None)
         config = getattr(config, "vision_config", config)
-        return image.convert("L" if getattr(config, "num_channels", 3) == 1 else "RGB")
+        if getattr(config, "num_channels", 3) == 1:
+            # transformers 4 reads a grey image only with an axis for its one channel
+            return np.asarray(image.convert("L"))[..., None]
+        return image.convert("RGB")
 
     def grid(self, picture: Picture) -> tuple[Layout, tuple[Unit, ...]]:
         """The layout and the units of an image of this size, found once."""

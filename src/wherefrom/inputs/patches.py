@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,15 +20,20 @@ _OF_THE_IMAGE = Tag(stream=0)
 _PRODUCTS = (Kind.LINEAR, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM)
 
 
+class _Seen(Exception):
+    """Attention has looked at the image: nothing more is to be noted."""
+
+
 class _Watch(CallMode):
-    """Notes what is made of the image until attention first looks at it.
+    """Notes what is made of the image until attention first looks at it; there it may stop.
 
     `grids` are the sizes of what convolutions gave, `rows` the first matrix after them that is
     multiplied with weights: its rows are the patches, in the order in which the model has them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stops: bool = False) -> None:
         super().__init__()
+        self.stops = stops
         self.grids: list[tuple[int, int]] = []
         self.rows: Tensor | None = None
         self.queries: int | None = None
@@ -52,36 +57,71 @@ class _Watch(CallMode):
             self.queries = made.shape[0]
         elif kind is Kind.ATTENTION or (kind is Kind.SOFTMAX and made.ndim >= 3):
             self.queries = made.shape[-2]
+        if self.stops and self.queries is not None:
+            raise _Seen
         return out
 
 
-def try_image(subject: Subject, name: str, pixels: Tensor) -> None:
-    """Runs the model on an image (1, C, H, W), to say in words that it does not take such."""
+def try_image(
+    subject: Subject, name: str, pixels: Tensor, others: Mapping[str, Tensor] | None = None
+) -> None:
+    """Runs the model on images (…, C, H, W), to say in words that it does not take such."""
     try:
-        subject.run({name: pixels})
+        subject.run({**(others or {}), name: pixels})
+    except _Seen:
+        return
     except (RuntimeError, ValueError, TypeError, ModelError) as error:
         if isinstance(error, ModelError) and error.__cause__ is None:  # one of another kind
             raise
         reason = str(error.__cause__ or error).partition("\n")[0]
         raise InputError(
-            f"{subject.name} does not take an image of shape {tuple(pixels.shape[1:])}: {reason}"
+            f"{subject.name} does not take an image of shape {tuple(pixels.shape[-3:])}: {reason}"
         ) from error
 
 
 @restores_state
 def find_patches(subject: Subject, name: str, image: Tensor) -> Tensor:
     """The number of the patch that each pixel of an image (C, H, W) belongs to, (H, W)."""
+    return _owners_within(subject, name, image.unsqueeze(0), {})
+
+
+@restores_state
+def find_layout(
+    subject: Subject, name: str, pixels: Tensor, others: Mapping[str, Tensor]
+) -> Layout:
+    """The units of a tensor of images (…, C, H, W), or of rows, that is read with other tensors.
+
+    Of rows (…, units, features) each is a unit. All images of a tensor are cut alike.
+    """
+    if pixels.ndim < 4:
+        count, features = pixels.numel() // pixels.shape[-1], pixels.shape[-1]
+        places = torch.arange(pixels.numel())
+        return Layout(tuple(pixels.shape), count, features, places, stacked=False)
+    owners = _owners_within(subject, name, pixels, others)
+    one = layout_of(owners, pixels.shape[-3])
+    images = pixels.numel() // len(one.places)
+    starts = torch.arange(images).unsqueeze(1) * one.units * one.features
+    places = (starts + one.places).flatten()
+    return Layout(tuple(pixels.shape), images * one.units, one.features, places, stacked=False)
+
+
+def _owners_within(
+    subject: Subject, name: str, images: Tensor, others: Mapping[str, Tensor]
+) -> Tensor:
+    """The number of the patch that each pixel of an image of these (…, C, H, W) belongs to."""
     with subject.evaluating():
-        pixels = image.detach().clone().unsqueeze(0).requires_grad_()
-        with _Watch() as watch:
-            try_image(subject, name, set_tag(pixels.clone(), _OF_THE_IMAGE))
-        owners = None if watch.rows is None else _owners(watch.rows, pixels)
+        pixels = images.detach().clone().requires_grad_()
+        with _Watch(stops=bool(others)) as watch:
+            try_image(subject, name, set_tag(pixels.clone(), _OF_THE_IMAGE), others)
+        single = pixels.shape[:-3].numel() == 1
+        owners = _owners(watch.rows, pixels) if watch.rows is not None and single else None
+    height, width = images.shape[-2:]
     if watch.grids:
         grid = _chosen(watch.grids, watch.queries)
         # the rows may be those of another grid or of windows, or patches that overlap
         one = watch.rows is not None and len(watch.rows) == 1
         if owners is None or not one or int(owners.max()) + 1 != grid[0] * grid[1]:
-            return cells(image.shape[1], image.shape[2], *grid)
+            return cells(height, width, *grid)
         return owners
     if owners is None:
         raise ModelError(
@@ -122,7 +162,7 @@ def _owners(rows: Tensor, pixels: Tensor) -> Tensor | None:
     numbers = torch.arange(1, len(flat) + 1).to(flat)
     each = flat @ weights
     plain, numbered = (
-        torch.autograd.grad(total, pixels, retain_graph=True)[0][0]  # (C, H, W)
+        torch.autograd.grad(total, pixels, retain_graph=True)[0].flatten(0, -4)[0]  # (C, H, W)
         for total in (each.sum(), (each * numbers).sum())
     )
     sizes = plain.abs().sum(0)

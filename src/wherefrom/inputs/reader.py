@@ -14,6 +14,7 @@ from torch import Tensor
 
 from wherefrom.errors import InputError, TargetError
 from wherefrom.explanation import Unit
+from wherefrom.inputs.sight import Sight
 from wherefrom.naming import Naming
 from wherefrom.subject import Inputs, Subject
 
@@ -30,6 +31,7 @@ class ReaderContext:
     tokenizer: Any = None
     processor: Any = None
     labels: tuple[str, ...] | None = None  # passed to the explainer, in place of the model's
+    sight: Sight | None = None  # of a model that reads images with texts
 
     @property
     def naming(self) -> Naming:

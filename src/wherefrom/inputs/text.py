@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -26,7 +26,30 @@ class Encoded:
     types: list[int] | None = None
 
 
-def encode(tokenizer: Any, text: str) -> Encoded:
+@dataclass(frozen=True)
+class TextPair:
+    """Two texts that a model reads as one input: premise and hypothesis, question and context.
+
+    `fields` are the names of the halves, which their units carry.
+    """
+
+    first: str
+    second: str
+    fields: tuple[str, str] = ("first", "second")
+
+    @property
+    def text(self) -> str:
+        """Both halves, a line each: what the spans of the units refer to."""
+        return f"{self.first}\n{self.second}"
+
+
+def is_pair(source: Any) -> bool:
+    """Whether this is one input of two texts: a `TextPair`, or a tuple of two texts."""
+    two = isinstance(source, tuple) and len(source) == 2
+    return isinstance(source, TextPair) or (two and all(isinstance(part, str) for part in source))
+
+
+def encode(tokenizer: Any, text: str | TextPair) -> Encoded:
     """The tokens of a text, each with its exact span and the number of its word."""
     encoded = encode_each(tokenizer, [text])[0]
     if isinstance(encoded, InputError):
@@ -34,20 +57,33 @@ def encode(tokenizer: Any, text: str) -> Encoded:
     return encoded
 
 
-def encode_each(tokenizer: Any, texts: Sequence[str]) -> list[Encoded | InputError]:
+def encode_each(tokenizer: Any, texts: Sequence[str | TextPair]) -> list[Encoded | InputError]:
     """`encode` of many texts in one call of the tokenizer; an error in the place of a bad one."""
-    problems = [_problem(text) for text in texts]
-    good = [text for text, problem in zip(texts, problems, strict=True) if problem is None]
-    encoded = iter(_encoded(tokenizer, good) if good and tokenizer is not None else ())
-    return [
-        next(encoded, InputError(_NO_TOKENIZER)) if problem is None else InputError(problem)
-        for problem in problems
-    ]
+    results: dict[int, Encoded | InputError] = {}
+    for kind in (str, TextPair):  # a tokenizer takes either kind in one call, not both
+        numbers = [i for i, text in enumerate(texts) if isinstance(text, kind)]
+        problems = {i: _problem(texts[i]) for i in numbers}
+        good = [i for i, problem in problems.items() if problem is None]
+        bad = {i: InputError(problem) for i, problem in problems.items() if problem is not None}
+        if tokenizer is None:
+            results |= {i: InputError(_NO_TOKENIZER) for i in good}
+        elif good:
+            encoded = _encoded(tokenizer, [texts[i] for i in good])
+            results |= dict(zip(good, encoded, strict=True))
+        results |= bad
+    return [results[i] for i in range(len(texts))]
 
 
-def _problem(text: Any) -> str | None:
+def _problem(text: str | TextPair) -> str | None:
     """Why something is not a text to explain."""
-    if not isinstance(text, str) or not text.strip():
+    if isinstance(text, TextPair):
+        halves = zip(text.fields, (text.first, text.second), strict=True)
+        return next(
+            (f"the {name} text of the pair: {problem}" for name, half in halves
+             if (problem := _problem(half)) is not None),
+            None,
+        )  # fmt: skip
+    if not text.strip():
         return "the text is empty: there is nothing to explain."
     surrogate = _SURROGATE.search(text)
     if surrogate is None:
@@ -65,32 +101,46 @@ _NO_TOKENIZER = (
 )
 
 
-def _encoded(tokenizer: Any, texts: list[str]) -> Iterator[Encoded | InputError]:
+def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encoded | InputError]:
+    """The tokens of texts, or of pairs."""
+    pairs = [text for text in texts if isinstance(text, TextPair)]
+    halves: tuple[list[str], ...] = ([text for text in texts if isinstance(text, str)],)
+    if pairs:
+        halves = [pair.first for pair in pairs], [pair.second for pair in pairs]
     fast = bool(getattr(tokenizer, "is_fast", False))
     settings: dict[str, Any] = {"return_offsets_mapping": True} if fast else {}
     # lengths are checked in `fitted`, with a better message than the tokenizer's
-    output = tokenizer(texts, return_special_tokens_mask=True, verbose=False, **settings)
+    output = tokenizer(*halves, return_special_tokens_mask=True, verbose=False, **settings)
     special_ids = _special_ids(tokenizer)
-
-    def name(number: int) -> str:
-        return str(tokenizer.convert_ids_to_tokens([number])[0])
-
-    for row, text in enumerate(texts):
+    for row, source in enumerate(texts):
+        pair = source if isinstance(source, TextPair) else None
+        text = source if isinstance(source, str) else source.text
         ids: list[int] = list(output["input_ids"][row])
         if not ids:
             yield InputError(f"the tokenizer returns no token for {text!r}.")
             continue
-        special = output["special_tokens_mask"][row]
+        rows_of_types = output.get("token_type_ids")
+        types = None if rows_of_types is None else list(rows_of_types[row])
+        halves_of: Sequence[int | None] = [None] * len(ids)  # 0 or 1; None for a special token
+        if pair is not None:
+            halves_of = output.sequence_ids(row) if fast else types or halves_of
         spans = output["offset_mapping"][row] if fast else [(0, 0)] * len(ids)
         words = output.word_ids(row) if fast else [None] * len(ids)
-        units = tuple(
-            Unit(text[start:end], start, end, False, word)
-            if end > start and not (mark or number in special_ids)
-            else Unit(name(number), special=bool(mark) or number in special_ids, word=word)
-            for (start, end), word, mark, number in zip(spans, words, special, ids, strict=True)
-        )
-        types = output.get("token_type_ids")
-        yield Encoded(ids, units, text, None if types is None else types[row])
+        marks = output["special_tokens_mask"][row]
+        units: list[Unit] = []
+        for number, (start, end), word, mark, half in zip(
+            ids, spans, words, marks, halves_of, strict=True
+        ):
+            special = bool(mark) or number in special_ids
+            field = "" if pair is None or half is None or special else pair.fields[half]
+            if end > start and not special:
+                shift = len(pair.first) + 1 if pair is not None and half == 1 else 0
+                start, end = start + shift, end + shift
+                units.append(Unit(text[start:end], start, end, False, word, field))
+            else:
+                name = str(tokenizer.convert_ids_to_tokens([number])[0])
+                units.append(Unit(name, special=special, word=word, field=field))
+        yield Encoded(ids, tuple(units), text, types)
 
 
 def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) -> Encoded:
@@ -115,6 +165,55 @@ def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) 
     return Encoded(numbers, units, None)
 
 
+_TENSORS = ("input_ids", "attention_mask", "token_type_ids")
+_NOTES = ("special_tokens_mask", "offset_mapping", "length", "labels", "label")  # not for the model
+
+
+def from_tensors(
+    tokenizer: Any, tensors: Mapping[str, Any], vocabulary: int | None = None
+) -> list[Encoded] | tuple[Encoded]:
+    """What a tokenizer returned: a list for a batch, a tuple of one for a single text.
+
+    Places that the attention mask leaves out are padding, on whichever side.
+    """
+    unknown = [str(name) for name in tensors if name not in (*_TENSORS, *_NOTES)]
+    if "input_ids" not in tensors or unknown:
+        raise InputError(
+            f"cannot explain a {type(tensors).__name__} of {', '.join(map(str, tensors))}: pass a "
+            "text, a pair of texts, or what a tokenizer returns (input_ids, with attention_mask "
+            "and token_type_ids if there are any)."
+        )
+    rows: dict[str, list[Any]] = {}
+    for name in _TENSORS:
+        if name in tensors:
+            values = tensors[name]
+            rows[name] = values.tolist() if hasattr(values, "tolist") else list(values)
+    single = bool(rows["input_ids"]) and not isinstance(rows["input_ids"][0], Sequence)
+    if single:
+        rows = {name: [values] for name, values in rows.items()}
+    if len({len(values) for values in rows.values()}) > 1:
+        raise InputError(f"{', '.join(rows)} have different numbers of rows.")
+    items = []
+    for number, ids in enumerate(rows["input_ids"]):
+        mask, types = (
+            None if name not in rows else list(rows[name][number]) for name in _TENSORS[1:]
+        )
+        if any(part is not None and len(part) != len(ids) for part in (mask, types)):
+            raise InputError(f"{', '.join(rows)} have different numbers of tokens.")
+        kept = [i for i in range(len(ids)) if mask is None or mask[i]]
+        item = from_ids(tokenizer, [ids[i] for i in kept], vocabulary)
+        if types is not None:
+            types = [int(types[i]) for i in kept]
+            fields = ("first", "second") if any(types) else ("", "")
+            units = tuple(
+                unit if unit.special or kind > 1 else replace(unit, field=fields[kind])
+                for unit, kind in zip(item.units, types, strict=True)
+            )
+            item = Encoded(item.ids, units, None, types)
+        items.append(item)
+    return (items[0],) if single else items
+
+
 def _special_ids(tokenizer: Any) -> set[int]:
     """The ids of tokens that are not part of a text; [UNK] and [MASK] stand for words."""
     return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
@@ -123,10 +222,11 @@ def _special_ids(tokenizer: Any) -> set[int]:
 def longest(subject: Subject, tokenizer: Any) -> int | None:
     """The largest number of tokens the model takes, or None where it is not known."""
     config = getattr(subject.model, "config", None)
+    own = (config, getattr(config, "text_config", None))  # of a model that sees, the latter
     limits = [
         getattr(tokenizer, "model_max_length", None),
-        getattr(config, "max_position_embeddings", None),
-        getattr(config, "n_positions", None),
+        *(getattr(one, "max_position_embeddings", None) for one in own),
+        *(getattr(one, "n_positions", None) for one in own),
     ]
     known = [n for n in limits if isinstance(n, int) and 0 < n < 10**9]
     return min(known) - subject.virtual_tokens if known else None
@@ -188,7 +288,7 @@ def batch(
     tensors = {"input_ids": ids}
     if subject.forward is not None or subject.takes("attention_mask"):
         tensors["attention_mask"] = mask.long()
-    if subject.forward is None and subject.takes("token_type_ids") and all(r.types for r in rows):
+    if any(gets_types(subject, row) for row in rows):
         tensors["token_type_ids"] = types
     fields: tuple[str, ...] = ("input_ids",)
     units = [row.units for row in rows]
@@ -206,6 +306,16 @@ def batch(
         texts=tuple(row.text for row in rows),
         blanks=_blanks(tokenizer),
     )
+
+
+def gets_types(subject: Subject, row: Encoded) -> bool:
+    """Whether the model is told which of two texts each token belongs to.
+
+    A forward of the user's is told where there are two.
+    """
+    if not row.types or not subject.takes("token_type_ids"):
+        return False
+    return subject.forward is None or any(row.types)
 
 
 def like_lengths(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -16,14 +16,19 @@ from wherefrom.errors import InputError, TargetError
 from wherefrom.explanation import Unit
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, resolve_position
+from wherefrom.inputs.sight import Sight
 from wherefrom.inputs.text import (
     Encoded,
+    TextPair,
     batch,
     can_pad,
     encode_each,
     fitted,
     from_ids,
+    from_tensors,
+    gets_types,
     has_padding,
+    is_pair,
     like_lengths,
     longest,
     vocabulary,
@@ -34,13 +39,14 @@ from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
 Ids = NDArray[np.int64]
+Form = tuple[Ids, Ids | None]  # token ids, and their types where the model gets some
 
 
 @dataclass
-class TextReader(Reader[Encoded, Ids]):
+class TextReader(Reader[Encoded, Form]):
     """Reads texts with the tokenizer, token ids as they are.
 
-    `decoder_prefix` is what a decoder has generated so far.
+    `decoder_prefix` is what a decoder has generated so far; `sight` reads images with texts.
     """
 
     name: ClassVar[str] = "text"
@@ -48,6 +54,7 @@ class TextReader(Reader[Encoded, Ids]):
     tokenizer: Any
     naming: Naming
     decoder_prefix: Encoded | None = None
+    sight: Sight | None = None
     _padding_is_ignored: bool | None = field(default=None, repr=False)  # None: not tried yet
     _prefix_is_used: bool | None = field(default=None, repr=False)  # by the user's forward
     _blanks: dict[str | int, int] = field(default_factory=dict, repr=False)
@@ -60,7 +67,7 @@ class TextReader(Reader[Encoded, Ids]):
     @classmethod
     def build(cls, context: ReaderContext) -> TextReader:
         subject = context.subject.by_position("input_ids")
-        return cls(subject, context.tokenizer, context.naming)
+        return cls(subject, context.tokenizer, context.naming, sight=context.sight)
 
     @property
     def pads(self) -> bool:  # type: ignore[override]
@@ -102,7 +109,7 @@ class TextReader(Reader[Encoded, Ids]):
         return Encoded(encoded.ids, units, None)
 
     def listed(self, inputs: Any) -> tuple[list[Any], bool]:
-        if isinstance(inputs, (str, Encoded)):
+        if isinstance(inputs, (str, Encoded)) or is_pair(inputs):
             return [inputs], True
         if isinstance(inputs, (Tensor, np.ndarray)):
             if inputs.ndim not in (1, 2) or 0 in inputs.shape:
@@ -112,28 +119,31 @@ class TextReader(Reader[Encoded, Ids]):
                 )
             return (inputs.tolist(), False) if inputs.ndim == 2 else ([inputs.tolist()], True)
         if isinstance(inputs, Mapping):
-            raise InputError(
-                f"cannot explain a {type(inputs).__name__} of {', '.join(map(str, inputs))}: "
-                'pass a text, or the token ids alone (inputs["input_ids"]).'
-            )
+            return self._listed_tensors(inputs)
         if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray)):
             raise self._refused(inputs)
         sources = list(inputs)
         if not sources:
             raise InputError("the list of inputs is empty: there is nothing to explain.")
-        if all(isinstance(source, Mapping) for source in sources):
-            raise InputError(
-                "these are chat messages: explain an answer to them with "
-                'explainer.answer(messages, "…") or explainer.generate(messages).'
-            )
         if all(isinstance(source, (int, np.integer)) for source in sources):
             return [sources], True
         if any(is_image(source) and not isinstance(source, str) for source in sources):
             raise self._refused(next(source for source in sources if is_image(source)))
-        if not all(isinstance(source, (Encoded, Iterable)) for source in sources):
+        if not all(isinstance(source, (Encoded, TextPair, Iterable)) for source in sources):
             kinds = ", ".join(sorted({type(source).__name__ for source in sources}))
             raise InputError(f"cannot explain a list of {kinds}: pass texts or token ids.")
         return sources, False
+
+    def _single(self, tensors: Mapping[str, Any]) -> list[Encoded]:
+        items, _ = self._listed_tensors(tensors)
+        if len(items) != 1:
+            raise InputError(f"one input has {len(items)} rows of input_ids: pass them as a batch.")
+        return items
+
+    def _listed_tensors(self, tensors: Mapping[str, Any]) -> tuple[list[Any], bool]:
+        """What a tokenizer returned, with all that the model takes of it."""
+        items = from_tensors(self.tokenizer, tensors, vocabulary(self.subject))
+        return list(items), not isinstance(items, list)
 
     def _refused(self, source: Any) -> InputError:
         return InputError(
@@ -160,16 +170,29 @@ class TextReader(Reader[Encoded, Ids]):
     def _read(self, sources: Sequence[Any], truncate: bool) -> Iterator[Encoded | InputError]:
         """Texts in one call of the tokenizer; ids, and what is encoded already, as they are."""
         limit, size = longest(self.subject, self.tokenizer), vocabulary(self.subject)
-        texts = [source for source in sources if isinstance(source, str)]
+        sources = [
+            TextPair(*source) if is_pair(source) and isinstance(source, tuple) else source
+            for source in sources
+        ]
+        texts = [source for source in sources if isinstance(source, (str, TextPair))]
         encoded = iter(encode_each(self.tokenizer, texts))
         for source in sources:
             try:
                 item: Encoded | InputError
                 if isinstance(source, Encoded):
                     item = source
+                elif isinstance(source, TextPair):
+                    item = next(encoded)
                 elif isinstance(source, str):
                     item = next(encoded)
                     self._check_text(source)
+                elif isinstance(source, Mapping):
+                    (item,) = self._single(source)
+                elif _is_words(source):
+                    raise InputError(
+                        f"cannot explain the list {list(source)!r} as one input: a list holds "
+                        'token ids. A pair of texts is a tuple, ("first text", "second text").'
+                    )
                 elif isinstance(source, Iterable):
                     item = from_ids(self.tokenizer, list(source), size)
                 else:
@@ -220,12 +243,21 @@ class TextReader(Reader[Encoded, Ids]):
         return item.units
 
     def chunks(self, items: Sequence[Encoded], size: int) -> list[list[int]]:
-        """Texts of like length together; of one length where the model cannot be padded."""
+        """Texts of like length together; of one length where the model cannot be padded.
+
+        What has types and what has none never share a batch: to some models none is not 0.
+        """
         if self.alone:
             return [[i] for i in range(len(items))]
-        lengths = [len(item.ids) for item in items]
-        short, long = (items[lengths.index(pick(lengths))] for pick in (min, max))
-        return like_lengths(lengths, size, same=not self._can_pad(short, long))
+        groups = [[i for i, item in enumerate(items) if (item.types is None) == untyped]
+                  for untyped in (True, False)]  # fmt: skip
+        chunks: list[list[int]] = []
+        for numbers in filter(None, groups):
+            lengths = [len(items[i].ids) for i in numbers]
+            short, long = (items[numbers[lengths.index(pick(lengths))]] for pick in (min, max))
+            parts = like_lengths(lengths, size, same=not self._can_pad(short, long))
+            chunks += [[numbers[k] for k in part] for part in parts]
+        return chunks
 
     def _can_pad(self, short: Encoded, long: Encoded) -> bool:
         """Whether the model ignores padding: tried once, on a text padded to another's length."""
@@ -280,27 +312,46 @@ class TextReader(Reader[Encoded, Ids]):
                 "explain with position= (0 is the first token, −1 the last)."
             )
 
-    def erased(self, item: Encoded, present: Present, blank: str | int | None) -> list[Ids]:
+    def erased(self, item: Encoded, present: Present, blank: str | int | None) -> list[Form]:
         number = self._blank_id("unk" if blank is None else blank)
-        return list(np.where(present, np.array(item.ids, dtype=np.int64), number))
+        typed = gets_types(self.subject, item)
+        types = np.array(item.types, dtype=np.int64) if typed else None
+        ids = np.where(present, np.array(item.ids, dtype=np.int64), number)
+        return [(row, types) for row in ids]
 
     def _blank_id(self, token: str | int) -> int:
         if token not in self._blanks:
             self._blanks[token] = self.batch([Encoded([0], (), None)]).token_id(token)
         return self._blanks[token]
 
-    def key(self, form: Ids) -> bytes:
-        return form.tobytes()
+    def key(self, form: Form) -> bytes:
+        ids, types = form
+        return ids.tobytes() + (b"" if types is None else types.tobytes())
 
-    def length(self, form: Ids) -> int:
-        return len(form)
+    def length(self, form: Form) -> int:
+        return len(form[0])
 
-    def collate(self, forms: Sequence[Ids]) -> dict[str, Tensor]:
-        if len({len(form) for form in forms}) > 1:
-            rows = [Encoded(form.tolist(), (), None) for form in forms]
+    def batch_shape(self, form: Form) -> Hashable:
+        return super().batch_shape(form), form[1] is None
+
+    def collate(self, forms: Sequence[Form]) -> dict[str, Tensor]:
+        if len({len(ids) for ids, _ in forms}) > 1:
+            rows = [
+                Encoded(ids.tolist(), (), None, None if types is None else types.tolist())
+                for ids, types in forms
+            ]
             return dict(self.batch(rows).tensors)
-        ids = torch.from_numpy(np.stack(forms)).to(self.subject.device)
-        tensors = {"input_ids": ids}
+        stacked = {"input_ids": np.stack([ids for ids, _ in forms])}
+        types = [types for _, types in forms if types is not None]
+        if types:  # all or none: see `batch_shape`
+            stacked["token_type_ids"] = np.stack(types)
+        tensors = {n: torch.from_numpy(rows).to(self.subject.device) for n, rows in stacked.items()}
         if self.subject.forward is not None or self.subject.takes("attention_mask"):
-            tensors["attention_mask"] = torch.ones_like(ids)
+            tensors["attention_mask"] = torch.ones_like(tensors["input_ids"])
         return tensors
+
+
+def _is_words(source: Any) -> bool:
+    """Whether a list holds texts where token ids are expected."""
+    texts = isinstance(source, (list, tuple)) and all(isinstance(part, str) for part in source)
+    return texts and bool(source)

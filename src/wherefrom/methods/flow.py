@@ -21,6 +21,8 @@ def flows(
     A layer of nodes lies above every map; an edge of capacity Ā = rows of (A + I) made to sum to
     one leads from a query to each key. The rows that are read get what `start` gives them.
     """
+    if (direct := _of_two_maps(steps, streams, start)) is not None:
+        return direct
     from scipy.sparse import csr_matrix  # at its use: scipy takes long to import
     from scipy.sparse.csgraph import maximum_flow
 
@@ -79,3 +81,22 @@ def flows(
             values.append(flow / _UNIT)
         by_stream[number] = torch.tensor(values, dtype=torch.float64)
     return by_stream
+
+
+def _of_two_maps(
+    steps: Sequence[Tensor], streams: Sequence[tuple[int, int]], start: dict[int, Tensor]
+) -> dict[int, Tensor] | None:
+    """The flow of one row through two maps of one stream: Σ_j min(Ā₂[row, j], Ā₁[j, i]).
+
+    Exact, since the paths from the row to a place part at j and meet nowhere before the place, and
+    what leaves the row adds up to what enters it.
+    """
+    if len(steps) != 2 or len({*start, *streams[0], *streams[1]}) > 1:
+        return None
+    ((stream, read),) = start.items()
+    rows = read.nonzero().flatten().tolist()
+    if len(rows) != 1:
+        return None
+    stop_if_late()
+    lower, upper = ((step + torch.eye(len(step))) / (1 + step.sum(-1, True)) for step in steps)
+    return {stream: torch.minimum(upper[rows[0]].unsqueeze(-1), lower).sum(0)}

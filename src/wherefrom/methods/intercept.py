@@ -136,8 +136,7 @@ def intercepted_forward(
                 sources.begin(tensors[name], sources.span_of(number))
     projection = None
     if target.position is not None and not subject.keeps_rows:
-        places = tensors[inputs.fields[-1]].shape[1]
-        projection = Projection(subject.model, target.position, places)
+        projection = Projection(subject.model, target.position, inputs.places)
     saved = SavedTensors(
         subject.model,
         subject.allowed_memory,

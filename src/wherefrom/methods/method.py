@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,9 +16,13 @@ from torch import Tensor
 from wherefrom.errors import NotEnoughMemory, RoundingOnly, SamplesRunAlone
 from wherefrom.explanation import plural
 from wherefrom.memory import is_out_of_memory, release_memory
+from wherefrom.methods.kept import release_graph
 from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import SpanTarget, Target
+
+if TYPE_CHECKING:
+    from wherefrom.methods.forward_graph import ForwardGraph
 
 Advance = Callable[[int, int], None]  # how many are done, of how many
 
@@ -120,6 +125,7 @@ class Method(ABC):
 
         A batch that needs more memory than there is is halved, again and again.
         """
+        release_graph(subject.model)
         try:
             return self._within_memory(subject, inputs, target)
         except RowsUnclear as reason:
@@ -137,19 +143,30 @@ class Method(ABC):
 
     def _within_memory(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         count = len(inputs)
+        if count == 1:
+            with self.naming_memory(subject, inputs):
+                return self.scores(subject, inputs, target)
         try:
             return self.scores(subject, inputs, target)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            if count == 1:
-                raise self._too_large(error, subject, inputs) from error
         # here, where the error no longer holds what the pass has allocated
         release_memory(subject.device)
         halves = [list(range(count // 2)), list(range(count // 2, count))]
         return Scores.joined(
             [self._within_memory(subject, inputs.take(i), target.take(i)) for i in halves]
         )
+
+    @contextmanager
+    def naming_memory(self, subject: Subject, inputs: Inputs) -> Iterator[None]:
+        """Says of an error for want of memory which method on what input it was."""
+        try:
+            yield
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise self._too_large(error, subject, inputs) from error
 
     def _too_large(self, error: Exception, subject: Subject, inputs: Inputs) -> NotEnoughMemory:
         count = int(inputs.mask.sum())
@@ -162,6 +179,13 @@ class Method(ABC):
     def resolved(self, inputs: Inputs) -> Method:
         """The same method with what is "auto" filled in for this kind of input."""
         return self
+
+    def graph(self, subject: Subject, inputs: Inputs, target: SpanTarget) -> ForwardGraph | None:
+        """One forward pass, from whose graph any target at these places can be explained.
+
+        None for a method that needs other passes.
+        """
+        return None
 
     @abstractmethod
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
@@ -179,7 +203,7 @@ class Method(ABC):
         count = target.position.shape[1]
         rows: list[Scores] = []
         for row in range(count):
-            rows.append(self(subject, inputs, target.only(row)))
+            rows.append(self(subject, inputs, target.within(row, row + 1)))
             if advance is not None:
                 advance(row + 1, count)
         return rows

@@ -7,30 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
-import torch
-from torch import Tensor
-
 from wherefrom.errors import MethodError
-from wherefrom.explanation import plural
-from wherefrom.methods.closing import Closing
-from wherefrom.methods.intercept import At, ForwardPass, intercepted_forward, read_at
-from wherefrom.methods.method import (
-    Advance,
-    Method,
-    RowsUnclear,
-    Scores,
-    by_sample,
-    warn_of_rounding,
-)
-from wherefrom.methods.root import Root, Rooted, RootPass
-from wherefrom.rules.ledger import LedgerRecorder
+from wherefrom.methods.forward_graph import ForwardGraph
+from wherefrom.methods.intercept import At, read_at
+from wherefrom.methods.method import Method, Scores
+from wherefrom.methods.root import Root, Rooted
 from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import Place, Relevance
+from wherefrom.rules.sources import Place
 from wherefrom.rules.tables import TABLES, conservative
 from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import SpanTarget, Target
-from wherefrom.torch_internals import without_function_modes
 
 Result = TypeVar("Result")
 
@@ -41,158 +28,10 @@ def propagate(
     inputs: Inputs,
     target: Target,
     needs: str | None = None,
-    ledger: bool = True,
-    closes: bool = False,
-    at: Place = "lookup",
-    label: str = "gradient × input",
-    rooted: Rooted | None = None,
+    **settings: Any,
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines."""
-    root = None if rooted is None else RootPass.of(rooted, table, subject, inputs, target, at)
-    tape = None if root is None else root.tape
-    with intercepted_forward(
-        table, subject, inputs, target, at=at, ledger=ledger, tape=tape
-    ) as forward:
-        if needs:
-            forward.need(needs)
-        gradients = forward.at_sources()
-    closing = None
-    if closes:
-        closing = Closing(table, subject, inputs, target, label, diagnosed=tape is None)
-    return _scored(forward, gradients, inputs, target, label, root, closing)
-
-
-def propagate_each(
-    table: Table,
-    subject: Subject,
-    inputs: Inputs,
-    target: SpanTarget,
-    needs: str | None = None,
-    closes: bool = False,
-    at: Place = "lookup",
-    label: str = "gradient × input",
-    rooted: Rooted | None = None,
-    advance: Advance | None = None,
-) -> list[Scores]:
-    """`propagate` for each place of a span: one forward pass, then a backward pass for each."""
-    assert target.position is not None
-    root = None if rooted is None else RootPass.of(rooted, table, subject, inputs, target, at)
-    tape = None if root is None else root.tape
-    count = target.position.shape[1]
-    rows: list[Scores] = []
-    with intercepted_forward(
-        table, subject, inputs, target, at=at, ledger=True, tape=tape
-    ) as forward:
-        if needs:
-            forward.need(needs)
-        for row in range(count):
-            single = target.only(row)
-            with without_function_modes():  # choosing a logit is no call of the model
-                output = single(forward.logits)
-            forward.view.ledger.entries = {}  # lines of this row alone
-            backward = replace(forward, output=output)
-            gradients = backward.at_sources(retain=row + 1 < count)
-            closing = None
-            if closes:  # which call loses is said of the span, if at all
-                closing = Closing(table, subject, inputs, single, label, diagnosed=False)
-            with without_function_modes():
-                rows.append(_scored(backward, gradients, inputs, single, label, root, closing))
-            if advance is not None:
-                advance(row + 1, count)
-    return rows
-
-
-def _scored(
-    forward: ForwardPass,
-    gradients: list[Tensor],
-    inputs: Inputs,
-    target: Target,
-    label: str,
-    root: RootPass | None,
-    closing: Closing | None,
-) -> Scores:
-    """What a backward pass gave: scores with their parts and the ledger's lines."""
-    recorder, output = forward.view.ledger, forward.output.detach()
-    if recorder.unclear is not None and len(inputs) > 1:
-        raise RowsUnclear(recorder.unclear)
-    sources = forward.view.sources
-    relevance = sources.relevance(gradients, None if root is None else root.values(forward))
-    logits = forward.logits.detach()
-    at_root = None if root is None else relevance.root
-    if root is not None and root.tape is not None:
-        at_root = root.output(target.resolved(logits))
-    scores = _collect(recorder, relevance, sources.length, logits, inputs, at_root)
-    rounding = warn_of_rounding(label, scores.values, relevance.summed * inputs.mask, output.dtype)
-    offset = target.offset(logits)
-    if offset is not None and root is not None and root.tape is not None:
-        raise MethodError(
-            'secants="root" explains logits and contrasts; log-probabilities need secants="zero".'
-        )
-    if offset is not None and scores.lines is not None:
-        scores.lines["normaliser of the log-probability", "normaliser"] = offset.double().cpu()
-    opened: dict[int, str] = {}
-    if closing is not None:
-        opened = closing.warn_if_open(scores, output.double().cpu(), forward)
-    return replace(scores, warnings=by_sample(len(inputs), rounding, opened))
-
-
-def _collect(
-    recorder: LedgerRecorder,
-    relevance: Relevance,
-    width: int,
-    logits: Tensor,
-    inputs: Inputs,
-    at_root: Tensor | None,
-) -> Scores:
-    noun = inputs.noun
-    parts = {noun: relevance.units - relevance.biases}
-    if bool(relevance.biases.any()):
-        parts["norm"] = relevance.biases
-    padding = relevance.others
-    mask = inputs.mask.cpu()
-    lines: dict[tuple[str, str], Tensor] = {}
-    # the backward pass met the last module first
-    for (where, kind), entry in reversed(recorder.entries.items()):
-        rest = entry.total.cpu()
-        if entry.places is not None:
-            part = parts.setdefault(kind, torch.zeros_like(relevance.units))
-            placed = entry.places.cpu()[:, :width]
-            part[:, :width] += placed
-            rest = rest - placed.sum(1)
-        if entry.places is None or bool((rest.abs() > 1e-12 * entry.total.abs().cpu()).any()):
-            key = (layer_of(where), kind)
-            lines[key] = lines.get(key, 0) + rest
-    totals: dict[tuple[str, str], Tensor] = {}
-    for kind, part in parts.items():
-        padding += (part * ~mask).sum(1)
-        part *= mask
-        totals["embedding norm" if kind == "norm" else plural(kind), kind] = part.sum(1)
-        if kind == noun and at_root is not None:
-            totals["root", "root"] = at_root
-    if at_root is not None:
-        # places are as they were when a unit is missing: what they add is not the unit's
-        parts = {noun: parts[noun]}
-    if bool(padding.any()):
-        totals["places of no unit", "padding"] = padding
-    return Scores(
-        values=torch.stack(list(parts.values())).sum(0),
-        logits=logits,
-        parts=parts,
-        lines={**totals, **lines} if recorder.enabled else None,
-    )
-
-
-def layer_of(where: str) -> str:
-    """The block that a module belongs to, by its number.
-
-    >>> layer_of("bert.encoder.layer.3.output.dense"), layer_of("bert.pooler.dense")
-    ('bert.encoder.layer.3', 'bert.pooler')
-    """
-    path = where.split(".")
-    for i, part in enumerate(path):
-        if part.isdigit():
-            return ".".join(path[: i + 1])
-    return ".".join(path[:2]) or "model"
+    return ForwardGraph.of(table, subject, inputs, target, needs, **settings).scores(target)
 
 
 class Propagation(Method):
@@ -215,22 +54,12 @@ class Propagation(Method):
         return self._propagated(propagate, subject, inputs, target)
 
     @restores_state
-    def each(
-        self,
-        subject: Subject,
-        inputs: Inputs,
-        target: SpanTarget,
-        advance: Advance | None = None,
-    ) -> list[Scores]:
-        return self._propagated(propagate_each, subject, inputs, target, advance=advance)
+    def graph(self, subject: Subject, inputs: Inputs, target: SpanTarget) -> ForwardGraph:
+        with self.naming_memory(subject, inputs):
+            return self._propagated(ForwardGraph.of, subject, inputs, target)
 
     def _propagated(
-        self,
-        run: Callable[..., Result],
-        subject: Subject,
-        inputs: Inputs,
-        target: Target | SpanTarget,
-        **more: Any,
+        self, run: Callable[..., Result], subject: Subject, inputs: Inputs, target: Target
     ) -> Result:
         """What `run` gives of a pass under this method's table, read where `at` says."""
         method = self.resolved(inputs)
@@ -247,7 +76,6 @@ class Propagation(Method):
                 at=place,
                 label=self.label,
                 rooted=method.rooted(inputs),
-                **more,
             )
 
         return read_at(self.at, inputs, at_place)
@@ -299,8 +127,8 @@ class Lrp(Propagation):
 
     `attention` is the share of the relevance of an attention layer that goes to its weights: 0 is
     the AH rule, ½ that of AttnLRP. "auto" is what was most faithful for the kind of input: of
-    tokens the AH rule and the root that their reader names, of pixels and nodes a share of ¼ and
-    no root.
+    tokens, with images or without, the AH rule and the root that their reader names, of pixels
+    and nodes alone a share of ¼ and no root.
     """
 
     name: ClassVar[str] = "lrp"
@@ -322,7 +150,7 @@ class Lrp(Propagation):
     def resolved(self, inputs: Inputs) -> Lrp:
         attention = self.attention
         if attention == "auto":
-            numbers = any(inputs.tensors[name].is_floating_point() for name in inputs.fields)
+            numbers = all(inputs.tensors[name].is_floating_point() for name in inputs.fields)
             attention = 0.25 if numbers and self.secants == "zero" else 0.0
         root = inputs.missing if isinstance(self.root, str) and self.root == "auto" else self.root
         return replace(self, attention=attention, root=root)

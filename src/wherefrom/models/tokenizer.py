@@ -27,6 +27,10 @@ class Encodings(UserDict[str, Any]):
         """The number of the word that each token of a text belongs to."""
         return list(self._encodings[row].word_ids)
 
+    def sequence_ids(self, row: int = 0) -> list[int | None]:
+        """Which text of a pair each token belongs to: 0 or 1; None for special tokens."""
+        return list(self._encodings[row].sequence_ids)
+
 
 class TextTokenizer:
     """Splits texts by the rules of a tokenizer.json; called like a tokenizer of transformers."""
@@ -56,6 +60,7 @@ class TextTokenizer:
     def __call__(
         self,
         text: str | Sequence[str],
+        text_pair: Sequence[str] | None = None,
         *,
         add_special_tokens: bool = True,
         padding: bool = False,
@@ -64,12 +69,14 @@ class TextTokenizer:
         return_tensors: str | None = None,
         verbose: bool = True,
     ) -> Encodings:
-        """The ids and attention mask of a text or of several.
+        """The ids and attention mask of a text or of several; of pairs, the types too.
 
         `verbose` is there for tokenizers that warn of long texts; this one never does.
         """
         alone = isinstance(text, str)
-        texts = [text] if isinstance(text, str) else list(text)
+        texts: list[Any] = [text] if isinstance(text, str) else list(text)
+        if text_pair is not None:
+            texts = list(zip(texts, text_pair, strict=True))
         encodings = self.backend_tokenizer.encode_batch(
             texts, add_special_tokens=add_special_tokens
         )
@@ -81,6 +88,8 @@ class TextTokenizer:
             "input_ids": [encoding.ids for encoding in encodings],
             "attention_mask": [encoding.attention_mask for encoding in encodings],
         }
+        if text_pair is not None:
+            data["token_type_ids"] = [encoding.type_ids for encoding in encodings]
         if return_special_tokens_mask:
             data["special_tokens_mask"] = [e.special_tokens_mask for e in encodings]
         if return_offsets_mapping:

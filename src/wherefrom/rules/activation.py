@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +19,14 @@ from wherefrom.rules.tags import mark
 
 class _Secant(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, at_zero: Tensor, slope_at_zero: float) -> Tensor:
-        slope = (y - at_zero).div_(x) if bool(at_zero.any()) else y / x
-        # 0/0 where x is 0; a NaN of the model's own stays visible in its output
-        slope.nan_to_num_(nan=slope_at_zero, posinf=float("inf"), neginf=float("-inf"))
+    def forward(
+        ctx: Any, x: Tensor, y: Tensor, at_zero: Tensor | None, f: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        slope = y / x if at_zero is None else (y - at_zero).div_(x)
+        if not math.isfinite(float(slope.sum())):
+            # 0/0 where x is 0; a NaN of the model's own stays visible in its output
+            at_x = _slope_at_zero(x, f)
+            slope.nan_to_num_(nan=at_x, posinf=float("inf"), neginf=float("-inf"))
         ctx.save_for_backward(slope)
         return y.detach()
 
@@ -31,23 +36,29 @@ class _Secant(Function):
         return gradients[0] * slope, None, None, None
 
 
-def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor | None]:
     """Reads y = f(x) as f(0) + x · [(f(x) − f(0)) / x] with the bracket a constant.
 
-    Returns that y and f(0). At x = 0 the bracket is f'(0).
+    Returns that y, and f(0) unless it is zero. At x = 0 the bracket is f'(0).
     """
-    at_zero, slope = _at_zero(x, f)
-    linear: Tensor = _Secant.apply(x, y, at_zero, slope)
+    with torch.no_grad():
+        value = f(_zero(x))
+    at_zero = value.detach() if bool(value.any()) else None
+    linear: Tensor = _Secant.apply(x, y, at_zero, f)
     return linear, at_zero
 
 
-def _at_zero(x: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, float]:
-    """f(0) and f'(0), with as many axes as x has."""
+def _zero(x: Tensor) -> Tensor:
+    """A zero with as many axes as x has."""
+    return torch.zeros((1,) * max(1, x.ndim), dtype=x.dtype, device=x.device)
+
+
+def _slope_at_zero(x: Tensor, f: Callable[[Tensor], Tensor]) -> float:
     with torch.enable_grad():
-        zero = torch.zeros((1,) * max(1, x.ndim), dtype=x.dtype, device=x.device).requires_grad_()
+        zero = _zero(x).requires_grad_()
         at_zero = f(zero.clone())  # f may write into what it gets
-        slopes = torch.autograd.grad(at_zero.sum(), zero, allow_unused=True)[0]
-    return at_zero.detach(), 0.0 if slopes is None else float(slopes)
+        (slope,) = torch.autograd.grad(at_zero.sum(), zero, allow_unused=True)
+    return 0.0 if slope is None else float(slope)
 
 
 def out_of_place(call: TorchCall) -> TorchCall:
@@ -94,7 +105,7 @@ def _linear(
 ) -> Any:
     view.touched["activation"] += 1
     linear, at_zero = secant(x, y, f)
-    if bool(at_zero.any()):
+    if at_zero is not None:
         linear = view.constant(call, linear, at_zero)
     return mark(linear, "gate")
 
@@ -118,6 +129,10 @@ def power(view: LocallyLinear, call: TorchCall) -> Any:
         return call.run()
     if exponent < 0 or exponent == 0.5:
         return scale(view, call)
+    x = call["input"]
+    if exponent == 2 and live(x) and not call.in_place:  # of every norm that is written out
+        view.touched["activation"] += 1
+        return mark(x * x.detach(), "gate")  # the secant of x² is x · [x]
     return elementwise(view, call)
 
 

@@ -6,7 +6,7 @@ else that asks what a call does (tags, tracing, patch finding) asks here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -78,6 +78,9 @@ class Kind(Enum):
     COUNT = auto()
     # a whole module that is an activation, whatever calls it makes
     ACTIVATION_MODULE = auto()
+
+    # a kind is looked up several times a call: Enum's own hash is written in Python
+    __hash__ = object.__hash__
 
 
 LAYOUT = frozenset(
@@ -258,7 +261,7 @@ CATALOGUE = _catalogue()
 class TorchCall:
     """One call of a torch function, its arguments read and changed by name."""
 
-    __slots__ = ("args", "entry", "function", "kwargs")
+    __slots__ = ("args", "entry", "function", "kind", "kwargs")
 
     def __init__(
         self, function: Function, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -267,11 +270,8 @@ class TorchCall:
         self.args = args
         self.kwargs = kwargs or {}
         self.entry = CATALOGUE.get(function)
-
-    @property
-    def kind(self) -> Kind | None:
-        """What the call is, or None where the catalogue does not list it."""
-        return None if self.entry is None else self.entry.kind
+        # what the call is, or None where the catalogue does not list it
+        self.kind: Kind | None = None if self.entry is None else self.entry.kind
 
     @property
     def name(self) -> str:
@@ -323,11 +323,10 @@ class TorchCall:
             {key: map_tensors(value, change) for key, value in self.kwargs.items()},
         )
 
-    def tensors(self) -> Iterator[Tensor]:
+    def tensors(self) -> list[Tensor]:
         """The tensors among the arguments, also those in lists and tuples."""
-        yield from tensors_in(self.args)
-        if self.kwargs:
-            yield from tensors_in(tuple(self.kwargs.values()))
+        tensors = list_tensors(self.args)
+        return tensors + list_tensors(self.kwargs.values()) if self.kwargs else tensors
 
 
 _ABSENT = object()
@@ -357,6 +356,17 @@ def tensors_in(value: object) -> Iterator[Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_in(item)
+
+
+def list_tensors(values: Iterable[object]) -> list[Tensor]:
+    """`tensors_in` of some values, of which most are tensors or numbers."""
+    tensors: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            tensors.append(value)
+        elif isinstance(value, (list, tuple)):
+            tensors += list_tensors(value)
+    return tensors
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from wherefrom.rules.catalogue import Kind, TorchCall, attribute_name, live, tensors_in
+from wherefrom.rules.catalogue import Kind, TorchCall, attribute_name, list_tensors, live
 
 _NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of an operator without a backward pass
 
@@ -50,7 +50,7 @@ def follow_cut(call: TorchCall, out: Any, where: str, frozen: bool, entered: boo
     by this call.
     """
     written = call.args[0] if out is None and call.args else out  # x[i] = y gives nothing back
-    results = [tensor for tensor in tensors_in(written) if _ends(tensor)]
+    results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
     if not results:
         return
     cut = constant_cut(call)

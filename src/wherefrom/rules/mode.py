@@ -21,7 +21,6 @@ from wherefrom.rules.catalogue import (
     Function,
     Kind,
     TorchCall,
-    attribute_name,
     live,
     map_tensors,
     tensors_in,
@@ -94,6 +93,7 @@ class CallMode(TorchFunctionMode):
         trace: TracebackType | None,
     ) -> None:
         self._scope.close()
+        del self._scope  # its hooks have the mode: such a ring would outlive the pass
 
 
 class LocallyLinear(CallMode):
@@ -164,10 +164,9 @@ class LocallyLinear(CallMode):
         return out
 
     def on_call(self, call: TorchCall) -> Any:
-        attribute = attribute_name(call.function)
-        if attribute is not None:
-            return self._attribute(call)
         name = getattr(call.function, "__name__", "")
+        if name == "__get__":
+            return self._attribute(call)
         self.seen[name] += 1
         call = without_parameters(call)
         kind = call.kind
@@ -246,24 +245,30 @@ class LocallyLinear(CallMode):
         if threading.get_ident() != self._thread:
             return None
         kwargs, out = rest
+        with without_function_modes():  # what is asked from here on is no call of the model
+            return self._leave(module, args, kwargs, out)
+
+    def _leave(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> Any:
+        """Notes that a module has run, and gives what the model shall use of its result."""
         if self.saved is not None:
             self.saved.leave(self, module, args, kwargs)
         changed = None
-        free = self._activation is None and self._activation_rule
-        if free and _is_own_function(module, args, out):
+        free = self._activation is None and self._activation_rule and len(args) == 1
+        if free and _is_own_function(module, args[0], out):
             self._activation = (module, args[0])
             out = out.detach()
         if self._activation is not None and self._activation[0] is module:
             assert self._activation_rule is not None
             x, self._activation = self._activation[1], None
-            with without_function_modes():
-                call = TorchCall(module.forward, (x, out))
-                changed = self._activation_rule(self, call)
-                propagate(call, changed)
-                if getattr(module, "inplace", False):
-                    changed = mark(x.copy_(changed), meaning_of(changed))
-                args = (x,)
-        if not submodules(module):
+            call = TorchCall(module.forward, (x, out))
+            changed = self._activation_rule(self, call)
+            propagate(call, changed)
+            if getattr(module, "inplace", False):
+                changed = mark(x.copy_(changed), meaning_of(changed))
+            args = (x,)
+        if not submodules(module) and self.ledger.count == self._constants_before:
             self._packed_linear(module, args, out)
         self._path.pop()
         if not submodules(module):
@@ -299,8 +304,7 @@ class LocallyLinear(CallMode):
 
     def _packed_linear(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """Records what a linear layer of packed weights adds unseen: its bias, and its rounding."""
-        unseen = self.ledger.count == self._constants_before
-        if not (unseen and live(out) and args and live(args[0]) and _is_packed(module)):
+        if not (_is_packed(module) and live(out) and args and live(args[0])):
             return
         bias = getattr(module, "bias", None)
         value = out.detach()
@@ -323,17 +327,18 @@ def _is_packed(module: nn.Module) -> bool:
     return isinstance(weight, Tensor) and weight.ndim > 1 and not weight.is_floating_point()
 
 
-def _is_own_function(module: nn.Module, args: tuple[Any, ...], out: Any) -> bool:
+def _is_own_function(module: nn.Module, x: Any, out: Any) -> bool:
     """Whether a module of one tensor gave back, in the same shape, an autograd Function's result.
 
     No torch call is seen within such a Function: a module without matrices of weights is taken as
     an activation.
     """
-    if len(args) != 1 or not live(args[0]) or not live(out) or out.shape != args[0].shape:
+    if not live(out) or not live(x):
         return False
     node = type(out.grad_fn)
-    ours = function_class(node).__module__.startswith("wherefrom.")
-    if not issubclass(node, BackwardCFunction) or ours:
+    if not issubclass(node, BackwardCFunction) or out.shape != x.shape:
+        return False
+    if function_class(node).__module__.startswith("wherefrom."):
         return False
     return all(parameter.ndim < 2 for parameter in module.parameters())
 
@@ -347,9 +352,12 @@ def without_parameters(call: TorchCall) -> TorchCall:
 
 
 def _constant(value: Any) -> Any:
+    kind = type(value)
+    if kind is Tensor or kind is int:  # most are; to ask whether they are parameters takes longer
+        return value
     if isinstance(value, nn.Parameter):
         return value.detach()
-    if type(value) in (list, tuple) and any(isinstance(v, nn.Parameter) for v in value):
+    if kind in (list, tuple) and any(isinstance(v, nn.Parameter) for v in value):
         return map_tensors(value, lambda t: t.detach() if isinstance(t, nn.Parameter) else t)
     return value
 

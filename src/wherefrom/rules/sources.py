@@ -403,6 +403,8 @@ def stream_of(value: object) -> int:
 
 def _begins_with(ids: Tensor, own: Tensor) -> bool:
     """Whether these are the input's ids, perhaps in one row, perhaps with padding behind."""
+    if own.ndim != 2:  # rows of floats
+        return False
     batch, width = own.shape
     rows = ids.reshape(batch, -1) if ids.ndim == 1 and ids.numel() % batch == 0 else ids
     if rows.ndim != 2 or rows.shape[0] != batch or rows.shape[1] < width:

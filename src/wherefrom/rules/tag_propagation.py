@@ -14,7 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.rules.catalogue import FRESH, Kind, TorchCall, attribute_name, live, tensors_in
+from wherefrom.rules.catalogue import (
+    FRESH,
+    Kind,
+    TorchCall,
+    attribute_name,
+    list_tensors,
+    live,
+    tensors_in,
+)
 from wherefrom.rules.tags import NO_TAG, Meaning, Samples, Tag, meaning_of, set_tag, tag_of
 from wherefrom.torch_internals import without_function_modes
 
@@ -28,21 +36,25 @@ def propagate(call: TorchCall, out: Any) -> None:
     field of the first live argument that has one, and its samples are told from the call.
     """
     kind = call.kind
-    rewritten = call.in_place and (kind in _LAID_OUT or kind is Kind.WRITE)
+    rewritten = (kind in _LAID_OUT or kind is Kind.WRITE) and call.in_place
     if _is_known(out) and not rewritten:
         return  # a call made of parts that were seen themselves, or one that wrote into its input
-    form_only = kind in (Kind.CAST, Kind.RESHAPE, Kind.REPEAT)  # a second argument gives its shape
-    arguments = list(tensors_in(call.args[:1] if form_only and call.args else call.args))
-    meaning = "" if kind in FRESH else _common_meaning(arguments)
+    # of calls that change the form only, a second argument gives the shape
+    arguments = list_tensors(call.args[:1] if kind in _FORM_ONLY else call.args)
+    count = len(arguments)
     if call.kwargs:
-        arguments += tensors_in(tuple(call.kwargs.values()))
+        arguments += list_tensors(call.kwargs.values())
+    tagged = [(argument, tag) for argument in arguments if (tag := tag_of(argument)) is not NO_TAG]
+    if not tagged:
+        return
+    fresh = kind in FRESH
+    meaning = "" if fresh else _common_meaning(arguments[:count])
     stream: int | None = None
     constant_rows = False
     samples: Samples | Pieces | None = None
     for live_only in (True, False):
-        for argument in arguments:
-            tag = tag_of(argument)
-            if tag is NO_TAG or argument.requires_grad != live_only:
+        for argument, tag in tagged:
+            if argument.requires_grad != live_only:
                 continue
             if not argument.is_floating_point():  # an index says where rows go, not whose they are
                 continue
@@ -52,9 +64,9 @@ def propagate(call: TorchCall, out: Any) -> None:
                 samples = samples_after(call, argument, tag.samples, out)
     if not meaning and stream is None and samples is None:
         return
-    results = list(tensors_in(call.args[0] if out is None and call.args else out))
+    results = list_tensors(call.args[:1] if out is None else (out,))
     by_result = samples if isinstance(samples, list) else [samples] * len(results)
-    if kind in FRESH:
+    if fresh:
         constant_rows = _has_constant_rows(call)
     for tensor, own in zip(results, by_result, strict=True):
         if _is_known(tensor) and not rewritten:
@@ -86,12 +98,12 @@ def _has_constant_rows(call: TorchCall) -> bool:
 
 
 def _common_meaning(arguments: list[Tensor]) -> Meaning:
-    chosen = [t for t in arguments if t.requires_grad]
-    chosen = chosen or [t for t in arguments if meaning_of(t)]
-    if not chosen:
+    meanings = [tag_of(t).meaning for t in arguments if t.requires_grad]
+    meanings = meanings or [meaning for t in arguments if (meaning := tag_of(t).meaning)]
+    if not meanings:
         return ""
-    meaning = meaning_of(chosen[0])
-    return meaning if all(meaning_of(t) == meaning for t in chosen) else ""
+    first = meanings[0]
+    return first if not first or meanings.count(first) == len(meanings) else ""
 
 
 def samples_after(
@@ -107,6 +119,7 @@ def samples_after(
     return _after(call, kind, source, samples, result)
 
 
+_FORM_ONLY = frozenset((Kind.CAST, Kind.RESHAPE, Kind.REPEAT))
 _LAID_OUT = frozenset((Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT))
 _REDUCING = frozenset((Kind.REDUCTION, Kind.STATISTIC, Kind.ROOT, Kind.LOG_SUM))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from wherefrom.rules.catalogue import tensors_in
+from wherefrom.rules.catalogue import list_tensors
 
 Meaning = Literal["", "ids", "position", "type", "prototype", "softmax", "exp", "gate"]
 
@@ -43,8 +43,7 @@ class Samples:
         return rows[self.ids.argsort(stable=True).to(rows.device)].reshape(batch, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(NamedTuple):
     """What a tensor is, which field of the input it runs along with, and whose rows it has.
 
     `meaning`: attention weights ("softmax"), an exponential that may become some ("exp"), an
@@ -71,7 +70,7 @@ def tag_of(value: object) -> Tag:
 
 def set_tag(value: Any, tag: Tag) -> Any:
     """Writes a tag on the tensors of a value."""
-    for tensor in tensors_in(value):
+    for tensor in list_tensors((value,)):
         tensor.wherefrom_tag = tag  # type: ignore[attr-defined]
     return value
 
@@ -83,8 +82,8 @@ def meaning_of(value: object) -> Meaning:
 
 def mark(value: Any, meaning: Meaning) -> Any:
     """Says what the tensors of a value are, for the calls that will meet them."""
-    for tensor in tensors_in(value):
-        set_tag(tensor, replace(tag_of(tensor), meaning=meaning))
+    for tensor in list_tensors((value,)):
+        set_tag(tensor, tag_of(tensor)._replace(meaning=meaning))
     return value
 
 
@@ -98,7 +97,7 @@ def of_queries(weights: Tensor, query: Tensor) -> Tensor:
     """Attention weights with the tag of their queries; rows of a constant are those of no unit."""
     if query.requires_grad:
         return like(weights, query)
-    set_tag(weights, replace(tag_of(weights), stream=-query.shape[-2]))
+    set_tag(weights, tag_of(weights)._replace(stream=-query.shape[-2]))
     return weights
 
 

@@ -9,7 +9,7 @@ const drawAnswer = (data) => {
   const signed = (v) => (v > 0 ? "+" : v < 0 ? "−" : "") + Math.abs(v).toFixed(Math.abs(v) >= 0.0995 ? 2 : 4);
   const percent = (v) => (v < 0 ? "−" : "") + Math.abs(100 * v).toFixed(0) + " %";
   const place = (id) => document.getElementById(id);
-  let through = false;
+  let hops = 0; // how often relevance on earlier tokens of the answer is handed on; Infinity: until none is left
   let [first, last] = data.chosen;
 
   // The answer: a click takes a word, a sweep or Shift-click several.
@@ -62,16 +62,82 @@ const drawAnswer = (data) => {
     make("button", { type: "button", textContent: text, onclick: () => choose(a, b) }),
   );
   place("choices").replaceChildren(...buttons);
-  let handing = null;
+
+  // Hops as steps: relevance on earlier tokens of the answer is handed on as their rows say.
+  const plus = (lines, more, factor) => {
+    for (const [name, value] of Object.entries(more)) lines[name] = (lines[name] || 0) + factor * value;
+  };
+  const total = (rows) => {
+    const sum = { values: rows[0].values.map(() => 0), lines: {}, output: 0 };
+    for (const row of rows) {
+      row.values.forEach((value, unit) => { sum.values[unit] += value; });
+      plus(sum.lines, row.lines, 1);
+      sum.output += row.output;
+    }
+    return sum;
+  };
+  const hop = (row) => {
+    const next = { values: [...row.values], lines: { ...row.lines }, output: row.output };
+    data.rows.forEach((source, token) => {
+      const amount = data.keeps.includes(token) ? 0 : row.values[data.start + token];
+      if (!amount) return;
+      const share = amount / source.output;
+      next.values[data.start + token] -= amount;
+      source.values.forEach((value, unit) => { next.values[unit] += share * value; });
+      plus(next.lines, { answer: -amount }, 1);
+      plus(next.lines, source.lines, share);
+      const open = source.output - Object.values(source.lines).reduce((sum, value) => sum + value, 0);
+      plus(next.lines, { residual: open }, share);
+    });
+    return next;
+  };
+  const handedOn = (rows) => {
+    let row = total(rows);
+    for (let step = 0; step < hops; step++) row = hop(row);
+    return row;
+  };
+  const steps = [];
+  place("hops").replaceChildren();
   if (data.through) {
-    handing = make("button", { type: "button", textContent: "through earlier answer tokens" });
-    handing.title = "Relevance on earlier tokens of the answer is handed on to what caused them.";
-    handing.onclick = () => {
-      through = !through;
-      draw();
-    };
-    place("choices").append(handing);
+    const size = (values) => values.reduce((sum, value) => sum + Math.abs(value), 0);
+    let count = 0;
+    for (let row = total(data.rows); count < 5; count++) {
+      const next = hop(row);
+      if (size(next.values.map((value, unit) => value - row.values[unit])) <= 1e-3 * size(row.values)) break;
+      row = next;
+    }
+    const labels = [[0, "direct"], ...Array.from({ length: count }, (_, i) => [i + 1, `${i + 1} hop${i ? "s" : ""}`]), [Infinity, "all hops"]];
+    for (const [number, text] of labels) {
+      const node = make("button", { type: "button", textContent: text });
+      node.onclick = () => {
+        hops = number;
+        draw();
+      };
+      steps.push([number, node]);
+    }
+    const label = make("span", { className: "dim", textContent: "through earlier answer tokens" });
+    label.title = "Relevance on earlier tokens of the answer is handed on to what caused them; the sum stays what it is.";
+    place("hops").replaceChildren(label, ...steps.map(([, node]) => node));
   }
+
+  // An image with its patches, in the card of its part.
+  const patch = (card, box) => {
+    const image = data.images[data.parts.findIndex((part) => part[0] === card.field)];
+    if (!card.picture) {
+      card.picture = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      card.picture.setAttribute("viewBox", `0 0 ${image.width} ${image.height}`);
+      card.picture.style.aspectRatio = `${image.width} / ${image.height}`;
+      const under = make("img", { src: `data:image/png;base64,${image.png}`, alt: image.name || card.field });
+      card.heat.replaceWith(make("div", { className: "picture" }, under, card.picture));
+    }
+    if (!box) return null; // padding
+    const [left, top, right, bottom] = box;
+    const node = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    for (const [key, value] of Object.entries({ x: left, y: top, width: right - left, height: bottom - top })) node.setAttribute(key, value);
+    node.append(document.createElementNS("http://www.w3.org/2000/svg", "title"));
+    card.picture.append(node);
+    return node;
+  };
 
   // Parts as cards, in the order of the prompt, the template between them.
   const pieces = data.units.map(() => null);
@@ -80,7 +146,7 @@ const drawAnswer = (data) => {
   {
     let at = 0;
     let card = null;
-    data.units.forEach(([start, end, field, word, group, text], unit) => {
+    data.units.forEach(([start, end, field, word, group, text, box], unit) => {
       if (!card || card.field !== field) {
         const known = data.parts.find((part) => part[0] === field);
         card = { field, template: !known, units: [], heat: make("div", { className: "heat" }) };
@@ -93,16 +159,22 @@ const drawAnswer = (data) => {
         cards.push(card);
         place("parts").append(card.node);
       }
+      card.units.push(unit);
+      if (group === "image") {
+        pieces[unit] = patch(card, box);
+        return;
+      }
+      if (group === "template" && start === null && data.images.length) return; // stands for a part of an image
       if (start !== null && start > at) card.heat.append(data.prompt.slice(at, start));
       const node = make("span", { className: "u", textContent: start === null ? text : data.prompt.slice(Math.max(start, at), end) });
       card.heat.append(node);
-      card.units.push(unit);
       pieces[unit] = node;
       if (end !== null) at = Math.max(at, end);
     });
   }
 
   const NAMES = {
+    image: "the patches of images",
     prompt: "the prompt's parts",
     answer: "earlier tokens of the answer",
     residual: "residual of handed-on relevance",
@@ -114,13 +186,22 @@ const drawAnswer = (data) => {
     draw();
   };
 
+  let matrix = null;
+  let drawn = null; // of which rows
   const draw = () => {
-    const rows = (through ? data.through : data.rows).slice(first, last);
+    const rows = hops === Infinity ? data.through : data.rows;
+    const row = hops === Infinity ? total(rows.slice(first, last)) : handedOn(rows.slice(first, last));
+    const { values, output } = row;
     spans.forEach((node, token) => node.classList.toggle("on", first <= token && token < last));
     buttons.forEach((node, i) => node.setAttribute("aria-pressed", choices[i][1] === first && choices[i][2] === last));
-    if (handing) handing.setAttribute("aria-pressed", through);
-    const values = data.units.map((_, unit) => rows.reduce((sum, row) => sum + row.values[unit], 0));
-    const output = rows.reduce((sum, row) => sum + row.output, 0);
+    for (const [number, node] of steps) node.setAttribute("aria-pressed", number === hops);
+    if (drawn !== hops) {
+      const each = hops === 0 || hops === Infinity ? rows : data.rows.map((one) => handedOn([one]));
+      matrix = drawMatrix(data, each, place("matrix"), choose);
+      place("matrix-note").textContent = matrix.note;
+      drawn = hops;
+    }
+    matrix.mark(first, last);
 
     // tokens of a word share their sum
     const words = new Map();
@@ -129,10 +210,19 @@ const drawAnswer = (data) => {
     });
     const shown = data.units.map(([, , , word], unit) => (word === null ? values[unit] : words.get(word)));
     const inPrompt = (unit) => data.units[unit][4] === "prompt";
-    const scale = Math.max(1e-30, ...shown.filter((_, unit) => inPrompt(unit)).map(Math.abs));
+    const isPatch = (unit) => data.units[unit][4] === "image";
+    const largest = (test) => shown.reduce((most, value, unit) => (test(unit) ? Math.max(most, Math.abs(value)) : most), 1e-30);
+    const [scale, ofPatches] = [largest(inPrompt), largest(isPatch)]; // a word is worth many patches
     shown.forEach((score, unit) => {
-      const strength = Math.max(-1, Math.min(1, score / scale));
       const node = pieces[unit];
+      if (!node) return;
+      const strength = Math.max(-1, Math.min(1, score / (isPatch(unit) ? ofPatches : scale)));
+      if (isPatch(unit)) {
+        node.style.fill = `rgb(var(--${strength > 0 ? "for" : "against"}))`;
+        node.style.fillOpacity = (0.75 * Math.abs(strength)).toFixed(2);
+        node.firstChild.textContent = signed(score);
+        return;
+      }
       const tint = strength > 0 ? "for" : "against";
       node.style.background = Math.abs(strength) < 0.02 ? "" : `rgba(var(--${tint}),${(0.85 * Math.abs(strength)).toFixed(2)})`;
       node.classList.toggle("n", strength < -0.05);
@@ -141,7 +231,7 @@ const drawAnswer = (data) => {
 
     const sums = new Map();
     for (const card of cards.filter((one) => !one.template)) {
-      const own = card.units.filter(inPrompt).reduce((sum, unit) => sum + values[unit], 0);
+      const own = card.units.filter((unit) => inPrompt(unit) || isPatch(unit)).reduce((sum, unit) => sum + values[unit], 0);
       sums.set(card.field, (sums.get(card.field) || 0) + own);
     }
     const size = [...sums.values()].reduce((sum, v) => sum + Math.abs(v), 0) || 1;
@@ -154,14 +244,12 @@ const drawAnswer = (data) => {
 
     const text = data.tokens.slice(first, last).map(([piece]) => piece).join("").trim();
     place("what").textContent = `“${text}”: ${data.what}, ${signed(output)}`;
-    const lines = new Map();
-    for (const row of rows)
-      for (const [name, value] of Object.entries(row.lines)) lines.set(name, (lines.get(name) || 0) + value);
-    const total = [...lines.values()].reduce((sum, v) => sum + v, 0);
+    const lines = new Map(Object.entries(row.lines));
+    const sum = [...lines.values()].reduce((so_far, value) => so_far + value, 0);
     const entry = (name, value, kind = "") =>
       make("tr", { className: kind }, make("td", { textContent: name }), make("td", { className: "num", textContent: signed(value) }));
     const ledger = lines.size
-      ? [...[...lines].filter(([, value]) => value !== 0).map(([name, value]) => entry(NAMES[name] || name, value)), entry("rounding", output - total)]
+      ? [...[...lines].filter(([, value]) => value !== 0).map(([name, value]) => entry(NAMES[name] || name, value)), entry("rounding", output - sum)]
       : [];
     place("ledger").replaceChildren(make("tbody", {}, ...ledger, entry("total", output, "total")));
   };

@@ -24,11 +24,12 @@ from wherefrom.show.text_marks import signed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wherefrom.answers.answer import Answer, Citation, Source
+    from wherefrom.answers.answer import Answer
     from wherefrom.answers.rows import Row
+    from wherefrom.answers.sources import Citation, Source
     from wherefrom.explanation import Explanation
 
-SCRIPT = Path(__file__).with_name("answer.js")
+_SCRIPTS = ("answer_matrix.js", "answer.js")
 _SHOWN = 60  # characters of a source in a table
 _DIGITS = 5
 _WHAT = {
@@ -70,7 +71,10 @@ def terminal(
         console.print(Text(printable(citation.sentence.text)))
         console.print(_citation(answer, citation))
     if not citations:
-        console.print(_sources(answer.sources("word", through=through)[:5]))
+        console.print(_sources(answer.sources("word", through=through)[:5], "word"))
+    if answer.images:
+        whole = [s for s in answer.sources(through=through) if s.name.startswith("image ")]
+        console.print(_sources(whole, "image"))
     console.print()
     console.print(heatmap(explanation.words(), color))
     if explanation.ledger is not None:
@@ -103,11 +107,11 @@ def _citation(answer: Answer, citation: Citation) -> Table:
     return table
 
 
-def _sources(sources: Sequence[Source]) -> Table:
+def _sources(sources: Sequence[Source], noun: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
     table.add_column("share", justify="right")
     table.add_column("relevance", justify="right")
-    table.add_column("word")
+    table.add_column(noun)
     for source in sources:
         cells = f"{source.share:.0%}", signed(source.relevance)
         table.add_row(*cells, Text(printable(source.text)))
@@ -139,6 +143,17 @@ STYLE = """
 .wherefrom .key .against{background:rgba(var(--against),.6)}
 .wherefrom .part.template .heat{color:var(--dim);font-size:.8rem;line-height:1.4;
  white-space:normal}
+.wherefrom #hops{align-items:baseline}
+.wherefrom .picture{position:relative;max-width:26rem;margin:.4rem 0}
+.wherefrom .picture img,.wherefrom .picture svg{display:block;width:100%;border-radius:.2rem}
+.wherefrom .picture img{filter:grayscale(1);opacity:.4}
+.wherefrom .picture svg{position:absolute;inset:0;height:100%}
+.wherefrom .matrix{--cell:rgba(128,128,140,.12);display:block;max-width:none}
+.wherefrom .matrix text{font:11px system-ui,sans-serif;fill:var(--ink)}
+.wherefrom .matrix text.earlier{fill:var(--dim)}
+.wherefrom .matrix .row{cursor:pointer}
+.wherefrom .matrix .band{fill:transparent}
+.wherefrom .matrix .row.on .band{fill:rgba(240,180,0,.3)}
 @media (max-width:30rem){.wherefrom .answer{font-size:1.15rem}}
 """
 
@@ -147,16 +162,23 @@ def page(answer: Answer) -> str:
     """A self-contained page: choose any part of the answer, and the prompt lights up."""
     body = f'<p class="dim">{escape(answer.model)} · {escape(answer.of().label)}</p>{VIEW}'
     data = json.dumps(page_data(answer), ensure_ascii=False, separators=(",", ":"))
-    script = SCRIPT.read_text(encoding="utf-8")
-    return whole_page(_short(answer.text), body, STYLE, script, data)
+    return whole_page(_short(answer.text), body, STYLE, script(), data)
+
+
+def script() -> str:
+    """What draws an answer."""
+    folder = Path(__file__).parent
+    return "".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS)
 
 
 VIEW = (
     '<div class="answer" id="answer" tabindex="0" role="group" '
     'aria-label="The answer. Click a word or sweep over several; arrow keys move."></div>'
     '<div class="choices" id="choices"></div>'
+    '<div class="choices" id="hops"></div>'
     '<p class="dim" id="what" aria-live="polite"></p>'
     '<div class="parts" id="parts"></div>'
+    '<h2>Matrix</h2><p class="dim" id="matrix-note"></p><div class="wide" id="matrix"></div>'
     '<h2>Ledger</h2><div class="wide"><table class="ledger" id="ledger"></table></div>'
     '<p class="key dim"><span><span class="u for">red</span> speaks for the chosen words</span>'
     '<span><span class="u against n">blue, underlined</span> against them</span>'
@@ -170,17 +192,19 @@ def page_data(answer: Answer) -> dict[str, Any]:
     """What the script draws: texts, parts, and a row of numbers for each token of the answer."""
     groups = [answer.group(number) for number in range(len(answer.units))]
     rows = answer.rows()
-    through = None
+    through, keeps = None, []
     if len(answer) > 1 and all(row.lines is not None for row in rows):
         through = [_row(row, groups) for row in answer.handed_on()]
+        keeps = answer.keeping()
     return {
         "what": _WHAT[answer.explained],
         "prompt": answer.prompt,
         "start": answer.start,
         "units": [
-            [unit.start, unit.end, unit.field, unit.word, group, unit.text]
+            [unit.start, unit.end, unit.field, unit.word, group, unit.text, unit.box]
             for unit, group in zip(answer.units[: answer.start], groups, strict=False)
         ],
+        "images": [dict(scene) for scene in answer.images],
         "parts": [[part.name, part.title] for part in answer.parts],
         "tokens": [
             [token.text, token.probability, token.other, token.other_probability]
@@ -191,6 +215,7 @@ def page_data(answer: Answer) -> dict[str, Any]:
         "chosen": [answer.span().first, answer.span().last],
         "rows": [_row(row, groups) for row in rows],
         "through": through,
+        "keeps": keeps,
     }
 
 

@@ -10,12 +10,15 @@ import numpy as np
 
 from wherefrom.errors import printable
 from wherefrom.explanation import plural
+from wherefrom.show.mixed import pictures
 from wherefrom.show.plot_style import AXIS, FAINT, GRID, saved_figure
+from wherefrom.show.svg_figure import draw_scene
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from wherefrom.answers.answer import Answer, Level
+    from wherefrom.answers.answer import Answer
+    from wherefrom.answers.sources import Level
 
 _MOST = 80  # columns of the prompt
 _LETTERS = 24  # of a label
@@ -34,7 +37,7 @@ def alignment(
     answer: Answer, level: Level = "word", through: bool = False, limit: int = _MOST
 ) -> list[Column]:
     """The columns of the picture: those of the prompt with most relevance, in its order."""
-    places = answer.places(level)
+    places = answer.places(level, whole_images=True)
     rows = answer.handed_on() if through else answer.rows()
     matrix = np.stack([row.values for row in rows])  # (answer tokens, units)
     sums = np.stack([matrix[:, units].sum(1) for _, units in places], 1)
@@ -43,7 +46,8 @@ def alignment(
     for number in sorted(largest.tolist()):
         name, units = places[number]
         text = "".join(answer.units[unit].text for unit in units)
-        columns.append(Column(name if level == "passage" else text.strip(), sums[:, number]))
+        whole = level == "passage" or answer.group(units[0]) == "image"
+        columns.append(Column(name if whole else text.strip(), sums[:, number]))
     for token in range(len(answer) - 1):
         text = answer.tokens[token].text.strip()
         columns.append(Column(text, matrix[:, answer.start + token], earlier=True))
@@ -59,10 +63,23 @@ def alignment_plot(
     shares = table / np.maximum(np.abs(table).sum(1, keepdims=True), 1e-300)
     tokens = [_label(token.text) for token in answer.tokens]
     prompt = sum(not column.earlier for column in columns)
-    count = len(answer.places(level))
-    size = (0.24 * len(columns) + 2.4, 0.24 * len(tokens) + 2.0)
-    with saved_figure(path, figsize=size) as figure:
-        axes = figure.subplots()
+    count = len(answer.places(level, whole_images=True))
+    images = pictures(answer.of(through=through))
+    wide, high = 0.24 * len(columns) + 2.4, 0.24 * len(tokens) + 2.0
+    wide = max(wide, 2.6 * len(images))
+    with saved_figure(path, figsize=(wide, high + 2.6 * bool(images))) as figure:
+        lower = figure
+        if images:
+            by_name = {source.name: source.share for source in answer.sources(through=through)}
+            upper, lower = figure.subfigures(2, 1, height_ratios=(2.6, high))
+            for number, (own, each) in enumerate(
+                zip(upper.subplots(1, len(images), squeeze=False)[0], images, strict=True), 1
+            ):
+                own.axis("off")
+                draw_scene(own, each, bare=False)
+                share = by_name[f"image {number}"]
+                own.set_title(f"image {number}: share {share:.0%}", fontsize=8)
+        axes = lower.subplots()
         # the colours are scaled to the prompt: tokens next to each other would outshine it
         most = float(np.abs(shares[:, :prompt]).max(initial=0.0)) or 1.0
         clipped = "both" if float(np.abs(shares).max()) > most else "neither"
@@ -85,7 +102,7 @@ def alignment_plot(
             f"{shown} of the prompt" + (" | earlier tokens of the answer" * (len(tokens) > 1)),
             fontsize=8,
         )
-        bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02, aspect=12, extend=clipped)
+        bar = lower.colorbar(image, ax=axes, shrink=0.8, pad=0.02, aspect=12, extend=clipped)
         bar.set_label("share of the row", fontsize=8)
         bar.ax.tick_params(labelsize=7)
         bar.outline.set_visible(False)

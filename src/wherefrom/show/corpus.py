@@ -159,7 +159,7 @@ def render_bias(study: Any, histogram: Path | None = None, whole_page: bool = Tr
 def render_overview(view: Any, whole_page: bool = True) -> str:
     """The report of a corpus without groups."""
     corpus = view.corpus
-    wrong = f"Wrong on {len(view.wrong)} of {view.labelled} labelled texts."
+    wrong = f"Wrong on {view.wrong} of {view.labelled} labelled texts."
     report = _Report(
         f"words in {corpus.model}",
         [
@@ -337,7 +337,7 @@ def _about(corpus: Any) -> str:
     cut = f"; truncated: {corpus.cut}" if corpus.cut else ""
     state = "" if corpus.complete else f" <b>{corpus.interruption.capitalize()}.</b>"
     return (
-        f'<p class="dim">{len(corpus)} texts; skipped: {escape(skipped)}{cut}. Relevance for '
+        f'<p class="dim">{corpus.explained} texts; skipped: {escape(skipped)}{cut}. Relevance for '
         f"{escape(corpus.question)} by {escape(corpus.method)}, in units of the output; that of a "
         f"word is the sum over its tokens.{state}</p>"
     )

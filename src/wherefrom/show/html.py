@@ -7,6 +7,7 @@ from html import escape
 
 from wherefrom.explanation import Explanation, Ledger, Line
 from wherefrom.show import svg
+from wherefrom.show.mixed import is_mixed, pictures, text_part
 from wherefrom.show.page import block, page, table
 from wherefrom.show.sentence import explained, pieces, sides
 from wherefrom.show.text_marks import LINE_KINDS, Mark, largest_score, marks, signed
@@ -96,6 +97,8 @@ def _warnings(explanations: Sequence[Explanation]) -> str:
 
 
 def _picture(explanation: Explanation) -> str:
+    if is_mixed(explanation):
+        return "".join(map(_picture, [*pictures(explanation), text_part(explanation)]))
     if svg.kind_of(explanation):
         pair = svg.heatmap(explanation, bare=True) + svg.heatmap(explanation)
         return f'<div class="pair">{pair}</div>'

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from wherefrom.explanation import Explanation
 from wherefrom.show.plot_style import import_matplotlib, saved_figure
-from wherefrom.show.svg import cells, disc_radius, kind_of
+from wherefrom.show.svg import Cell, cells, disc_radius, kind_of
 
 Heat = NDArray[np.float64]  # strengths from −1 to 1
 
@@ -30,15 +30,16 @@ def scene_plot(explanations: Sequence[Explanation], path: Path) -> Path:
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes in grid.flat:
             axes.axis("off")
-        _draw(grid.flat[0], explanations[0], bare=True)
+        draw_scene(grid.flat[0], explanations[0], bare=True)
         grid.flat[0].set_title("input", fontsize=9)
         for axes, explanation in zip(grid.flat[1:], explanations, strict=False):
-            _draw(axes, explanation, bare=False)
+            draw_scene(axes, explanation, bare=False)
             axes.set_title(f"{explanation.method}\n{explanation.target}", fontsize=8)
     return path
 
 
-def _draw(axes: Any, explanation: Explanation, bare: bool) -> None:
+def draw_scene(axes: Any, explanation: Explanation, bare: bool) -> None:
+    """The picture that the units of an explanation lie on, with its heatmap unless `bare`."""
     scene, kind = explanation.scene or {}, kind_of(explanation)
     png = io.BytesIO(base64.b64decode(scene["png"]))
     picture = import_matplotlib().image.imread(png, format="png")
@@ -77,12 +78,26 @@ def _draw_discs(axes: Any, explanation: Explanation) -> None:
 
 def _patch_heat(explanation: Explanation) -> Heat:
     """The strengths of an image's cells as a matrix."""
-    patches = cells(explanation)
+    scene, patches = explanation.scene or {}, cells(explanation)
+    area = sum(cell.width * cell.height for cell in patches)
+    if area != scene["width"] * scene["height"]:
+        return _painted(patches, scene["width"], scene["height"])
     tops, lefts = (sorted({getattr(cell, side) for cell in patches}) for side in ("top", "left"))
     heat = np.zeros((len(tops), len(lefts)))
     for cell in patches:
         heat[tops.index(cell.top), lefts.index(cell.left)] = cell.strength
     return heat
+
+
+def _painted(patches: Sequence[Cell], width: int, height: int) -> Heat:
+    """Cells that leave something out or lie on each other, as they add up pixel by pixel."""
+    heat = np.zeros((height, width))
+    for cell in patches:
+        down, right = int(cell.top), int(cell.left)
+        area = cell.width * cell.height
+        heat[down : down + int(cell.height), right : right + int(cell.width)] += cell.score / area
+    strengths: Heat = heat / (np.abs(heat).max(initial=0.0) or 1.0)
+    return strengths
 
 
 def _region_heat(explanation: Explanation) -> Heat:

@@ -130,6 +130,7 @@ def summary(ledger: Ledger) -> list[Line]:
         "quantisation": "quantisation",
         "entropy": "softmax entropy",
         "root": "root",
+        "image": "images",
         "prompt": "prompt",
         "first token": "first token",
         "template": "template",

@@ -1,20 +1,32 @@
-"""The content of text files: gzip or not, UTF-8 with or without a byte order mark."""
+"""The content of text files: gzip or not, in UTF-8, in UTF-16, or in another encoding."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
+import warnings
 import zlib
 from pathlib import Path
 
-from wherefrom.errors import FileError
+from wherefrom.errors import FileError, GuessedEncoding
 
 MAX_RATIO = 100
 """Text unpacks to a few times its size; an archive that unpacks to more is most likely a trap."""
 FREE_SIZE = 64 << 20
 """Up to so many bytes any ratio is fine."""
 _CHUNK = 1 << 20
-_WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}  # by their byte order marks
+_MARKS = {  # byte order marks; that of UTF-32 begins like that of UTF-16
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_SEVERAL_BYTES = re.compile(  # a character of UTF-8 beyond ASCII
+    rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
+)
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -49,20 +61,87 @@ def _unpacked(path: Path) -> bytes:
     return bytes(content)
 
 
-def decoded(path: Path, content: bytes) -> str:
-    """Bytes as text, without a byte order mark; an error names the line that is not UTF-8."""
-    check_encoding(path, content)
+def decoded(path: Path | str, content: bytes, encoding: str | None = None) -> str:
+    """Bytes as text, without a byte order mark; an error names the line that cannot be decoded.
+
+    Without an `encoding` it is found out; where it is guessed, a warning says so.
+    """
+    name = encoding_of(path, content, encoding)
     try:
-        return content.decode("utf-8-sig")
+        return content.decode(name).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise FileError(f"{path}, line {line} is not UTF-8: {bad_byte(error)}.") from error
+        kind = "UTF-8" if name.startswith("utf-8") else name
+        raise FileError(
+            f"{path}, line {line} is not {kind}: {bad_byte(error)}. Pass the encoding that it has "
+            '(--encoding, encoding="…"), or save it as UTF-8.'
+        ) from error
 
 
-def check_encoding(path: Path | str, content: bytes) -> None:
-    """Refuses a file whose byte order mark is not that of UTF-8."""
-    if content[:2] in _WIDE:
-        raise FileError(f"{path} is {_WIDE[content[:2]]}: save it as UTF-8.")
+def encoding_of(path: Path | str, content: bytes, encoding: str | None = None) -> str:
+    """The encoding of a text: as asked for, by its byte order mark, UTF-8, or a guess.
+
+    Text that is not UTF-8 is taken for UTF-16 if every other byte is 0, and for Windows-1252,
+    which has the letters of Latin-1, if no character of UTF-8 is in it. Else it is damaged UTF-8.
+    """
+    if encoding is not None:
+        try:
+            codec = codecs.lookup(encoding)
+            "".encode(codec.name).decode(codec.name)  # some codecs turn no bytes into text
+        except (LookupError, TypeError, ValueError):
+            raise FileError(
+                f'there is no text encoding "{encoding}"; common ones are utf-8, utf-16, latin-1 '
+                "and cp1252."
+            ) from None
+        return "utf-8-sig" if codec.name == "utf-8" else codec.name
+    marked = marked_encoding(content)
+    if marked is not None:
+        return marked
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        guess = _guess(content)
+        if guess is None:
+            return "utf-8"
+        line = content.count(b"\n", 0, error.start) + 1
+        warnings.warn(
+            f"{path} is not UTF-8 ({bad_byte(error)} in line {line}): it is read as {guess}, which "
+            'is a guess. Pass --encoding, or encoding="…", to be sure.',
+            GuessedEncoding,
+            stacklevel=3,
+        )
+        return guess
+    return _guess_wide(content) or "utf-8"
+
+
+def marked_encoding(content: bytes) -> str | None:
+    """The encoding that the byte order mark at the beginning of a text stands for."""
+    return next((name for mark, name in _MARKS.items() if content.startswith(mark)), None)
+
+
+def _guess(content: bytes) -> str | None:
+    wide = _guess_wide(content)
+    if wide is not None:
+        return wide
+    if _SEVERAL_BYTES.search(content) or _CONTROLS.search(content):
+        return None
+    try:
+        content.decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    return "cp1252"
+
+
+def _guess_wide(content: bytes) -> str | None:
+    """UTF-16 without a mark: of most characters of many languages one byte is 0."""
+    for name, zeros in (("utf-16-le", content[1::2]), ("utf-16-be", content[::2])):
+        if (
+            len(content) % 2 == 0
+            and zeros.count(0) > len(zeros) / 2
+            and content.count(0) < len(content)
+        ):
+            return name
+    return None
 
 
 def bad_byte(error: UnicodeDecodeError) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from wherefrom.errors import ModelError
+from wherefrom.methods.forward_graph import layer_of
 from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.methods.propagation import layer_of
 from wherefrom.rules.catalogue import live
 from wherefrom.rules.mode import Table
 from wherefrom.rules.tables import AH_LN, CONSERVATIVE, PLAIN

@@ -149,9 +149,10 @@ class Answers:
         area, values = metric.value(sample, logits.numpy())
         target = self._target(request, prediction)
         outputs = torch.cat([target(row.unsqueeze(0)) for row in logits])
+        all_probabilities = request.model.explainer.naming.probabilities(logits)
         probabilities = None
-        if logits.shape[1] > 1:
-            probabilities = logits.softmax(-1)[:, explanation.target.index].tolist()
+        if all_probabilities is not None:
+            probabilities = all_probabilities[:, explanation.target.index].tolist()
         return {
             "metric": metric.title,
             "better": metric.better,
@@ -262,7 +263,7 @@ class Answers:
         self, request: ParsedRequest, prediction: Prediction, logits: Tensor
     ) -> list[Data]:
         """The classes with their probabilities: all, or the most likely and those of the target."""
-        probabilities = logits.double().softmax(-1) if len(logits) > 1 else None
+        probabilities = request.model.explainer.naming.probabilities(logits.double())
         target = self._target(request, prediction)
         indices = list(range(len(logits)))
         if len(logits) > _MAX_CLASSES:

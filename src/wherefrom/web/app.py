@@ -68,7 +68,7 @@ class Server:
         self.static = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.is_file()}
         self.static["heatmap.css"] = STYLE.encode()
         self.static["answer.css"] = answer_view.STYLE.encode()
-        self.static["answer_view.js"] = answer_view.SCRIPT.read_bytes()
+        self.static["answer_view.js"] = answer_view.script().encode()
         page = self.static["answer.html"].replace(b"<!-- view -->", answer_view.VIEW.encode())
         self.static["answer.html"] = page
 

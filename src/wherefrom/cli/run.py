@@ -1,0 +1,85 @@
+"""`wherefrom run`: every row of a corpus explained, as Parquet; and the options of engines."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from wherefrom.cli.common import (
+    Against,
+    Dtype,
+    Model,
+    TargetOption,
+    Truncate,
+    interrupted,
+    progress,
+    say,
+)
+from wherefrom.errors import InputError
+
+EngineOption = Annotated[
+    Literal["local", "ray"],
+    typer.Option("--engine", help="local: this process; ray: Ray Data, here or on a cluster."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="A Ray cluster: auto or ray://HOST:PORT. Default: a Ray on this machine."),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Processes of Ray with a model each. Default: all processors.")
+]
+GpusPerWorker = Annotated[float, typer.Option(help="Graphics cards of a worker; 0.5 shares one.")]
+BatchTokens = Annotated[int, typer.Option(help="Tokens in a batch; fewer need less memory.")]
+
+
+def run(
+    data: Annotated[
+        list[str],
+        typer.Argument(help="CSV, TSV, JSONL or Parquet: files, folders, patterns, s3://, …"),
+    ],
+    out: Annotated[str, typer.Option(help="Folder for the results: a path, or s3://, …")],
+    model: Model = None,
+    method: Annotated[str, typer.Option("--method", help="See `wherefrom methods`.")] = "lrp",
+    target: TargetOption = None,
+    against: Against = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column of the texts. Default: text, sentence, review, …")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of the true classes. Default: label, class, …")
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option(help="Column of unique ids. Default: file and row number.")
+    ] = None,
+    engine: EngineOption = "local",
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0,
+    batch_tokens: BatchTokens = 4096,
+    part_rows: Annotated[
+        int, typer.Option(help="Rows in a file of the results; a lost part is done again.")
+    ] = 2048,
+    truncate: Truncate = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run into OUT that ended early.")
+    ] = False,
+    dtype: Dtype = None,
+) -> None:
+    """Explain every row of a corpus, into Parquet files."""
+    from wherefrom.scale.reading import Location
+    from wherefrom.scale.run import run as run_all
+
+    with progress("explaining", lines=True) as advance:
+        result = run_all(
+            model or "sentiment", [Location(entry) for entry in data], out, method, target, against,
+            engine=engine, address=address, workers=workers, gpus_per_worker=gpus_per_worker,
+            text_column=text_column, label_column=label_column, id_column=id_column,
+            batch_tokens=batch_tokens, part_rows=part_rows, truncate=truncate, dtype=dtype,
+            resume=resume, progress=advance,
+        )  # fmt: skip
+    say(str(result))
+    if not result.complete:
+        raise interrupted(f"interrupted: {result.explained:,} rows are done. Continue: --resume.")
+    if not result.explained:
+        raise InputError(f"no row could be explained: the reasons are in {result.out}.")

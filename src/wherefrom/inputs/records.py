@@ -1,0 +1,255 @@
+"""Tables in memory: data frames, data sets, lists of dicts, columns; by what they can do.
+
+No library of tables is imported: who passes a data frame has imported it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from wherefrom.errors import InputError, nearest
+from wherefrom.inputs.text import TextPair
+
+Record = Mapping[str, Any]
+
+FILES = ("image", "file", "path")
+TEXT = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles", *FILES)
+LABEL = ("label", "class", "target", "y", "sentiment")
+PAIRS = (
+    ("question", "context"),
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("query", "passage"),
+    ("text", "text_pair"),
+    ("text1", "text2"),
+)
+"""Columns that are the two halves of one input where a table has both."""
+
+
+def column(
+    columns: Sequence[str],
+    requested: str | None,
+    usual: tuple[str, ...],
+    what: str,
+    needed: bool = True,
+) -> str:
+    """The column named by the caller, else the first with a usual name."""
+    if requested is not None:
+        if requested not in columns:
+            raise InputError(f'there is no column "{requested}"; {nearest(requested, columns)}')
+        return requested
+    by_name = {str(name).lower(): name for name in columns}
+    for name in usual:
+        if name in by_name:
+            return by_name[name]
+    if needed:
+        listed = ", ".join(map(str, columns))
+        raise InputError(
+            f"no column looks like the {what} ({listed}); name it with --{what}-column, or "
+            f'wherefrom.read_table(data, {what}_column="…").'
+        )
+    return ""
+
+
+def find_columns(columns: Sequence[str], text: str | None, label: str | None) -> tuple[str, str]:
+    """The columns of texts and of labels; the latter is empty if there is none."""
+    return (
+        column(columns, text, TEXT, "text"),
+        column(columns, label, LABEL, "label", needed=label is not None),
+    )
+
+
+def pair_columns(
+    columns: Sequence[str], text_column: str | None, pair_column: str | None
+) -> tuple[str, str] | None:
+    """The two columns of pairs: as the caller names them, else two with usual names."""
+    if pair_column is not None:
+        text = column(columns, text_column, TEXT + tuple(first for first, _ in PAIRS), "text")
+        return text, column(columns, pair_column, (), "pair")
+    if text_column is not None:
+        return None
+    by_name = {str(name).lower(): name for name in columns}
+    return next(((by_name[a], by_name[b]) for a, b in PAIRS if a in by_name and b in by_name), None)
+
+
+def records_of(data: Any) -> list[Record] | None:
+    """The rows of a table in memory, each as its columns; None for what is no table.
+
+    A table is a data frame, a data set, a list of dicts, or a dict of columns of one length.
+    """
+    if isinstance(data, Mapping):
+        return _of_columns(data)
+    for name, argument in (("to_pylist", ()), ("to_dicts", ()), ("to_dict", ("records",))):
+        # pyarrow's, polars' and pandas' tables; a Series of pandas has no columns
+        if callable(getattr(data, name, None)) and _has_columns(data):
+            if name == "to_dict" and not hasattr(data, "iloc"):
+                continue  # a data set of the package datasets: iterated below
+            return list(getattr(data, name)(*argument))
+    if isinstance(data, (str, bytes, np.ndarray)) or not _has_columns(data):
+        rows = data if isinstance(data, (list, tuple)) else ()
+        are_dicts = bool(rows) and all(isinstance(row, Mapping) for row in rows)
+        return list(rows) if are_dicts and not _is_encoded(rows) else None
+    return list(data) if isinstance(data, Iterable) else None
+
+
+def _has_columns(data: Any) -> bool:
+    names = getattr(data, "column_names", None)
+    names = getattr(data, "columns", None) if names is None else names
+    return names is not None and not callable(names) and not isinstance(data, type)
+
+
+def _is_encoded(rows: Sequence[Any]) -> bool:
+    return any("input_ids" in row for row in rows)
+
+
+def _of_columns(data: Mapping[Any, Any]) -> list[Record] | None:
+    """A dict of columns as rows; one of single values is one row; None for tensors of ids."""
+    if "input_ids" in data or not data:
+        return None
+    columns = [value for value in data.values() if isinstance(value, (list, tuple, np.ndarray))]
+    if not columns:
+        return None
+    if len(columns) < len(data) or len({len(values) for values in columns}) > 1:
+        kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in data.items())
+        raise InputError(
+            f"cannot read a {type(data).__name__} of {kinds}: the columns of a table are lists of "
+            "one length."
+        )
+    return [dict(zip(data, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def source_of(record: Record, text: str, pair: tuple[str, str] | None) -> Any:
+    """What a row has the model read: a text, a pair of texts, an image; None if it is missing."""
+    if pair is not None:
+        halves = [record.get(name) for name in pair]
+        if not all(isinstance(half, str) and half.strip() for half in halves):
+            return None
+        return TextPair(str(halves[0]), str(halves[1]), pair)
+    value = record.get(text)
+    if isinstance(value, str):
+        return value if value.strip() else None
+    is_picture = text.lower() in FILES and not is_missing(value)
+    return value if is_picture else None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is empty: None, or NaN, which is not equal to itself."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def collected(data: Any) -> Any:
+    """A generator, the column of a data set and the like as a list; everything else as it is."""
+    plain = isinstance(data, (*_AS_THEY_ARE, Set)) or _has_columns(data) or _is_series(data)
+    return list(data) if isinstance(data, Iterable) and not plain else data
+
+
+def as_inputs(inputs: Any) -> Any:
+    """Tables and arrays of texts as a list of inputs; a dict with a text as that text.
+
+    Everything else stays as it is. What would be read wrongly is refused.
+    """
+    inputs = collected(inputs)
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UTO":
+        return _of_array(inputs)
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind == "S":
+        raise InputError("cannot explain an array of bytes: decode it, array.astype(str).")
+    if isinstance(inputs, Set):
+        raise InputError(
+            "cannot explain a set: it has no order to give the explanations in. Pass a list."
+        )
+    if isinstance(inputs, Mapping) and "input_ids" not in inputs:
+        _check_splits(inputs)
+        record = _of_columns(inputs)
+        if record is None:
+            return _sources([inputs])[0]
+    if _are_messages(inputs):
+        raise InputError(
+            "these are chat messages: explain an answer to them with "
+            'explainer.answer(messages, "…") or explainer.generate(messages).'
+        )
+    records = records_of(inputs)
+    if records is not None:
+        return _sources(records)
+    if _is_series(inputs):
+        return _of_array(np.array(inputs.tolist(), dtype=object))
+    return inputs
+
+
+_AS_THEY_ARE = (str, bytes, bytearray, list, tuple, Mapping, np.ndarray, Tensor)
+
+
+def _is_series(inputs: Any) -> bool:
+    """A column of pandas: values with an index."""
+    return hasattr(inputs, "iloc") and hasattr(inputs, "tolist") and not _has_columns(inputs)
+
+
+def _of_array(array: np.ndarray[Any, Any]) -> list[Any]:
+    if array.ndim != 1:
+        raise InputError(
+            f"an array of texts must have one axis, got shape {array.shape}. A pair of texts is a "
+            "tuple: list(zip(first, second))."
+        )
+    missing = [i for i, value in enumerate(array) if is_missing(value)]
+    if missing:
+        raise InputError(
+            f"there is no text in {len(missing)} of {len(array)} places, first at {missing[0]}. "
+            "Leave them out, with dropna() for example."
+        )
+    return list(array.tolist())
+
+
+def _check_splits(inputs: Mapping[Any, Any]) -> None:
+    """Refuses a data set of several splits, and other dicts of tables."""
+    splits = [str(name) for name, value in inputs.items() if _has_columns(value)]
+    if splits:
+        raise InputError(
+            f"cannot explain a {type(inputs).__name__} of several tables ({', '.join(splits)}): "
+            f'pass one of them, data["{splits[0]}"].'
+        )
+
+
+def _are_messages(inputs: Any) -> bool:
+    rows = inputs if isinstance(inputs, (list, tuple)) else ()
+    return bool(rows) and all(isinstance(row, Mapping) and "role" in row for row in rows)
+
+
+def _sources(records: Sequence[Record]) -> list[Any]:
+    """The input of each row; an error if a row has none."""
+    if not records:
+        raise InputError("the table has no rows: there is nothing to explain.")
+    columns = list(records[0])
+    pair = pair_columns(columns, None, None)
+    text = "" if pair else column(columns, None, TEXT, "text")
+    sources = [source_of(record, text, pair) for record in records]
+    missing = [number for number, source in enumerate(sources) if source is None]
+    if missing:
+        names = " or ".join(f'"{name}"' for name in (pair or (text,)))
+        raise InputError(
+            f"there is no text in {names} of {len(missing)} of {len(records)} rows, first in row "
+            f"{missing[0]} (counted from 0). Leave them out, with dropna() for example."
+        )
+    return sources
+
+
+def paired(first: Any, second: Any) -> Any:
+    """Texts with the second text of each: one pair, or a list of pairs."""
+    if isinstance(first, str) and isinstance(second, str):
+        return TextPair(first, second)
+    firsts, seconds = as_inputs(first), as_inputs(second)
+    if (
+        isinstance(first, str)
+        or isinstance(second, str)
+        or not (isinstance(firsts, (list, tuple)) and isinstance(seconds, (list, tuple)))
+    ):
+        raise InputError("text_pair= needs a text for a text, or a list of texts for a list.")
+    if len(firsts) != len(seconds):
+        raise InputError(f"there are {len(firsts)} texts and {len(seconds)} of text_pair.")
+    if not all(isinstance(text, str) for text in (*firsts, *seconds)):
+        raise InputError("text_pair= is for texts.")
+    return [TextPair(a, b) for a, b in zip(firsts, seconds, strict=True)]

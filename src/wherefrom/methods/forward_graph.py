@@ -1,0 +1,185 @@
+"""A forward pass under a table whose graph is there: each backward pass explains a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from wherefrom.errors import MethodError
+from wherefrom.explanation import plural
+from wherefrom.methods.closing import Closing
+from wherefrom.methods.intercept import ForwardPass, intercepted_forward
+from wherefrom.methods.method import Advance, RowsUnclear, Scores, by_sample, warn_of_rounding
+from wherefrom.methods.root import Rooted, RootPass
+from wherefrom.rules.ledger import LedgerRecorder
+from wherefrom.rules.mode import Table
+from wherefrom.rules.sources import Place, Relevance
+from wherefrom.subject import Inputs, Subject
+from wherefrom.target import SpanTarget, Target
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardGraph:
+    """A forward pass, and what makes scores of a backward pass through its graph.
+
+    The mode of the pass is closed: nothing of it is left in torch or on the model. Blocks that the
+    backward pass runs a second time open a mode of their own.
+    """
+
+    table: Table
+    inputs: Inputs
+    forward: ForwardPass
+    root: RootPass | None
+    closes: bool  # whether the ledger adds up
+    label: str
+
+    @staticmethod
+    def of(
+        table: Table,
+        subject: Subject,
+        inputs: Inputs,
+        target: Target,
+        needs: str | None = None,
+        ledger: bool = True,
+        closes: bool = False,
+        at: Place = "lookup",
+        label: str = "gradient × input",
+        rooted: Rooted | None = None,
+    ) -> ForwardGraph:
+        """Runs the model; of the `target` only its places count."""
+        root = None if rooted is None else RootPass.of(rooted, table, subject, inputs, target, at)
+        tape = None if root is None else root.tape
+        with intercepted_forward(
+            table, subject, inputs, target, at=at, ledger=ledger, tape=tape
+        ) as forward:
+            if needs:
+                forward.need(needs)
+        return ForwardGraph(table, inputs, forward, root, closes, label)
+
+    @property
+    def logits(self) -> Tensor:
+        """The model's output, out of the graph."""
+        return self.forward.logits.detach()
+
+    @cached_property
+    def _root_values(self) -> list[Tensor] | None:
+        return None if self.root is None else self.root.values(self.forward)
+
+    def scores(self, target: Target, *, retain: bool = False, diagnosed: bool = True) -> Scores:
+        """One backward pass: the scores of a target at the places of the pass.
+
+        With `retain` the graph is kept for further ones. If the ledger does not add up, `diagnosed`
+        runs the model once more to name the call that loses.
+        """
+        subject, recorder = self.forward.subject, self.forward.view.ledger
+        recorder.entries = {}  # lines of this target alone
+        with subject.evaluating():
+            forward = replace(self.forward, output=target(self.forward.logits))
+            gradients = forward.at_sources(retain)
+        if recorder.unclear is not None and len(self.inputs) > 1:
+            raise RowsUnclear(recorder.unclear)
+        return self._scored(forward, gradients, target, diagnosed)
+
+    def each(self, target: SpanTarget, advance: Advance | None = None) -> list[Scores]:
+        """The scores of each place of a target by itself; `advance(done, all)` after each."""
+        assert target.position is not None
+        count = target.position.shape[1]
+        rows: list[Scores] = []
+        for row in range(count):
+            # which call loses is said of a span, if at all
+            rows.append(self.scores(target.within(row, row + 1), retain=True, diagnosed=False))
+            if advance is not None:
+                advance(row + 1, count)
+        return rows
+
+    def _scored(
+        self, forward: ForwardPass, gradients: list[Tensor], target: Target, diagnosed: bool
+    ) -> Scores:
+        """What a backward pass gave: scores with their parts and the ledger's lines."""
+        recorder, output, inputs = forward.view.ledger, forward.output.detach(), self.inputs
+        tape = None if self.root is None else self.root.tape
+        sources = forward.view.sources
+        relevance = sources.relevance(gradients, self._root_values)
+        at_root = None if self.root is None else relevance.root
+        if self.root is not None and tape is not None:
+            at_root = self.root.output(target.resolved(self.logits))
+        scores = _collect(recorder, relevance, sources.length, self.logits, inputs, at_root)
+        summed = relevance.summed * inputs.mask
+        rounding = warn_of_rounding(self.label, scores.values, summed, output.dtype)
+        offset = target.offset(self.logits)
+        if offset is not None and tape is not None:
+            raise MethodError(
+                'secants="root" explains logits and contrasts; log-probabilities need '
+                'secants="zero".'
+            )
+        if offset is not None and scores.lines is not None:
+            scores.lines["normaliser of the log-probability", "normaliser"] = offset.double().cpu()
+        opened: dict[int, str] = {}
+        if self.closes:
+            closing = Closing(
+                self.table, forward.subject, inputs, target, self.label, diagnosed and tape is None
+            )
+            opened = closing.warn_if_open(scores, output.double().cpu(), forward)
+        return replace(scores, warnings=by_sample(len(inputs), rounding, opened))
+
+
+def _collect(
+    recorder: LedgerRecorder,
+    relevance: Relevance,
+    width: int,
+    logits: Tensor,
+    inputs: Inputs,
+    at_root: Tensor | None,
+) -> Scores:
+    noun = inputs.noun
+    parts = {noun: relevance.units - relevance.biases}
+    if bool(relevance.biases.any()):
+        parts["norm"] = relevance.biases
+    padding = relevance.others
+    mask = inputs.mask.cpu()
+    lines: dict[tuple[str, str], Tensor] = {}
+    # the backward pass met the last module first
+    for (where, kind), entry in reversed(recorder.entries.items()):
+        rest = entry.total.cpu()
+        if entry.places is not None:
+            part = parts.setdefault(kind, torch.zeros_like(relevance.units))
+            placed = entry.places.cpu()[:, :width]
+            part[:, :width] += placed
+            rest = rest - placed.sum(1)
+        if entry.places is None or bool((rest.abs() > 1e-12 * entry.total.abs().cpu()).any()):
+            key = (layer_of(where), kind)
+            lines[key] = lines.get(key, 0) + rest
+    totals: dict[tuple[str, str], Tensor] = {}
+    for kind, part in parts.items():
+        padding += (part * ~mask).sum(1)
+        part *= mask
+        totals["embedding norm" if kind == "norm" else plural(kind), kind] = part.sum(1)
+        if kind == noun and at_root is not None:
+            totals["root", "root"] = at_root
+    if at_root is not None:
+        # places are as they were when a unit is missing: what they add is not the unit's
+        parts = {noun: parts[noun]}
+    if bool(padding.any()):
+        totals["places of no unit", "padding"] = padding
+    return Scores(
+        values=torch.stack(list(parts.values())).sum(0),
+        logits=logits,
+        parts=parts,
+        lines={**totals, **lines} if recorder.enabled else None,
+    )
+
+
+def layer_of(where: str) -> str:
+    """The block that a module belongs to, by its number.
+
+    >>> layer_of("bert.encoder.layer.3.output.dense"), layer_of("bert.pooler.dense")
+    ('bert.encoder.layer.3', 'bert.pooler')
+    """
+    path = where.split(".")
+    for i, part in enumerate(path):
+        if part.isdigit():
+            return ".".join(path[: i + 1])
+    return ".".join(path[:2]) or "model"

@@ -1,0 +1,1 @@
+"""Many rows, on one machine or a cluster: read in parts, explained, written as Parquet."""

@@ -1,0 +1,60 @@
+"""Who does the work: this process, or actors of Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from wherefrom.errors import InputError, MissingExtra
+
+EngineName = Literal["local", "ray"]
+Work = Callable[[Any], Any]
+"""From an item to its result; it goes to every worker once, and loads its model there."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where work is done: `address` is that of a Ray cluster, none for a local Ray."""
+
+    name: EngineName = "local"
+    address: str | None = None
+    workers: int | None = None
+    gpus_per_worker: float = 0
+
+    def __post_init__(self) -> None:
+        if self.name not in ("local", "ray"):
+            raise InputError(f'there is no engine "{self.name}": take "local" or "ray".')
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"workers must be 1 or more, got {self.workers}.")
+        if self.gpus_per_worker < 0:
+            raise InputError(f"gpus_per_worker must be 0 or more, got {self.gpus_per_worker}.")
+        if self.name == "local" and (self.address is not None or (self.workers or 1) > 1):
+            raise InputError(
+                "the local engine is one process: several workers, or those of an address, need "
+                "--engine ray (engine='ray')."
+            )
+
+    def connected(self) -> AbstractContextManager[None]:
+        """Keeps one connection, or one local Ray, for all that is done within."""
+        if self.name == "ray":
+            return _ray_engine().connected(self)
+        return nullcontext()
+
+    def results(self, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
+        """The result of every item of every piece, in any order."""
+        if self.name == "ray":
+            yield from _ray_engine().ray_results(self, pieces, work)
+            return
+        for piece in pieces:
+            for item in piece:
+                yield work(item)
+
+
+def _ray_engine() -> Any:
+    try:
+        from wherefrom.scale import ray_engine
+    except ImportError as error:
+        raise MissingExtra("ray", "ray", "the engine ray") from error
+    return ray_engine

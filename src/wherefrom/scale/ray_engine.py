@@ -1,0 +1,156 @@
+"""Work on Ray Data: pieces are read by tasks, items are worked on by a pool of actors.
+
+The only file that imports Ray. A row of the dataset is one item, pickled: an item is never cut or
+joined with others, and Ray repeats it elsewhere when a worker or a node is lost. Blocks hold one
+row, so Ray's back-pressure counts items.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+import ray.data
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+
+from wherefrom.errors import InputError, WherefromError
+from wherefrom.scale.engines import Engine, Work
+from wherefrom.storage.arrow import binary_table
+
+_READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
+_IN_FLIGHT = 2  # items of an actor: one in work, one waiting
+
+
+def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
+    """The results of all items, as they come."""
+    with connected(engine):
+        workers = engine.workers or _free_workers(engine)
+        dataset = _dataset(engine, pieces, work, workers)
+        for row in dataset.iter_rows():
+            result = pickle.loads(row["result"])
+            if isinstance(result, WherefromError):
+                raise result
+            yield result
+
+
+def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, workers: int) -> Any:
+    context = ray.data.DataContext.get_current().copy()
+    context.target_max_block_size = 1  # bytes: a block for each row
+    context.execution_options.preserve_order = False
+    context.enable_progress_bars = False
+    with ray.data.DataContext.current(context):
+        return ray.data.read_datasource(
+            _Pieces(pieces),
+            num_cpus=0,  # the actors have all of them
+            concurrency=max(1, min(len(pieces), round(workers * _READERS))),
+            override_num_blocks=len(pieces),
+        ).map_batches(
+            _Worker,
+            fn_constructor_args=([ray.put(work)],),
+            batch_size=1,
+            batch_format="numpy",
+            num_cpus=1,
+            num_gpus=engine.gpus_per_worker or None,
+            compute=ray.data.ActorPoolStrategy(
+                size=workers, max_tasks_in_flight_per_actor=_IN_FLIGHT
+            ),
+        )
+
+
+@contextmanager
+def connected(engine: Engine) -> Iterator[None]:
+    """The Ray that runs already, else that of the address, else a local one until the end."""
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"address": engine.address}
+    if engine.address is None:
+        options = {"num_cpus": engine.workers or os.cpu_count(), "num_gpus": None}
+        if engine.gpus_per_worker:
+            options["num_gpus"] = math.ceil((engine.workers or 1) * engine.gpus_per_worker)
+    try:
+        ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(f"cannot connect to Ray at {engine.address}: {error}") from error
+    for name in ("ray.data", "ray"):  # a line of progress is shown instead
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _free_workers(engine: Engine) -> int:
+    """As many workers as the cluster has processors, or graphics cards for them, now."""
+    resources = ray.cluster_resources()
+    if engine.gpus_per_worker:
+        return max(1, int(resources.get("GPU", 0) / engine.gpus_per_worker))
+    return max(1, int(resources.get("CPU", 1)))
+
+
+class _Pieces(Datasource):  # type: ignore[misc]
+    """One task of reading for each piece."""
+
+    def __init__(self, pieces: Sequence[Iterable[Any]]) -> None:
+        self._pieces = list(pieces)
+
+    def get_name(self) -> str:
+        return "Parts"
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        return None
+
+    def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:
+        unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+        return [ReadTask(_Reading(piece), unknown) for piece in self._pieces]
+
+
+class _Reading:
+    """The items of a piece as blocks of one row; an error in the place of the item it came at."""
+
+    __name__ = "read"
+
+    def __init__(self, piece: Iterable[Any]) -> None:
+        self.piece = piece
+
+    def __call__(self) -> Iterator[Any]:
+        try:
+            for item in self.piece:
+                yield binary_table("item", [pickle.dumps(item)])
+        except WherefromError as error:
+            yield binary_table("item", [_pickled_error(error)])
+
+
+class _Worker:
+    """An actor of the pool: the work is fetched once, and loads its model at the first item."""
+
+    def __init__(self, work: list[Any]) -> None:
+        self._work: Work = ray.get(work[0])
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[bytes]]:
+        results = []
+        for content in batch["item"]:
+            item = pickle.loads(content)
+            try:
+                result = item if isinstance(item, WherefromError) else self._work(item)
+                results.append(pickle.dumps(result))
+            except WherefromError as error:
+                results.append(_pickled_error(error))
+        return {"result": results}
+
+
+def _pickled_error(error: WherefromError) -> bytes:
+    """An error as it travels; some are made of other things than their message."""
+    content = pickle.dumps(error)
+    try:
+        pickle.loads(content)
+    except TypeError:
+        return pickle.dumps(WherefromError(str(error)))
+    return content

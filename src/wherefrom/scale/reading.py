@@ -1,0 +1,244 @@
+"""Reads data in parts of a fixed number of rows; no more than a part is in memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import posixpath
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from wherefrom.errors import FileError, InputError
+from wherefrom.inputs.records import find_columns
+from wherefrom.inputs.table import Rows, as_label, as_rows
+from wherefrom.inputs.table_files import FORMATS, kind_of, text_records
+from wherefrom.storage.arrow import File, find_files
+from wherefrom.storage.fingerprint import digest
+from wherefrom.storage.text_file import marked_encoding
+
+SUFFIXES = (*FORMATS, *(f"{end}.gz" for end, kind in FORMATS.items() if kind != "parquet"))
+Label = str | int | None
+
+
+class Location(str):
+    """A path or URI of data in a list; a plain text there is a text to explain."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of one file: the unit of work, and of what is written or lost.
+
+    `texts` are as they were read: a FileError stands for a row that could not be.
+    """
+
+    file: int
+    number: int  # within the file
+    ids: list[str]
+    texts: list[Any]
+    labels: list[Label]
+    labelled: bool  # whether the data has labels at all
+    size: int = 0  # bytes of the file that were read for it
+
+    @property
+    def name(self) -> str:
+        """What its files are called."""
+        return f"part-{self.file:05d}-{self.number:06d}"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What to read of files: columns, by default those with a usual name; row numbers as ids."""
+
+    text: str | None = None
+    label: str | None = None
+    id: str | None = None
+    encoding: str | None = None  # of text files; by default by their mark, else UTF-8
+
+
+@dataclass(frozen=True)
+class Piece(ABC):
+    """What one process reads from its beginning to its end, without the `finished` parts."""
+
+    number: int
+    part_rows: int
+    finished: frozenset[str] = field(default=frozenset(), kw_only=True)
+
+    def __iter__(self) -> Iterator[Part]:
+        return (part for part in self._parts() if part.name not in self.finished)
+
+    @abstractmethod
+    def _parts(self) -> Iterator[Part]: ...
+
+
+@dataclass(frozen=True)
+class FilePiece(Piece):
+    """A file; `name` is the part of its path that its rows are named after."""
+
+    name: str
+    columns: Columns
+    file: File
+
+    def _parts(self) -> Iterator[Part]:
+        records, position = _records(self.file, self.columns.encoding)
+        leading: list[Any] = []
+        head = next(_keeping(records, leading), None)
+        text = label = ""
+        if head is not None:  # else there is no row, or none that can be read
+            text, label = find_columns(list(head), self.columns.text, self.columns.label)
+            if self.columns.id is not None and self.columns.id not in head:
+                raise InputError(f'{self.file.path} has no column "{self.columns.id}".')
+        rows = chain(leading, records)
+        number, first, start = 0, 0, 0
+        while batch := list(islice(rows, self.part_rows)):
+            end = position()
+            yield Part(
+                self.number,
+                number,
+                [self._id(first + k, record) for k, record in enumerate(batch)],
+                [r if isinstance(r, FileError) else r.get(text) for r in batch],
+                [_label(record, label) for record in batch],
+                bool(label),
+                end - start,
+            )
+            number, first, start = number + 1, first + len(batch), end
+
+    def _id(self, row: int, record: Any) -> str:
+        value = None
+        if self.columns.id is not None and not isinstance(record, FileError):
+            value = record.get(self.columns.id)
+        return f"{self.name}:{row}" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class RowsPiece(Piece):
+    """Rows in memory; their ids are their numbers."""
+
+    rows: Rows
+
+    def _parts(self) -> Iterator[Part]:
+        texts, labels = self.rows.texts, self.rows.labels
+        for number, first in enumerate(range(0, len(texts), self.part_rows)):
+            numbers = range(first, min(first + self.part_rows, len(texts)))
+            yield Part(
+                self.number,
+                number,
+                [str(k) for k in numbers],
+                [texts[k] for k in numbers],
+                [labels[k] if labels else None for k in numbers],
+                labels is not None,
+                len(numbers),
+            )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data in pieces, with what tells it from other data, and its size (bytes, or rows)."""
+
+    pieces: list[Piece]
+    fingerprint: str
+    size: int
+
+    def without(self, finished: Iterable[str]) -> list[Piece]:
+        """The pieces without the parts of these names."""
+        by_file: dict[str, set[str]] = {}
+        for name in finished:
+            by_file.setdefault(name.split("-")[1], set()).add(name)
+        return [
+            replace(piece, finished=frozenset(by_file.get(f"{piece.number:05d}", ())))
+            for piece in self.pieces
+        ]
+
+
+def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = None) -> Source:
+    """Files, or rows in memory, as a source.
+
+    `data`: a path or URI of a file, a folder or a pattern, or a list of these (`Path` or
+    `Location`); else texts, pairs (text, label), or `Rows`. Files are told apart by path, size and
+    time of change.
+    """
+    if part_rows < 1:
+        raise InputError(f"part_rows must be 1 or more, got {part_rows}.")
+    locations = _locations(data)
+    if locations is None:
+        rows = as_rows(data)
+        content = digest([[str(text) for text in rows.texts], rows.labels])
+        return Source([RowsPiece(0, part_rows, rows)], content, len(rows))
+    files = find_files(locations, SUFFIXES, filesystem)
+    for file in files:
+        kind_of(file.path)
+    top = posixpath.commonpath([posixpath.dirname(file.path) for file in files])
+    names = [posixpath.relpath(file.path, top or ".") for file in files]
+    pieces: list[Piece] = [
+        FilePiece(number, part_rows, name, columns, file)
+        for number, (file, name) in enumerate(zip(files, names, strict=True))
+    ]
+    content = digest([[file.path, file.size, file.changed] for file in files])
+    return Source(pieces, content, sum(file.size for file in files))
+
+
+def _locations(data: Any) -> list[str | Path] | None:
+    if isinstance(data, (str, Path)):
+        return [data]
+    if isinstance(data, (list, tuple)) and data:
+        paths = [entry for entry in data if isinstance(entry, (Path, Location))]
+        return list(data) if len(paths) == len(data) else None
+    return None
+
+
+def _records(file: File, encoding: str | None) -> tuple[Iterator[Any], Any]:
+    """The rows of a file, and a function that says how many bytes were read."""
+    if kind_of(file.path) == "parquet":
+        return _parquet_rows(file)
+    stream = file.open()
+    content = gzip.GzipFile(fileobj=stream) if file.path.lower().endswith(".gz") else stream
+    try:
+        encoding = encoding or marked_encoding(content.read(4)) or "utf-8"
+        content.seek(0)
+    except (EOFError, OSError) as error:
+        raise FileError(f"cannot read {file.path}: {error}.") from error
+
+    def position() -> int:
+        return file.size if stream.closed else int(stream.tell())
+
+    # bytes that are not UTF-8 become lone surrogates, which make their row a rejected one
+    lines = io.TextIOWrapper(content, encoding, errors="surrogateescape", newline="")
+    return _closing(file, text_records(file.path, lines), lines), position
+
+
+def _closing(file: File, records: Iterator[Any], lines: io.TextIOWrapper) -> Iterator[Any]:
+    try:
+        with lines:
+            yield from records
+    except (EOFError, OSError) as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"cannot read {file.path}: {error}.") from error
+
+
+def _parquet_rows(file: File) -> tuple[Iterator[Any], Any]:
+    read = 0
+
+    def rows() -> Iterator[Any]:
+        nonlocal read
+        for batch, share in file.parquet_batches():
+            read = round(file.size * share)
+            yield from batch
+
+    return rows(), lambda: read
+
+
+def _keeping(records: Iterator[Any], leading: list[Any]) -> Iterator[dict[str, Any]]:
+    """The rows that could be read; all that were taken are kept in `leading`."""
+    for record in records:
+        leading.append(record)
+        if not isinstance(record, FileError):
+            yield record
+
+
+def _label(record: Any, column: str) -> Label:
+    value = None if isinstance(record, FileError) or not column else record.get(column)
+    return None if value is None or value == "" else as_label(value)

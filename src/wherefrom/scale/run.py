@@ -1,0 +1,173 @@
+"""`run`: explains every row of some data and writes the results as Parquet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wherefrom.errors import InputError
+from wherefrom.explain import Explainer
+from wherefrom.methods import Method
+from wherefrom.methods import method as find_method
+from wherefrom.scale.engines import Engine, EngineName
+from wherefrom.scale.explain_rows import RowExplainer
+from wherefrom.scale.model_source import ModelSource
+from wherefrom.scale.reading import Columns, Part, Source, open_source
+from wherefrom.scale.results_folder import Record, ResultsFolder, Table
+from wherefrom.scale.rows import REJECTED, TYPES, columns
+from wherefrom.storage.fingerprint import explainer_fingerprint
+
+PART_ROWS = 2048
+Progress = Callable[[float, int, str], None]  # rows done, of about how many, a note
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has written: rows explained and rejected, in how many parts."""
+
+    out: str
+    explained: int
+    rejected: int
+    parts: int
+    seconds: float
+    complete: bool = True
+
+    def __str__(self) -> str:
+        rejected = f", {self.rejected:,} rejected" if self.rejected else ""
+        state = "" if self.complete else " (interrupted)"
+        return f"{self.explained:,} rows explained{rejected}{state}: {self.out}"
+
+
+def run(
+    explainer: Explainer | str | Path,
+    data: Any,
+    out: str | Path,
+    method: str | Method = "lrp",
+    target: str | int | None = None,
+    against: str | int | None = None,
+    *,
+    engine: EngineName = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    gpus_per_worker: float = 0,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    batch_size: int = 128,
+    batch_tokens: int = 4096,
+    part_rows: int = PART_ROWS,
+    truncate: bool = False,
+    dtype: str | None = None,
+    resume: bool = False,
+    filesystem: Any = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Explains every row of `data` and writes the results to the folder `out`.
+
+    `explainer` is one, or what `load` takes: then every worker loads it itself. `data`: a file
+    (CSV, TSV, JSON lines, Parquet, gzipped or not), a folder or a pattern, as a path or a URI
+    (`s3://`, `gs://`, `hdfs://`); or texts. A row has the id of `id_column`, else its file and
+    number. `engine="ray"` works on Ray Data: at `address`, else on this machine.
+
+    `out/results.parquet` is a folder with a file for each part of `part_rows` rows, with the
+    columns of `wherefrom.scale.rows.TYPES`. A row that cannot be explained goes into
+    `out/rejected.parquet`, likewise a folder, with the reason. `resume` continues a run that ended
+    early, whatever ended it: finished parts are kept. It refuses other weights, data, settings or
+    versions. Ctrl-C returns what is finished.
+    """
+    where = Engine(engine, address, workers, gpus_per_worker)
+    source = open_source(data, Columns(text_column, label_column, id_column), part_rows, filesystem)
+    model = ModelSource(explainer, {} if dtype is None else {"dtype": dtype})
+    for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
+        if value < 1:
+            raise InputError(f"{name} must be 1 or more, got {value}.")
+    loaded = model.explainer()
+    for spec in (target, against):
+        if spec is not None:
+            loaded.index_of(spec)
+    explaining = find_method(method)
+    fingerprint = explainer_fingerprint(loaded)
+    settings = {
+        "model": loaded.subject.name,
+        "method": [explaining.name, explaining.settings()],
+        "target": [target, against],
+        "batches": [batch_size, batch_tokens, part_rows],
+        "columns": [text_column, label_column, id_column],
+        "truncate": truncate,
+        "data": source.fingerprint,
+        **fingerprint,
+    }
+    with ResultsFolder.opened(out, settings, resume, filesystem) as (folder, finished):
+        options = {
+            "method": explaining, "target": target, "against": against,
+            "batch_size": batch_size, "batch_tokens": batch_tokens, "truncate": truncate,
+        }  # fmt: skip
+        work = _ExplainParts(model, fingerprint, options, gpus_per_worker > 0, folder)
+        return _follow(where, source, work, finished, progress)
+
+
+@dataclass
+class _ExplainParts:
+    """The work of `run`: a part is explained and written; what comes back is its record."""
+
+    model: ModelSource
+    fingerprint: Mapping[str, Any]
+    options: Mapping[str, Any]
+    on_gpu: bool
+    folder: ResultsFolder
+    _explain: RowExplainer | None = None
+
+    def __call__(self, part: Part) -> Record:
+        if self._explain is None:
+            explainer = self.model.verified(self.fingerprint, self.on_gpu)
+            self._explain = RowExplainer(explainer, **self.options)
+        explained, rejected = self._explain(part.ids, part.texts, part.labels)
+        tables = [
+            Table("results", columns(explained, TYPES), TYPES),
+            Table("rejected", columns(rejected, REJECTED), REJECTED),
+        ]
+        counts = {"explained": len(explained), "rejected": len(rejected), "size": part.size}
+        return self.folder.add(part.name, tables, counts)
+
+
+def _follow(
+    engine: Engine,
+    source: Source,
+    work: _ExplainParts,
+    finished: list[Record],
+    progress: Progress | None,
+) -> Run:
+    """Does what is not finished, and counts."""
+    start, complete = time.monotonic(), True
+    counts = {"explained": 0, "rejected": 0, "size": 0, "parts": 0}
+
+    def count(record: Record) -> None:
+        counts["parts"] += 1
+        for key in ("explained", "rejected", "size"):
+            counts[key] += record[key]
+
+    def report() -> None:
+        if progress is not None:
+            done = counts["explained"] + counts["rejected"]
+            share = min(1.0, counts["size"] / max(1, source.size))
+            progress(done, max(done, round(done / share)) if share else done, "")
+
+    for record in finished:
+        count(record)
+    report()
+    try:
+        pieces = source.without(record["part"] for record in finished)
+        for number, record in enumerate(engine.results(pieces, work)):
+            if number == 0:
+                work.folder.check_seen(record)
+            count(record)
+            report()
+    except KeyboardInterrupt:
+        complete = False
+    return Run(
+        work.folder.folder.path, counts["explained"], counts["rejected"], counts["parts"],
+        time.monotonic() - start, complete,
+    )  # fmt: skip

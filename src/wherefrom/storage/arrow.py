@@ -1,0 +1,296 @@
+"""Parquet tables, and files on any file system that pyarrow reaches: local, s3://, gs://, hdfs://.
+
+The only file that imports pyarrow.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from wherefrom.errors import FileError, MissingExtra
+from wherefrom.storage.writing import reason, remove_partial_files, replacing
+
+# an object appears when its upload is complete; elsewhere a file is written aside and renamed
+_WHOLE_OR_NOT = ("s3", "gcs", "abfs")
+_GLOB = "*?["
+_BATCH = 1024  # rows of a Parquet file that are decoded at a time
+
+
+def _pyarrow(purpose: str) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.fs
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "data", purpose) from error
+    return pyarrow
+
+
+# Tables.
+
+
+def parquet_bytes(
+    columns: Mapping[str, Sequence[Any]], types: Mapping[str, str] | None = None
+) -> bytes:
+    """Columns of one length as a Parquet file; a lone surrogate in a text as its escape.
+
+    `types` names the type of a column (string, int, float, double, bool, or a list such as
+    `list<int>`); the type of other columns is found from their values.
+    """
+    pyarrow = _pyarrow("writing Parquet")
+    arrays = {}
+    for name, values in columns.items():
+        kind = (types or {}).get(name)
+        may_be_text = kind is None or "string" in kind
+        arrays[name] = pyarrow.array(
+            [_valid(value) for value in values] if may_be_text else values,
+            None if kind is None else _arrow_type(pyarrow, kind),
+        )
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(arrays), file)
+    return file.getvalue()
+
+
+def binary_table(name: str, values: Sequence[bytes]) -> Any:
+    """A table of one column of bytes."""
+    pyarrow = _pyarrow("this engine")
+    return pyarrow.table({name: pyarrow.array(values, pyarrow.binary())})
+
+
+def parquet_records(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a local Parquet file, each as its columns."""
+    pyarrow = _pyarrow("reading Parquet")
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except FileNotFoundError as error:
+        raise FileError(f"there is no file {path}.") from error
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot read {path}: {error}") from error
+    yield from table.to_pylist()
+
+
+def _arrow_type(pyarrow: Any, name: str) -> Any:
+    if name.startswith("list<"):
+        return pyarrow.list_(_arrow_type(pyarrow, name[5:-1]))
+    plain = {"string": "string", "int": "int64", "float": "float32", "double": "float64"}
+    return pyarrow.type_for_alias(plain.get(name, name))
+
+
+def _valid(value: Any) -> Any:
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list):
+        return [_valid(entry) for entry in value]
+    return value
+
+
+# Files on any file system.
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to read: where it lies, its size in bytes, and when it was changed."""
+
+    filesystem: Any
+    path: str
+    size: int
+    changed: int | None  # nanoseconds; None where the file system does not say
+
+    def open(self) -> Any:
+        """The file for reading, with a position."""
+        try:
+            return self.filesystem.open_input_file(self.path)
+        except (OSError, ValueError) as error:
+            raise FileError(f"cannot read {self.path}: {reason(error)}.") from error
+
+    def parquet_batches(self) -> Iterator[tuple[list[dict[str, Any]], float]]:
+        """The rows of a Parquet file, some at a time, and the share that was read with them."""
+        pyarrow = _pyarrow("reading Parquet")
+        read = 0
+        try:
+            with self.open() as stream:
+                table = pyarrow.parquet.ParquetFile(stream)
+                for batch in table.iter_batches(_BATCH):
+                    read += batch.num_rows
+                    yield batch.to_pylist(), read / table.metadata.num_rows
+        except (OSError, ValueError) as error:
+            raise FileError(f"cannot read {self.path}: {reason(error)}.") from error
+
+
+def find_files(
+    locations: Sequence[str | Path], suffixes: tuple[str, ...], filesystem: Any = None
+) -> list[File]:
+    """The files at these places: files, folders, patterns with * ? [ ]; paths or URIs.
+
+    Of a folder or pattern those with one of the suffixes, in the order of their paths, without
+    hidden ones. A `filesystem` of pyarrow takes the locations as its own paths.
+    """
+    files: list[File] = []
+    for location in locations:
+        found = _files_at(str(location), suffixes, filesystem)
+        if not found:
+            raise FileError(
+                f"{location} has no file to read: names must end in {', '.join(suffixes)}."
+            )
+        files += found
+    return files
+
+
+def _files_at(location: str, suffixes: tuple[str, ...], filesystem: Any) -> list[File]:
+    fs_module = _pyarrow("reading files").fs
+    place, pattern = _split_pattern(location)
+    system, path = _resolved(place, filesystem)
+    info = _information(system, path, location)
+    if info.type == fs_module.FileType.File and not pattern:
+        return [_file(system, info)]
+    if info.type != fs_module.FileType.Directory:
+        raise FileError(f"there is no file {location}.")
+    selector = fs_module.FileSelector(path, recursive=True)
+    base = info.path.rstrip("/")
+    entries = sorted(system.get_file_info(selector), key=lambda entry: str(entry.path))
+    return [
+        _file(system, entry)
+        for entry in entries
+        if entry.type == fs_module.FileType.File
+        and entry.path.lower().endswith(suffixes)
+        and _is_shown(inner := entry.path[len(base) :].lstrip("/"))
+        and (not pattern or _matches(inner, pattern))
+    ]
+
+
+def _split_pattern(location: str) -> tuple[str, str]:
+    """The folder above the first part with a wildcard, and the rest.
+
+    >>> _split_pattern("s3://bucket/2026/*/part-?.csv")
+    ('s3://bucket/2026', '*/part-?.csv')
+    """
+    parts = location.split("/")
+    for number, part in enumerate(parts):
+        if any(mark in part for mark in _GLOB):
+            folder = "/".join(parts[:number])
+            return folder or ("/" if location.startswith("/") else "."), "/".join(parts[number:])
+    return location, ""
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a path matches part by part: * does not reach into folders."""
+    parts, patterns = path.split("/"), pattern.split("/")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
+
+def _is_shown(path: str) -> bool:
+    return not any(part.startswith((".", "_")) for part in path.split("/"))
+
+
+def _resolved(location: str, filesystem: Any) -> tuple[Any, str]:
+    fs_module = _pyarrow("reading files").fs
+    if filesystem is not None:
+        return filesystem, location
+    if "://" not in location:
+        return fs_module.LocalFileSystem(), str(Path(location).expanduser().absolute())
+    try:
+        system, path = fs_module.FileSystem.from_uri(location)
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot reach {location}: {reason(error)}.") from error
+    return system, str(path)
+
+
+def _information(system: Any, path: str, location: str) -> Any:
+    try:
+        return system.get_file_info(path)
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot reach {location}: {reason(error)}.") from error
+
+
+def _file(system: Any, info: Any) -> File:
+    return File(system, info.path, info.size or 0, info.mtime_ns)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder to write to, on any file system: files are whole or not there."""
+
+    filesystem: Any
+    path: str
+
+    @staticmethod
+    def at(location: str | Path, filesystem: Any = None) -> Folder:
+        """The folder at a path or URI; it need not exist yet."""
+        return Folder(*_resolved(str(location), filesystem))
+
+    @property
+    def local(self) -> Path | None:
+        """Its path, if it lies on a disk of this machine."""
+        return Path(self.path) if self.filesystem.type_name == "local" else None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a file, in the place of an earlier one."""
+        path = posixpath.join(self.path, name)
+        folder, base = posixpath.split(path)
+        try:
+            if self.local is not None:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                with replacing(Path(path)) as file:
+                    file.write(content)
+                return
+            self.filesystem.create_dir(folder, recursive=True)
+            in_one_step = self.filesystem.type_name in _WHOLE_OR_NOT
+            aside = path if in_one_step else f"{folder}/.{base}.{secrets.token_hex(8)}.partial"
+            with self.filesystem.open_output_stream(aside) as stream:
+                stream.write(content)
+            if not in_one_step:
+                self.filesystem.move(aside, path)
+        except FileError:
+            raise
+        except (OSError, ValueError) as error:
+            raise FileError(f"cannot write {path}: {reason(error)}.") from error
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if there is none."""
+        path = posixpath.join(self.path, name)
+        try:
+            with self.filesystem.open_input_file(path) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise FileError(f"cannot read {path}: {reason(error)}.") from error
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder, sorted, without hidden ones."""
+        fs_module = _pyarrow("reading files").fs
+        selector = fs_module.FileSelector(posixpath.join(self.path, folder), allow_not_found=True)
+        try:
+            entries = self.filesystem.get_file_info(selector)
+        except (OSError, ValueError) as error:
+            raise FileError(f"cannot read {self.path}: {reason(error)}.") from error
+        return sorted(
+            entry.base_name
+            for entry in entries
+            if entry.type == fs_module.FileType.File and not entry.base_name.startswith(".")
+        )
+
+    def remove_partial_files(self) -> None:
+        """Removes what killed processes have left half written, on a disk of this machine."""
+        if self.local is not None and self.local.is_dir():
+            for entry in self.local.iterdir():
+                if entry.is_dir():
+                    remove_partial_files(entry)
+
+    def table(self, name: str) -> dict[str, list[Any]]:
+        """A Parquet file as columns."""
+        pyarrow = _pyarrow("reading Parquet")
+        content = self.read(name)
+        if content is None:
+            raise FileError(f"there is no file {posixpath.join(self.path, name)}.")
+        columns: dict[str, list[Any]] = pyarrow.parquet.read_table(io.BytesIO(content)).to_pydict()
+        return columns

@@ -1,0 +1,75 @@
+"""Results that are written as JSON and read back."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from wherefrom.errors import FileError
+from wherefrom.storage.writing import write_text
+
+
+class Record(ABC):
+    """A result as plain data: `schema` names their form, `noun` what it is called in errors."""
+
+    schema: ClassVar[str]
+    noun: ClassVar[str]
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON; "schema" is the first of it."""
+
+    @classmethod
+    @abstractmethod
+    def _of_data(cls, data: dict[str, Any]) -> Self:
+        """Back from `to_dict`; what is missing or wrong in the data raises as it happens to."""
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """Back from `to_dict`."""
+        if not isinstance(data, dict) or data.get("schema") != cls.schema:
+            schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
+            raise FileError(f"expected an {cls.noun} of schema {cls.schema}, got {schema!r}.")
+        try:
+            return cls._of_data(data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FileError(f"the {cls.noun} is damaged: {error!r}") from error
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """All of it as JSON, also written to `path` if set."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> Self:
+        """Back from JSON: a path, or the JSON text itself."""
+        data = _read_json(source)
+        if isinstance(data, list):
+            raise FileError(
+                f"this is a list of {len(data)} results: read it with "
+                f"{cls.__name__}.list_from_json."
+            )
+        return cls.from_dict(data)
+
+    @classmethod
+    def list_from_json(cls, source: str | Path) -> list[Self]:
+        """Back from the JSON of several, or of one: a path, or the JSON text itself."""
+        data = _read_json(source)
+        return [cls.from_dict(entry) for entry in (data if isinstance(data, list) else [data])]
+
+
+def _read_json(source: str | Path) -> Any:
+    text = str(source)
+    if isinstance(source, Path) or not text.lstrip().startswith(("{", "[")):
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
+            raise FileError(f"cannot read {source}: {error}") from error
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"this is not JSON: {error}") from error
