@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.errors import ModelError
 from wherefrom.rules.catalogue import (
     CATALOGUE,
     LAYOUT,
@@ -299,8 +300,15 @@ class LocallyLinear(CallMode):
 
     def _packed_linear(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """Records what a linear layer of packed weights adds unseen: its bias, and its rounding."""
-        unseen = self.ledger.count == self._constants_before
-        if not (unseen and live(out) and args and live(args[0]) and _is_packed(module)):
+        if not (args and live(args[0]) and _is_packed(module)):
+            return
+        if _is_for_inference(module):
+            raise ModelError(
+                f"{self.where}: bitsandbytes has repacked these 4-bit weights for inference on a "
+                "CPU, as it does when a model first runs without gradients; none pass through them "
+                "any more. Load the model anew and give the answer: explainer.answer(prompt, …)."
+            )
+        if self.ledger.count != self._constants_before or not live(out):
             return
         bias = getattr(module, "bias", None)
         value = out.detach()
@@ -321,6 +329,12 @@ def _is_packed(module: nn.Module) -> bool:
     """Whether a module's weight is a matrix of integers, several to a number or not."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, Tensor) and weight.ndim > 1 and not weight.is_floating_point()
+
+
+def _is_for_inference(module: nn.Module) -> bool:
+    """Whether weights of 4 bits lie as a kernel of bitsandbytes without a gradient wants them."""
+    state = getattr(getattr(module, "weight", None), "quant_state", None)
+    return bool(getattr(state, "packing_format_for_cpu", False))
 
 
 def _is_own_function(module: nn.Module, args: tuple[Any, ...], out: Any) -> bool:
