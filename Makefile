@@ -52,7 +52,7 @@ test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps 
 	@touch $@
 
 test-llm: .venv/ready-llm ## answers of a real language model, SmolLM2-135M-Instruct (93 MB)
-	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers -m llm -rs
+	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers tests/test_notebooks.py -m llm -rs
 
 .venv/ready-ray: .venv/ready-dev locks/ray.txt
 	$(BIN)/python $(LOCKED) --requirement locks/ray.txt

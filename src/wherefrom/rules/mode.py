@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.errors import ModelError
 from wherefrom.rules.catalogue import (
     CATALOGUE,
     LAYOUT,
@@ -268,7 +269,8 @@ class LocallyLinear(CallMode):
             if getattr(module, "inplace", False):
                 changed = mark(x.copy_(changed), meaning_of(changed))
             args = (x,)
-        if not submodules(module) and self.ledger.count == self._constants_before:
+        unseen = self.ledger.count == self._constants_before or not live(out)
+        if unseen and not submodules(module):
             self._packed_linear(module, args, out)
         self._path.pop()
         if not submodules(module):
@@ -304,7 +306,15 @@ class LocallyLinear(CallMode):
 
     def _packed_linear(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """Records what a linear layer of packed weights adds unseen: its bias, and its rounding."""
-        if not (_is_packed(module) and live(out) and args and live(args[0])):
+        if not (_is_packed(module) and args and live(args[0])):
+            return
+        if _is_for_inference(module):
+            raise ModelError(
+                f"{self.where}: bitsandbytes has repacked these 4-bit weights for inference on a "
+                "CPU, as it does when a model first runs without gradients; none pass through them "
+                "any more. Load the model anew and give the answer: explainer.answer(prompt, …)."
+            )
+        if not live(out):
             return
         bias = getattr(module, "bias", None)
         value = out.detach()
@@ -325,6 +335,12 @@ def _is_packed(module: nn.Module) -> bool:
     """Whether a module's weight is a matrix of integers, several to a number or not."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, Tensor) and weight.ndim > 1 and not weight.is_floating_point()
+
+
+def _is_for_inference(module: nn.Module) -> bool:
+    """Whether weights of 4 bits lie as a kernel of bitsandbytes without a gradient wants them."""
+    state = getattr(getattr(module, "weight", None), "quant_state", None)
+    return bool(getattr(state, "packing_format_for_cpu", False))
 
 
 def _is_own_function(module: nn.Module, x: Any, out: Any) -> bool:
