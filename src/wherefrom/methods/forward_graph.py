@@ -88,16 +88,16 @@ class ForwardGraph:
             raise RowsUnclear(recorder.unclear)
         return self._scored(forward, gradients, target, diagnosed)
 
-    def each(self, target: SpanTarget, advance: Advance | None = None) -> list[Scores]:
-        """The scores of each place of a target by itself; `advance(done, all)` after some."""
-        assert target.position is not None
-        count = target.position.shape[1]
-        together = self._together()
+    def each(
+        self, target: SpanTarget, places: range, advance: Advance | None = None
+    ) -> list[Scores]:
+        """The scores of places of a target, each by itself; `advance(done, all)` after some."""
+        together, count = self._together(), len(places)
         rows: list[Scores] = []
         while len(rows) < count:
-            last = min(len(rows) + together, count)
+            part = places[len(rows) : len(rows) + together]
             try:
-                rows += self._rows(target, len(rows), last)
+                rows += self._rows(target, part.start, part.stop)
             except RuntimeError as error:
                 if together == 1 or not (_is_of_vmap(error) or is_out_of_memory(error)):
                     raise
