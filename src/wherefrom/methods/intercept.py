@@ -60,18 +60,22 @@ class ForwardPass:
     output: Tensor  # (B,)
     paths: list[tuple[int, ...]] | None = None  # from where each field enters to its first block
 
-    def gradients(self, tensors: Sequence[Tensor], retain: bool = False) -> list[Tensor]:
+    def gradients(
+        self, tensors: Sequence[Tensor], retain: bool = False, seed: Tensor | None = None
+    ) -> list[Tensor]:
         """∂ output / ∂ each tensor; zero where the output does not depend on it.
 
-        With `retain` the graph is kept for a further backward pass.
+        With `retain` the graph is kept for a further backward pass. `seed` has a weight for each
+        of the outputs; None: all one.
         """
         if not self.output.requires_grad:  # a pass without gradients
             return [torch.zeros_like(tensor) for tensor in tensors]
         with without_function_modes():  # no call of the model
-            total = self.output.sum()  # with grad_outputs instead, torch imports sympy
+            # with a seed, torch imports sympy
+            total = self.output.sum() if seed is None else self.output
         try:
             gradients = torch.autograd.grad(
-                total, list(tensors), retain_graph=retain, allow_unused=True
+                total, list(tensors), seed, retain_graph=retain, allow_unused=True
             )
         except RuntimeError as error:
             if "checkpoint" in str(error):
@@ -82,11 +86,10 @@ class ForwardPass:
             for gradient, tensor in zip(gradients, tensors, strict=True)
         ]
 
-    def at_sources(self, retain: bool = False) -> list[Tensor]:
+    def at_sources(self, retain: bool = False, seed: Tensor | None = None) -> list[Tensor]:
         """∂ output / ∂ each embedded input, (B, T, D) each."""
-        sources = self.view.sources.entered
-        gradients = self.gradients([source.leaf for source in sources], retain)
-        batch = len(self.output)
+        sources, batch = self.view.sources.entered, self.view.sources.batch
+        gradients = self.gradients([source.leaf for source in sources], retain, seed)
         return [s.by_sample(g, batch) for s, g in zip(sources, gradients, strict=True)]
 
     def need(self, kind: str) -> None:

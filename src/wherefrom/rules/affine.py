@@ -13,6 +13,7 @@ from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.quantised import QUANTISED, is_packed, packed_linear
 from wherefrom.rules.tags import meaning_of
+from wherefrom.torch_internals import stacked
 
 
 def affine(view: LocallyLinear, call: TorchCall) -> Any:
@@ -84,8 +85,8 @@ class _RowsLinear(Function):
         gradient = gradients[0]
         rows = gradient.reshape(-1, gradient.shape[-1])
         probes = rows[len(rows) // 8 :: max(1, len(rows) // 4)]  # a few: most often none is zero
-        if len(rows) > 8 and not bool(probes.any(-1).all()):
-            places = rows.any(-1).nonzero().flatten()
+        if len(rows) > 8 and not bool(stacked(probes).any(-1).any(0).all()):
+            places = stacked(rows).any(-1).any(0).nonzero().flatten()
             if 2 * len(places) < len(rows):
                 back = rows.new_zeros(len(rows), weight.shape[1])
                 back = back.index_copy(0, places, rows[places] @ weight)
