@@ -139,7 +139,7 @@ def test_the_cluster_file_of_the_docs_is_one():
 
 
 def test_killed_workers_nodes_and_drivers_lose_nothing(local_ray):
-    kills = soak(3, seed=3, rows=600, part_rows=16, wait=3.0, a_run=3)
+    kills = soak(3, seed=3, rows=300, part_rows=8, wait=3.0, a_run=3, nodes=2)
     assert dict(kills) == {"worker": 1, "node": 1, "driver": 1}
 
 
