@@ -150,6 +150,13 @@ def test_nothing_is_left_running():
         "from tests.scale.test_ray import _Doubles\n"
         "assert list(Engine('ray', workers=1).results([[1]], _Doubles())) == [2]\n"
         "assert not ray.is_initialized()\n"
+        "from wherefrom.errors import InputError\n"
+        "try:\n"
+        "    list(Engine('ray', workers=1, gpus_per_worker=1).results([[1]], _Doubles()))\n"
+        "except InputError as error:\n"
+        "    assert 'need 1 GPUs, and this machine has 0' in str(error)\n"
+        "else:\n"
+        "    raise AssertionError\n"
     )
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False,
