@@ -75,7 +75,10 @@ def driver_memory(rows: int, folder: str, explain: bool) -> tuple[float, float]:
     with (home / "rows.jsonl").open("w", encoding="utf-8") as file:
         for k in range(rows):
             file.write(json.dumps({"text": f"film {k}"}) + "\n")
-    ray.init(num_cpus=2, object_store_memory=_STORE, include_dashboard=False, log_to_driver=False)
+    ray.init(
+        "local", num_cpus=2, object_store_memory=_STORE, include_dashboard=False,
+        log_to_driver=False,
+    )  # fmt: skip
     sizes: list[float] = []
     if explain:
         wherefrom.run(

@@ -30,8 +30,8 @@ def local_ray():
     """One Ray for all tests of this file, small, ended with it."""
     os.environ.setdefault("RAY_worker_niceness", "0")
     ray.init(
-        num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False,
-        logging_level="error",
+        "local", num_cpus=2, object_store_memory=200_000_000, include_dashboard=False,
+        log_to_driver=False, logging_level="error",
     )  # fmt: skip
     yield
     ray.shutdown()
