@@ -25,6 +25,7 @@ from wherefrom.methods.method import (
 from wherefrom.methods.root import Root, Rooted, RootPass
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.mode import Table
+from wherefrom.rules.needed_rows import RowsRead
 from wherefrom.rules.sources import Place, Relevance
 from wherefrom.rules.tables import TABLES, conservative
 from wherefrom.scope import restores_state
@@ -46,12 +47,20 @@ def propagate(
     at: Place = "lookup",
     label: str = "gradient × input",
     rooted: Rooted | None = None,
+    narrow: bool = False,
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines."""
     root = None if rooted is None else RootPass.of(rooted, table, subject, inputs, target, at)
     tape = None if root is None else root.tape
     with intercepted_forward(
-        table, subject, inputs, target, at=at, ledger=ledger, tape=tape
+        table,
+        subject,
+        inputs,
+        target,
+        at=at,
+        ledger=ledger,
+        tape=tape,
+        narrow=narrow and tape is None,
     ) as forward:
         if needs:
             forward.need(needs)
@@ -72,6 +81,7 @@ def propagate_each(
     at: Place = "lookup",
     label: str = "gradient × input",
     rooted: Rooted | None = None,
+    narrow: bool = False,
     advance: Advance | None = None,
 ) -> list[Scores]:
     """`propagate` for each place of a span: one forward pass, then a backward pass for each."""
@@ -81,7 +91,14 @@ def propagate_each(
     count = target.position.shape[1]
     rows: list[Scores] = []
     with intercepted_forward(
-        table, subject, inputs, target, at=at, ledger=True, tape=tape
+        table,
+        subject,
+        inputs,
+        target,
+        at=at,
+        ledger=True,
+        tape=tape,
+        narrow=narrow and tape is None,
     ) as forward:
         if needs:
             forward.need(needs)
@@ -247,10 +264,14 @@ class Propagation(Method):
                 at=place,
                 label=self.label,
                 rooted=method.rooted(inputs),
+                narrow=True,
                 **more,
             )
 
-        return read_at(self.at, inputs, at_place)
+        try:
+            return read_at(self.at, inputs, at_place)
+        except RowsRead:  # from now on all rows of this model are computed
+            return read_at(self.at, inputs, at_place)
 
 
 @dataclass(frozen=True)
