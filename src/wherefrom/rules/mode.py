@@ -29,6 +29,7 @@ from wherefrom.rules.catalogue import (
 from wherefrom.rules.cut import Cut, constant_cut, follow_cut
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
+from wherefrom.rules.needed_rows import NeededRows, is_limited
 from wherefrom.rules.projection import Projection
 from wherefrom.rules.recompute import SavedTensors
 from wherefrom.rules.sources import Sources
@@ -118,12 +119,14 @@ class LocallyLinear(CallMode):
         tape: Tape | None = None,
         projection: Projection | None = None,
         saved: SavedTensors | None = None,
+        rows: NeededRows | None = None,
     ) -> None:
         super().__init__()
         self.table = table
         self.tape = tape
         self.projection = projection
         self.saved = saved
+        self.rows = rows
         self.sources = sources
         self.ledger = LedgerRecorder(sources, enabled=ledger)
         self.maps = maps
@@ -181,6 +184,8 @@ class LocallyLinear(CallMode):
         propagate(call, out)
         if projection is not None:
             projection.note(call, out)
+        if self.rows is not None:
+            self.rows.follow(call, out)
         if self._watches:
             frozen = rule is not None and torch.is_grad_enabled()
             follow_cut(call, out, self.where, frozen, len(self.sources.entered) > entered)
@@ -203,6 +208,8 @@ class LocallyLinear(CallMode):
         if isinstance(call.args[0], nn.Parameter) and live(value):
             return value.detach()  # weight.T is a parameter in all but name
         propagate(call, value)  # and weights.mT are attention weights
+        if self.rows is not None:
+            self.rows.follow(call, value)
         if self._watches:
             follow_cut(call, value, self.where, frozen=False, entered=False)
         if self.sources.trails and not self._leaves:
@@ -266,6 +273,8 @@ class LocallyLinear(CallMode):
             call = TorchCall(module.forward, (x, out))
             changed = self._activation_rule(self, call)
             propagate(call, changed)
+            if self.rows is not None and is_limited(x):
+                self.rows.limit(changed)
             if getattr(module, "inplace", False):
                 changed = mark(x.copy_(changed), meaning_of(changed))
             args = (x,)
