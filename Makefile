@@ -52,7 +52,7 @@ test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps 
 	@touch $@
 
 test-llm: .venv/ready-llm ## answers of a real language model, SmolLM2-135M-Instruct (93 MB)
-	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers -m llm -rs
+	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers tests/test_notebooks.py -m llm -rs
 
 .venv/ready-ray: .venv/ready-dev locks/ray.txt
 	$(BIN)/python $(LOCKED) --requirement locks/ray.txt
@@ -133,11 +133,15 @@ matrix: .venv/ready-dev ## the core tests on several versions of transformers, i
 lock: .venv-release/ready ## the newest versions that pyproject.toml allows, with hashes, into locks/
 	$(PYTHON) -m tools.lock --uv .venv-release/bin/uv
 
-release: .venv-release/ready ## the wheel, the source archive and the list of their parts (SBOM), into dist/
+release: .venv-release/ready ## the wheel, the source archive and the list of their parts (SBOM), into dist/; the demo run from the wheel
 	rm -rf dist
 	.venv-release/bin/python -m build --no-isolation
 	.venv-release/bin/twine check --strict dist/*
 	.venv-release/bin/python -m tools.sbom --cyclonedx .venv-release/bin/cyclonedx-py --out dist/wherefrom.cdx.json
+	rm -rf .venv-wheel
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python $(PIP) --constraint constraints.txt dist/*.whl
+	cd .venv-wheel && bin/wherefrom compare "a gorgeous film" --methods lrp,gae --html demo.html && test -s demo.html
 
 soak: .venv/ready-dev ## interrupts, kill -9, full disks, threads, hostile inputs: [SOAK=seconds] [SEED=0]
 	OMP_NUM_THREADS=1 nice $(BIN)/python -m tools.soak --seconds $(or $(SOAK),600) --seed $(or $(SEED),0)

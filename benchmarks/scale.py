@@ -4,9 +4,10 @@
     python -m benchmarks.scale throughput --rows 20000
 
 `memory` has a model of one tiny layer and texts of two words, since what is measured is the process
-that coordinates. `throughput` explains sentences with the embedded model: two local processes with
-half of the rows each, and Ray with two workers, take turns. Other work on the machine disturbs the
-time; beside it stands the processor time of all processes.
+that coordinates; with --no-explain the workers read the parts and do nothing with them.
+`throughput` explains sentences with the embedded model: two local processes with half of the rows
+each, and Ray with two workers, take turns. Other work on the machine disturbs the time; beside it
+stands the processor time of all processes.
 """
 
 from __future__ import annotations
@@ -53,38 +54,53 @@ def resident() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def driver_memory(rows: int, folder: str, engine: str = "ray") -> tuple[float, float]:
+class ReadOnly:
+    """Work that takes a part as it was read, and gives what `run` gives for it."""
+
+    def __call__(self, part: Any) -> dict[str, Any]:
+        """Counts the rows."""
+        return {"part": part.name, "explained": len(part.texts), "rejected": 0, "size": part.size}
+
+
+def driver_memory(rows: int, folder: str, explain: bool) -> tuple[float, float]:
     """Megabytes of the driver after the first part, and the most that it had until the end."""
     import ray
 
     import wherefrom
+    from wherefrom.scale.engines import Engine
+    from wherefrom.scale.reading import Columns, open_source
 
     home = Path(folder)
     home.mkdir(parents=True)
     with (home / "rows.jsonl").open("w", encoding="utf-8") as file:
         for k in range(rows):
             file.write(json.dumps({"text": f"film {k}"}) + "\n")
-    if engine == "ray" and not ray.is_initialized():
-        ray.init(
-            num_cpus=2, object_store_memory=_STORE, include_dashboard=False, log_to_driver=False
-        )
-    sizes: list[float] = []
-    wherefrom.run(
-        tiny_explainer(), home / "rows.jsonl", home / "out", "gradient_x_input", engine=engine,
-        workers=2 if engine == "ray" else None, part_rows=1000, batch_size=1000,
-        batch_tokens=10_000, progress=lambda *_: sizes.append(resident()),
+    ray.init(
+        "local", num_cpus=2, object_store_memory=_STORE, include_dashboard=False,
+        log_to_driver=False,
     )  # fmt: skip
+    sizes: list[float] = []
+    if explain:
+        wherefrom.run(
+            tiny_explainer(), home / "rows.jsonl", home / "out", "gradient_x_input",
+            engine="ray", workers=2, part_rows=1000, batch_size=1000, batch_tokens=10_000,
+            progress=lambda *_: sizes.append(resident()),
+        )  # fmt: skip
+    else:
+        source = open_source(home / "rows.jsonl", Columns(), 1000)
+        for _ in Engine("ray", workers=2).results(source.pieces, ReadOnly()):
+            sizes.append(resident())
     return sizes[1], max(sizes)
 
 
 @app.command()
-def memory(rows: str = "10000,100000", engine: str = "ray") -> None:
+def memory(rows: str = "10000,100000", explain: bool = True) -> None:
     """Prints the memory of the driver for several numbers of rows."""
     for number in map(int, rows.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             code = (
                 "from benchmarks.scale import driver_memory\n"
-                f"print(*driver_memory({number}, {folder + '/rows'!r}, {engine!r}))"
+                f"print(*driver_memory({number}, {folder + '/rows'!r}, {explain}))"
             )
             start = time.monotonic()
             done = subprocess.run(
@@ -108,10 +124,11 @@ def throughput(
 
     home = Path(tempfile.mkdtemp(prefix="scale-")) if folder is None else folder
     home.mkdir(exist_ok=True)
-    texts = sentences(load("sentiment").tokenizer, rows)
+    some = sentences(load("sentiment").tokenizer, min(rows, 1000))
+    texts = (some * -(-rows // len(some)))[:rows]
     halves = {"a": texts[: rows // 2], "b": texts[rows // 2 :], "all": texts}
-    for name, some in halves.items():
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in some)
+    for name, part in halves.items():
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in part)
         (home / f"{name}.jsonl").write_text(lines, encoding="utf-8")
     for number in range(rounds):
         local = _timed(

@@ -166,3 +166,16 @@ def test_the_node_of_an_autograd_function_names_its_class():
     assert torch_internals.function_class(type(Doubled.apply(x).grad_fn)) is Doubled
     added = type((x + 1).grad_fn)
     assert torch_internals.function_class(added) is added
+
+
+def test_what_a_batched_tensor_stands_for_is_seen():
+    seen = []
+
+    def double(x):
+        seen.append(torch_internals.stacked(x).clone())
+        return 2 * x
+
+    rows = torch.arange(6.0).reshape(3, 2)
+    torch.vmap(double, in_dims=1)(rows)
+    assert torch.equal(seen[0], rows.T)
+    assert torch.equal(torch_internals.stacked(rows), rows[None])

@@ -127,6 +127,10 @@ class SpanTarget(Target):
         return slice(int(counted[0]), int(counted[-1]) + 1) if len(counted) else slice(0, 1)
 
     def __call__(self, logits: Tensor) -> Tensor:
+        return self.terms(logits).sum(1)  # (B,)
+
+    def terms(self, logits: Tensor) -> Tensor:
+        """What is summed up, a number for each place that counts, (B, R)."""
         assert self.index is not None
         rows = self.rows(logits)  # (B, R, C)
         counted = self._counted(len(rows))
@@ -138,7 +142,7 @@ class SpanTarget(Target):
             out = out - _chosen(rows, self.against[:, counted])
         if self.weights is not None:
             out = out * self.weights[:, counted].to(out)
-        return out.sum(1)  # (B,)
+        return out
 
     def offset(self, logits: Tensor) -> Tensor | None:
         """For log-probabilities −Σ_r w_r H_r, with the entropy H of each row's softmax.

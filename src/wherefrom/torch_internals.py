@@ -105,3 +105,11 @@ def function_class(node: type) -> type:
     """The `autograd.Function` of the class of a backward node; the class itself for any other."""
     function: type = getattr(node, "_forward_cls", node)
     return function
+
+
+def stacked(tensor: Tensor) -> Tensor:
+    """The tensors that one within `torch.vmap` stands for, along a first axis; else the one."""
+    if not torch._C._functorch.is_batchedtensor(tensor):
+        return tensor.unsqueeze(0)
+    axis = torch._C._functorch.maybe_get_bdim(tensor)
+    return torch._C._functorch.get_unwrapped(tensor).movedim(axis, 0)

@@ -13,6 +13,8 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly, snapshot
 from wherefrom import Explainer
 from wherefrom.errors import NotEnoughMemory
+from wherefrom.methods import forward_graph
+from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.intercept import ForwardPass
 from wherefrom.rules.ledger import LedgerRecorder
 
@@ -215,3 +217,92 @@ def test_spans_of_a_pass_whose_blocks_run_twice_are_the_same(family):
         for key, value in row.lines.items():
             exactly(tight.row(span).lines[key], value)
     exactly(tight.matrix, expected.matrix)
+
+
+# Several backward passes at once.
+
+
+class Backward:
+    """Counts backward passes, and how many targets each had."""
+
+    def __init__(self, monkeypatch):
+        self.targets = []
+        rows = ForwardGraph._rows
+
+        def counted(graph, target, first, last):
+            result = rows(graph, target, first, last)
+            self.targets.append(last - first)
+            return result
+
+        monkeypatch.setattr(ForwardGraph, "_rows", counted)
+
+
+FAMILIES = (
+    "gpt2", "llama", "qwen2", "gemma", "phi", "opt", "bloom", "gpt_neox", "falcon", "mixtral",
+    "gpt_oss", "mamba",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["lrp", "attn_lrp", "gradient_x_input"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_of_several_passes_at_once_are_those_of_single_ones(family, method, monkeypatch):
+    if family == "mamba" and method == "attn_lrp":
+        pytest.skip("it has no attention")
+    own = Explainer(tiny(family, "write"))
+    matrices = {}
+    for most in (1, 3):
+        monkeypatch.setattr(forward_graph, "_MOST", most)
+        count = Backward(monkeypatch)
+        rows = own.answer(PROMPT, ANSWER, method=method, of="logprob").rows()
+        assert sum(count.targets) == len(ANSWER)
+        matrices[most] = rows
+        if most == 3:
+            assert count.targets == [3, 1]
+    for one, several in zip(matrices[1], matrices[3], strict=True):
+        size = np.abs(one.values).max()
+        np.testing.assert_allclose(several.values, one.values, rtol=0, atol=3e-6 * size)
+        assert several.lines.keys() == one.lines.keys()
+        for key, value in one.lines.items():
+            assert several.lines[key] == pytest.approx(value, rel=1e-5, abs=1e-6)
+        assert several.output == pytest.approx(one.output, rel=1e-6)
+
+
+class Choosy(torch.autograd.Function):
+    """The same value; its backward pass looks at the numbers, which `vmap` forbids."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient if bool(gradient.any()) else torch.zeros_like(gradient)
+
+
+def test_a_function_without_a_batched_form_is_run_for_each_row(llama, monkeypatch):
+    expected = llama.answer(PROMPT, ANSWER).rows()
+    body = type(llama.subject.model.model)
+    forward = body.forward
+
+    def choosy(self, *args, **kwargs):
+        out = forward(self, *args, **kwargs)
+        out.last_hidden_state = Choosy.apply(out.last_hidden_state)
+        return out
+
+    monkeypatch.setattr(body, "forward", choosy)
+    count = Backward(monkeypatch)
+    rows = llama.answer(PROMPT, ANSWER).rows()
+    assert count.targets == [1, 1, 1, 1]
+    for row, other in zip(rows, expected, strict=True):
+        exactly(row.values, other.values)
+
+
+def test_memory_decides_how_many_are_run_at_once(llama, monkeypatch):
+    count = Backward(monkeypatch)
+    llama.answer(PROMPT, ANSWER).rows()
+    answer = llama.answer(PROMPT, ANSWER)
+    saved = answer.runner._graph().forward.view.saved
+    assert saved.bytes > saved.largest_block > 0
+    each = 2 * saved.largest_block + 4 * answer.runner._graph().forward.logits.nbytes
+    llama.answer(PROMPT, ANSWER, memory=saved.bytes + 2 * 2.5 * each).rows()
+    assert count.targets == [4, 2, 2]

@@ -31,8 +31,8 @@ def local_ray():
     """One Ray for all tests of this file, small, ended with it."""
     os.environ.setdefault("RAY_worker_niceness", "0")
     ray.init(
-        num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False,
-        logging_level="error",
+        "local", num_cpus=2, object_store_memory=200_000_000, include_dashboard=False,
+        log_to_driver=False, logging_level="error",
     )  # fmt: skip
     yield
     ray.shutdown()
@@ -140,7 +140,7 @@ def test_the_cluster_file_of_the_docs_is_one():
 
 
 def test_killed_workers_nodes_and_drivers_lose_nothing(local_ray):
-    kills = soak(3, seed=3, rows=600, part_rows=16, wait=3.0, a_run=3)
+    kills = soak(3, seed=3, rows=300, part_rows=8, wait=3.0, a_run=3, nodes=2)
     assert dict(kills) == {"worker": 1, "node": 1, "driver": 1}
 
 
@@ -151,6 +151,13 @@ def test_nothing_is_left_running():
         "from tests.scale.test_ray import _Doubles\n"
         "assert list(Engine('ray', workers=1).results([[1]], _Doubles())) == [2]\n"
         "assert not ray.is_initialized()\n"
+        "from wherefrom.errors import InputError\n"
+        "try:\n"
+        "    list(Engine('ray', workers=1, gpus_per_worker=1).results([[1]], _Doubles()))\n"
+        "except InputError as error:\n"
+        "    assert 'need 1 GPUs, and this machine has 0' in str(error)\n"
+        "else:\n"
+        "    raise AssertionError\n"
     )
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False,

@@ -77,6 +77,7 @@ def test_files_folders_and_patterns(tmp_path):
     assert files(Location(f"{tmp_path}/?/*")) == ["x/a.jsonl", "x/b.csv", "y/c.parquet"]
     assert files(Location(f"file://{tmp_path}/*/b.csv")) == ["b.csv"]
     assert files(tmp_path / "x" / "b.csv", tmp_path / "y") == ["x/b.csv", "y/c.parquet"]
+    assert len(all_of(parts_of([tmp_path / "x" / "b.csv", tmp_path / "x"]), "ids")) == 10
     for nothing in ("x/*.gz", "z", "x/b.txt"):
         with pytest.raises(FileError, match=r"no file"):
             files(Location(f"{tmp_path}/{nothing}"))

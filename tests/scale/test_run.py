@@ -171,11 +171,12 @@ def test_a_run_resumes_only_with_the_same_data_settings_and_model(explainer, tmp
             wherefrom.run(out=tmp_path, resume=True, **options)
     record = tmp_path / "checkpoint" / "part-00000-000001.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"run": "another"}))
+    (tmp_path / "checkpoint" / "part-00000-000003.json").write_text("{half")
     calls = []
     wherefrom.run(
         explainer, TEXTS, tmp_path, part_rows=8, resume=True, progress=lambda *a: calls.append(a)
     )
-    assert len(calls) == 2  # a part of another run is done again, the others are not
+    assert len(calls) == 3  # what another run or a damaged file says is done again, no more
 
 
 def test_results_go_to_any_file_system(explainer, tmp_path):
@@ -204,6 +205,7 @@ def test_engines_refuse_what_they_cannot_do():
         ({"name": "spark"}, "no engine"),
         ({"workers": 2}, "one process"),
         ({"address": "auto"}, "one process"),
+        ({"gpus_per_worker": 1}, "where it is"),
         ({"name": "ray", "workers": 0}, "1 or more"),
         ({"name": "ray", "gpus_per_worker": -1}, "0 or more"),
     ):

@@ -181,22 +181,27 @@ class Runner(Asked):
             output = float(measured.outputs(self.of)[first:last].sum())
             return self._row(scores, target, output)
 
-    @restores_state
     def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
         """The relevance of each token, from one forward pass where the method can."""
+        rows = self.some(measured, range(len(self.answer.ids)), advance)
+        self.kept.release()  # nothing more is asked of it
+        return rows
+
+    @restores_state
+    def some(self, measured: Measured, places: range, advance: Advance | None = None) -> list[Row]:
+        """The relevance of some tokens, each by itself."""
         with Scope(inference=False):
             subject, target = self.reader.subject, self.target(measured.others)
             outputs, graph = measured.outputs(self.of), self._graph()
             if graph is None:
                 inputs = self.inputs(len(self.answer.ids))
-                results = self.method.each(subject, inputs, target, advance)
+                results = self.method.each(subject, inputs, target, places, advance)
             else:
                 with self.method.naming_memory(subject, graph.inputs):
-                    results = graph.each(target, advance)
-                self.kept.release()  # nothing more is asked of it
+                    results = graph.each(target, places, advance)
             return [
-                self._row(scores, target.within(row, row + 1), float(outputs[row]))
-                for row, scores in enumerate(results)
+                self._row(scores, target.within(place, place + 1), float(outputs[place]))
+                for place, scores in zip(places, results, strict=True)
             ]
 
     def _row(self, scores: Scores, target: SpanTarget, output: float) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,15 +11,19 @@ from torch import Tensor
 
 from wherefrom.errors import MethodError
 from wherefrom.explanation import plural
+from wherefrom.memory import is_out_of_memory
 from wherefrom.methods.closing import Closing
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.methods.method import Advance, RowsUnclear, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.root import Rooted, RootPass
-from wherefrom.rules.ledger import LedgerRecorder
+from wherefrom.rules.ledger import Entry, LedgerRecorder
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Place, Relevance
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import SpanTarget, Target
+
+Key = tuple[str, str]  # module and kind of a ledger's entry
+_MOST = 8  # backward passes at once: more are no faster on a processor
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +53,23 @@ class ForwardGraph:
         at: Place = "lookup",
         label: str = "gradient × input",
         rooted: Rooted | None = None,
+        narrow: bool = False,
     ) -> ForwardGraph:
-        """Runs the model; of the `target` only its places count."""
+        """Runs the model; of the `target` only its places count.
+
+        `narrow` leaves rows out that nothing reads, see `intercepted_forward`.
+        """
         root = None if rooted is None else RootPass.of(rooted, table, subject, inputs, target, at)
         tape = None if root is None else root.tape
         with intercepted_forward(
-            table, subject, inputs, target, at=at, ledger=ledger, tape=tape
+            table,
+            subject,
+            inputs,
+            target,
+            at=at,
+            ledger=ledger,
+            tape=tape,
+            narrow=narrow and tape is None,
         ) as forward:
             if needs:
                 forward.need(needs)
@@ -83,16 +99,65 @@ class ForwardGraph:
             raise RowsUnclear(recorder.unclear)
         return self._scored(forward, gradients, target, diagnosed)
 
-    def each(self, target: SpanTarget, advance: Advance | None = None) -> list[Scores]:
-        """The scores of each place of a target by itself; `advance(done, all)` after each."""
-        assert target.position is not None
-        count = target.position.shape[1]
+    def each(
+        self, target: SpanTarget, places: range, advance: Advance | None = None
+    ) -> list[Scores]:
+        """The scores of places of a target, each by itself; `advance(done, all)` after some."""
+        together, count = self._together(), len(places)
         rows: list[Scores] = []
-        for row in range(count):
-            # which call loses is said of a span, if at all
-            rows.append(self.scores(target.within(row, row + 1), retain=True, diagnosed=False))
+        while len(rows) < count:
+            part = places[len(rows) : len(rows) + together]
+            try:
+                rows += self._rows(target, part.start, part.stop)
+            except RuntimeError as error:
+                if together == 1 or not (_is_of_vmap(error) or is_out_of_memory(error)):
+                    raise
+                together = 1  # the same numbers, one backward pass after the other
             if advance is not None:
-                advance(row + 1, count)
+                advance(len(rows), count)
+        return rows
+
+    def _together(self) -> int:
+        """How many backward passes memory suffices for at once.
+
+        Blocks that are run a second time cannot be so within `torch.vmap`.
+        """
+        saved = self.forward.view.saved
+        if saved is None or saved.recomputes or len(self.inputs) > 1:
+            return 1
+        each = 2 * saved.largest_block + 4 * self.forward.logits.nbytes
+        allowed = self.forward.subject.allowed_memory - saved.bytes
+        return max(1, min(_MOST, int(allowed / 2 / max(1, each))))
+
+    def _rows(self, target: SpanTarget, first: int, last: int) -> list[Scores]:
+        """The scores of the places `first` to `last` − 1, each by itself."""
+        singles = [target.within(place, place + 1) for place in range(first, last)]
+        if len(singles) == 1:  # which call loses is said of a span, if at all
+            return [self.scores(singles[0], retain=True, diagnosed=False)]
+        recorder = self.forward.view.ledger
+        with self.forward.subject.evaluating():
+            outputs = target.within(first, last).terms(self.forward.logits)[0]
+            forward = replace(self.forward, output=outputs)
+
+            def backward(seed: Tensor) -> tuple[list[Tensor], dict[Key, Tensor], dict[Key, Tensor]]:
+                recorder.entries = {}
+                gradients = forward.at_sources(retain=True, seed=seed)
+                entries = recorder.entries.items()
+                totals = {key: entry.total for key, entry in entries}
+                return gradients, totals, {k: e.places for k, e in entries if e.places is not None}
+
+            seeds = torch.eye(len(singles), dtype=outputs.dtype, device=outputs.device)
+            with warnings.catch_warnings():  # a call that is made for each seed is as right
+                warnings.filterwarnings("ignore", "There is a performance drop")
+                gradients, totals, places = torch.vmap(backward)(seeds)
+        rows = []
+        for row, single in enumerate(singles):
+            recorder.entries = {
+                key: Entry(total[row], places[key][row] if key in places else None)
+                for key, total in totals.items()
+            }
+            own = replace(self.forward, output=outputs[row : row + 1])
+            rows.append(self._scored(own, [g[row] for g in gradients], single, diagnosed=False))
         return rows
 
     def _scored(
@@ -183,3 +248,8 @@ def layer_of(where: str) -> str:
         if part.isdigit():
             return ".".join(path[: i + 1])
     return ".".join(path[:2]) or "model"
+
+
+def _is_of_vmap(error: RuntimeError) -> bool:
+    """Whether a call, such as one of the model's own autograd Functions, has no batched form."""
+    return "vmap" in str(error) or "Batching rule" in str(error)

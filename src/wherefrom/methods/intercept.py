@@ -14,6 +14,7 @@ from wherefrom.errors import ModelError, NoBlock, NothingIntercepted
 from wherefrom.rules.cut import cut_of
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
+from wherefrom.rules.needed_rows import NeededRows
 from wherefrom.rules.precision import Float64
 from wherefrom.rules.projection import Projection
 from wherefrom.rules.recompute import SavedTensors
@@ -60,18 +61,22 @@ class ForwardPass:
     output: Tensor  # (B,)
     paths: list[tuple[int, ...]] | None = None  # from where each field enters to its first block
 
-    def gradients(self, tensors: Sequence[Tensor], retain: bool = False) -> list[Tensor]:
+    def gradients(
+        self, tensors: Sequence[Tensor], retain: bool = False, seed: Tensor | None = None
+    ) -> list[Tensor]:
         """∂ output / ∂ each tensor; zero where the output does not depend on it.
 
-        With `retain` the graph is kept for a further backward pass.
+        With `retain` the graph is kept for a further backward pass. `seed` has a weight for each
+        of the outputs; None: all one.
         """
         if not self.output.requires_grad:  # a pass without gradients
             return [torch.zeros_like(tensor) for tensor in tensors]
         with without_function_modes():  # no call of the model
-            total = self.output.sum()  # with grad_outputs instead, torch imports sympy
+            # with a seed, torch imports sympy
+            total = self.output.sum() if seed is None else self.output
         try:
             gradients = torch.autograd.grad(
-                total, list(tensors), retain_graph=retain, allow_unused=True
+                total, list(tensors), seed, retain_graph=retain, allow_unused=True
             )
         except RuntimeError as error:
             if "checkpoint" in str(error):
@@ -82,11 +87,10 @@ class ForwardPass:
             for gradient, tensor in zip(gradients, tensors, strict=True)
         ]
 
-    def at_sources(self, retain: bool = False) -> list[Tensor]:
+    def at_sources(self, retain: bool = False, seed: Tensor | None = None) -> list[Tensor]:
         """∂ output / ∂ each embedded input, (B, T, D) each."""
-        sources = self.view.sources.entered
-        gradients = self.gradients([source.leaf for source in sources], retain)
-        batch = len(self.output)
+        sources, batch = self.view.sources.entered, self.view.sources.batch
+        gradients = self.gradients([source.leaf for source in sources], retain, seed)
         return [s.by_sample(g, batch) for s, g in zip(sources, gradients, strict=True)]
 
     def need(self, kind: str) -> None:
@@ -116,6 +120,7 @@ def intercepted_forward(
     mode: type[LocallyLinear] = LocallyLinear,
     float64: bool = False,
     recompute: bool = True,
+    narrow: bool = False,
 ) -> Iterator[ForwardPass]:
     """Runs the model under the table and keeps the mode open for the backward pass.
 
@@ -123,7 +128,8 @@ def intercepted_forward(
     `paths` that a pass without a change took (`ForwardPass.paths`), what enters the first block.
     A `tape` links a pass at the root with one at the input. `float64` makes the pass in float64,
     whatever the model's precision. `recompute` lets blocks run a second time in the backward pass
-    where memory is short; maps, tapes and other modes need them as they were.
+    where memory is short; maps, tapes and other modes need them as they were. `narrow` leaves rows
+    out that nothing reads; it raises `RowsRead` where one is read after all.
     """
     with subject.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         # tensors of our own to tag and to take gradients at: the user's stay as they are
@@ -155,12 +161,15 @@ def intercepted_forward(
             tape=tape,
             projection=projection,
             saved=saved,
+            rows=NeededRows(subject.model, target.position) if narrow else None,
         ) as view,
     ):
         with Float64() if float64 else Scope(), saved.forward_pass():
             logits = subject.run(tensors, target.position)
         if projection is not None:
             projection.learn(logits)
+        if view.rows is not None:
+            view.rows.end(logits)
         if not sources.entered:
             raise NothingIntercepted(
                 f"found no embedding lookup of the input in {subject.name} "

@@ -196,16 +196,15 @@ class Method(ABC):
         subject: Subject,
         inputs: Inputs,
         target: SpanTarget,
+        places: range,
         advance: Advance | None = None,
     ) -> list[Scores]:
-        """The scores of each place of a span by itself; `advance(done, all)` after each."""
-        assert target.position is not None
-        count = target.position.shape[1]
+        """The scores of places of a target, each by itself; `advance(done, all)` after each."""
         rows: list[Scores] = []
-        for row in range(count):
-            rows.append(self(subject, inputs, target.within(row, row + 1)))
+        for place in places:
+            rows.append(self(subject, inputs, target.within(place, place + 1)))
             if advance is not None:
-                advance(row + 1, count)
+                advance(len(rows), len(places))
         return rows
 
     def settings(self) -> dict[str, Any]:

@@ -76,9 +76,7 @@ def _blank(inputs: Inputs, root: str | int | Tensor, entering: Entering) -> Tens
 
 
 _USE = {"blur": "images"}
-_MEANS: dict[
-    StorageWeakRef, tuple[tuple[Any, ...], Tensor]
-] = {}  # of tables: their state, their mean
+_MEANS: dict[StorageWeakRef, tuple[tuple[Any, ...], Tensor]] = {}  # a table's state and mean
 
 
 def _mean_row(table: Tensor) -> Tensor:

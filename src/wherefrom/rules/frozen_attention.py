@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
+from wherefrom.torch_internals import stacked
+
 _NUMBERS = 1 << 22  # of the weights that the backward pass forms at a time
 _CAUSAL_PARTS = 8
 
@@ -47,7 +49,9 @@ class _FrozenAttention(Function):
             step = min(step, max(16, -(-queries // _CAUSAL_PARTS)))
         for start in range(0, queries, step):
             rows = slice(start, min(start + step, queries))
-            if not bool(gradient[..., rows, :].any()):  # behind the last block most are not read
+            if not bool(
+                stacked(gradient[..., rows, :]).any()
+            ):  # behind the last block most are not read
                 continue
             seen = min(rows.stop, keys) if causal else keys
             weights = _weights(

@@ -220,6 +220,7 @@ class SavedTensors:
         self._entering = 0  # bytes that blocks were given
         self._kept: list[BlockRun] = []
         self._largest = 0  # bytes of a block
+        self._saved = 0
         self._block: BlockRun | None = None  # being run
         self._filled: weakref.ref[BlockRun] | None = None  # run again last
         self._counter: SavedBytes | None = None  # of the caller
@@ -237,8 +238,19 @@ class SavedTensors:
             if self._is_over:
                 raise NotEnoughMemory(self._bytes + _WORKING * self._largest, self.allowed)
         finally:  # nodes of the graph have this object: it must have none of the graph
+            self._saved = self._bytes
             self._kept.clear()
             self._block = None
+
+    @property
+    def largest_block(self) -> int:
+        """The bytes that a block saved at most."""
+        return self._largest
+
+    @property
+    def bytes(self) -> int:
+        """What was saved when the pass ended, or when it was no longer counted."""
+        return self._saved
 
     @property
     def _bytes(self) -> int:

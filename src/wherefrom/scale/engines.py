@@ -30,16 +30,18 @@ class Engine:
             raise InputError(f"workers must be 1 or more, got {self.workers}.")
         if self.gpus_per_worker < 0:
             raise InputError(f"gpus_per_worker must be 0 or more, got {self.gpus_per_worker}.")
-        if self.name == "local" and (self.address is not None or (self.workers or 1) > 1):
+        elsewhere = self.address is not None or (self.workers or 1) > 1 or self.gpus_per_worker
+        if self.name == "local" and elsewhere:
             raise InputError(
-                "the local engine is one process: several workers, or those of an address, need "
-                "--engine ray (engine='ray')."
+                "the local engine is one process, with the model where it is: several workers, "
+                "those of an address, or GPUs for them need --engine ray (engine='ray')."
             )
 
     def connected(self) -> AbstractContextManager[None]:
         """Keeps one connection, or one local Ray, for all that is done within."""
         if self.name == "ray":
-            return _ray_engine().connected(self)
+            connection: AbstractContextManager[None] = _ray_engine().connected(self)
+            return connection
         return nullcontext()
 
     def results(self, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:

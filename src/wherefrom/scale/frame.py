@@ -63,10 +63,9 @@ class _FrameExplainer:
         if id_name is not None and id_name not in frame.columns:
             raise InputError(f'there is no column "{id_name}".')
         text, label = find_columns([str(name) for name in frame.columns], text_name, label_name)
-        gaps = zip(frame[text].tolist(), frame[text].isna().tolist(), strict=True)
-        texts = [None if is_missing else value for value, is_missing in gaps]
+        texts = _without_gaps(frame[text])
         ids = frame.index if id_name is None else frame[id_name]
-        labels = frame[label].tolist() if label else [None] * len(texts)
+        labels = _without_gaps(frame[label]) if label else [None] * len(texts)
         results: list[dict[str, Any]] = []
         if texts:
             explain = RowExplainer(self.model.explainer(), **self.options)
@@ -77,6 +76,12 @@ class _FrameExplainer:
                 for name, values in columns(results, FRAME).items()
             }
         )
+
+
+def _without_gaps(column: Any) -> list[Any]:
+    """The values of a column; None for NaN and the like."""
+    values = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return [None if is_missing else value for value, is_missing in values]
 
 
 def _dtype(kind: str) -> Any:

@@ -8,7 +8,6 @@ row, so Ray's back-pressure counts items.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
@@ -72,19 +71,27 @@ def connected(engine: Engine) -> Iterator[None]:
         return
     options: dict[str, Any] = {"address": engine.address}
     if engine.address is None:
-        options = {"num_cpus": engine.workers or os.cpu_count(), "num_gpus": None}
-        if engine.gpus_per_worker:
-            options["num_gpus"] = math.ceil((engine.workers or 1) * engine.gpus_per_worker)
+        options = {"address": "local", "num_cpus": engine.workers or os.cpu_count()}
     try:
         ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot connect to Ray at {engine.address}: {error}") from error
+        raise InputError(f"cannot start or reach Ray ({options['address']}): {error}") from error
     for name in ("ray.data", "ray"):  # a line of progress is shown instead
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
+        if engine.address is None:
+            _check_gpus(engine)
         yield
     finally:
         ray.shutdown()
+
+
+def _check_gpus(engine: Engine) -> None:
+    """A local Ray gets no more graphics cards; a cluster may, so there Ray waits for them."""
+    needed = (engine.workers or 1) * engine.gpus_per_worker
+    present = ray.cluster_resources().get("GPU", 0)
+    if needed > present:
+        raise InputError(f"the workers need {needed:g} GPUs, and this machine has {present:g}.")
 
 
 def _free_workers(engine: Engine) -> int:

@@ -170,14 +170,26 @@ def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = N
     files = find_files(locations, SUFFIXES, filesystem)
     for file in files:
         kind_of(file.path)
-    top = posixpath.commonpath([posixpath.dirname(file.path) for file in files])
-    names = [posixpath.relpath(file.path, top or ".") for file in files]
+    names = _short_names([file.path for file in files])
     pieces: list[Piece] = [
         FilePiece(number, part_rows, name, columns, file)
         for number, (file, name) in enumerate(zip(files, names, strict=True))
     ]
     content = digest([[file.path, file.size, file.changed] for file in files])
     return Source(pieces, content, sum(file.size for file in files))
+
+
+def _short_names(paths: list[str]) -> list[str]:
+    """Paths without the folder that all of them share.
+
+    >>> _short_names(["/data/a/x.csv", "/data/b.csv"])
+    ['a/x.csv', 'b.csv']
+    """
+    folders = [posixpath.dirname(path) for path in paths]
+    if len({folder.startswith("/") for folder in folders}) > 1:  # of several file systems
+        return paths
+    top = posixpath.commonpath(folders)
+    return [path[len(top) :].lstrip("/") for path in paths]
 
 
 def _locations(data: Any) -> list[str | Path] | None:

@@ -25,6 +25,7 @@ from wherefrom.errors import FileError, InputError, ModelError, WherefromError
 from wherefrom.methods import METHODS
 from wherefrom.show import answer as answer_view
 from wherefrom.show.page import STYLE
+from wherefrom.show.text_marks import LINE_KINDS
 from wherefrom.web import openapi
 from wherefrom.web.answers import Answers, Data
 from wherefrom.web.fields import FIELDS
@@ -314,6 +315,7 @@ def _about(models: Models, limits: Limits) -> Data:
             }
             for name, kind in METHODS.items()
         ],
+        "line_kinds": LINE_KINDS,
         "limits": {
             "text_characters": limits.text_characters,
             "answer_tokens": limits.answer_tokens,

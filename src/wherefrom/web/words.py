@@ -30,5 +30,4 @@ def page_words(message: str) -> str:
     kept = [sentence for sentence in sentences if not _PYTHON.search(sentence)]
     if len(kept) == len(sentences):
         return message
-    first = kept or [sentences[0].split(":")[0] + "."]
-    return " ".join([*first, _ELSEWHERE])
+    return " ".join([*(kept or [sentences[0].split(":")[0] + "."]), _ELSEWHERE])

@@ -77,7 +77,7 @@ async function update() {
     byId("result").classList.remove("outdated");
     updateHeatmap();
     showBeside(context);
-    showLedger(byId("ledger"), explanation, openGroups);
+    showLedger(byId("ledger"), explanation, openGroups, context.about.line_kinds);
     updateTab();
     performance.mark("wherefrom-explained");
     await updateRemoval();
