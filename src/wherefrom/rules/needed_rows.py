@@ -79,7 +79,7 @@ class NeededRows:
         if weight not in self._known.layers or x.shape[1] < _FEWEST * len(self._rows):
             return None
         self._limited = True
-        rows = self._rows % x.shape[1]
+        rows: Tensor = self._rows % x.shape[1]
         return rows.to(x.device) if stage == "narrowing" else rows[:0]
 
     def limit(self, out: Tensor) -> Tensor:
