@@ -14,7 +14,7 @@ from torch import Tensor
 
 from wherefrom.errors import MethodError, NotComplete
 from wherefrom.explanation import plural
-from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values, over_sources
+from wherefrom.methods.embedded_inputs import EmbeddedInputs, Pair, baseline_values, over_sources
 from wherefrom.methods.intercept import At, read_at
 from wherefrom.methods.method import Method, Scores, by_sample
 from wherefrom.rules.sources import Place
@@ -153,9 +153,9 @@ class _AlongPath(Method):
         embedded: EmbeddedInputs,
         count: int,
         point: Callable[[int, int, int], Tensor],
-        step: Callable[[int, int, int], Tensor],
+        ways: Callable[[int, list[Pair]], Tensor],
     ) -> Tensor:
-        """Σ over the copies of gradient · step, as numbers of units."""
+        """Σ over the copies of gradient · way, as numbers of units; `ways` gives (rows, T, D)."""
         totals = [torch.zeros(v.shape[:2], dtype=torch.float64) for v in embedded.values]
         pairs = [(i, copy) for copy in range(count) for i in range(len(embedded.inputs))]
         table = plain_table(self.softplus)
@@ -163,8 +163,7 @@ class _AlongPath(Method):
             samples = torch.tensor([i for i, _ in rows])
             with without_function_modes():  # the pass is still open: no calls of the model
                 for k, gradient in enumerate(gradients):
-                    ways = torch.stack([step(k, i, copy) for i, copy in rows])  # (rows, T, D)
-                    amounts = (gradient * ways).sum(-1).double()
+                    amounts = (gradient * ways(k, rows)).sum(-1).double()
                     totals[k].index_add_(0, samples, amounts)
         return over_sources(embedded, totals)
 
@@ -194,13 +193,22 @@ class IntegratedGradients(_AlongPath):
         steps: int,
     ) -> Tensor:
         places, weights = nodes(steps, self.rule)
+        whole = [end - begin for begin, end in zip(start, embedded.values, strict=True)]
+
+        def ways(k: int, rows: list[Pair]) -> Tensor:
+            samples, copies = zip(*rows, strict=True)
+            shares = torch.tensor([weights[copy] for copy in copies], dtype=torch.float64).to(
+                whole[k]
+            )
+            return whole[k][list(samples)] * shares[:, None, None]
+
         return self._weighted(
             subject,
             target,
             embedded,
             steps,
             lambda k, i, copy: straight(start[k][i], embedded.values[k][i], places[copy]),
-            lambda k, i, copy: weights[copy] * (embedded.values[k][i] - start[k][i]),
+            ways,
         )
 
 
@@ -227,6 +235,10 @@ class PathGradients(_AlongPath):
         def at(k: int, i: int, a: float) -> Tensor:
             return self.path(start[k][i], embedded.values[k][i], a)
 
+        def ways(k: int, rows: list[Pair]) -> Tensor:
+            ends = [(i, copy / steps, (copy + 1) / steps) for i, copy in rows]
+            return torch.stack([at(k, i, b) - at(k, i, a) for i, a, b in ends])
+
         self._check_ends(start, embedded.values)
         middle, _ = nodes(steps, "middle")
         return self._weighted(
@@ -235,7 +247,7 @@ class PathGradients(_AlongPath):
             embedded,
             steps,
             lambda k, i, copy: at(k, i, middle[copy]),
-            lambda k, i, copy: at(k, i, (copy + 1) / steps) - at(k, i, copy / steps),
+            ways,
         )
 
     def _check_ends(self, start: list[Tensor], end: list[Tensor]) -> None:
