@@ -4,9 +4,9 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo serve test test-web test-llm test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench answers faithfulness reproduce mutate soak fuzz lock release clean docs notebooks \
-	matrix
+.PHONY: help demo serve test test-web test-llm test-ray test-all check format train-sentiment train-digits train-bace \
+	train-superpixels families bench answers faithfulness reproduce mutate soak soak-ray fuzz lock release clean docs \
+	notebooks matrix
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -40,7 +40,7 @@ serve: .venv/ready-dev ## set up, then open the page to explore predictions
 	$(BIN)/wherefrom serve --open
 
 test: .venv/ready-dev check ## set up, then run the tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser and not llm"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser and not llm and not ray"
 
 test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps screenshots
 	@command -v chromium chromedriver >/dev/null || \
@@ -52,7 +52,17 @@ test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps 
 	@touch $@
 
 test-llm: .venv/ready-llm ## answers of a real language model, SmolLM2-135M-Instruct (93 MB)
-	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers -m llm -rs
+	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers tests/test_notebooks.py -m llm -rs
+
+.venv/ready-ray: .venv/ready-dev locks/ray.txt
+	$(BIN)/python $(LOCKED) --requirement locks/ray.txt
+	@touch $@
+
+test-ray: .venv/ready-ray ## Ray on this machine, several nodes, killed workers, nodes and drivers
+	OMP_NUM_THREADS=1 RAY_worker_niceness=0 $(BIN)/pytest tests/scale -m ray -rs
+
+soak-ray: .venv/ready-ray ## more kills of workers, nodes and drivers: [KILLS=20] [SEED=0]
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.ray_soak --kills $(or $(KILLS),20) --seed $(or $(SEED),0)
 
 test-all: .venv/ready-dev check ## set up, then run all tests, the slow ones too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
@@ -110,21 +120,28 @@ fuzz: .venv/ready-dev .venv-fuzz/ready ## a public fuzzer over the page's API: [
 
 docs: .venv/ready .venv-docs/ready ## the documentation site, into site/
 	rm -rf site
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. .venv-docs/bin/mkdocs build --strict --quiet
 	$(BIN)/python -m tools.widget site/assets/answer.html
 	@echo "Open site/index.html, or serve it: $(PYTHON) -m http.server --directory site"
 
 notebooks: .venv/ready-dev ## run the tutorials and store what they print and show
 	NO_COLOR=1 $(BIN)/python -m tools.notebooks docs/tutorials/*.ipynb
 
+matrix: .venv/ready-dev ## the core tests on several versions of transformers, into docs/compatibility.md: [ONLY=4.48.0,newest]
+	$(BIN)/python -m tools.matrix --out docs/compatibility.md $(if $(ONLY),--only "$(ONLY)")
+
 lock: .venv-release/ready ## the newest versions that pyproject.toml allows, with hashes, into locks/
 	$(PYTHON) -m tools.lock --uv .venv-release/bin/uv
 
-release: .venv-release/ready ## the wheel, the source archive and the list of their parts (SBOM), into dist/
+release: .venv-release/ready ## the wheel, the source archive and the list of their parts (SBOM), into dist/; the demo run from the wheel
 	rm -rf dist
 	.venv-release/bin/python -m build --no-isolation
 	.venv-release/bin/twine check --strict dist/*
 	.venv-release/bin/python -m tools.sbom --cyclonedx .venv-release/bin/cyclonedx-py --out dist/wherefrom.cdx.json
+	rm -rf .venv-wheel
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python $(PIP) --constraint constraints.txt dist/*.whl
+	cd .venv-wheel && bin/wherefrom compare "a gorgeous film" --methods lrp,gae --html demo.html && test -s demo.html
 
 soak: .venv/ready-dev ## interrupts, kill -9, full disks, threads, hostile inputs: [SOAK=seconds] [SEED=0]
 	OMP_NUM_THREADS=1 nice $(BIN)/python -m tools.soak --seconds $(or $(SOAK),600) --seed $(or $(SEED),0)

@@ -144,7 +144,7 @@ def _compare(
         {
             "plain": plainly,
             "lrp without ledger": lambda: propagate(
-                CONSERVATIVE, subject, inputs, target, ledger=False
+                CONSERVATIVE, subject, inputs, target, ledger=False, narrow=True
             ),
             "lrp": lambda: method("lrp").scores(subject, inputs, target),
             "lrp, rules of CP-LRP": lambda: frozen.scores(subject, inputs, target),

@@ -10,7 +10,9 @@ from reproduction.methods import ATTENTION, DEFAULT, GRADIENT, PAPER, methods_of
 from reproduction.registry import SETS
 from reproduction.table import Numbers, paper_figures
 
-MEASURES = ("AUAC", "AU-MSE")
+DIGITS = {"AUAC": 3, "AU-MSE": 2}
+MEASURES = tuple(DIGITS)
+MARKS = {1: " ▲", 0: "", -1: " ▼"}
 BEST = "LRP(AH+LN)"  # in the paper
 _OF_TEXTS = list(methods_of("text"))
 _PLACE = _OF_TEXTS.index(f"{DEFAULT}, no root") + 1
@@ -58,7 +60,7 @@ def table(numbers: Numbers, measure: str) -> str:
     ▲ and ▼: better or worse than LRP(AH+LN) on the same samples beyond the 95 % interval.
     """
     paper = paper_figures()
-    digits = 3 if measure == "AUAC" else 2
+    digits = DIGITS[measure]
     lines = []
     for row in ROWS:
         cells = []
@@ -81,7 +83,7 @@ def _ours(numbers: Numbers, of: str, measure: str, row: str, digits: int) -> str
     mark = ""
     if row != BEST:
         verdict = numbers.difference(of, measure, row, BEST).verdict(measure)
-        mark = {1: " ▲", 0: "", -1: " ▼"}[verdict]
+        mark = MARKS[verdict]
     return f"{number.value:.{digits}f} ± {half:.{digits}f}{mark}"
 
 
@@ -103,11 +105,13 @@ def _verdicts(numbers: Numbers, one: str, others: Sequence[str]) -> str:
             groups: dict[int, list[str]] = {1: [], 0: [], -1: []}
             for other in others:
                 if numbers.get(of, measure, other) is not None:
-                    verdict = numbers.difference(of, measure, one, other).verdict(measure)
-                    groups[verdict].append(other)
+                    difference = numbers.difference(of, measure, one, other)
+                    by = f" ({_signed(difference.mean, measure)})"
+                    verdict = difference.verdict(measure)
+                    groups[verdict].append(other + (by if verdict < 0 else ""))
             cells.append(f"better than {len(groups[1])}")
-            cells.append(", ".join(groups[0]) or "–")
-            cells.append(", ".join(groups[-1]) or "–")
+            cells.append("; ".join(groups[0]) or "–")
+            cells.append("; ".join(groups[-1]) or "–")
         lines.append([SETS[of].title, *cells])
     header = ["set"]
     for measure in MEASURES:
@@ -127,7 +131,7 @@ def gradients_or_attention(numbers: Numbers) -> str:
                     for other in ATTENTION
                     if numbers.get(of, measure, other) is not None
                 ]
-                cells.append(" ".join({1: "▲", 0: "=", -1: "▼"}[verdict] for verdict in verdicts))
+                cells.append(" ".join(MARKS[verdict].strip() or "=" for verdict in verdicts))
         lines.append([SETS[of].title, *cells])
     header = ["set", *(f"{measure}: {one}" for measure in MEASURES for one in GRADIENT)]
     return markdown(header, lines)
@@ -141,15 +145,18 @@ def between(numbers: Numbers) -> str:
         for measure in MEASURES:
             for one, other in (("LRP(AH)", "GI"), (BEST, "LRP(AH)")):
                 d = numbers.difference(of, measure, one, other)
-                mark = {1: " ▲", 0: "", -1: " ▼"}[d.verdict(measure)]
-                half = (d.high - d.low) / 2
-                digits = 3 if measure == "AUAC" else 2
-                cells.append(f"{d.mean:+.{digits}f} ± {half:.{digits}f}{mark}".replace("-", "−"))
+                mark = MARKS[d.verdict(measure)]
+                half = f"{(d.high - d.low) / 2:.{DIGITS[measure]}f}"
+                cells.append(f"{_signed(d.mean, measure)} ± {half}{mark}")
         lines.append([SETS[of].title, *cells])
     header = ["set"]
     for measure in MEASURES:
         header += [f"{measure}: AH − GI", f"{measure}: AH+LN − AH"]
     return markdown(header, lines)
+
+
+def _signed(value: float, measure: str) -> str:
+    return f"{value:+.{DIGITS[measure]}f}".replace("-", "−")
 
 
 def seconds(numbers: Numbers) -> str:

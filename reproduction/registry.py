@@ -15,12 +15,12 @@ THREE = ("negative", "neutral", "positive")
 EMOTIONS = ("anger", "joy", "optimism", "sadness")
 
 _ALL: tuple[ReproductionSet, ...] = (
-    TextSet("semaine", "Semaine", "silicone_sem", 2, 1.2, THREE, epochs=4),
-    TextSet("meld", "Meld-S", "silicone_meld_s", 2, 1.2, THREE, epochs=2),
-    TextSet("emotion", "T-Emotions", "tweeteval_emotion", 2, 1.5, EMOTIONS, epochs=4),
-    TextSet("sst2", "SST-2", "sst2_glue", 5, 1.5, TWO, batch=64),
-    TextSet("hate", "T-Hate", "tweeteval_hate", 3, 2, ("not-hate", "hate"), epochs=2),
-    TextSet("sentiment", "T-Sentiment", "tweeteval_sentiment", 6, 1.5, THREE, batch=64),
+    TextSet("semaine", "Semaine", "silicone_sem", 2, 1, THREE, epochs=4),
+    TextSet("meld", "Meld-S", "silicone_meld_s", 3, 0.7, THREE, epochs=2),
+    TextSet("emotion", "T-Emotions", "tweeteval_emotion", 2, 1, EMOTIONS, epochs=4),
+    TextSet("sst2", "SST-2", "sst2_glue", 5, 1, TWO, batch=64),
+    TextSet("hate", "T-Hate", "tweeteval_hate", 3, 1.3, ("not-hate", "hate"), epochs=2),
+    TextSet("sentiment", "T-Sentiment", "tweeteval_sentiment", 6, 1, THREE, batch=64),
     Molecules(
         "bace",
         "BACE",
@@ -29,7 +29,7 @@ _ALL: tuple[ReproductionSet, ...] = (
         1,
         (Setting(128, 0.1, 80), Setting(128, 0.2, 120)),
     ),
-    Superpixels("mnist", "MNIST", "mnist", 28, 2),
-    TextSet("imdb", "IMDB", "imdb", 30, 17, TWO, pieces=256, held=1_000),
+    Superpixels("mnist", "MNIST", "mnist", 28, 1),
+    TextSet("imdb", "IMDB", "imdb", 25, 8, TWO, pieces=256, held=1_000),
 )
 SETS = {of.name: of for of in _ALL}

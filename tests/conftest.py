@@ -7,12 +7,28 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.tiny import model as tiny
 
 torch.set_num_threads(1)
+_full = torch.full
+
+
+def _wide_full(size, fill_value, **options):
+    """`torch.full`, of float64 where float32 has no such number.
+
+    Old versions of transformers fill their masks with the least float64 and name no number type.
+    """
+    if isinstance(fill_value, float) and abs(fill_value) > torch.finfo(torch.float32).max:
+        options.setdefault("dtype", torch.float64)
+    return _full(size, fill_value, **options)
+
+
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 0):
+    torch.full = _wide_full
 WORDS = "the a film movie is was good bad great dull and not of i love hate it un like script in ."
 PIECES = "##able ##ly ##s ##ing ##d"
 PAIRS = "t h|th e|o v|l ov|lov e|i s|Ġ i|Ġi s|Ġ P|a r|ĠP ar|i s|ĠPar is|m o|mo v|mov i|movi e"

@@ -209,6 +209,13 @@ def test_a_masked_language_model_needs_one_mask_or_a_position(text, count, wordp
     assert explainer("the film is [MASK]").target.position == 4
 
 
+def test_a_masked_language_model_does_not_generate_even_if_it_says_so(monkeypatch):
+    model = tiny("bert", "fill")
+    monkeypatch.setattr(type(model), "can_generate", classmethod(lambda kind: True))
+    with pytest.raises(TargetError, match="for every token: say which one"):
+        Explainer(model)(IDS)
+
+
 def test_an_output_that_is_shorter_than_the_input_has_no_such_position():
     def short(model, inputs):
         return model(inputs["input_ids"])[0][:, :2]

@@ -105,7 +105,7 @@ def test_one_bad_line_does_not_discard_the_others(run, tmp_path, command):
 
 
 def test_when_no_line_can_be_explained_each_is_named_and_the_exit_code_is_2(run):
-    done = run("explain", "-", stdin=b"\xff\n" + LONG.encode())
+    done = run("explain", "-", stdin=b"\xff\xc3\xa9\n" + LONG.encode())
     assert done.exit_code == 2
     assert done.stdout == ""
     first, second, third = done.stderr.splitlines()
@@ -250,9 +250,10 @@ def test_model_that_is_not_there(run, tmp_path):
     assert "is not a folder with a model" in done.stderr
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_long_text_is_cut_when_asked(run):
-    with pytest.warns(UserWarning, match="cut from 82 to 64"):
-        done = run("explain", LONG, "--truncate", "--json", "-")
+    done = run("explain", LONG, "--truncate", "--json", "-")
+    assert done.stderr.startswith("wherefrom: the text was cut from 82 to 64 tokens")
     assert len(json.loads(done.stdout)["units"]) == 64
 
 

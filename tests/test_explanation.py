@@ -145,9 +145,11 @@ def test_damaged_json_is_told(text, says):
 def test_other_files_are_told(tmp_path):
     with pytest.raises(FileError, match="cannot read"):
         Explanation.from_json(tmp_path / "nowhere.json")
-    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "number.json").write_text("1")
     with pytest.raises(FileError, match="an explanation of schema"):
-        Explanation.from_json(tmp_path / "list.json")
+        Explanation.from_json(tmp_path / "number.json")
+    with pytest.raises(FileError, match="an explanation of schema"):
+        Explanation.list_from_json("[1]")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileError, match=r"bytes\.json"):
         Explanation.from_json(tmp_path / "bytes.json")
@@ -183,3 +185,15 @@ def test_a_place_that_cannot_be_written_is_told(explanation, tmp_path):
     for write in (explanation.to_json, explanation.to_html):
         with pytest.raises(FileError, match="cannot write"):
             write(tmp_path / "no folder" / "found")
+
+
+def test_a_list_of_explanations_comes_back_as_a_list(explanation, tmp_path):
+    one = explanation.to_json()
+    for text in (f"[{one}, {one}]", f" \n[{one},{one}]"):
+        (tmp_path / "list.json").write_text(text, encoding="utf-8")
+        for source in (text, tmp_path / "list.json", str(tmp_path / "list.json")):
+            both = Explanation.list_from_json(source)
+            assert [e.to_json() for e in both] == [one, one]
+            with pytest.raises(FileError, match=r"a list of 2 results: .*list_from_json"):
+                Explanation.from_json(source)
+    assert [e.to_json() for e in Explanation.list_from_json(one)] == [one]

@@ -10,8 +10,8 @@ import pytest
 import wherefrom
 
 HOME = Path(wherefrom.__file__).parent
-# cli, web → scale → explain, loading, testing → answers | audits | corpus | evaluation | studies | show
-# | methods → inputs | rules → subject, target, explanation → errors, scope
+# cli, web → scale → explain, loading, spans, testing → answers | audits | corpus | evaluation
+# | studies | show | methods → inputs | rules → subject, target, explanation → errors, scope
 LEVELS = [
     {
         "errors", "memory", "plugins", "progress", "scope", "stopping", "storage",

@@ -3,15 +3,18 @@
 import copy
 import json
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.tiny import model as tiny
+from tests.helpers import exactly
 from wherefrom import load
 from wherefrom.errors import ModelError
-from wherefrom.loading import _beside_model, _named_as_in
+from wherefrom.loading import _beside_model, _named_as_in, find_device
 
 
 class Payload:
@@ -84,6 +87,49 @@ def test_half_precision_becomes_float32_on_a_cpu_unless_it_is_given(bert, tmp_pa
         model = load(tmp_path, **options).subject.model
         weights[str(options)] = {parameter.dtype for parameter in model.parameters()}
     assert list(weights.values()) == [{torch.float32}, {stored}, {torch.float16}]
+
+
+@pytest.mark.parametrize("source", [None, "", 3, " "])
+def test_nothing_to_load_is_said_with_what_there_is(source):
+    with pytest.raises(ModelError, match=r"pass the name of an embedded model \(.*sentiment"):
+        load(source)
+
+
+def test_a_model_is_moved_to_the_device():
+    moved = load("sentiment", device="cpu")
+    assert moved.subject.device == torch.device("cpu")
+    exactly(moved("good").scores, load("sentiment")("good").scores)
+    for name in ("nonsense", "cuda:99"):
+        with pytest.raises(ModelError, match=f'cannot use the device "{name}".*there are: cpu'):
+            load("sentiment", device=name)
+    with pytest.raises(ModelError, match="either device= or device_map="):
+        load("sentiment", device="cpu", device_map="auto")
+
+
+def test_auto_is_the_accelerator_where_there_is_one(monkeypatch):
+    assert find_device("auto") == torch.device("cpu") or torch.accelerator.is_available()
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
+    assert find_device("auto") == torch.device("meta")
+
+
+def test_half_precision_stays_on_a_gpu(tmp_path, monkeypatch):
+    tiny("bert", "classify").half().save_pretrained(tmp_path)
+    assert next(load(tmp_path).subject.model.parameters()).dtype == torch.float32
+    model = load(tmp_path, device="meta").subject.model
+    assert next(model.parameters()).dtype == torch.float16
+    assert next(model.parameters()).device.type == "meta"
+
+
+def test_a_model_of_images_without_pillow_names_the_install_line():
+    code = (
+        "import sys\nsys.modules['PIL'] = None\nimport wherefrom\n"
+        "try:\n    wherefrom.load('digits')('three.png')\n"
+        "except wherefrom.WherefromError as error:\n    print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("MissingExtra")
+    assert 'pip install "wherefrom[vision]"' in done.stdout
 
 
 def test_a_tokenizer_that_cannot_be_read_is_named_with_the_reason(tmp_path):

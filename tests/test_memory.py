@@ -6,11 +6,13 @@ import torch
 from wherefrom import Explainer, memory
 from wherefrom.errors import MethodError, ModelError, NotEnoughMemory, readable_bytes
 from wherefrom.memory import (
+    SavedBytes,
     allowed_memory,
     free_memory,
     is_out_of_memory,
     memory_in_use,
     parse_memory,
+    release_memory,
 )
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -111,6 +113,7 @@ def test_what_is_free_on_a_gpu(monkeypatch):
 
 
 def test_memory_in_use_grows_with_a_tensor():
+    release_memory(CPU)  # or what earlier tests left is used for it
     before = memory_in_use(CPU)
     if before is None:
         pytest.skip("this system does not say how much memory a process uses")
@@ -194,3 +197,38 @@ def test_an_error_of_the_allocator_splits_the_batch(error, method):
     with pytest.raises(NotEnoughMemory, match=r"on one input of 4 .* may be used") as caught:
         Explainer(model)(x, method, target=1)
     assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+def test_memory_is_that_of_the_device_in_use(kind, monkeypatch):
+    numbers = {"memory_reserved": 700, "memory_allocated": 500}
+    for name, value in numbers.items():
+        monkeypatch.setattr(getattr(torch, kind), name, lambda device, value=value: value)
+    monkeypatch.setattr(getattr(torch, kind), "mem_get_info", lambda device: (3000, 9000))
+    device = torch.device(kind)
+    assert memory.free_memory(device) == 3200
+    assert memory.memory_in_use(device) == 500
+    assert memory.allowed_memory(None, device) == pytest.approx(0.9 * 3200)
+
+
+def test_memory_of_apple_devices_is_asked_for_there(monkeypatch):
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 900)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 300)
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 200)
+    device = torch.device("mps")
+    assert memory.free_memory(device) == 600
+    assert memory.memory_in_use(device) == 200
+
+
+def test_a_storage_is_told_from_the_next_that_lies_at_its_address():
+    count, first = SavedBytes(), torch.zeros(1000)
+    places = {first.data_ptr()}
+    assert count.count(first) == count.count(first[3:]) + 4000 == 4000
+    del first
+    for _ in range(20):
+        later = torch.zeros(1000)
+        again = later.data_ptr() in places
+        places.add(later.data_ptr())
+        assert count.count(later) == 4000
+        del later
+    assert again  # the allocator gives the same address out once more

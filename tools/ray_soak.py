@@ -47,18 +47,19 @@ def write_data(folder: Path, rows: int, chance: random.Random) -> Path:
 class Trial:
     """A cluster, and runs on it that are killed."""
 
-    def __init__(self, home: Path, seed: int, rows: int, part_rows: int, model: str) -> None:
+    def __init__(self, home: Path, seed: int, rows: int, part_rows: int, nodes: int) -> None:
+        # Ray runs its workers at niceness 15: beside other work they would hardly run
+        os.environ.setdefault("RAY_worker_niceness", "0")
         from ray.cluster_utils import Cluster
 
-        self.home, self.chance, self.part_rows, self.model = (
-            home, random.Random(seed), part_rows, model,
-        )  # fmt: skip
+        self.home, self.chance, self.part_rows = home, random.Random(seed), part_rows
         self.data = write_data(home, rows, self.chance)
         self.kills: Counter[str] = Counter()
         self.runs = 0
+        self.next_kinds: list[str] = []
         head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
-        self.nodes = [self._add_node() for _ in range(NODES)]
+        self.nodes = [self._add_node() for _ in range(nodes)]
 
     def _add_node(self) -> Any:
         return self.cluster.add_node(num_cpus=1, object_store_memory=STORE)
@@ -71,7 +72,7 @@ class Trial:
         """A driver, as a process of its own."""
         command = [
             sys.executable, "-m", "wherefrom", "run", str(self.data), "--out", str(out),
-            "--part-rows", str(self.part_rows), "--model", self.model,
+            "--part-rows", str(self.part_rows),
             "--engine", engine, *(["--resume"] if resume else []),
         ]  # fmt: skip
         if engine == "ray":
@@ -86,8 +87,10 @@ class Trial:
         self._await_first_part(out, driver)
         while kills and driver.poll() is None:
             time.sleep(self.chance.uniform(0, longest_wait))
-            kind = self.chance.choice(KINDS)
+            self.next_kinds = self.next_kinds or self.chance.sample(KINDS, len(KINDS))
+            kind = self.next_kinds[-1]
             if driver.poll() is None and self._kill(kind, driver):
+                self.next_kinds.pop()
                 kills -= 1
                 print(f"killed a {kind} ({_parts(out)} parts are finished)", flush=True)
                 if kind == "driver":
@@ -182,12 +185,12 @@ def check(holds: bool, what: str) -> None:
 
 
 def soak(
-    kills: int, seed: int, rows: int = 6000, part_rows: int = 64, wait: float = 8.0,
-    a_run: int = 10, model: str = "sentiment",
+    kills: int, seed: int, rows: int = 3000, part_rows: int = 32, wait: float = 8.0,
+    a_run: int = 10, nodes: int = NODES,
 ) -> Counter[str]:  # fmt: skip
     """So many kills, up to `a_run` of them in one run; the numbers of each kind."""
     with tempfile.TemporaryDirectory(prefix="ray-soak-") as folder:
-        trial = Trial(Path(folder), seed, rows, part_rows, model)
+        trial = Trial(Path(folder), seed, rows, part_rows, nodes)
         try:
             check(trial.start(trial.home / "local", False, "local").wait() == 0, "the local run")
             while trial.kills.total() < kills:
@@ -201,7 +204,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rows", type=int, default=6000)
+    parser.add_argument("--rows", type=int, default=3000)
     options = parser.parse_args()
     begin = time.monotonic()
     counts = soak(options.kills, options.seed, options.rows)

@@ -1,16 +1,17 @@
 """Notebooks as pages of the documentation site: a hook of MkDocs, run by `make docs`.
 
-A notebook becomes Markdown: its texts as they are, its code in fences, its stored outputs below. They
-are stored by `python -m tools.notebooks`, so the site is built without a model.
+What the cells of a notebook print and show is stored in it by `make notebooks`, so the site is
+built without a model.
 """
 
 from __future__ import annotations
 
 import json
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
+
+from tools.notebooks import markdown
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -47,23 +48,4 @@ def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
     if not isinstance(page.file, Notebook):
         return None
     notebook = json.loads(page.file.content_string)
-    return "\n\n".join(part for cell in notebook["cells"] for part in parts(cell))
-
-
-def parts(cell: dict[str, Any]) -> list[str]:
-    """A cell as pieces of Markdown."""
-    source = "".join(cell["source"]).strip()
-    if cell["cell_type"] != "code":
-        return [source]
-    return [f"```python\n{source}\n```", *map(output, cell["outputs"])]
-
-
-def output(stored: dict[str, Any]) -> str:
-    """What a cell printed or showed, as a block that Markdown leaves alone."""
-    data = stored.get("data", {})
-    if "text/html" in data:
-        # Markdown ends a block of HTML at an empty line
-        shown = "\n".join(line for line in "".join(data["text/html"]).splitlines() if line.strip())
-        return f'<div class="output">{shown}</div>'
-    text = "".join(stored["text"] if "text" in stored else data["text/plain"])
-    return f'<pre class="output"><code>{escape(text.rstrip())}</code></pre>'
+    return markdown(notebook)

@@ -362,6 +362,11 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(out)
     tokenizer.save_pretrained(out)
+    path = out / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # known to transformers 4 and 5
+    settings["model_input_names"] = ["input_ids", "attention_mask"]
+    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     kept = AutoModelForSequenceClassification.from_pretrained(out, dtype=torch.float32)
     figures = {
         split: accuracy(kept, tokenizer, *read(data / f"{split}.csv.gz"))

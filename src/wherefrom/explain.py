@@ -78,12 +78,24 @@ class Explainer:
                 "model or pipeline, or load one by path or id with wherefrom.load(…)."
             )
         self.subject = Subject(unwrap(model), forward)
+        self._refuse_offloaded()
         # a processor of texts and images has one of each
         self._tokenizer = tokenizer or getattr(processor, "tokenizer", None)
         self._set_processor(processor)
         self._labels = None if labels is None else tuple(labels)
         self._readers: dict[type, Reader[Any, Any]] = {}
         self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
+
+    def _refuse_offloaded(self) -> None:
+        """Weights that come from elsewhere for each pass are not there for the backward pass."""
+        weights = self.subject.model.named_parameters()
+        name = next((name for name, weight in weights if weight.device.type == "meta"), None)
+        if name is not None:
+            raise ModelError(
+                f"the weights of {self.subject.name} are not all in memory ({name} is offloaded, "
+                "or was never loaded). Load the model whole: a device_map without cpu or disk "
+                'offloading, such as device_map="cpu", or fewer bits a weight.'
+            )
 
     def __repr__(self) -> str:
         return f"Explainer({self.subject.name})"

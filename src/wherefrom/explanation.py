@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -153,14 +153,7 @@ class Explanation(Views, Record):
                 "cannot join tokens to words: the tokens have no word numbers. "
                 "That needs a fast tokenizer and a text as the input."
             )
-        groups: list[list[int]] = []
-        for i, unit in enumerate(self.units):
-            before = self.units[groups[-1][0]] if groups else None
-            same = before is not None and (unit.word, unit.field) == (before.word, before.field)
-            if groups and unit.word is not None and same:
-                groups[-1].append(i)
-            else:
-                groups.append([i])
+        groups = word_groups(self.units)
 
         def joined(group: list[int]) -> Unit:
             first = self.units[group[0]]
@@ -304,6 +297,19 @@ class Explanation(Views, Record):
         if self.scene is None or "png" not in self.scene:
             raise InputError("a PNG is for images and molecules; for texts use to_html.")
         import_module("wherefrom.show.svg_figure").scene_plot([self], Path(path))
+
+
+def word_groups(units: Sequence[Unit]) -> list[list[int]]:
+    """The units of each word; a unit without a word number is a group of its own."""
+    groups: list[list[int]] = []
+    for i, unit in enumerate(units):
+        before = units[groups[-1][0]] if groups else None
+        same = before is not None and (unit.word, unit.field) == (before.word, before.field)
+        if unit.word is not None and same:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
 
 
 def plural(noun: str) -> str:

@@ -31,6 +31,7 @@ def load(
     *,
     trust_remote_code: bool = False,
     base: str | Path | None = None,
+    device: str | torch.device | None = None,
     **options: Any,
 ) -> Explainer:
     """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
@@ -43,14 +44,62 @@ def load(
     weights of half precision become float32 unless `dtype` is given: there, half precision is
     many times slower.
 
+    `device` is where the model is run: "cpu", "cuda", "cuda:1", "mps", or "auto" for a GPU if there
+    is one. By default it is the CPU. On a GPU weights of half precision stay as they are.
+
     A folder with `adapter_config.json` is an adapter of PEFT: its base model is read as its config
     says, or from `base`, and the adapter is put on it.
 
     The embedded models of text and of graphs are read without transformers, which takes longer to
     import than all the rest. With options other than `dtype` they are read by it.
     """
+    if not isinstance(source, (str, Path)) or not str(source).strip():
+        raise ModelError(
+            f"cannot load {source!r}: pass the name of an embedded model "
+            f"({', '.join(embedded())}), a folder, or a hub id. A model that is in memory is "
+            "explained by wherefrom.Explainer(model, tokenizer)."
+        )
     if isinstance(options.get("dtype"), str):
         options["dtype"] = _dtype(options["dtype"])
+    if device is None:
+        return _load(source, trust_remote_code, base, torch.device("cpu"), options)
+    if options.get("device_map") is not None:
+        raise ModelError("pass either device= or device_map=, not both.")
+    place = find_device(device)
+    explainer = _load(source, trust_remote_code, base, place, options)
+    try:
+        explainer.subject.model.to(place)
+    except Exception as error:  # out of memory, or an error of the driver's own kind
+        raise ModelError(f"cannot move {source} to {place}: {_first_line(error)}") from error
+    return explainer
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """The device of this name; an error if this machine or this build of torch does not have it."""
+    try:
+        if str(name) == "auto":
+            found = torch.accelerator.is_available() and torch.accelerator.current_accelerator()
+            return found or torch.device("cpu")
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except Exception as error:  # RuntimeError, AssertionError, NotImplementedError, by the backend
+        known = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+        known += ["mps"] if torch.backends.mps.is_available() else []
+        raise ModelError(
+            f'cannot use the device "{name}": {_first_line(error)} Here there are: '
+            f"{', '.join(known)}. A GPU needs a build of torch for it."
+        ) from error
+    return device
+
+
+def _load(
+    source: str | Path,
+    trust_remote_code: bool,
+    base: str | Path | None,
+    device: torch.device,
+    options: dict[str, Any],
+) -> Explainer:
+    """The model on the CPU, in the number type that it has on this device."""
     cards = embedded()
     if str(source) in cards:
         source = verified(cards[str(source)])
@@ -71,7 +120,7 @@ def load(
         raise ModelError(f"{source} is no folder of an adapter: base= is for adapters.")
     if adapter is not None:
         return _load_adapter(
-            adapter, adapter.base if base is None else base, trust_remote_code, options
+            adapter, adapter.base if base is None else base, trust_remote_code, device, options
         )
     pickles = sorted(file.name for kind in _PICKLES for file in path.glob(kind)) if local else []
     if pickles and not any(path.glob("*.safetensors")):
@@ -87,7 +136,7 @@ def load(
         model, tokenizer, processor, missing, unused = _read_quietly(
             path if local else source, trust_remote_code, options
         )
-    except ModelError:
+    except (ModelError, MissingExtra):
         raise
     except Exception as error:
         hint = "" if local else f" Nor is it an embedded model; {nearest(str(source), cards)}."
@@ -97,13 +146,17 @@ def load(
     _check_missing(source, missing)
     if unused:
         _check_unused(source, unused, model)
-    if "dtype" not in options:
+    if "dtype" not in options and device.type == "cpu":
         model = _wide_on_cpu(model)
     return Explainer(model.eval(), tokenizer, processor=processor)
 
 
 def _load_adapter(
-    adapter: Adapter, base: str | Path, trust_remote_code: bool, options: dict[str, Any]
+    adapter: Adapter,
+    base: str | Path,
+    trust_remote_code: bool,
+    device: torch.device,
+    options: dict[str, Any],
 ) -> Explainer:
     """The base model of an adapter, with the adapter on it."""
     base = smollm2.folder() if str(base) == smollm2.NAME else base
@@ -121,7 +174,7 @@ def _load_adapter(
             "If it lies elsewhere, pass load(…, base=folder)."
         ) from error
     _check_missing(base, [name for name in missing if name not in adapter.shapes])
-    if "dtype" not in options:
+    if "dtype" not in options and device.type == "cpu":
         model = _wide_on_cpu(model)
     try:
         with _quiet():
@@ -182,13 +235,34 @@ def _read(
     if packed or ("input_ids" in takes if not folder.is_dir() else _has(folder, _TOKENIZERS)):
         tokenizer = _tokenizer(source, trust_remote_code=trust_remote_code, **packed)
     if "pixel_values" in takes and (not folder.is_dir() or _has(folder, _PROCESSORS)):
-        processor = _beside_model(
+        if "input_ids" in takes and model.can_generate():
+            processor = _joint_processor(source, trust_remote_code)
+        processor = processor or _beside_model(
             transformers.AutoImageProcessor,
             "image processor",
             source,
             trust_remote_code=trust_remote_code,
         )
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
+
+
+def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:
+    """What reads images with texts; None with a warning where it cannot be loaded."""
+    import transformers
+
+    try:
+        return transformers.AutoProcessor.from_pretrained(
+            source, trust_remote_code=trust_remote_code
+        )
+    except (ImportError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        # some of them read videos too, by torchvision
+        missing = " (it needs torchvision)" if "torchvision" in str(error).lower() else ""
+        warnings.warn(
+            f"the processor of {source} cannot be loaded{missing}, so prompts may have no images: "
+            f"{_first_line(error)}",
+            stacklevel=5,
+        )
+        return None
 
 
 def _has(folder: Path, names: Iterable[str]) -> bool:
@@ -207,6 +281,9 @@ def _beside_model(kind: Any, name: str, source: str | Path, **options: Any) -> A
     try:
         return kind.from_pretrained(source, **options)
     except Exception as error:
+        if isinstance(error, ImportError) and "PIL" in str(error):
+            purpose = f"{Path(source).name}, a model of images,"
+            raise MissingExtra("Pillow", "vision", purpose) from error
         if Path(source).is_dir() or not isinstance(error, (OSError, ValueError, KeyError)):
             raise ModelError(
                 f"cannot read the {name} of {source}: {type(error).__name__}: "

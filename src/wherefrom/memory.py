@@ -9,11 +9,15 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from wherefrom.errors import MethodError
+
+Storage = StorageWeakRef | int
 
 _SHARE = 0.9  # of what is free: the rest is left to everything else
 _UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -59,14 +63,23 @@ def allowed_memory(limit: float | None, device: torch.device) -> float:
 
 def free_memory(device: torch.device | None = None) -> float:
     """Free bytes on a GPU, or of the host as far as its control group lets this process use it."""
-    if device is not None and device.type == "cuda":
-        # what torch has reserved and does not use is free as well
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return float(torch.cuda.mem_get_info(device)[0]) + max(0, unused)
     if device is not None and device.type == "mps":
         limit = torch.mps.recommended_max_memory()
         return float(max(0, limit - torch.mps.driver_allocated_memory()))
+    module = _accelerator(device)
+    if module is not None:
+        # what torch has reserved and does not use is free as well
+        unused = module.memory_reserved(device) - module.memory_allocated(device)
+        return float(module.mem_get_info(device)[0] + max(0, unused))
     return min(_free_of_host(), _free_of_group())
+
+
+def _accelerator(device: torch.device | None) -> Any:
+    """The module of torch that counts the memory of a GPU (cuda, xpu); None if there is none."""
+    if device is None or device.type == "cpu":
+        return None
+    module = getattr(torch, device.type, None)
+    return module if hasattr(module, "mem_get_info") else None
 
 
 def _free_of_host() -> float:
@@ -109,10 +122,11 @@ def _field(path: Path, name: str) -> float | None:
 
 def memory_in_use(device: torch.device) -> float | None:
     """Bytes that this process uses on the device; None where that is not known."""
-    if device.type == "cuda":
-        return float(torch.cuda.memory_allocated(device))
+    if device.type == "mps":
+        return float(torch.mps.current_allocated_memory())
     if device.type != "cpu":
-        return None
+        module = _accelerator(device)
+        return None if module is None else float(module.memory_allocated(device))
     try:
         pages = (PROC / "self/statm").read_text(encoding="ascii").split()[1]
         return float(pages) * os.sysconf("SC_PAGE_SIZE")
@@ -152,10 +166,9 @@ def release_memory(device: torch.device) -> None:
     """Gives back what is no longer in use, also what only reference cycles hold."""
     gc.collect()
     trim_heap(device)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    elif device.type == "mps":
-        torch.mps.empty_cache()
+    module = torch.mps if device.type == "mps" else _accelerator(device)
+    if module is not None:
+        module.empty_cache()
 
 
 class SavedBytes:
@@ -163,7 +176,7 @@ class SavedBytes:
 
     def __init__(self) -> None:
         self.total = 0
-        self._storages: set[int] = set()
+        self._storages: set[Storage] = set()
 
     def __call__(self, tensor: Tensor) -> Tensor:
         self.count(tensor)
@@ -171,16 +184,19 @@ class SavedBytes:
 
     def count(self, tensor: Tensor) -> int:
         """The bytes that this tensor adds."""
-        place = address(tensor)
-        size = 0 if place in self._storages else storage_bytes(tensor)
-        self._storages.add(place)
+        storage = storage_of(tensor)
+        size = 0 if storage in self._storages else storage_bytes(tensor)
+        self._storages.add(storage)
         self.total += size
         return size
 
 
-def address(tensor: Tensor) -> int:
-    """Where the numbers of a tensor lie; one without a storage of its own is known by itself."""
-    return tensor.untyped_storage().data_ptr() if _has_storage(tensor) else id(tensor)
+def storage_of(tensor: Tensor) -> Storage:
+    """What tells the storage of a tensor from all others; one without any is known by itself.
+
+    Not its address: when a storage is freed, the next may come to lie there.
+    """
+    return StorageWeakRef(tensor.untyped_storage()) if _has_storage(tensor) else id(tensor)
 
 
 def storage_bytes(tensor: Tensor) -> int:

@@ -43,7 +43,9 @@ class Naming:
     def generates(self) -> bool:
         """Whether the model generates text, token by token."""
         can_generate = getattr(self.subject.model, "can_generate", None)
-        return bool(can_generate()) if callable(can_generate) else False
+        # before transformers 4.50 masked language models say that they can, too
+        masked = type(self.subject.model).__name__.endswith("ForMaskedLM")
+        return callable(can_generate) and bool(can_generate()) and not masked
 
     @property
     def labels(self) -> list[str]:

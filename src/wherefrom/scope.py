@@ -61,7 +61,7 @@ class _Run(NamedTuple):
 
     scopes: set[Scope]
     training: list[nn.Module]
-    contents: list[tuple[dict[str, Any], dict[str, Any]]]  # each with a copy
+    contents: list[tuple[dict[str, Any], dict[str, Any]]]  # each with a copy; if they are restored
 
 
 class _Thread(threading.local):
@@ -77,7 +77,8 @@ _RUNS: weakref.WeakKeyDictionary[nn.Module, _Run] = weakref.WeakKeyDictionary()
 class Scope:
     """A context in which a model is in evaluation mode or torch is in another state.
 
-    `model` is set to evaluation mode, until the last thread that runs it is done. `gradients` and
+    `model` is set to evaluation mode, until the last thread that runs it is done; with `restores`
+    the attributes and hooks of its modules are then as they were before. `gradients` and
     `inference` switch these modes; `mode` and `hooks` see the calls and modules of this thread;
     `saved` receives the tensors that autograd keeps, and `unpack` gives them back. A scope is
     opened once.
@@ -93,10 +94,12 @@ class Scope:
         hooks: Hooks | None = None,
         saved: Callable[[Tensor], Any] | None = None,
         unpack: Callable[[Any], Tensor] | None = None,
+        restores: bool = False,
     ) -> None:
         self._model, self._gradients, self._inference = model, gradients, inference
         self._mode, self._hooks, self._saved = mode, hooks, saved
         self._unpack = unpack or _same
+        self._restores = restores
         self._inference_guard: Any = None
         self._scopes: list[Scope] = []
 
@@ -198,8 +201,10 @@ class Scope:
         if run is None:
             modules = list(model.modules())
             training = [module for module in modules if module.training]
-            _RUNS[model] = run = _Run({self}, training, _contents(modules))
+            _RUNS[model] = run = _Run({self}, training, [])
         run.scopes.add(self)
+        if self._restores and not run.contents:
+            run.contents.extend(_contents(list(model.modules())))
         for module in run.training:
             module.training = False
 

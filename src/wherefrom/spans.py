@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from wherefrom.assemble import explain_batch
 from wherefrom.errors import InputError, TargetError
-from wherefrom.explanation import Explanation, TargetInfo, Unit
+from wherefrom.explanation import Explanation, TargetInfo, Unit, word_groups
+from wherefrom.inputs.reader import resolve_position
 from wherefrom.methods import Method
 from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming, TargetSpec
@@ -59,7 +61,7 @@ def explain_answer(
     ends, weights = (first, last), torch.ones(1, 2, dtype=torch.float64)
     if target is not None:
         row = ENDS.index(str(target))
-        place = ends[row] if position is None else _within(position, len(units))
+        place = ends[row] if position is None else _within(inputs, position)
         ends = (place, place)
         weights[0, 1 - row] = 0
         log = float(logs[row, place])
@@ -72,7 +74,8 @@ def explain_answer(
         subject, inputs, method, AnswerTarget(index, weights=weights), naming
     )
     info = TargetInfo(ends[0], _text(units, *ends, inputs.texts[0]), place=words)
-    return replace(explanation, target=info, probability=float(torch.tensor(log).exp()))
+    # a start is no class: there are no others to name beside it
+    return replace(explanation, target=info, probability=math.exp(log), largest=())
 
 
 def _context(subject: Subject, units: Sequence[Unit]) -> list[int]:
@@ -168,7 +171,7 @@ def explain_entity(
         place=f'"{chosen.text}", {_tokens(range(chosen.places[0], chosen.last + 1))}',
     )
     probability = float(chances[range(count), chosen_index].mean())
-    return replace(explanation, target=info, probability=probability)
+    return replace(explanation, target=info, probability=probability, largest=())
 
 
 def _first(found: Sequence[Entity], labels: Sequence[str]) -> Entity:
@@ -205,17 +208,7 @@ def _named(units: Sequence[Unit], text: str | None, found: Sequence[Entity], quo
 
 def _words(units: Sequence[Unit]) -> list[list[int]]:
     """The tokens of each word, without special ones; where words are not known, each token."""
-    words: list[list[int]] = []
-    for i, unit in enumerate(units):
-        if unit.special:
-            continue
-        before = units[words[-1][-1]] if words else None
-        same = before is not None and (before.word, before.field) == (unit.word, unit.field)
-        if same and unit.word is not None:
-            words[-1].append(i)
-        else:
-            words.append([i])
-    return words
+    return [group for group in word_groups(units) if not units[group[0]].special]
 
 
 def _classes(naming: Naming, spec: TargetSpec, count: int) -> list[int] | None:
@@ -253,7 +246,5 @@ def _tokens(places: range) -> str:
     return f"token {places[0]}" if len(places) == 1 else f"tokens {places[0]} to {places[-1]}"
 
 
-def _within(position: int, count: int) -> int:
-    if not -count <= position < count:
-        raise TargetError(f"there is no position {position}: the input has {count} tokens.")
-    return position % count
+def _within(inputs: Inputs, position: int) -> int:
+    return int(resolve_position(inputs.mask.sum(1), position)[0])

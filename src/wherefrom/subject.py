@@ -137,11 +137,14 @@ class Subject:
     """A model and how to run it: as it is, in evaluation mode, never changed.
 
     `memory`: the bytes that a pass may use beyond what is in use; None for what is free.
+    `restores`: whether what its modules note while they are run, attributes and hooks, is put
+    back; a module of the user's own may count its runs.
     """
 
     model: nn.Module
     forward: Forward | None = None
     memory: float | None = None
+    restores: bool = False
 
     @property
     def name(self) -> str:
@@ -226,7 +229,12 @@ class Subject:
 
     def evaluating(self, *, gradients: bool = True, inference: bool = False) -> Scope:
         """Evaluation mode, gradients on; afterwards every module's flag is as it was."""
-        return Scope(self.model, gradients=gradients and not inference, inference=inference)
+        return Scope(
+            self.model,
+            gradients=gradients and not inference,
+            inference=inference,
+            restores=self.restores,
+        )
 
     def _out(self, tensors: Mapping[str, Tensor], rows: Tensor | None) -> Any:
         if self.forward is not None:

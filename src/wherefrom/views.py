@@ -6,7 +6,7 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any, overload
 
-from wherefrom.errors import MissingExtra
+from wherefrom.storage.frames import pandas
 from wherefrom.storage.writing import write_text
 
 
@@ -39,8 +39,4 @@ class Views:
 
     def to_frame(self) -> Any:
         """The result as a pandas `DataFrame`."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtra("pandas", "frame", "a data frame") from error
-        return pandas.DataFrame(self._rows())
+        return pandas("a data frame").DataFrame(self._rows())

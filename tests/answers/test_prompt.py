@@ -1,5 +1,7 @@
 """Every token of a prompt knows its part, whatever the template does with the contents."""
 
+import copy
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -168,3 +170,11 @@ def test_a_prompt_without_the_end_that_a_tokenizer_puts_behind(wordpiece):
     assert prompt.ids[-1] != wordpiece.sep_token_id
     answer = read_answer(wordpiece, prompt, " good")
     assert list(answer.ids) == wordpiece(" good", add_special_tokens=False).input_ids
+
+
+def test_the_side_of_padding_changes_nothing(bytepairs):
+    """A prompt is read alone: a tokenizer that pads on the left, as for generation, is as good."""
+    left = copy.deepcopy(bytepairs)
+    left.padding_side = "left"
+    for text in ("who is it?", "the movie is lovely.\n\nParis is it."):
+        assert read_prompt(left, text) == read_prompt(bytepairs, text)

@@ -1,17 +1,23 @@
 """Answers of models that see: patches and words in one ledger, whatever the processor returns."""
 
 import copy
+import json
+import re
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 from tests.helpers import assert_unchanged, exactly, snapshot
 from tests.seeing import FAMILIES, picture, seeing
-from wherefrom import Explainer, Prompt
+from wherefrom import Explainer, Prompt, load
 from wherefrom.answers.answer import Answer
+from wherefrom.cli import app
 from wherefrom.errors import InputError
+from wherefrom.show.mixed import pictures
+from wherefrom.show.svg_figure import _patch_heat
 
 QUESTION = "what is in the picture ?"
 # transformers' own PaliGemmaProcessor makes an array of a tensor in an old way
@@ -227,3 +233,64 @@ def test_what_cannot_be_read_is_said():
     message = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what"}]}]
     with pytest.raises(InputError, match=r"1 place for an image of images=.*got 2"):
         own.answer(message, "red", images=[picture(), picture()])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    model, processor = seeing("llava")
+    path = tmp_path_factory.mktemp("llava")
+    model.save_pretrained(path)
+    processor.save_pretrained(path)
+    picture().save(path / "picture.png")
+    return path
+
+
+def test_a_folder_and_a_command_read_images(folder):
+    own = load(folder, dtype="float64")
+    messages = [{"role": "user", "content": [
+        {"type": "image", "path": str(folder / "picture.png")}, {"type": "text", "text": QUESTION},
+    ]}]  # fmt: skip
+    answer = own.answer(messages, "red square")
+    expected = explainer("llava").answer(messages, "red square")
+    exactly(answer.of().scores, expected.of().scores, 1e-6)
+    assert answer.parts[0].title == "picture.png"
+    html, png = folder / "page.html", folder / "answer.png"
+    result = CliRunner().invoke(app, [
+        "answer", "-m", str(folder), "--question", QUESTION, "--image", str(folder / "picture.png"),
+        "--answer", "red square", "--html", str(html), "--png", str(png),
+    ])  # fmt: skip
+    assert result.exit_code == 0, result.exception
+    assert "image 1" in result.output
+    data = json.loads(re.search(r'id="data">(.*?)</script>', html.read_text(), re.DOTALL)[1])
+    assert data["images"][0]["name"] == "picture.png"
+    assert sum(unit[4] == "image" for unit in data["units"]) == 16
+    with Image.open(png) as drawn:
+        assert drawn.width > 300
+
+
+def test_an_explanation_of_words_and_patches_is_shown_as_both():
+    explanation = explainer("llava").answer(QUESTION, "red", images=[picture(), picture()]).of()
+    html = explanation.to_html()
+    assert html.count("<image ") == 4  # each plain and with its heatmap
+    assert html.count("<rect ") > 20  # but for those of nearly no relevance
+    words = re.findall(r'<span class="u[^>]*>([^<]*)</span>', html)
+    assert words[: len(QUESTION.split()) + 2] == [
+        "&lt;image&gt;",
+        "&lt;image&gt;",
+        *QUESTION.split(),
+    ]
+    assert "images" in str(explanation)
+    assert "0,0" not in str(explanation)
+
+
+def test_overlapping_patches_are_painted_as_they_add_up():
+    """Tiles and the whole image lie on each other: each pixel has its share of every patch."""
+    answer = explainer("idefics3").answer(QUESTION, "red", images=[picture(64, 64)])
+    (own,) = pictures(answer.of())
+    expected = np.zeros((64, 64))
+    for unit, score in zip(own.units, own.scores, strict=True):
+        left, top, right, bottom = unit.box
+        for row in range(top, bottom):
+            for column in range(left, right):
+                expected[row, column] += score / ((right - left) * (bottom - top))
+    exactly(_patch_heat(own), expected / np.abs(expected).max(), 1e-6)

@@ -161,7 +161,7 @@ def test_undecodable_bytes_as_arguments_and_on_stdin(files):
     assert as_argument.returncode == 2
     assert out == b""
     assert err.startswith(b"wherefrom: character 6 of the text is U+DCFF, half of a character")
-    out, err = on_stdin.communicate(b"good \xff film\ngood film\n")
+    out, err = on_stdin.communicate(b"good \xff film\ngood caf\xc3\xa9\n")
     assert on_stdin.returncode == 1
     assert b"good" in out
     first, last = err.splitlines()

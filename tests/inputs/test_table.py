@@ -105,6 +105,7 @@ def as_csv(separator=","):
 @pytest.mark.parametrize(
     "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
 )
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.GuessedEncoding")  # without a mark
 def test_unicode_is_recognised(tmp_path, encoding):
     (tmp_path / "a.csv").write_bytes(as_csv().encode(encoding))
     assert read_table(tmp_path / "a.csv").texts == [text for text, _ in ROWS]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from tests.helpers import exactly, normal
 from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor, same, subject_of
@@ -10,7 +11,7 @@ from wherefrom.errors import InputError, MethodError
 from wherefrom.explanation import Unit
 from wherefrom.inputs.fills import filled
 from wherefrom.methods import method
-from wherefrom.methods.root import root_change
+from wherefrom.methods.root import _MEANS, _mean_row, root_change
 from wherefrom.rules.sources import Entering, Span
 from wherefrom.subject import Inputs, Layout, Subject
 
@@ -169,3 +170,30 @@ def test_what_cannot_be_a_root_is_refused(bert):
     rows = of_tensor(torch.zeros(1, 4, D, dtype=torch.float64))
     with pytest.raises(MethodError, match="for texts"):
         method("lrp", root="unk")(subject_of(Vision(4), rows), rows, asked(rows, 1))
+
+
+def test_the_mean_of_a_table_is_that_of_its_present_numbers():
+    table = nn.Parameter(torch.randn(600, 4, dtype=torch.float64))
+    writes = [
+        lambda: None,
+        lambda: table.detach().mul_(2),
+        lambda: table.data.add_(1),
+        lambda: table.data.__setitem__(slice(0, 512), 3.0),
+    ]
+    for write in writes:
+        write()
+        for _ in range(2):
+            exactly(_mean_row(table.detach()), table.detach().mean(0))
+    exactly(_mean_row(table.detach()[:300]), table.detach()[:300].mean(0))
+
+
+def test_a_large_table_is_read_once(monkeypatch):
+    table, means = torch.randn(600, 4), []
+    mean = Tensor.mean
+    monkeypatch.setattr(Tensor, "mean", lambda *args: means.append(1) or mean(*args))
+    for _ in range(3):
+        _mean_row(table)
+    assert len(means) == 1
+    for _ in range(8):  # tables that are gone are forgotten, wherever the next one lies
+        exactly(_mean_row(another := torch.randn(600, 4)), mean(another, 0))
+    assert len(_MEANS) <= 3

@@ -57,7 +57,7 @@ def test_modules_and_weights_have_the_same_names(light, full):
 
 @pytest.mark.parametrize("padded", [True, False])
 def test_logits_are_those_of_transformers_in_float64(padded):
-    theirs = BertForSequenceClassification.from_pretrained(FOLDER, dtype=torch.float64).eval()
+    theirs = BertForSequenceClassification.from_pretrained(FOLDER).double().eval()
     ours = bert.BertForSequenceClassification.load(FOLDER, torch.float64)
     ids = torch.randint(5, 10_000, (3, 11), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)

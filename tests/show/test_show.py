@@ -60,8 +60,9 @@ def test_text_without_colour_carries_the_scores(explanation, monkeypatch):
 
 def test_text_with_colour_is_red_for_and_blue_underlined_against(explanation, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = str(explanation)
+    monkeypatch.setenv("FORCE_COLOR", "3")
+    monkeypatch.setenv("WHEREFROM_BACKGROUND", "light")
+    shown = terminal.render(explanation, numbers=False)
     assert re.search(r"\x1b\[[\d;]*48;2;214;39;40m?[^m]*m?good", shown)
     against = re.search(r"\x1b\[([\d;]*)mbad", shown).group(1)
     red, _, blue = map(int, re.search(r"48;2;(\d+);(\d+);(\d+)", against).groups())

@@ -49,6 +49,7 @@ def test_what_the_project_needs_is_locked():
         "docs": groups["docs"],
         "fuzz": groups["fuzz"],
         "release": groups["release"],
+        "ray": [*project["project"]["dependencies"], *extras["ray"]],
     }
     for name, requirements in needed.items():
         wanted = {re.match(r"[\w.-]+", requirement)[0].lower() for requirement in requirements}

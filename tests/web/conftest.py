@@ -59,8 +59,15 @@ def talker(bytepairs):
 
 
 @pytest.fixture(scope="session")
-def models(sentiment, digits, bace):
-    return Models({"sentiment": sentiment, "digits": digits, "bace": bace})
+def flipped(sentiment):
+    """The same model with its two labels exchanged: another answer to every text."""
+    labels = sentiment.labels()[::-1]
+    return Explainer(sentiment.subject.model, sentiment.tokenizer, labels=labels)
+
+
+@pytest.fixture(scope="session")
+def models(sentiment, digits, bace, flipped):
+    return Models({"sentiment": sentiment, "digits": digits, "bace": bace, "flipped": flipped})
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from benchmarks.tiny import model as tiny
+from tests.seeing import picture, seeing
 from wherefrom import Explainer, Prompt
+from wherefrom.show.answer_figure import alignment
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -106,24 +108,84 @@ def test_a_click_takes_a_word_and_a_sweep_several(page, answer):
     assert total(page) == pytest.approx(answer.of(part).output, abs=0.006)
 
 
-def test_keys_sentences_and_the_hand_over(page, answer):
+def test_keys_and_sentences(page):
     buttons = page.find_elements(By.CSS_SELECTOR, "#choices button")
-    assert [button.text for button in buttons] == [
-        "whole answer", "it is Paris.", "love!", "through earlier answer tokens",
-    ]  # fmt: skip
+    assert [button.text for button in buttons] == ["whole answer", "it is Paris.", "love!"]
     buttons[2].click()
     assert chosen(page).strip() == "love!"
     assert buttons[2].get_attribute("aria-pressed") == "true"
-    direct = shares(page)
-    buttons[3].click()
-    assert total(page) == pytest.approx(answer.of("love!").output, abs=0.006)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        through = expected_shares(answer, "love!", through=True)
-    assert shares(page) == pytest.approx(through, abs=1)
-    assert shares(page) != direct
     page.find_element(By.ID, "answer").send_keys(Keys.ARROW_LEFT)
     assert chosen(page).strip() == "."
+
+
+def test_hops_are_steps(page, answer):
+    page.find_elements(By.CSS_SELECTOR, "#choices button")[2].click()
+    steps = page.find_elements(By.CSS_SELECTOR, "#hops button")
+    assert [step.text for step in steps[:3]] == ["direct", "1 hop", "2 hops"]
+    assert steps[-1].text == "all hops"
+    seen = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, step in enumerate(steps):
+            step.click()
+            assert step.get_attribute("aria-pressed") == "true"
+            how = {"through": True} if step is steps[-1] else {"hops": number}
+            assert total(page) == pytest.approx(answer.of("love!").output, abs=0.006)
+            assert shares(page) == pytest.approx(expected_shares(answer, "love!", **how), abs=1)
+            line = ledger(page).get("earlier tokens of the answer", 0.0)
+            assert line == pytest.approx(answer.of("love!", **how).ledger.of("answer"), abs=0.006)
+            seen.append(shares(page))
+    assert seen[0] != seen[1]
+
+
+def ledger(page):
+    rows = page.find_elements(By.CSS_SELECTOR, "#ledger tr")
+    cells = [row.find_elements(By.TAG_NAME, "td") for row in rows]
+    return {name.text: float(value.text.replace("−", "-")) for name, value in cells}
+
+
+def test_the_matrix_is_a_picture_whose_rows_can_be_chosen(page, answer):
+    rows = page.find_elements(By.CSS_SELECTOR, "#matrix .row")
+    assert len(rows) == len(answer)
+    columns = page.find_elements(By.CSS_SELECTOR, "#matrix > svg > text")
+    words = alignment(answer)
+    assert [column.text for column in columns] == [column.text or "␣" for column in words]
+    token = 2
+    sizes = sum(abs(column.relevance[token]) for column in words)
+    cells = rows[token].find_elements(By.CSS_SELECTOR, "title")
+    drawn = [title.get_attribute("textContent").rpartition(": ")[2] for title in cells]
+    kept = [column for column in words if not column.earlier]
+    kept += [column for column in words if column.earlier][:token]
+    expected = [f"{100 * column.relevance[token] / sizes:.0f} %" for column in kept]
+    assert [text.replace("-0 %", "0 %") for text in drawn] == [
+        text.replace("-0 %", "0 %") for text in expected
+    ]
+    rows[token].find_element(By.CSS_SELECTOR, "rect.band").click()
+    assert chosen(page) == answer.tokens[token].text
+    assert "on" in rows[token].get_attribute("class")
+
+
+def test_an_image_has_its_patches_and_its_share(browser, tmp_path):
+    model, processor = seeing("llava")
+    prompt = Prompt("what is it ?", images=[picture(), picture(seed=1)])
+    seen = Explainer(model, processor=processor).answer(prompt, "red square")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen.to_html(tmp_path / "seen.html")
+    browser.get((tmp_path / "seen.html").as_uri())
+    assert shares(browser) == pytest.approx(expected_shares(seen, None), abs=1)
+    patches = browser.find_elements(By.CSS_SELECTOR, ".picture rect")
+    assert len(patches) == 32
+    strongest = max(patches, key=lambda node: float(node.value_of_css_property("fill-opacity")))
+    values = seen.row().values[:32]
+    assert patches.index(strongest) == int(abs(values).argmax())
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('.picture img')].map(i => i.naturalWidth)"
+    )
+    assert shown == [48, 48]
+    if PICTURES:
+        browser.save_screenshot(str(Path(PICTURES) / "answer-images.png"))
+    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.web.helpers import TEXT, bar_image, body, error_kind
+from tests.web.helpers import JSON, TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
 from wherefrom.errors import InputError, ModelError
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.inputs.pictures import decoded
 from wherefrom.methods.attention_maps import capture
 from wherefrom.show.html import render
+from wherefrom.show.sentence import explained
 from wherefrom.studies.layer_profile import TABLES, relevance_sums
 from wherefrom.subject import Subject
 from wherefrom.web import answers as answers_module
@@ -21,17 +22,22 @@ from wherefrom.web.answers import Answers
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import MOLECULES, Models
 from wherefrom.web.request import parse_request
+from wherefrom.web.words import page_words
 
 
 def test_about_lists_models_methods_and_limits(client):
     about = client.get("/api/about").json()
     kinds = {model["name"]: model["input_kind"] for model in about["models"]}
-    assert kinds == {"sentiment": "text", "digits": "image", "bace": "text"}
+    assert kinds == {"sentiment": "text", "digits": "image", "bace": "text", "flipped": "text"}
     assert about["methods"] == [
         {"name": name, "summary": kind.__doc__.split("\n")[0], "paper": kind.paper}
         for name, kind in METHODS.items()
     ]
-    assert about["limits"] == {"text_characters": 20_000, "answer_tokens": 128}
+    assert about["limits"] == {
+        "text_characters": 20_000,
+        "answer_tokens": 128,
+        "table_texts": 1000,
+    }
     assert about["reports"] == []
 
 
@@ -165,13 +171,88 @@ def test_layers_sum_to_the_layer_profile(client, sentiment):
 def test_attention_is_the_map_of_a_layer_and_a_head(client, sentiment):
     inputs, target = sentiment.prepare(TEXT)
     maps = capture(sentiment.subject, inputs, target, gradients=False).maps
-    head = client.post("/api/attention", json=body(layer=2, head=3)).json()
-    mean = client.post("/api/attention", json=body(layer=2, head=0)).json()
+    head = client.post("/api/attention", json=body(layer=3, head=3)).json()
+    mean = client.post("/api/attention", json=body(layer=3, head=0)).json()
     assert np.array(head["weights"]) == pytest.approx(maps[2][0, 2].numpy(), abs=1e-5)
     assert np.array(mean["weights"]) == pytest.approx(maps[2][0].mean(0).numpy(), abs=1e-5)
     assert (head["layers"], head["heads"]) == (len(maps), maps[0].shape[1])
     assert head["queries"][0] == "[CLS]"
     error_kind(client.post("/api/attention", json=body(layer=99)), 422, "layer must be an integer")
+
+
+def test_positions_of_a_map_say_their_units(client):
+    text = client.post("/api/attention", json=body()).json()
+    assert text["query_units"] == text["key_units"] == list(range(len(text["queries"])))
+    image = {"model": "digits", "image": bar_image()}
+    patches = client.post("/api/attention", json=image).json()
+    assert patches["key_units"] == [None, *range(49)]  # the class token is no patch
+
+
+def test_heads_are_all_maps_in_bytes(client, sentiment):
+    inputs, target = sentiment.prepare(TEXT)
+    maps = capture(sentiment.subject, inputs, target, gradients=False).maps
+    layers = client.post("/api/heads", json=body()).json()["layers"]
+    assert [len(layer["heads"]) for layer in layers] == [m.shape[1] for m in maps]
+    shape = (len(layers[1]["queries"]), len(layers[1]["keys"]))
+    content = np.frombuffer(base64.b64decode(layers[1]["heads"][2]), dtype=np.uint8).reshape(shape)
+    assert content / 255 == pytest.approx(maps[1][0, 2].numpy(), abs=0.5 / 255 + 1e-6)
+
+
+def test_heads_of_a_long_text_are_refused_in_words(make_client):
+    client = make_client(Limits(view_positions=4))
+    answer = client.post("/api/heads", json=body())
+    error_kind(answer, 422, "up to 4 tokens", "Choose the map of one head")
+
+
+def test_an_explanation_comes_with_its_sentence(client, sentiment):
+    answer = client.post("/api/explain", json=body()).json()
+    explanation = sentiment(TEXT)
+    assert "".join(text for _, text in answer["sentence"]).startswith("The model says POSITIVE (")
+    assert answer["explained"] == explained(explanation)
+    assert answer["largest"] == pytest.approx(float(abs(explanation.scores).max()))
+
+
+def test_a_table_has_a_line_for_each_text(client, sentiment):
+    texts = ["a dull film", TEXT, "\ud800", ""]
+    content = json.dumps({"model": "sentiment", "text": "", "texts": texts})
+    answer = client.post("/api/table", content=content, headers=JSON)
+    rows = [json.loads(line) for line in answer.text.splitlines()]
+    assert [row["row"] for row in rows] == [0, 1, 2, 3]
+    for row, text in zip(rows[:2], texts, strict=False):
+        explanation = sentiment(text)
+        assert row["label"] == explanation.target.label
+        assert row["probability"] == pytest.approx(explanation.probability)
+    assert "half of a character" in rows[2]["error"]
+
+
+def test_a_table_that_is_too_long_is_refused(make_client):
+    client = make_client(Limits(table_texts=2))
+    request = {"model": "sentiment", "text": "", "texts": ["a", "b", "c"]}
+    error_kind(client.post("/api/table", json=request), 422, "up to 2 texts", "has 3")
+    request["texts"] = "abc"
+    error_kind(client.post("/api/table", json=request), 422, "texts must be a list")
+    image = {"model": "digits", "text": "", "texts": ["a"]}
+    error_kind(client.post("/api/table", json=image), 422, "takes images")
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "9 tokens, and the model takes 4. Shorten it, or pass truncate=True to explain its "
+            "start.",
+            "9 tokens, and the model takes 4. Shorten it, or explain its beginning only.",
+        ),
+        ('no attention. Try method="lrp".', "no attention. Try the method lrp."),
+        (
+            "It has 3 positions. Say which to explain with position= (0 is the first).",
+            "It has 3 positions. The library and the command line have more settings for this.",
+        ),
+        ("Plain words stay.", "Plain words stay."),
+    ],
+)
+def test_errors_are_in_the_words_of_the_page(message, shown):
+    assert page_words(message) == shown
 
 
 def test_html_is_the_file_of_the_command_line(client, sentiment):

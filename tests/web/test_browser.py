@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from selenium import webdriver
@@ -206,11 +207,160 @@ def test_layers_and_attention(page):
     page.open("#text=a+gorgeous+film.&tab=layers").explained()
     page.until(lambda: len(page.all("#panel tbody tr")) == 5)
     page.shot("layers")
+    names = [cell.text for cell in page.all("#panel tbody td:first-child")]
+    assert names == ["layer 4", "layer 3", "layer 2", "layer 1", "input"]
     page.one("#tab-attention").click()
     page.until(lambda: len(page.all("#panel .weight")) == 36)
+    assert [option.text for option in Select(page.one("#layer")).options] == ["1", "2", "3", "4"]
     Select(page.one("#head")).select_by_value("3")
     page.until(lambda: Select(page.one("#head")).first_selected_option.text == "3")
     page.shot("attention")
+
+
+def test_heads_as_lines_and_all_heads_at_a_glance(page):
+    page.open("#text=a+gorgeous+film.&tab=attention").explained()
+    page.until(lambda: page.all("[data-view=head]"))
+    page.one("[data-view=head]").click()
+    page.until(lambda: len(page.all(".heads button")) == 6)
+    all_lines = len(page.all(".head-lines line"))
+    page.one(".heads [data-head='0']").click()
+    page.until(lambda: len(page.all(".heads [aria-pressed=true]")) == 5)
+    page.until(lambda: 0 < len(page.all(".head-lines line")) < all_lines)
+    page.shot("heads")
+    page.one("[data-view=model]").click()
+    page.until(lambda: len(page.all(".thumbnail")) == 24)
+    page.shot("model_view")
+    page.one(".thumbnail[data-layer='3'][data-head='2']").click()
+    page.until(lambda: page.all("#panel .weight"))
+    chosen = [Select(page.one(f"#{name}")).first_selected_option.text for name in ("layer", "head")]
+    assert chosen == ["3", "2"]
+
+
+def test_attention_of_a_clicked_patch_is_drawn_on_the_picture(page):
+    page.open("#model=digits&tab=attention&image=" + quote(bar_image())).explained()
+    page.until(lambda: len(page.all("#panel [data-unit]")) == 49)
+    opacity = lambda: [c.get_attribute("fill-opacity") for c in page.all("#panel [data-unit]")]  # noqa: E731
+    before = opacity()
+    page.one("#panel [data-unit='10']").click()
+    page.until(lambda: page.all("#panel .chosen"))
+    assert opacity() != before
+    assert page.one("#panel .chosen").get_attribute("data-unit") == "10"
+    page.shot("patch")
+
+
+def test_the_sentence_comes_first_and_numbers_can_be_shown(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    page.until(lambda: page.one("#sentence").text.startswith("The model says POSITIVE ("))
+    assert "gorgeous" in page.one("#sentence em.for").text
+    assert "the logit of POSITIVE" in page.one("#explained").text
+    shown = (
+        "const token = document.querySelector('#heatmap .u[data-score]');"
+        "return getComputedStyle(token, '::after').content"
+    )
+    assert page.browser.execute_script(shown) in ("none", "normal")
+    page.one("#numbers").click()
+    assert page.browser.execute_script(shown).strip('"')[0] in "+-"
+    assert "numbers=1" in page.browser.current_url
+
+
+def test_paper_keeps_marks_and_numbers(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        style = "const s = getComputedStyle(arguments[0], arguments[1]); return s[arguments[2]]"
+        token = page.one("#heatmap .u[data-score]")
+        read = page.browser.execute_script
+        assert read(style, token, "::after", "content").strip('"')[0] in "+-"
+        assert read(style, token, None, "print-color-adjust") == "exact"
+        assert read(style, page.one("#examples"), None, "display") == "none"
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_many_texts_sort_and_open(page):
+    page.open().explained()
+    page.browser.execute_script("document.getElementById('many').open = true")
+    table = 'text;label\na dull film;NEGATIVE\n"witty; gorgeous";NEGATIVE\na fine film;POSITIVE'
+    page.browser.execute_script("document.getElementById('table-text').value = arguments[0]", table)
+    page.one("#table-run").click()
+    page.until(lambda: len(page.all("#table tbody tr")) == 3)
+    page.one("[data-sort=disagreement]").click()
+    first = page.one("#table tbody tr")
+    assert first.get_attribute("data-row") == "1"  # labelled NEGATIVE, predicted POSITIVE
+    assert "witty; gorgeous" in first.text
+    page.one("[data-sort=label]").click()
+    assert "NEGATIVE" in page.one("#table tbody tr td:nth-child(3)").text
+    page.one("[data-sort=probability]").click()
+    chances = [c.text for c in page.all("#table tbody td:nth-child(4)")]
+    assert chances == sorted(chances, reverse=True)
+    page.shot("table")
+    next(b for b in page.all("#table tbody button") if "dull" in b.text).click()
+    page.until(lambda: page.one("#text").get_attribute("value") == "a dull film")
+    page.until(lambda: "dull" in page.one("#sentence").text)
+
+
+def test_two_models_side_by_side_and_their_disagreement(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    Select(page.one("#beside")).select_by_value("flipped")
+    page.until(lambda: "NEGATIVE" in page.one("#other .sentence").text)
+    rows = [row.text.split() for row in page.all("#difference tr")]
+    assert rows[0] == ["class", "sentiment", "flipped"]
+    assert {row[0] for row in rows[1:]} == {"NEGATIVE", "POSITIVE"}
+    assert rows[1][1:3] == rows[2][3:5]  # the labels are exchanged
+    page.shot("beside")
+    page.browser.execute_script("document.getElementById('many').open = true")
+    page.browser.execute_script("document.getElementById('table-text').value = 'a dull film'")
+    page.one("#table-run").click()
+    page.until(lambda: "99" in page.one("#table tbody td:nth-child(5)").text)
+
+
+def test_a_pinned_text_shows_what_a_change_does(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    page.one("#pin").click()
+    page.until(lambda: page.one("#pin").text == "unpin")
+    page.type("a dreadful film.").until(lambda: "dreadful" in page.one("#heatmap").text)
+    page.until(lambda: page.all("#difference tr"))
+    words = page.one("#difference").text
+    assert "NEGATIVE:" in words
+    assert "a change of +" in words
+    changed = [unit.text for unit in page.all("#heatmap .changed, #other .changed")]
+    assert changed == ["dreadful", "gorgeous"]
+    page.shot("pinned")
+    page.one("#pin").click()
+    page.until(lambda: not page.one("#beside-section").is_displayed())
+
+
+def test_sessions_are_saved_opened_and_deleted(page):
+    page.open("#text=a+gorgeous+film.&method=gradient").explained()
+    page.one("#session-name").send_keys("<i>first</i>")
+    page.one("#save-session button").click()
+    page.until(lambda: page.all("[data-session]"))
+    page.open("#text=another+film.").explained()
+    page.one("[data-session] button").click()
+    page.until(lambda: "gorgeous" in page.one("#heatmap").text)
+    assert Select(page.one("#method")).first_selected_option.text == "gradient"
+    page.one("[data-session] .pill").click()
+    page.until(lambda: not page.all("[data-session]"))
+
+
+def test_a_dropped_file_that_is_no_image_is_said_and_clear_clears(page):
+    page.open("#model=digits&image=" + quote(bar_image())).explained()
+    drop = """
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File(['a'], arguments[0], {type: arguments[1]}));
+        const options = {dataTransfer, bubbles: true, cancelable: true};
+        document.dispatchEvent(new DragEvent('drop', options));
+    """
+    page.browser.execute_script(drop, "notes.txt", "text/plain")
+    page.until(lambda: '"notes.txt" is not an image' in page.one("#message").text)
+    page.one("#clear").click()
+    page.until(lambda: not page.one("#result").is_displayed())
+    assert "Draw something" in page.one("#message").text
+    page.open("#text=a+film.").explained()
+    page.browser.execute_script(drop, "x.png", "image/png")
+    page.until(lambda: "reads text" in page.one("#message").text)
+    page.browser.execute_script(drop, "rows.csv", "text/csv")
+    page.until(lambda: page.all("#table tbody tr"))
 
 
 @pytest.mark.parametrize("kind", ["json", "html", "svg", "png"])

@@ -52,9 +52,9 @@ def test_every_field_that_is_read_is_described():
     """The names in quotes where the server reads fields, by the text of its files."""
     from pathlib import Path
 
-    from wherefrom.web import answers, generation, request
+    from wherefrom.web import answers, app, generation, request
 
-    files = (answers, generation, request)
+    files = (answers, app, generation, request)
     text = "".join(Path(file.__file__).read_text("utf-8") for file in files)
     read = set(re.findall(r'(?:data\.get\(|FIELDS\[|data, )"(\w+)"', text))
     read |= {"image"} if '"image" in data' in text else set()

@@ -63,6 +63,7 @@ def answer_given(
     images: Sequence[Any] = (),
 ) -> Answer:
     """An answer that the caller gives."""
+    reader = _restoring(reader)
     tokens = _read(reader, prompt, of, images)
     if reader.has_decoder:
         model = reader.subject.model
@@ -86,6 +87,7 @@ def answer_generated(
     images: Sequence[Any] = (),
 ) -> Answer:
     """An answer that the model generates; `tell` gets its text as it grows."""
+    reader = _restoring(reader)
     tokens = _read(reader, prompt, of, images)
     images_seen = tokens.seen
     seen = {} if images_seen is None else {**images_seen.tensors, **images_seen.types}
@@ -110,6 +112,14 @@ def answer_generated(
         )
     answer_tokens = answer_of_ids(reader.tokenizer, tokens, ids)
     return _answer(reader, tokens, answer_tokens, against, method, of, versions, finished)
+
+
+def _restoring(reader: TextReader) -> TextReader:
+    """The reader for a model that is left as it was.
+
+    `generate` and models that see note what they were run on, and add hooks when they first are.
+    """
+    return replace(reader, subject=replace(reader.subject, restores=True))
 
 
 def _told(tokenizer: Any, tell: Callable[[str], None] | None) -> Callable[[list[int]], None] | None:

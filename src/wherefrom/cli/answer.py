@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wherefrom.cli.common import Html, Json, Settings, load, progress, say, say_styled
+from wherefrom.cli.common import Device, Html, Json, Settings, load, progress, say, say_styled
 from wherefrom.cli.explain import parsed
 from wherefrom.errors import FileError, InputError
 from wherefrom.storage.text_file import decoded, read_bytes
@@ -34,6 +34,10 @@ def answer(
     ] = None,
     question: Annotated[str | None, typer.Option(help="What to answer from the passages.")] = None,
     system: Annotated[str | None, typer.Option(help="An instruction to the model.")] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option("--image", help="A picture, for a model that sees; repeatable."),
+    ] = None,
     answer: Annotated[
         str | None, typer.Option(help="The answer to explain. Default: the model generates one.")
     ] = None,
@@ -57,11 +61,13 @@ def answer(
         Path | None, typer.Option("--png", help="Draw answer tokens × prompt words here.")
     ] = None,
     settings: Settings = None,
+    device: Device = None,
 ) -> None:
     """Explain an answer of a language model: where it comes from."""
     asked = _prompt(prompt, passages, question, system)
-    explainer = load(model)
+    explainer = load(model, device=device)
     options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}
+    options["images"] = image or []
     if answer is None:
         result = explainer.generate(
             asked, max_new_tokens, temperature=temperature, seed=seed, **options

@@ -47,6 +47,9 @@ Dtype = Annotated[
     typer.Option(help="Number type of the weights; auto: as stored. Default: as stored, but "
                  "float32 instead of half precision on a CPU."),
 ]  # fmt: skip
+Device = Annotated[
+    str | None, typer.Option(help="Where to run the model: cpu, cuda, cuda:1, mps, or auto.")
+]
 Png = Annotated[Path | None, typer.Option("--png", help="Write the heatmaps of images here.")]
 Smiles = Annotated[list[str] | None, typer.Option("--smiles", help="A molecule to explain.")]
 Units = Annotated[
@@ -58,6 +61,9 @@ TargetOption = Annotated[
 ]
 Against = Annotated[str | None, typer.Option(help="Explain the difference to this class or token.")]
 MethodNames = Annotated[str | None, typer.Option(help="Comma-separated method names.")]
+Numbers = Annotated[
+    bool, typer.Option("--numbers", help="Show scores with the colours; without colours always.")
+]
 Words = Annotated[bool, typer.Option("--words", help="Join tokens to words.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write JSON here; - prints it.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write an HTML page here.")]
@@ -67,6 +73,19 @@ Encoding = Annotated[
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as key=value.")
+]
+SettingsOfAll = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", help="A setting as key=value, of those methods that have it."),
+]
+PairOption = Annotated[
+    str | None, typer.Option("--pair", help="The second text of a pair: hypothesis, context, …")
+]
+Position = Annotated[
+    int | None, typer.Option(help="Token to explain, of models with an output for every token.")
+]
+EntityOption = Annotated[
+    str | None, typer.Option("--entity", help="Words to explain, of models that tag tokens.")
 ]
 
 
@@ -105,7 +124,7 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning as one line on stderr, without the line of code that gave it."""
-    typer.secho(f"wherefrom: {_one_line(str(message))}", err=True, fg=typer.colors.YELLOW)
+    _say_colored(str(message), typer.colors.YELLOW)
 
 
 def _failed(message: str) -> typer.Exit:
@@ -133,7 +152,13 @@ def saved_to_resume(out: Path) -> Iterator[None]:
 
 def complain(message: str) -> None:
     """One line on stderr, of a length to be read."""
-    typer.secho(f"wherefrom: {_one_line(message)}", err=True, fg=typer.colors.RED)
+    _say_colored(message, typer.colors.RED)
+
+
+def _say_colored(message: str, color: str) -> None:
+    """One line on stderr; typer itself drops colours in a pipe, but does not ask for NO_COLOR."""
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    typer.secho(f"wherefrom: {_one_line(message)}", err=True, fg=None if plain else color)
 
 
 def _one_line(message: str) -> str:
@@ -169,14 +194,18 @@ def listed(names: str | None) -> list[str] | None:
 
 
 def load(
-    model: str | None, sources: list[str] | None = None, dtype: str | None = None
+    model: str | None,
+    sources: list[str] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
 ) -> Explainer:
     """The model with this name, else the embedded one for this kind of input."""
     from wherefrom.inputs.pictures import is_image
     from wherefrom.loading import load as load_model
 
     are_images = bool(sources) and all(is_image(source) for source in sources or ())
-    options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
+    given = {"dtype": dtype, "device": device}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return load_model(model or ("digits" if are_images else "sentiment"), **options)
 
 
@@ -211,6 +240,7 @@ def read_texts(texts: list[str] | None, file: Path | None, encoding: str | None 
     if arguments == ["-"] or (not arguments and file is None and is_piped):
         sources = _lines("stdin", b"" if sys.stdin is None else sys.stdin.buffer.read(), encoding)
     else:
+        arguments = _joined(arguments)
         sources = Sources(arguments, [f"text {number + 1}" for number in range(len(arguments))])
         if file is not None:
             lines = _lines(str(file), read_bytes(file), encoding)
@@ -220,6 +250,29 @@ def read_texts(texts: list[str] | None, file: Path | None, encoding: str | None 
     if not len(sources):
         raise InputError("there is no text to explain. Pass one, or --file, or lines on stdin.")
     return sources
+
+
+def _joined(arguments: list[str]) -> list[str]:
+    """Several arguments of one word each, none of them a file, as the one text that they are."""
+    words = [not re.search(r"\s", argument) for argument in arguments]
+    if len(arguments) < 2 or not all(words) or any(map(_is_file, arguments)):
+        return arguments
+    text = " ".join(arguments)
+    say(
+        f"wherefrom: these {len(arguments)} words are explained as one text. To explain several "
+        'texts, put them into a file, a line each, and pass --file; quote a text: "…".',
+        err=True,
+    )
+    return [text]
+
+
+def _is_file(argument: str) -> bool:
+    from wherefrom.inputs.pictures import is_image
+
+    try:
+        return is_image(argument) or os.path.exists(argument)
+    except ValueError:  # a null character
+        return False
 
 
 def _lines(name: str, content: bytes, encoding: str | None) -> Sources:

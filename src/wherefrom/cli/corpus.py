@@ -10,8 +10,11 @@ import typer
 
 from wherefrom.cli.common import (
     Against,
+    Device,
     Dtype,
+    Encoding,
     Model,
+    Settings,
     Truncate,
     interrupted,
     load,
@@ -19,16 +22,24 @@ from wherefrom.cli.common import (
     saved_to_resume,
     say,
 )
+from wherefrom.cli.explain import with_setting
+from wherefrom.cli.run import Address, EngineOption, GpusPerWorker, Workers
 from wherefrom.errors import InputError, MissingExtra
 from wherefrom.storage.text_file import decoded, lines_of, read_bytes
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     from wherefrom.corpus import Corpus
+    from wherefrom.corpus.bias_study import Bias
     from wherefrom.explain import Explainer
     from wherefrom.inputs.table import Rows
+    from wherefrom.methods import Method
+    from wherefrom.scale.corpora import CorpusSettings
+    from wherefrom.scale.engines import Engine
+    from wherefrom.scale.model_source import ModelSource
+    from wherefrom.scale.reading import Columns, Location
 
-Data = Annotated[list[Path], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
+Data = Annotated[list[str], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
 Out = Annotated[Path, typer.Option(help="Folder for the tables and the report.")]
 MethodName = Annotated[str, typer.Option("--method", help="See `wherefrom methods`.")]
 TargetClass = Annotated[
@@ -81,27 +92,49 @@ def bias(
     truncate: Truncate = False,
     resume: Resume = False,
     dtype: Dtype = None,
+    device: Device = None,
+    encoding: Encoding = None,
+    settings: Settings = None,
+    engine: EngineOption = "local",
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0,
 ) -> None:
     """Compare how groups of names contribute to a model's output."""
     from wherefrom.corpus import bias as compare_groups
     from wherefrom.corpus import read_lexicon
     from wherefrom.corpus.bias_study import check_groups
     from wherefrom.corpus.names import find_entities
-    from wherefrom.show.corpus import render_bias
 
     lexicon = read_lexicon(groups, name_column, group_column)
-    rows = _read_rows(data, text_column, label_column, no_labels)
     options: dict[str, Any] = {
         "ambiguous": ambiguous,
         "ordinary": ordinary,
         "stop": _read_lines(stop),
         "min_capitalised": min_capitalised,
     }
+    if engine != "local":
+        from wherefrom.scale.studies import bias_study
+
+        job = _job(
+            (engine, address, workers, gpus_per_worker), data, out, (model, dtype, device),
+            (text_column, label_column, None, encoding),
+            (with_setting(method, settings), target, against, tokens, truncate, no_labels),
+        )  # fmt: skip
+        with (
+            progress("explaining", lines=True) as advance,
+            bias_study(*job, lexicon, options, resume=resume, progress=advance) as study,
+        ):
+            study.write_summary(out)
+            _write_bias_report(study, out)
+        _finish(out, str(study), study.corpus)
+        return
+    rows = _read_rows(data, text_column, label_column, no_labels, encoding)
     # names that do not occur are an error before the model runs, not after
     check_groups(find_entities(rows.texts, lexicon, **options), lexicon)
     corpus = _explain(
-        rows, load(model, dtype=dtype), method, target, against,
-        tokens=tokens, truncate=truncate, out=out, resume=resume,
+        rows, load(model, dtype=dtype, device=device), with_setting(method, settings), target,
+        against, tokens=tokens, truncate=truncate, out=out, resume=resume,
     )  # fmt: skip
     try:
         study = compare_groups(corpus, lexicon, **options)
@@ -111,8 +144,7 @@ def bias(
         raise _stopped(corpus, f"Too few for a comparison: {error}") from error
     with saved_to_resume(out):
         study.write(out)
-        histogram = _histogram(study.distribution(), corpus.question, out / "histogram.png")
-        write_text(out / "report.html", render_bias(study, histogram))
+        _write_bias_report(study, out)
     _finish(out, str(study), corpus)
 
 
@@ -133,15 +165,39 @@ def corpus(
     truncate: Truncate = False,
     resume: Resume = False,
     dtype: Dtype = None,
+    device: Device = None,
+    encoding: Encoding = None,
+    settings: Settings = None,
+    engine: EngineOption = "local",
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0,
 ) -> None:
     """Find the words that drive a model, and those that mislead it."""
     from wherefrom.corpus import overview
     from wherefrom.show.corpus import render_overview
 
-    rows = _read_rows(data, text_column, label_column, no_labels)
+    if engine != "local":
+        from wherefrom.corpus.io import write_tables
+        from wherefrom.scale.studies import corpus_overview
+
+        job = _job(
+            (engine, address, workers, gpus_per_worker), data, out, (model, dtype, device),
+            (text_column, label_column, None, encoding),
+            (with_setting(method, settings), target, against, tokens, truncate, no_labels),
+        )  # fmt: skip
+        with (
+            progress("explaining", lines=True) as advance,
+            corpus_overview(*job, min_count, resume=resume, progress=advance) as view,
+        ):
+            write_tables(out, view.tables())
+            write_text(out / "report.html", render_overview(view))
+        _finish(out, str(view), view.corpus)
+        return
+    rows = _read_rows(data, text_column, label_column, no_labels, encoding)
     explained = _explain(
-        rows, load(model, dtype=dtype), method, target, against,
-        tokens=tokens, truncate=truncate, out=out, resume=resume,
+        rows, load(model, dtype=dtype, device=device), with_setting(method, settings), target,
+        against, tokens=tokens, truncate=truncate, out=out, resume=resume,
     )  # fmt: skip
     view = overview(explained, min_count)
     with saved_to_resume(out):
@@ -150,11 +206,13 @@ def corpus(
     _finish(out, str(view), explained)
 
 
-def _read_rows(paths: list[Path], text: str | None, label: str | None, no_labels: bool) -> Rows:
+def _read_rows(
+    paths: list[str], text: str | None, label: str | None, no_labels: bool, encoding: str | None
+) -> Rows:
     """The rows of several files; labels only if all files have them."""
     from wherefrom.inputs.table import Rows, read_table
 
-    tables = [read_table(path, text, label) for path in paths]
+    tables = [read_table(path, text, label, encoding=encoding) for path in paths]
     skipped: Counter[str] = Counter()
     labels: list[str | int] | None = None if no_labels else []
     for table in tables:
@@ -166,7 +224,7 @@ def _read_rows(paths: list[Path], text: str | None, label: str | None, no_labels
 def _explain(
     rows: Rows,
     explainer: Explainer,
-    method: str,
+    method: Method,
     target: str | None,
     against: str | None,
     **options: Any,
@@ -175,6 +233,41 @@ def _explain(
 
     with progress("explaining") as advance:
         return explain_corpus(explainer, rows, method, target, against, progress=advance, **options)
+
+
+def _job(
+    engine: tuple[Any, ...],
+    data: list[str],
+    out: Path,
+    model: tuple[str | None, str | None, str | None],
+    columns: tuple[str | None, ...],
+    settings: tuple[Any, ...],
+) -> tuple[ModelSource, list[Location], Path, Engine, Columns, CorpusSettings]:
+    """What `corpus_overview` and `bias_study` take first, from the options of a command."""
+    from wherefrom.scale.corpora import CorpusSettings
+    from wherefrom.scale.engines import Engine
+    from wherefrom.scale.model_source import ModelSource
+    from wherefrom.scale.reading import Columns, Location
+
+    name, dtype, device = model
+    options = {"dtype": dtype, "device": device}
+    return (
+        ModelSource(
+            name or "sentiment", {key: value for key, value in options.items() if value is not None}
+        ),
+        [Location(entry) for entry in data],
+        out,
+        Engine(*engine),
+        Columns(*columns),
+        CorpusSettings(*settings),
+    )
+
+
+def _write_bias_report(study: Bias, out: Path) -> None:
+    from wherefrom.show.corpus import render_bias
+
+    histogram = _histogram(study.distribution(), study.corpus.question, out / "histogram.png")
+    write_text(out / "report.html", render_bias(study, histogram))
 
 
 def _histogram(values: dict[str, list[float]], question: str, path: Path) -> Path | None:

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from wherefrom.cli.common import (
+    Device,
     Dtype,
+    Encoding,
     FromFile,
     Html,
     Json,
@@ -23,6 +25,7 @@ from wherefrom.cli.common import (
     saved_to_resume,
     say,
 )  # fmt: skip
+from wherefrom.cli.run import Address, EngineOption, GpusPerWorker, Workers
 from wherefrom.errors import MissingExtra
 from wherefrom.storage.writing import write_text
 
@@ -60,14 +63,31 @@ def evaluate(
     truncate: Truncate = False,
     resume: Annotated[bool, typer.Option(help="Continue an interrupted run in OUT.")] = False,
     dtype: Dtype = None,
+    device: Device = None,
+    encoding: Encoding = None,
+    pair_column: Annotated[
+        str | None, typer.Option(help="Column of the second texts, where texts come in pairs.")
+    ] = None,
+    engine: EngineOption = "local",
+    address: Address = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0,
 ) -> None:
     """Measure which methods can be trusted on this model and data."""
     from wherefrom.evaluation.evaluate import evaluate as run_evaluation
     from wherefrom.inputs.table import read_table
     from wherefrom.show.report import render_evaluation
 
-    rows = read_table(data, text_column, label_column)
-    explainer = load(model, rows.texts, dtype)
+    rows = read_table(data, text_column, label_column, pair_column=pair_column, encoding=encoding)
+    explainer = load(model, rows.texts, dtype, device)
+    elsewhere = None
+    if engine != "local":
+        from wherefrom.scale.engines import Engine
+        from wherefrom.scale.evaluations import recorded_by
+        from wherefrom.scale.model_source import ModelSource
+
+        where = Engine(engine, address, workers, gpus_per_worker)
+        elsewhere = recorded_by(where, ModelSource(explainer))
     with progress("evaluating") as advance:
         result = run_evaluation(
             explainer,
@@ -83,6 +103,7 @@ def evaluate(
             out=out,
             resume=resume,
             progress=advance,
+            elsewhere=elsewhere,
         )
     with saved_to_resume(out):
         result.to_csvs(out)
@@ -115,14 +136,16 @@ def audit(
     html: Html = None,
     truncate: Truncate = False,
     dtype: Dtype = None,
+    device: Device = None,
+    encoding: Encoding = None,
 ) -> None:
     """Report which axioms each method satisfies on this model."""
     from wherefrom.audits.audit import audit as run_audit
 
     inputs = smiles
     if not smiles and (texts or file is not None):
-        inputs = read_texts(texts, file).all_texts()
-    explainer = load(model or ("bace" if smiles else None), inputs, dtype)
+        inputs = read_texts(texts, file, encoding).all_texts()
+    explainer = load(model or ("bace" if smiles else None), inputs, dtype, device)
     with progress("auditing") as advance:
         result = run_audit(explainer, inputs, listed(methods), truncate=truncate, progress=advance)
     if html is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,14 +11,21 @@ import typer
 
 from wherefrom.cli.common import (
     Against,
+    Device,
     Dtype,
+    Encoding,
+    EntityOption,
     FromFile,
     Html,
     Json,
     MethodNames,
     Model,
+    Numbers,
+    PairOption,
     Png,
+    Position,
     Settings,
+    SettingsOfAll,
     Smiles,
     Sources,
     TargetOption,
@@ -35,12 +43,17 @@ from wherefrom.cli.common import (
     say,
     say_styled,
 )  # fmt: skip
-from wherefrom.errors import FileError, InputError, MethodError
+from wherefrom.errors import FileError, InputError, MethodError, nearest
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     from wherefrom.explanation import Explanation
+    from wherefrom.methods import Method
 
+COMPARED = (
+    "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
+)  # fmt: skip
+"""What `compare` shows by default: one of each kind, those that explain most first."""
 _BATCH = 16  # inputs explained between two steps of the progress bar
 
 
@@ -60,13 +73,21 @@ def explain(
     truncate: Truncate = False,
     settings: Settings = None,
     dtype: Dtype = None,
+    device: Device = None,
+    encoding: Encoding = None,
+    pair: PairOption = None,
+    position: Position = None,
+    entity: EntityOption = None,
+    numbers: Numbers = False,
 ) -> None:
     """Explain a text, image or molecule: heatmap and ledger."""
     _check_png(png)
     model = model or ("bace" if smiles else None)
-    sources = _molecules(smiles) if smiles else read_texts(texts, file)
-    explainer = load(model, sources.texts, dtype)
-    options = parsed(settings)
+    sources = _molecules(smiles) if smiles else read_texts(texts, file, encoding)
+    _check_pair(pair, sources)
+    explainer = load(model, sources.texts, dtype, device)
+    options = parsed(settings) | {"position": position, "entity": entity}
+    options |= {} if pair is None else {"text_pair": [pair]}
     with progress("explaining") as advance:
         done = itertools.count(0, _BATCH)
 
@@ -92,7 +113,15 @@ def explain(
     if png is not None:
         _draw(explanations, png)
     if json is None or str(json) != "-":
-        say_styled("\n\n".join(str(explanation) for explanation in explanations))
+        from wherefrom.show.terminal import render
+
+        last = len(explanations) - 1
+        say_styled(
+            "\n\n".join(
+                render(explanation, numbers=numbers or None, legend=number == last)
+                for number, explanation in enumerate(explanations)
+            )
+        )
     exit_if_not_all(failures, sources)
 
 
@@ -114,19 +143,31 @@ def compare(
     file: FromFile = None,
     truncate: Truncate = False,
     dtype: Dtype = None,
+    device: Device = None,
+    encoding: Encoding = None,
+    pair: PairOption = None,
+    position: Position = None,
+    every: Annotated[
+        bool, typer.Option("--all", help=f"By all methods. Default: {', '.join(COMPARED)}.")
+    ] = False,
+    settings: SettingsOfAll = None,
+    numbers: Numbers = False,
 ) -> None:
-    """Explain a text, image or molecule by all methods, a row each."""
+    """Explain a text, image or molecule by several methods, a row each."""
     from wherefrom.methods import METHODS
     from wherefrom.show.terminal import render_rows
 
     _check_png(png)
+    if methods and every:
+        raise InputError("pass either --methods or --all, not both.")
     model = model or ("bace" if smiles else None)
-    sources = _molecules(smiles) if smiles else read_texts(texts, file)
-    explainer = load(model, sources.texts, dtype)
-    names = listed(methods)
+    sources = _molecules(smiles) if smiles else read_texts(texts, file, encoding)
+    _check_pair(pair, sources)
+    names = with_settings(listed(methods) or (METHODS if every else COMPARED), settings)
+    explainer = load(model, sources.texts, dtype, device)
     classes = [target] if beside is None else [target, beside]
     with progress("explaining") as advance:
-        total = len(names or METHODS) * len(sources) * len(classes)
+        total = len(names) * len(sources) * len(classes)
         done = itertools.count()
 
         def compare_one(batch: list[str]) -> list[list[Explanation]]:
@@ -138,6 +179,8 @@ def compare(
                     against=against,
                     units=image_units(units),
                     truncate=truncate,
+                    position=position,
+                    text_pair=pair,
                     starting=lambda name: advance(min(next(done), total), total, name),
                 )
                 for label in classes
@@ -153,7 +196,13 @@ def compare(
     if png is not None:
         _draw(explanations, png)
     if json is None or str(json) != "-":
-        say_styled("\n\n".join(render_rows(table) for table in tables))
+        last = len(tables) - 1
+        say_styled(
+            "\n\n".join(
+                render_rows(table, numbers=numbers or None, legend=number == last)
+                for number, table in enumerate(tables)
+            )
+        )
     exit_if_not_all(failures, sources)
 
 
@@ -166,13 +215,15 @@ def methods() -> None:
     from wherefrom.methods import METHODS
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("method", "what it is", "published", "settings"):
-        table.add_column(column, no_wrap=column == "method")
+    table.add_column("method", no_wrap=True)
+    table.add_column("what it is, where it was published, its settings")
     for name, kind in METHODS.items():
         sentence = (kind.__doc__ or "").strip().splitlines()[0]
+        lines = Text(f"{sentence.rstrip('.')} ({kind.paper})" if kind.paper else sentence)
         settings = ", ".join(f"{k}={v}" for k, v in kind().settings().items())
-        # as Text: brackets in a plain string would be markup
-        table.add_row(*(Text(cell) for cell in (name, sentence, kind.paper, settings)))
+        if settings:
+            lines.append(f"\n{settings}", style="dim")
+        table.add_row(Text(name), lines)  # Text: brackets in a plain string would be markup
     Console().print(table)
 
 
@@ -216,6 +267,36 @@ def parsed(settings: list[str] | None) -> dict[str, Any]:
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             values[key] = value
     return values
+
+
+def with_settings(names: Iterable[str], settings: list[str] | None) -> list[Method]:
+    """The methods of these names, each with those of the settings that it has."""
+    from wherefrom.methods import method
+
+    values = parsed(settings)
+    methods = [method(name) for name in names]
+    unknown = [key for key in values if not any(key in m.settings() for m in methods)]
+    if unknown:
+        known = dict.fromkeys(key for m in methods for key in m.settings())
+        raise MethodError(
+            f'no method here has a setting "{unknown[0]}"; {nearest(unknown[0], known)}'
+        )
+    return [
+        method(m, **{key: value for key, value in values.items() if key in m.settings()})
+        for m in methods
+    ]
+
+
+def with_setting(name: str, settings: list[str] | None) -> Method:
+    """The method of this name with all of these settings."""
+    from wherefrom.methods import method
+
+    return method(name, **parsed(settings))
+
+
+def _check_pair(pair: str | None, sources: Sources) -> None:
+    if pair is not None and len(sources) != 1:
+        raise InputError(f"--pair is for one text, and there are {len(sources)}.")
 
 
 def _molecules(smiles: list[str]) -> Sources:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from wherefrom.cli.common import Dtype, say
+from wherefrom.cli.common import Device, Dtype, say
 
 
 def serve(
@@ -36,6 +36,7 @@ def serve(
     ] = None,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     dtype: Dtype = None,
+    device: Device = None,
 ) -> None:
     """Serve a local web page for exploring predictions."""
     from wherefrom.web.serve import serve as run_server
@@ -48,5 +49,6 @@ def serve(
         reports,
         browse,
         dtype=dtype,
+        device=device,
         say=lambda text: say(text, err=True),
     )

@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wherefrom.corpus.corpus import Corpus
+from wherefrom.corpus.corpus import Corpus, Floats
 from wherefrom.corpus.io import write_tables
 from wherefrom.corpus.names import AMBIGUOUS, Entities, Lexicon, Occurrence, find_entities
-from wherefrom.corpus.statistics import Comparison, NaiveView, compare, naive_view
+from wherefrom.corpus.statistics import Comparison, Moments, NaiveView, compare, naive_view
 from wherefrom.errors import InputError
+from wherefrom.explanation import TargetInfo
 from wherefrom.storage.writing import write_text
 from wherefrom.views import Views
 
@@ -83,21 +84,20 @@ class Bias(Views):
 
     def write(self, out: str | Path) -> list[Path]:
         """Writes occurrences, entities, groups, comparisons as CSV and Parquet, all as JSON."""
+        occurrences = name_records(self.corpus, self.occurrences, self.relevance)
+        return self.write_summary(out, {"occurrences": occurrences})
+
+    def write_summary(
+        self, out: str | Path, tables: Mapping[str, list[dict[str, Any]]] | None = None
+    ) -> list[Path]:
+        """Writes all but the occurrences, and these other tables."""
         corpus = self.corpus
-        occurrences = [
-            {
-                "row": int(corpus.rows[each.text]), "name": each.name, "group": each.group,
-                "start": each.start, "end": each.end, "relevance": value,
-                "output": float(corpus.outputs[each.text]), "text": corpus.texts[each.text],
-            }
-            for each, value in zip(self.occurrences, self.relevance, strict=True)
-        ]  # fmt: skip
         groups = [_flatten(asdict(group)) for group in self.groups]
         pairs = [_flatten(asdict(pair)) | {"differs": pair.differs} for pair in self.comparisons]
         paths = write_tables(
             Path(out),
             {
-                "occurrences": occurrences,
+                **(tables or {}),
                 "entities": [
                     _flatten(asdict(entity) | {"texts": len(entity.texts)})
                     for entity in self.entities
@@ -108,7 +108,7 @@ class Bias(Views):
         )
         summary = {
             "schema": "wherefrom/bias/1", "model": corpus.model, "method": corpus.method,
-            "explained": corpus.question, "texts": len(corpus), "complete": corpus.complete,
+            "explained": corpus.question, "texts": corpus.explained, "complete": corpus.complete,
             "skipped": dict(corpus.skipped), "groups": groups, "comparisons": pairs,
             "dropped": self.dropped, "suspects": self.suspects, "cased": self.cased,
             "notes": list(self.notes), "settings": self.settings,
@@ -118,9 +118,10 @@ class Bias(Views):
         return [*paths, path]
 
     def __str__(self) -> str:
+        corpus = self.corpus
         lines = [
-            f"{self.corpus.model}, {len(self.corpus)} texts, relevance for {self.corpus.question} "
-            f"by {self.corpus.method}"
+            f"{corpus.model}, {corpus.explained} texts, relevance for {corpus.question} by "
+            f"{corpus.method}"
         ]
         for group in self.groups:
             lines.append(
@@ -135,6 +136,20 @@ class Bias(Views):
                 + ("the groups differ" if pair.differs else "no significant difference")
             )
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def name_records(
+    corpus: Corpus, occurrences: Iterable[Occurrence], relevance: Iterable[float]
+) -> list[dict[str, Any]]:
+    """The occurrences of names as rows of a table."""
+    return [
+        {
+            "row": int(corpus.rows[each.text]), "name": each.name, "group": each.group,
+            "start": each.start, "end": each.end, "relevance": value,
+            "output": float(corpus.outputs[each.text]), "text": corpus.texts[each.text],
+        }
+        for each, value in zip(occurrences, relevance, strict=True)
+    ]  # fmt: skip
 
 
 def bias(
@@ -153,20 +168,37 @@ def bias(
 
     `find_entities` describes how names are found and which are excluded.
     """
-    if corpus.target is None or corpus.target.against is None:
-        raise InputError(
-            "a bias study explains the difference of two outputs: give target and against, two of "
-            f"{', '.join(corpus.classes) or 'the classes of the model'}."
-        )
+    check_contrast(corpus.target, corpus.classes)
     entities = find_entities(
         corpus.texts, lexicon, ambiguous=ambiguous, ordinary=ordinary, stop=stop, cased=cased,
         min_capitalised=min_capitalised,
     )  # fmt: skip
     check_groups(entities, lexicon)
+    relevance = tuple(corpus.span_relevance(o.text, o.start, o.end) for o in entities.occurrences)
+    settings = {
+        "ambiguous": ambiguous, "ordinary": ordinary, "stop": sorted(stop),
+        "min_capitalised": min_capitalised, "draws": draws, "seed": seed,
+    }  # fmt: skip
+    whole = Moments.of(corpus.outputs)
+    return study(corpus, entities, relevance, corpus.outputs, whole, settings)
+
+
+def study(
+    corpus: Corpus,
+    entities: Entities,
+    relevance: tuple[float, ...],
+    outputs: Floats,
+    whole: Moments,
+    settings: dict[str, Any],
+) -> Bias:
+    """Compares groups of names, given the relevance of each of their occurrences.
+
+    `outputs` are those of the texts that occurrences are in, `whole` those of all texts;
+    `corpus` has at least the texts that are shown.
+    """
     occurrences = entities.occurrences
-    relevance = tuple(corpus.span_relevance(o.text, o.start, o.end) for o in occurrences)
-    names = _names(corpus, occurrences, relevance)
-    groups = _groups(corpus, occurrences, relevance, names)
+    names = _names(occurrences, relevance, outputs, whole)
+    groups = _groups(occurrences, relevance, names, outputs, whole)
     values = {
         group.name: [name.value for name in names if name.group == group.name]
         for group in groups
@@ -178,16 +210,22 @@ def bias(
         relevance=relevance,
         entities=tuple(sorted(names, key=lambda name: -name.value)),
         groups=tuple(groups),
-        comparisons=tuple(compare(values, draws, seed)),
+        comparisons=tuple(compare(values, settings["draws"], settings["seed"])),
         dropped={reason: dict(count.most_common()) for reason, count in entities.dropped.items()},
         suspects=entities.suspects,
         cased=entities.cased,
-        notes=tuple(_notes(entities, groups, corpus, ordinary)),
-        settings={
-            "ambiguous": ambiguous, "ordinary": ordinary, "stop": sorted(stop),
-            "min_capitalised": min_capitalised, "draws": draws, "seed": seed,
-        },
-    )  # fmt: skip
+        notes=tuple(_notes(entities, groups, corpus, settings["ordinary"])),
+        settings=settings,
+    )
+
+
+def check_contrast(target: TargetInfo | None, classes: Iterable[str]) -> None:
+    """Raises an error if not the difference of two outputs is explained."""
+    if target is None or target.against is None:
+        raise InputError(
+            "a bias study explains the difference of two outputs: give target and against, two of "
+            f"{', '.join(classes) or 'the classes of the model'}."
+        )
 
 
 def check_groups(entities: Entities, lexicon: Lexicon) -> None:
@@ -210,7 +248,10 @@ def check_groups(entities: Entities, lexicon: Lexicon) -> None:
 
 
 def _names(
-    corpus: Corpus, occurrences: Iterable[Occurrence], relevance: Iterable[float]
+    occurrences: Iterable[Occurrence],
+    relevance: Iterable[float],
+    outputs: Floats,
+    whole: Moments,
 ) -> list[Entity]:
     values: dict[tuple[str, str], dict[int, list[float]]] = {}  # (group, name): text: relevance
     for occurrence, value in zip(occurrences, relevance, strict=True):
@@ -229,17 +270,18 @@ def _names(
                 high=high,
                 occurrences=sum(map(len, by_text.values())),
                 texts=tuple(by_text),
-                naive=naive_view(corpus.outputs, by_text),
+                naive=naive_view(outputs, by_text, whole),
             )
         )
     return names
 
 
 def _groups(
-    corpus: Corpus,
     occurrences: tuple[Occurrence, ...],
     relevance: tuple[float, ...],
     names: list[Entity],
+    outputs: Floats,
+    whole: Moments,
 ) -> list[Group]:
     groups = []
     for group in sorted({occurrence.group for occurrence in occurrences}):
@@ -256,7 +298,7 @@ def _groups(
                 median=median,
                 median_of_names=float(np.median(values)),
                 quartiles=(low, high),
-                naive=naive_view(corpus.outputs, texts),
+                naive=naive_view(outputs, texts, whole),
             )
         )
     return groups

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,8 @@ from wherefrom.explanation import Explanation, TargetInfo, Unit
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 NO_LABEL = -1
+_BY_TEXT = ("rows", "labels", "predicted", "outputs")
+_BY_WORD = ("starts", "ends", "scores")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,33 @@ class Corpus:
         at = self.words(i)
         inside = (self.starts[at] < end) & (self.ends[at] > start)
         return float(self.scores[at][inside].sum(dtype=np.float64))
+
+    def chosen(self, numbers: Ints) -> Corpus:
+        """The corpus with these of its texts only."""
+        at = np.concatenate([np.zeros(0, dtype=np.int64), *(np.r_[self.words(i)] for i in numbers)])
+        counts = np.diff(self.bounds)[numbers]
+        return replace(
+            self,
+            texts=tuple(self.texts[i] for i in numbers),
+            bounds=np.concatenate([[0], np.cumsum(counts)]),
+            **{name: getattr(self, name)[numbers] for name in _BY_TEXT},
+            **{name: getattr(self, name)[at] for name in _BY_WORD},
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Corpus]) -> Corpus:
+        """Parts of one corpus as one; what is said of the whole is that of the first."""
+        counts = np.concatenate([np.diff(part.bounds) for part in parts])
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in (*_BY_TEXT, *_BY_WORD)
+        }
+        return replace(
+            parts[0],
+            texts=tuple(text for part in parts for text in part.texts),
+            bounds=np.concatenate([[0], np.cumsum(counts)]),
+            **arrays,
+        )
 
     def explanation(self, i: int) -> Explanation:
         """Text i as an explanation of its words."""

@@ -111,14 +111,66 @@ class Occurrence:
 class Entities:
     """The names found in texts, and those excluded: `dropped[reason][name]` counts them.
 
-    `suspects` are names that often follow a determiner and may be ordinary words: (times after a
-    determiner, times in all).
+    `uses` and `after_determiner` count the names that were not: one that often follows a
+    determiner may be an ordinary word.
     """
 
     occurrences: tuple[Occurrence, ...]
     cased: bool
     dropped: dict[str, Counter[str]] = field(default_factory=dict)
-    suspects: dict[str, tuple[int, int]] = field(default_factory=dict)
+    uses: Counter[str] = field(default_factory=Counter)
+    after_determiner: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def suspects(self) -> dict[str, tuple[int, int]]:
+        """Names that often follow a determiner: how often, and how often they occur."""
+        return {
+            name: (self.after_determiner[name], count)
+            for name, count in self.uses.most_common()
+            if count >= 3 and self.after_determiner[name] >= 0.3 * count
+        }
+
+
+@dataclass
+class NameUses:
+    """How texts write names, which decides what counts as one; parts of a corpus add up."""
+
+    texts: int = 0
+    with_capitals: int = 0
+    uses: Counter[Words] = field(default_factory=Counter)
+    capitalised: Counter[Words] = field(default_factory=Counter)
+
+    @staticmethod
+    def of(texts: Sequence[str], lexicon: Lexicon) -> NameUses:
+        """Counts the names of these texts."""
+        return NameUses._of(texts, [list(_matches(text, lexicon)) for text in texts])
+
+    @staticmethod
+    def _of(texts: Sequence[str], matches: Sequence[Sequence[_Match]]) -> NameUses:
+        counts = NameUses(len(texts), sum(text != text.lower() for text in texts))
+        for row in matches:
+            for match in row:
+                counts.uses[match.words] += 1
+                counts.capitalised[match.words] += match.capitalised
+        return counts
+
+    def add(self, other: NameUses) -> None:
+        """Adds the counts of other texts."""
+        self.texts += other.texts
+        self.with_capitals += other.with_capitals
+        self.uses.update(other.uses)
+        self.capitalised.update(other.capitalised)
+
+    @property
+    def cased(self) -> bool:
+        """Whether at least half of the texts contain a capital letter."""
+        return 2 * self.with_capitals >= self.texts
+
+    def rarely_capitalised(self, min_share: float) -> set[Words]:
+        """Names of whose uses less than this share is capitalised."""
+        return {
+            name for name, count in self.uses.items() if self.capitalised[name] < min_share * count
+        }
 
 
 @dataclass(frozen=True)
@@ -143,6 +195,7 @@ def find_entities(
     stop: Collection[str] = (),
     cased: bool | None = None,
     min_capitalised: float = 0.5,
+    counts: NameUses | None = None,
 ) -> Entities:
     """Finds names, ignoring case, then excludes those that may be ordinary words.
 
@@ -150,14 +203,15 @@ def find_entities(
     where it is capitalised, and only if at least `min_capitalised` of its uses are. Lower-case
     texts do not distinguish names from words, so names that are ordinary words are dropped unless
     `ordinary="keep"`. Names in `stop` never count. Names separated only by a space or hyphen are
-    one entity, in the group of the first, which is usually the given name.
+    one entity, in the group of the first, which is usually the given name. `counts` are those of
+    the whole corpus, if the texts are a part of one.
     """
     if not 0 <= min_capitalised <= 1:
         raise InputError(f"min_capitalised must be between 0 and 1, got {min_capitalised}.")
-    if cased is None:
-        cased = 2 * sum(text != text.lower() for text in texts) >= len(texts)
     matches = [list(_matches(text, lexicon)) for text in texts]
-    rarely_capitalised = _rarely_capitalised(matches, min_capitalised) if cased else set()
+    counts = counts or NameUses._of(texts, matches)
+    cased = counts.cased if cased is None else cased
+    rarely_capitalised = counts.rarely_capitalised(min_capitalised) if cased else set()
     stop_words = set(map(split_words, stop))
     ordinary_names = ordinary_words() if not cased and ordinary == "drop" else frozenset()
 
@@ -189,12 +243,7 @@ def find_entities(
                 dropped.setdefault("in several groups", Counter())[occurrence.name] += 1
             else:
                 occurrences.append(occurrence)
-    suspects = {
-        name: (after_determiner[name], count)
-        for name, count in uses.most_common()
-        if count >= 3 and after_determiner[name] >= 0.3 * count
-    }
-    return Entities(tuple(occurrences), cased, dropped, suspects)
+    return Entities(tuple(occurrences), cased, dropped, uses, after_determiner)
 
 
 def _matches(text: str, lexicon: Lexicon) -> Iterator[_Match]:
@@ -220,16 +269,6 @@ def _is_one_name(text: str, part: Sequence[tuple[str, int, int]]) -> bool:
     return all(
         _WITHIN.fullmatch(text[a_end:b_start]) for (_, _, a_end), (_, b_start, _) in pairwise(part)
     )
-
-
-def _rarely_capitalised(matches: Sequence[Sequence[_Match]], min_share: float) -> set[Words]:
-    uses: Counter[Words] = Counter()
-    capitalised: Counter[Words] = Counter()
-    for row in matches:
-        for match in row:
-            uses[match.words] += 1
-            capitalised[match.words] += match.capitalised
-    return {name for name, count in uses.items() if capitalised[name] < min_share * count}
 
 
 def _runs(i: int, text: str, names: Sequence[_Match], lexicon: Lexicon) -> Iterator[Occurrence]:

@@ -122,13 +122,45 @@ class NaiveView:
     correlation: float
 
 
-def naive_view(outputs: Floats, texts: Collection[int]) -> NaiveView:
-    """Correlates membership in `texts` with the explained output."""
-    inside = np.zeros(len(outputs), dtype=bool)
-    inside[list(texts)] = True
-    if not inside.any():
+@dataclass(frozen=True)
+class Moments:
+    """Number, mean and Σ (x − mean)² of some outputs; those of parts can be merged."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    @staticmethod
+    def of(outputs: Floats) -> Moments:
+        """The moments of these outputs."""
+        if not len(outputs):
+            return Moments()
+        mean = float(outputs.mean())
+        # of equal outputs exactly 0, which the rounding of the mean would not give
+        squares = float(np.square(outputs - mean).sum()) if np.ptp(outputs) else 0.0
+        return Moments(len(outputs), mean, squares)
+
+    def merged(self, other: Moments) -> Moments:
+        """The moments of both together (Chan, Golub and LeVeque 1983)."""
+        if not self.count or not other.count:
+            return other if not self.count else self
+        count, difference = self.count + other.count, other.mean - self.mean
+        return Moments(
+            count,
+            self.mean + difference * other.count / count,
+            self.squares + other.squares + difference**2 * self.count * other.count / count,
+        )
+
+
+def naive_view(outputs: Floats, texts: Collection[int], whole: Moments | None = None) -> NaiveView:
+    """Correlates membership in `texts` with the output; `whole`: of all texts, if they are more."""
+    whole = whole or Moments.of(outputs)
+    inside = outputs[sorted(texts)]
+    count = len(inside)
+    if not count:
         return NaiveView(0, 0.0, 0.0)
-    lift = float(outputs[inside].mean() - outputs.mean())
-    constant = inside.all() or np.ptp(outputs) == 0
-    correlation = 0.0 if constant else float(np.corrcoef(outputs, inside)[0, 1])
-    return NaiveView(int(inside.sum()), lift, correlation)
+    lift = float(inside.mean()) - whole.mean
+    constant = count == whole.count or whole.squares == 0
+    share = 0.0 if constant else count / (whole.count - count)
+    spread = 1.0 if constant else np.sqrt(whole.squares / whole.count)
+    return NaiveView(count, lift, float(lift * np.sqrt(share) / spread))

@@ -16,7 +16,7 @@ from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, concatenated, word_s
 from wherefrom.errors import InputError, TargetError, TooLong
 from wherefrom.explanation import Explanation, TargetInfo
 from wherefrom.inputs.table import Rows, as_rows
-from wherefrom.inputs.text import Encoded, batch, like_lengths
+from wherefrom.inputs.text import Encoded, TextPair, batch, like_lengths
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
@@ -54,6 +54,7 @@ def explain_corpus(
     out: str | Path | None = None,
     resume: bool = False,
     progress: Progress | bool | None = None,
+    may_be_empty: bool = False,
 ) -> Corpus:
     """Explains every text and keeps the relevance of its words.
 
@@ -63,7 +64,8 @@ def explain_corpus(
     save memory. With `out`, finished windows are saved there, and `resume` continues from them to
     the same result: it refuses other weights, texts, settings or versions, and only one run at a
     time may use a folder. Without `resume` a folder with finished windows is refused. Ctrl-C
-    returns what is finished; before the first window is, it is a KeyboardInterrupt.
+    returns what is finished; before the first window is, it is a KeyboardInterrupt. That no text
+    can be explained is an error, unless the result `may_be_empty`.
     """
     rows = _texts(data)
     for name, value in (("batch_size", batch_size), ("tokens", tokens), ("window", window)):
@@ -99,7 +101,7 @@ def explain_corpus(
                     f"interrupted before the first {size:,} of {len(rows):,} texts were read"
                 ) from None
     done = sum(min(window, len(rows) - number * window) for number in checkpoint.windows)
-    return _collect(job, checkpoint, labels, done)
+    return _collect(job, checkpoint, labels, done, may_be_empty)
 
 
 def common_target(explainer: Explains, target: ClassName, against: ClassName) -> TargetInfo | None:
@@ -220,7 +222,9 @@ def _label_numbers(explainer: Explains, rows: Rows) -> Ints:
     return np.array([numbers[label] for label in rows.labels], dtype=np.int64)
 
 
-def _collect(job: _Job, checkpoint: Checkpoint, labels: Ints, rows_read: int) -> Corpus:
+def _collect(
+    job: _Job, checkpoint: Checkpoint, labels: Ints, rows_read: int, may_be_empty: bool
+) -> Corpus:
     windows = [checkpoint.windows[number] for number in sorted(checkpoint.windows)]
 
     def column(name: str, dtype: type) -> Any:
@@ -231,7 +235,7 @@ def _collect(job: _Job, checkpoint: Checkpoint, labels: Ints, rows_read: int) ->
     for window in windows:
         counts = zip(window["reasons"].tolist(), window["times"].tolist(), strict=True)
         skipped.update(dict(counts))
-    if not len(rows):
+    if not len(rows) and not may_be_empty:
         reasons = ", ".join(f"{n} {reason}" for reason, n in skipped.items())
         raise InputError(f"no text could be explained ({reasons}).")
     return Corpus(
@@ -259,6 +263,11 @@ def _collect(job: _Job, checkpoint: Checkpoint, labels: Ints, rows_read: int) ->
 
 def _texts(data: Any) -> Rows:
     rows = as_rows(data)
+    if any(isinstance(text, TextPair) for text in rows.texts):
+        raise InputError(
+            "a corpus is of single texts, and these are pairs: name one column of them "
+            '(--text-column, read_table(…, text_column="…")).'
+        )
     if not all(isinstance(text, str) for text in rows.texts):
         raise InputError("not a corpus: give a list of texts, or wherefrom.read_table(path).")
     return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from wherefrom.evaluation.checkpoint import Checkpoint
 from wherefrom.evaluation.explain_samples import ExplainerLike, TooFewToJudge
 from wherefrom.evaluation.metrics import METRICS, Metric, check_metric
 from wherefrom.evaluation.results import Evaluation
-from wherefrom.evaluation.sample_records import Options, SampleRecorder
+from wherefrom.evaluation.sample_records import Options, RecordedWindow, SampleRecorder
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.methods import METHODS, Method
@@ -29,6 +29,8 @@ from wherefrom.studies.registry import STUDIES
 DEFAULT_METRICS = ("activation", "pruning")
 FIRST_WINDOW = 4
 """Samples in the first window: the following ones double, so that Ctrl-C soon leaves a result."""
+Elsewhere = Callable[[SampleRecorder, list[list[int]]], Iterator[RecordedWindow]]
+"""Records windows of samples by other processes, in any order."""
 
 
 def evaluate(
@@ -47,6 +49,7 @@ def evaluate(
     out: str | Path | None = None,
     resume: bool = False,
     progress: Progress | bool | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Evaluation:
     """Measures how well methods explain a model on some data.
 
@@ -66,6 +69,9 @@ def evaluate(
     may use, and `resume` continues from it. It refuses other weights, data, settings or versions;
     without `resume` a folder with finished samples is refused. Ctrl-C returns the result so far,
     with `complete` False; before the first sample is finished it is a KeyboardInterrupt.
+
+    With `elsewhere`, this process records the first window, which shows the methods that work, and
+    other processes record the rest (`wherefrom.scale.evaluations`).
     """
     rows = as_rows(data)
     if sample is not None and sample < 1:
@@ -100,7 +106,7 @@ def evaluate(
         checkpoint = Checkpoint(folder and folder / "samples.jsonl", settings)
         checkpoint.open(resume)
         with shown("evaluating", progress) as report:
-            return _run(recorder, checkpoint, order, window, report)
+            return _run(recorder, checkpoint, order, window, report, elsewhere)
 
 
 def _run(
@@ -109,6 +115,7 @@ def _run(
     order: list[int],
     window: int,
     progress: Progress,
+    elsewhere: Elsewhere | None,
 ) -> Evaluation:
     """Records the samples that the checkpoint does not have, and collects all of them."""
     if checkpoint.records:
@@ -137,6 +144,13 @@ def _run(
             for record in records:
                 checkpoint.add(record)
             remaining, size = rest, min(2 * size, window)
+            if elsewhere is not None:
+                for done in elsewhere(recorder, _windows(remaining, size, window)):
+                    for record in done.records:
+                        checkpoint.add(record)
+                    recorder.add_seen(done)
+                    report(total - len(checkpoint.records) - recorder.skipped.total(), 0.0, "")
+                remaining = []
         report(0, 0.0, "")
     except KeyboardInterrupt:
         if not checkpoint.records:
@@ -147,6 +161,15 @@ def _run(
         raise InputError(f"no sample could be evaluated: {reasons}.")
     records = [checkpoint.records[row] for row in order if row in checkpoint.records]
     return _collect(recorder, records, checkpoint.settings, complete, time.perf_counter() - start)
+
+
+def _windows(rows: list[int], size: int, largest: int) -> list[list[int]]:
+    """The windows that one process would record: the same batches, so the same rounding."""
+    windows = []
+    while rows:
+        windows.append(rows[:size])
+        rows, size = rows[size:], min(2 * size, largest)
+    return windows
 
 
 def _methods(entries: Sequence[str | Method]) -> list[Method]:

@@ -37,6 +37,17 @@ class Options:
     truncate: bool
 
 
+@dataclass(frozen=True)
+class RecordedWindow:
+    """The records of a window, and what else another process has seen while making them."""
+
+    records: list[Record]
+    skipped: Counter[str]
+    failed: dict[str, str]
+    seconds: tuple[float, float, float]  # explaining, studies, forward passes
+    passes: tuple[int, int]  # requested, computed
+
+
 @dataclass
 class SampleRecorder:
     """Turns rows of the data into records, a window of them at a time.
@@ -80,6 +91,40 @@ class SampleRecorder:
         missing = [label for label in labels if label not in record["sums"]]
         self.failed.update(dict.fromkeys(missing, "failed in the earlier run"))
         self.explain.working.update(record["sums"])
+
+    def begin_like(self, failed: dict[str, str], working: set[str]) -> None:
+        """Knows of methods what another process has found out."""
+        self.failed.update(failed)
+        self.explain.working.update(working)
+
+    def recorded(self, window: Sequence[int]) -> RecordedWindow:
+        """The records of these rows for another process."""
+        self.skipped.clear()
+        before = self._seen()
+        records = self.records(window, lambda share, step: None)
+        seen = [now - then for now, then in zip(self._seen(), before, strict=True)]
+        return RecordedWindow(
+            records, Counter(self.skipped), dict(self.failed),
+            (seen[0], seen[1], seen[2]), (int(seen[3]), int(seen[4])),
+        )  # fmt: skip
+
+    def _seen(self) -> tuple[float, ...]:
+        cache = self.cache
+        return (
+            self.explain.seconds, self.study_seconds, cache.forward_seconds, cache.requested,
+            cache.computed,
+        )  # fmt: skip
+
+    def add_seen(self, window: RecordedWindow) -> None:
+        """Takes over what another process has seen."""
+        self.skipped.update(window.skipped)
+        self.failed.update(window.failed)
+        explaining, studies, forward = window.seconds
+        self.explain.seconds += explaining
+        self.study_seconds += studies
+        self.cache.forward_seconds += forward
+        self.cache.requested += window.passes[0]
+        self.cache.computed += window.passes[1]
 
     def records(
         self,

@@ -170,7 +170,10 @@ class ImageReader(Reader[Picture, ErasedImage]):
     def _with_channels(self, image: Any) -> Any:
         config = getattr(self.subject.model, "config", None)
         config = getattr(config, "vision_config", config)
-        return image.convert("L" if getattr(config, "num_channels", 3) == 1 else "RGB")
+        if getattr(config, "num_channels", 3) == 1:
+            # transformers 4 reads a grey image only with an axis for its one channel
+            return np.asarray(image.convert("L"))[..., None]
+        return image.convert("RGB")
 
     def grid(self, picture: Picture) -> tuple[Layout, tuple[Unit, ...]]:
         """The layout and the units of an image of this size, found once."""

@@ -139,7 +139,8 @@ class Sight:
                 del self._layouts[next(iter(self._layouts))]
             tensors = {**others, **types, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
             values = tensors.pop(pixels)
-            self._layouts[key] = find_layout(self.subject, pixels, values, tensors)
+            subject = replace(self.subject, restores=True)
+            self._layouts[key] = find_layout(subject, pixels, values, tensors)
         return self._layouts[key]
 
     def _units(

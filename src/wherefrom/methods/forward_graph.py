@@ -53,12 +53,23 @@ class ForwardGraph:
         at: Place = "lookup",
         label: str = "gradient × input",
         rooted: Rooted | None = None,
+        narrow: bool = False,
     ) -> ForwardGraph:
-        """Runs the model; of the `target` only its places count."""
+        """Runs the model; of the `target` only its places count.
+
+        `narrow` leaves rows out that nothing reads, see `intercepted_forward`.
+        """
         root = None if rooted is None else RootPass.of(rooted, table, subject, inputs, target, at)
         tape = None if root is None else root.tape
         with intercepted_forward(
-            table, subject, inputs, target, at=at, ledger=ledger, tape=tape
+            table,
+            subject,
+            inputs,
+            target,
+            at=at,
+            ledger=ledger,
+            tape=tape,
+            narrow=narrow and tape is None,
         ) as forward:
             if needs:
                 forward.need(needs)

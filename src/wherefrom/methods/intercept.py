@@ -14,6 +14,7 @@ from wherefrom.errors import ModelError, NoBlock, NothingIntercepted
 from wherefrom.rules.cut import cut_of
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table, describe
+from wherefrom.rules.needed_rows import NeededRows
 from wherefrom.rules.precision import Float64
 from wherefrom.rules.projection import Projection
 from wherefrom.rules.recompute import SavedTensors
@@ -119,6 +120,7 @@ def intercepted_forward(
     mode: type[LocallyLinear] = LocallyLinear,
     float64: bool = False,
     recompute: bool = True,
+    narrow: bool = False,
 ) -> Iterator[ForwardPass]:
     """Runs the model under the table and keeps the mode open for the backward pass.
 
@@ -126,7 +128,8 @@ def intercepted_forward(
     `paths` that a pass without a change took (`ForwardPass.paths`), what enters the first block.
     A `tape` links a pass at the root with one at the input. `float64` makes the pass in float64,
     whatever the model's precision. `recompute` lets blocks run a second time in the backward pass
-    where memory is short; maps, tapes and other modes need them as they were.
+    where memory is short; maps, tapes and other modes need them as they were. `narrow` leaves rows
+    out that nothing reads; it raises `RowsRead` where one is read after all.
     """
     with subject.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         # tensors of our own to tag and to take gradients at: the user's stay as they are
@@ -158,12 +161,15 @@ def intercepted_forward(
             tape=tape,
             projection=projection,
             saved=saved,
+            rows=NeededRows(subject.model, target.position) if narrow else None,
         ) as view,
     ):
         with Float64() if float64 else Scope(), saved.forward_pass():
             logits = subject.run(tensors, target.position)
         if projection is not None:
             projection.learn(logits)
+        if view.rows is not None:
+            view.rows.end(logits)
         if not sources.entered:
             raise NothingIntercepted(
                 f"found no embedding lookup of the input in {subject.name} "

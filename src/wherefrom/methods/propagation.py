@@ -13,6 +13,7 @@ from wherefrom.methods.intercept import At, read_at
 from wherefrom.methods.method import Method, Scores
 from wherefrom.methods.root import Root, Rooted
 from wherefrom.rules.mode import Table
+from wherefrom.rules.needed_rows import RowsRead
 from wherefrom.rules.sources import Place
 from wherefrom.rules.tables import TABLES, conservative
 from wherefrom.scope import restores_state
@@ -76,9 +77,13 @@ class Propagation(Method):
                 at=place,
                 label=self.label,
                 rooted=method.rooted(inputs),
+                narrow=True,
             )
 
-        return read_at(self.at, inputs, at_place)
+        try:
+            return read_at(self.at, inputs, at_place)
+        except RowsRead:  # from now on all rows of this model are computed
+            return read_at(self.at, inputs, at_place)
 
 
 @dataclass(frozen=True)

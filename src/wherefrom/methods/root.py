@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from wherefrom.errors import MethodError
 from wherefrom.inputs.fills import FILLS, filled
+from wherefrom.memory import storage_of
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import Change, Entering, Place
 from wherefrom.rules.tape import Tape
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
+from wherefrom.torch_internals import version_of
 
 Root = str | int | Tensor | None
 """What a missing unit looks like: "unk", "mask", "pad" or the id of a token; "mean", the mean
@@ -61,7 +65,7 @@ def _blank(inputs: Inputs, root: str | int | Tensor, entering: Entering) -> Tens
         return _of_images(inputs, lambda pixels: filled(pixels, str(root)))
     if entering.table is not None:
         if root == "mean":
-            return entering.table.detach().mean(0).expand_as(rows)
+            return _mean_row(entering.table.detach()).expand_as(rows)
         return entering.table.detach()[inputs.token_id(root)].expand_as(rows)
     if root == "mean":
         valid = entering.span.rows_of(inputs.mask.cpu(), torch.zeros(rows.shape[:2]).bool())
@@ -72,6 +76,27 @@ def _blank(inputs: Inputs, root: str | int | Tensor, entering: Entering) -> Tens
 
 
 _USE = {"blur": "images"}
+_MEANS: dict[StorageWeakRef, tuple[tuple[Any, ...], Tensor]] = {}  # a table's state and mean
+
+
+def _mean_row(table: Tensor) -> Tensor:
+    """The mean of a table's rows: large tables are read once, until something is written there."""
+    storage = storage_of(table)
+    if isinstance(storage, int):  # it has none
+        return table.mean(0)
+    # a write by way of `.data` is not counted: it shows in the numbers of some rows
+    sample = float(table[:: max(1, len(table) // 256)].sum())
+    layout = (table.dtype, table.shape, table.stride(), table.storage_offset())
+    state = (version_of(table), *layout, sample)
+    known = _MEANS.get(storage)
+    if known is not None and known[0] == state:
+        return known[1]
+    mean = table.mean(0)
+    for reference in list(_MEANS):
+        if reference.expired():
+            _MEANS.pop(reference, None)
+    _MEANS[storage] = (state, mean)
+    return mean
 
 
 def _of_images(inputs: Inputs, fill: Callable[[Tensor], Tensor]) -> Tensor:

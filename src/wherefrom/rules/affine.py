@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import Parameter
+from torch.nn import functional as F
 
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
@@ -57,19 +58,36 @@ def linear(view: LocallyLinear, call: TorchCall) -> Any:
     weight, bias = call["weight"], call.get("bias")
     if is_packed(weight) and live(call["input"]):
         return packed_linear(view, call, weight.dequantize, bias)
-    out = _rows_linear(call["input"], weight, bias) if _is_plain(call) else call.run()
+    out = _of_needed_rows(view, call) if _is_plain(call) else call.run()
     return out if bias is None else view.constant(call, out, bias)
+
+
+def _of_needed_rows(view: LocallyLinear, call: TorchCall) -> Tensor:
+    """The result of a linear layer, for the rows that are read if it is known which."""
+    x, weight, bias = call["input"], call["weight"], call.get("bias")
+    needed = None if view.rows is None else view.rows.of(call, view.touched["attention"])
+    places = needed if needed is not None and len(needed) else None
+    out: Tensor = _rows_linear(x, weight, bias, places)
+    return out if view.rows is None or needed is None else view.rows.limit(out)
 
 
 class _RowsLinear(Function):
     """x Wᵀ + b, whose backward pass leaves out rows without a gradient.
 
     Most models read one place of the last block: there the gradient of all other rows is zero.
+    With `places`, of (B, T, D) only the rows there are computed; the others are never read.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, places: Tensor | None = None
+    ) -> Tensor:
         ctx.save_for_backward(weight)
+        ctx.places = places
+        if places is not None:
+            # in the other rows any number will do; a one is none that a secant divides zero by
+            out = x.new_ones(*x.shape[:-1], len(weight))
+            return out.index_copy_(1, places, F.linear(x.index_select(1, places), weight, bias))
         # no view: a model may write into it
         out = x.new_empty(*x.shape[:-1], len(weight))
         rows, flat = x.reshape(-1, x.shape[-1]), out.view(-1, len(weight))
@@ -80,9 +98,13 @@ class _RowsLinear(Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (weight,) = ctx.saved_tensors
         gradient = gradients[0]
+        if ctx.places is not None:
+            back = gradient.new_zeros(*gradient.shape[:-1], weight.shape[1])
+            back.index_copy_(1, ctx.places, gradient.index_select(1, ctx.places) @ weight)
+            return back, None, None, None
         rows = gradient.reshape(-1, gradient.shape[-1])
         probes = rows[len(rows) // 8 :: max(1, len(rows) // 4)]  # a few: most often none is zero
         if len(rows) > 8 and not bool(stacked(probes).any(-1).any(0).all()):
@@ -90,8 +112,8 @@ class _RowsLinear(Function):
             if 2 * len(places) < len(rows):
                 back = rows.new_zeros(len(rows), weight.shape[1])
                 back = back.index_copy(0, places, rows[places] @ weight)
-                return back.reshape(*gradient.shape[:-1], -1), None, None
-        return gradient @ weight, None, None
+                return back.reshape(*gradient.shape[:-1], -1), None, None, None
+        return gradient @ weight, None, None, None
 
 
 _rows_linear = _RowsLinear.apply

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.errors import ModelError
 from wherefrom.rules.catalogue import (
     CATALOGUE,
     LAYOUT,
@@ -28,6 +29,7 @@ from wherefrom.rules.catalogue import (
 from wherefrom.rules.cut import Cut, constant_cut, follow_cut
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
+from wherefrom.rules.needed_rows import NeededRows, is_limited
 from wherefrom.rules.projection import Projection
 from wherefrom.rules.recompute import SavedTensors
 from wherefrom.rules.sources import Sources
@@ -117,12 +119,14 @@ class LocallyLinear(CallMode):
         tape: Tape | None = None,
         projection: Projection | None = None,
         saved: SavedTensors | None = None,
+        rows: NeededRows | None = None,
     ) -> None:
         super().__init__()
         self.table = table
         self.tape = tape
         self.projection = projection
         self.saved = saved
+        self.rows = rows
         self.sources = sources
         self.ledger = LedgerRecorder(sources, enabled=ledger)
         self.maps = maps
@@ -180,6 +184,8 @@ class LocallyLinear(CallMode):
         propagate(call, out)
         if projection is not None:
             projection.note(call, out)
+        if self.rows is not None:
+            self.rows.follow(call, out)
         if self._watches:
             frozen = rule is not None and torch.is_grad_enabled()
             follow_cut(call, out, self.where, frozen, len(self.sources.entered) > entered)
@@ -202,6 +208,8 @@ class LocallyLinear(CallMode):
         if isinstance(call.args[0], nn.Parameter) and live(value):
             return value.detach()  # weight.T is a parameter in all but name
         propagate(call, value)  # and weights.mT are attention weights
+        if self.rows is not None:
+            self.rows.follow(call, value)
         if self._watches:
             follow_cut(call, value, self.where, frozen=False, entered=False)
         if self.sources.trails and not self._leaves:
@@ -265,10 +273,13 @@ class LocallyLinear(CallMode):
             call = TorchCall(module.forward, (x, out))
             changed = self._activation_rule(self, call)
             propagate(call, changed)
+            if self.rows is not None and is_limited(x):
+                self.rows.limit(changed)
             if getattr(module, "inplace", False):
                 changed = mark(x.copy_(changed), meaning_of(changed))
             args = (x,)
-        if not submodules(module) and self.ledger.count == self._constants_before:
+        unseen = self.ledger.count == self._constants_before or not live(out)
+        if unseen and not submodules(module):
             self._packed_linear(module, args, out)
         self._path.pop()
         if not submodules(module):
@@ -304,7 +315,15 @@ class LocallyLinear(CallMode):
 
     def _packed_linear(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """Records what a linear layer of packed weights adds unseen: its bias, and its rounding."""
-        if not (_is_packed(module) and live(out) and args and live(args[0])):
+        if not (_is_packed(module) and args and live(args[0])):
+            return
+        if _is_for_inference(module):
+            raise ModelError(
+                f"{self.where}: bitsandbytes has repacked these 4-bit weights for inference on a "
+                "CPU, as it does when a model first runs without gradients; none pass through them "
+                "any more. Load the model anew and give the answer: explainer.answer(prompt, …)."
+            )
+        if not live(out):
             return
         bias = getattr(module, "bias", None)
         value = out.detach()
@@ -325,6 +344,12 @@ def _is_packed(module: nn.Module) -> bool:
     """Whether a module's weight is a matrix of integers, several to a number or not."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, Tensor) and weight.ndim > 1 and not weight.is_floating_point()
+
+
+def _is_for_inference(module: nn.Module) -> bool:
+    """Whether weights of 4 bits lie as a kernel of bitsandbytes without a gradient wants them."""
+    state = getattr(getattr(module, "weight", None), "quant_state", None)
+    return bool(getattr(state, "packing_format_for_cpu", False))
 
 
 def _is_own_function(module: nn.Module, x: Any, out: Any) -> bool:

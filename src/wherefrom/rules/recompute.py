@@ -17,7 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.errors import ModelError, NotEnoughMemory
-from wherefrom.memory import SavedBytes, address, memory_in_use, storage_bytes, trim_heap
+from wherefrom.memory import (
+    SavedBytes,
+    Storage,
+    memory_in_use,
+    storage_bytes,
+    storage_of,
+    trim_heap,
+)
 from wherefrom.rules.catalogue import TorchCall, tensors_in
 from wherefrom.scope import Scope, restores_state
 from wherefrom.torch_internals import (
@@ -71,13 +78,13 @@ def _collect(module: nn.Module, least: int, blocks: dict[int, int], number: Coun
 class SavedTensor:
     """What stands in the graph for a tensor that autograd saved."""
 
-    __slots__ = ("__weakref__", "block", "place", "shape", "value", "version")
+    __slots__ = ("__weakref__", "block", "shape", "storage", "value", "version")
 
     def __init__(self, value: Tensor, block: BlockRun | None) -> None:
         self.value: Tensor | None = value
         self.version = version_of(value)
         self.shape = value.shape
-        self.place = address(value)
+        self.storage = storage_of(value)
         self.block = block
 
 
@@ -93,11 +100,11 @@ class BlockRun:
         # would never be freed
         self._view, self.module, self.path = weakref.ref(view), module, view.path
         self.saved: list[weakref.ref[SavedTensor]] = []
-        self.storages: dict[int, int] = {}  # of what it saved: the bytes of each
+        self.storages: dict[Storage, int] = {}  # of what it saved: the bytes of each
         self.bytes = 0  # of these in all
         self.entering = 0  # bytes of what it was given
         self.droppable = False
-        self.written: set[int] = set()  # storages that the run wrote into
+        self.written: set[Storage] = set()  # storages that the run wrote into
         self._sources = [id(source) for source in view.sources.entered]
         modes = function_modes()
         index = next((i for i, mode in enumerate(modes) if mode is view), len(modes))
@@ -116,7 +123,7 @@ class BlockRun:
             _is_plain((args, kwargs))
             and not hook_counts(self.module)[1]  # pre-hooks would be given what they gave
             and [id(source) for source in view.sources.entered] == self._sources
-            and not any(address(tensor) in self.written for tensor in tensors)
+            and not any(storage_of(tensor) in self.written for tensor in tensors)
         )
         if self.droppable:
             self.args, self.kwargs = _copied(args), _copied(kwargs)
@@ -132,7 +139,7 @@ class BlockRun:
         """What the graph still holds of what the block saved, weights and arguments aside."""
         for reference in self.saved:
             saved = reference()
-            if saved is not None and saved.place in self.storages:
+            if saved is not None and saved.storage in self.storages:
                 yield saved
 
     @restores_state  # before torch's engine restores what it has changed itself
@@ -208,7 +215,7 @@ class SavedTensors:
         self._device, self._before = device, memory_in_use(device)
         self._containers = repeated_blocks(model)
         self._rest = Counter(self._containers.values())  # blocks that have not run
-        self._known = {address(t) for t in (*model.parameters(), *model.buffers())}
+        self._known = {storage_of(t) for t in (*model.parameters(), *model.buffers())}
         self._outside = 0  # bytes saved outside of blocks
         self._entering = 0  # bytes that blocks were given
         self._kept: list[BlockRun] = []
@@ -260,22 +267,21 @@ class SavedTensors:
             if self._counter is not None:
                 self._counter.count(tensor)
             saved = SavedTensor(tensor.detach(), block)
-            place = saved.place
-            known = place in self._known or (block is not None and place in block.storages)
+            storage = saved.storage
+            known = storage in self._known or (block is not None and storage in block.storages)
             size = 0 if known else storage_bytes(tensor)
         if block is None:
             self._outside += size
-            self._known.add(place)
+            self._known.add(storage)
         else:
             block.saved.append(weakref.ref(saved))
             if not known:
-                block.storages[place] = size
+                block.storages[storage] = size
                 block.bytes += size
         if size and self._bytes > self.allowed:
             self._save_memory()
         if self._is_over and tensor.nbytes >= _SMALL:
             saved.value = None
-            self._known.discard(place)  # another tensor may come to lie there
         return saved
 
     def _save_memory(self) -> None:
@@ -324,10 +330,10 @@ class SavedTensors:
             return
         block.end(view, args, kwargs)
         for tensor in nested_tensors((args, kwargs)):
-            place = address(tensor)
-            block.bytes -= block.storages.pop(place, 0)  # it is there anyway
-            if place not in self._known and block.saved:
-                self._known.add(place)
+            storage = storage_of(tensor)
+            block.bytes -= block.storages.pop(storage, 0)  # it is there anyway
+            if storage not in self._known and block.saved:
+                self._known.add(storage)
                 self._entering += storage_bytes(tensor)
                 block.entering += storage_bytes(tensor)
         self._block = None
@@ -374,7 +380,7 @@ class SavedTensors:
     def called(self, call: TorchCall, out: Any) -> None:
         """Notes what a call wrote into, and looks at the memory in use after a large result."""
         if self._block is not None and call.args and _writes(call):
-            self._block.written.update(map(address, tensors_in(call.args[0])))
+            self._block.written.update(map(storage_of, tensors_in(call.args[0])))
         if isinstance(out, Tensor) and out.nbytes >= _LARGE and self._in_use() > self.allowed:
             trim_heap(self._device)
             in_use = self._in_use()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wherefrom.errors import InputError
+from wherefrom.errors import InputError, MissingExtra
 
 EngineName = Literal["local", "ray"]
 Work = Callable[[Any], Any]
@@ -29,19 +30,33 @@ class Engine:
             raise InputError(f"workers must be 1 or more, got {self.workers}.")
         if self.gpus_per_worker < 0:
             raise InputError(f"gpus_per_worker must be 0 or more, got {self.gpus_per_worker}.")
-        if self.name == "local" and (self.address is not None or (self.workers or 1) > 1):
+        elsewhere = self.address is not None or (self.workers or 1) > 1 or self.gpus_per_worker
+        if self.name == "local" and elsewhere:
             raise InputError(
-                "the local engine is one process: several workers, or those of an address, need "
-                "--engine ray (engine='ray')."
+                "the local engine is one process, with the model where it is: several workers, "
+                "those of an address, or GPUs for them need --engine ray (engine='ray')."
             )
+
+    def connected(self) -> AbstractContextManager[None]:
+        """Keeps one connection, or one local Ray, for all that is done within."""
+        if self.name == "ray":
+            connection: AbstractContextManager[None] = _ray_engine().connected(self)
+            return connection
+        return nullcontext()
 
     def results(self, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
         """The result of every item of every piece, in any order."""
         if self.name == "ray":
-            from wherefrom.scale.ray_engine import ray_results
-
-            yield from ray_results(self, pieces, work)
+            yield from _ray_engine().ray_results(self, pieces, work)
             return
         for piece in pieces:
             for item in piece:
                 yield work(item)
+
+
+def _ray_engine() -> Any:
+    try:
+        from wherefrom.scale import ray_engine
+    except ImportError as error:
+        raise MissingExtra("ray", "ray", "the engine ray") from error
+    return ray_engine

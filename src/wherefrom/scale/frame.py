@@ -1,15 +1,11 @@
-"""A table of pandas in, a table of explanations out: what Spark and Dask call on their parts.
-
-The only file that imports pandas.
-"""
+"""A table of pandas in, a table of explanations out: what Spark and Dask call on their parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any
 
-from wherefrom.errors import InputError, MissingExtra
+from wherefrom.errors import InputError
 from wherefrom.explain import Explainer
 from wherefrom.inputs.records import find_columns
 from wherefrom.methods import Method
@@ -17,17 +13,7 @@ from wherefrom.methods import method as find_method
 from wherefrom.scale.explain_rows import RowExplainer
 from wherefrom.scale.model_source import ModelSource
 from wherefrom.scale.rows import FRAME, columns
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-
-@overload
-def explain_frame(frame: DataFrame, explainer: Any = ..., **options: Any) -> DataFrame: ...
-@overload
-def explain_frame(
-    frame: Iterator[DataFrame], explainer: Any = ..., **options: Any
-) -> Iterator[DataFrame]: ...
+from wherefrom.storage.frames import pandas
 
 
 def explain_frame(
@@ -71,29 +57,31 @@ class _FrameExplainer:
     ) -> None:
         self.model, self.names, self.options = model, names, options
 
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtra("pandas", "ray", "explain_frame") from error
+    def __call__(self, frame: Any) -> Any:
+        library = pandas("explain_frame")
         text_name, label_name, id_name = self.names
         if id_name is not None and id_name not in frame.columns:
             raise InputError(f'there is no column "{id_name}".')
         text, label = find_columns([str(name) for name in frame.columns], text_name, label_name)
-        gaps = zip(frame[text].tolist(), frame[text].isna().tolist(), strict=True)
-        texts = [None if is_missing else value for value, is_missing in gaps]
+        texts = _without_gaps(frame[text])
         ids = frame.index if id_name is None else frame[id_name]
-        labels = frame[label].tolist() if label else [None] * len(texts)
+        labels = _without_gaps(frame[label]) if label else [None] * len(texts)
         results: list[dict[str, Any]] = []
         if texts:
             explain = RowExplainer(self.model.explainer(), **self.options)
             results = explain.in_order([str(id) for id in ids.tolist()], texts, labels)
-        return pandas.DataFrame(
+        return library.DataFrame(
             {
-                name: pandas.Series(values, dtype=_dtype(FRAME[name]), index=frame.index)
+                name: library.Series(values, dtype=_dtype(FRAME[name]), index=frame.index)
                 for name, values in columns(results, FRAME).items()
             }
         )
+
+
+def _without_gaps(column: Any) -> list[Any]:
+    """The values of a column; None for NaN and the like."""
+    values = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return [None if is_missing else value for value, is_missing in values]
 
 
 def _dtype(kind: str) -> Any:

@@ -8,24 +8,20 @@ row, so Ray's back-pressure counts items.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from wherefrom.errors import InputError, MissingExtra, WherefromError
+import ray
+import ray.data
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+
+from wherefrom.errors import InputError, WherefromError
 from wherefrom.scale.engines import Engine, Work
 from wherefrom.storage.arrow import binary_table
-
-try:
-    import ray
-    import ray.data
-    from ray.data.block import BlockMetadata
-    from ray.data.datasource import Datasource, ReadTask
-except ImportError as error:
-    raise MissingExtra("ray", "ray", "the engine ray") from error
 
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
@@ -33,7 +29,7 @@ _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
     """The results of all items, as they come."""
-    with _connected(engine):
+    with connected(engine):
         workers = engine.workers or _free_workers(engine)
         dataset = _dataset(engine, pieces, work, workers)
         for row in dataset.iter_rows():
@@ -68,26 +64,34 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
 
 
 @contextmanager
-def _connected(engine: Engine) -> Iterator[None]:
+def connected(engine: Engine) -> Iterator[None]:
     """The Ray that runs already, else that of the address, else a local one until the end."""
     if ray.is_initialized():
         yield
         return
     options: dict[str, Any] = {"address": engine.address}
     if engine.address is None:
-        options = {"num_cpus": engine.workers or os.cpu_count(), "num_gpus": None}
-        if engine.gpus_per_worker:
-            options["num_gpus"] = math.ceil((engine.workers or 1) * engine.gpus_per_worker)
+        options = {"address": "local", "num_cpus": engine.workers or os.cpu_count()}
     try:
         ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot connect to Ray at {engine.address}: {error}") from error
+        raise InputError(f"cannot start or reach Ray ({options['address']}): {error}") from error
     for name in ("ray.data", "ray"):  # a line of progress is shown instead
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
+        if engine.address is None:
+            _check_gpus(engine)
         yield
     finally:
         ray.shutdown()
+
+
+def _check_gpus(engine: Engine) -> None:
+    """A local Ray gets no more graphics cards; a cluster may, so there Ray waits for them."""
+    needed = (engine.workers or 1) * engine.gpus_per_worker
+    present = ray.cluster_resources().get("GPU", 0)
+    if needed > present:
+        raise InputError(f"the workers need {needed:g} GPUs, and this machine has {present:g}.")
 
 
 def _free_workers(engine: Engine) -> int:

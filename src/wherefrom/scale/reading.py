@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,10 @@ class Part:
 
     file: int
     number: int  # within the file
-    first: int  # the row number of the first row in the file
     ids: list[str]
     texts: list[Any]
     labels: list[Label]
+    labelled: bool  # whether the data has labels at all
     size: int = 0  # bytes of the file that were read for it
 
     @property
@@ -50,44 +51,46 @@ class Part:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns to read; by default those with a usual name, and row numbers as ids."""
+    """What to read of files: columns, by default those with a usual name; row numbers as ids."""
 
     text: str | None = None
     label: str | None = None
     id: str | None = None
+    encoding: str | None = None  # of text files; by default by their mark, else UTF-8
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What one process reads from its beginning to its end: a file, or rows in memory."""
+class Piece(ABC):
+    """What one process reads from its beginning to its end, without the `finished` parts."""
 
     number: int
-    name: str
     part_rows: int
-    columns: Columns = Columns()
-    file: File | None = None
-    rows: Rows | None = None
-    ids: Sequence[str] | None = None  # of rows in memory
-    finished: frozenset[str] = frozenset()  # names of parts that are not read again
+    finished: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     def __iter__(self) -> Iterator[Part]:
-        for part in self._parts():
-            if part.name not in self.finished:
-                yield part
+        return (part for part in self._parts() if part.name not in self.finished)
+
+    @abstractmethod
+    def _parts(self) -> Iterator[Part]: ...
+
+
+@dataclass(frozen=True)
+class FilePiece(Piece):
+    """A file; `name` is the part of its path that its rows are named after."""
+
+    name: str
+    columns: Columns
+    file: File
 
     def _parts(self) -> Iterator[Part]:
-        if self.rows is not None:
-            yield from self._parts_in_memory(self.rows)
-            return
-        assert self.file is not None
-        records, position = _records(self.file)
+        records, position = _records(self.file, self.columns.encoding)
         leading: list[Any] = []
         head = next(_keeping(records, leading), None)
-        if head is None:
-            raise FileError(f"{self.file.path} has no rows that can be read.")
-        text, label = find_columns(list(head), self.columns.text, self.columns.label)
-        if self.columns.id is not None and self.columns.id not in head:
-            raise InputError(f'{self.file.path} has no column "{self.columns.id}".')
+        text = label = ""
+        if head is not None:  # else there is no row, or none that can be read
+            text, label = find_columns(list(head), self.columns.text, self.columns.label)
+            if self.columns.id is not None and self.columns.id not in head:
+                raise InputError(f'{self.file.path} has no column "{self.columns.id}".')
         rows = chain(leading, records)
         number, first, start = 0, 0, 0
         while batch := list(islice(rows, self.part_rows)):
@@ -95,34 +98,40 @@ class Piece:
             yield Part(
                 self.number,
                 number,
-                first,
                 [self._id(first + k, record) for k, record in enumerate(batch)],
                 [r if isinstance(r, FileError) else r.get(text) for r in batch],
                 [_label(record, label) for record in batch],
+                bool(label),
                 end - start,
             )
             number, first, start = number + 1, first + len(batch), end
-
-    def _parts_in_memory(self, rows: Rows) -> Iterator[Part]:
-        for number, first in enumerate(range(0, len(rows), self.part_rows)):
-            some = slice(first, first + self.part_rows)
-            texts = rows.texts[some]
-            numbers = range(first, first + len(texts))
-            yield Part(
-                self.number,
-                number,
-                first,
-                [str(k) for k in numbers] if self.ids is None else list(self.ids[some]),
-                texts,
-                list(rows.labels[some]) if rows.labels else [None] * len(texts),
-                len(texts),
-            )
 
     def _id(self, row: int, record: Any) -> str:
         value = None
         if self.columns.id is not None and not isinstance(record, FileError):
             value = record.get(self.columns.id)
         return f"{self.name}:{row}" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class RowsPiece(Piece):
+    """Rows in memory; their ids are their numbers."""
+
+    rows: Rows
+
+    def _parts(self) -> Iterator[Part]:
+        texts, labels = self.rows.texts, self.rows.labels
+        for number, first in enumerate(range(0, len(texts), self.part_rows)):
+            numbers = range(first, min(first + self.part_rows, len(texts)))
+            yield Part(
+                self.number,
+                number,
+                [str(k) for k in numbers],
+                [texts[k] for k in numbers],
+                [labels[k] if labels else None for k in numbers],
+                labels is not None,
+                len(numbers),
+            )
 
 
 @dataclass(frozen=True)
@@ -148,8 +157,8 @@ def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = N
     """Files, or rows in memory, as a source.
 
     `data`: a path or URI of a file, a folder or a pattern, or a list of these (`Path` or
-    `Location`); else texts,
-    pairs (text, label), or `Rows`. Files are told apart by path, size and time of change.
+    `Location`); else texts, pairs (text, label), or `Rows`. Files are told apart by path, size and
+    time of change.
     """
     if part_rows < 1:
         raise InputError(f"part_rows must be 1 or more, got {part_rows}.")
@@ -157,18 +166,30 @@ def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = N
     if locations is None:
         rows = as_rows(data)
         content = digest([[str(text) for text in rows.texts], rows.labels])
-        return Source([Piece(0, "", part_rows, rows=rows)], content, len(rows))
+        return Source([RowsPiece(0, part_rows, rows)], content, len(rows))
     files = find_files(locations, SUFFIXES, filesystem)
     for file in files:
         kind_of(file.path)
-    top = posixpath.commonpath([posixpath.dirname(file.path) for file in files])
-    names = [posixpath.relpath(file.path, top or ".") for file in files]
-    pieces = [
-        Piece(number, name, part_rows, columns, file=file)
+    names = _short_names([file.path for file in files])
+    pieces: list[Piece] = [
+        FilePiece(number, part_rows, name, columns, file)
         for number, (file, name) in enumerate(zip(files, names, strict=True))
     ]
     content = digest([[file.path, file.size, file.changed] for file in files])
     return Source(pieces, content, sum(file.size for file in files))
+
+
+def _short_names(paths: list[str]) -> list[str]:
+    """Paths without the folder that all of them share.
+
+    >>> _short_names(["/data/a/x.csv", "/data/b.csv"])
+    ['a/x.csv', 'b.csv']
+    """
+    folders = [posixpath.dirname(path) for path in paths]
+    if len({folder.startswith("/") for folder in folders}) > 1:  # of several file systems
+        return paths
+    top = posixpath.commonpath(folders)
+    return [path[len(top) :].lstrip("/") for path in paths]
 
 
 def _locations(data: Any) -> list[str | Path] | None:
@@ -180,14 +201,14 @@ def _locations(data: Any) -> list[str | Path] | None:
     return None
 
 
-def _records(file: File) -> tuple[Iterator[Any], Any]:
+def _records(file: File, encoding: str | None) -> tuple[Iterator[Any], Any]:
     """The rows of a file, and a function that says how many bytes were read."""
     if kind_of(file.path) == "parquet":
         return _parquet_rows(file)
     stream = file.open()
     content = gzip.GzipFile(fileobj=stream) if file.path.lower().endswith(".gz") else stream
     try:
-        encoding = marked_encoding(content.read(4)) or "utf-8"
+        encoding = encoding or marked_encoding(content.read(4)) or "utf-8"
         content.seek(0)
     except (EOFError, OSError) as error:
         raise FileError(f"cannot read {file.path}: {error}.") from error

@@ -76,8 +76,16 @@ class ResultsFolder:
                 f"cannot resume from {self.folder.path}: model, data, settings or versions changed "
                 f"({'; '.join(differences)}). Choose another folder."
             )
-        records = [json.loads(self.folder.read(f"{_RECORDS}/{name}") or b"{}") for name in names]
+        records = map(self._record, names)
         return [record for record in records if record.get("run") == self.run]
+
+    def _record(self, name: str) -> Record:
+        """The record of a part; that of a damaged one is empty, and the part is done again."""
+        try:
+            record: Record = json.loads(self.folder.read(f"{_RECORDS}/{name}") or b"{}")
+        except ValueError:
+            return {}
+        return record
 
     def add(self, part: str, tables: list[Table], record: Mapping[str, Any]) -> Record:
         """Writes the tables of a part that have rows, then the record that says it is finished."""

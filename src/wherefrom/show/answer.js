@@ -166,7 +166,9 @@ const drawAnswer = (data) => {
       }
       if (group === "template" && start === null && data.images.length) return; // stands for a part of an image
       if (start !== null && start > at) card.heat.append(data.prompt.slice(at, start));
-      const node = make("span", { className: "u", textContent: start === null ? text : data.prompt.slice(Math.max(start, at), end) });
+      let shown = start === null ? text : data.prompt.slice(Math.max(start, at), end);
+      if (!card.heat.childNodes.length) shown = shown.trimStart(); // the space before the first word
+      const node = make("span", { className: "u", textContent: shown });
       card.heat.append(node);
       pieces[unit] = node;
       if (end !== null) at = Math.max(at, end);

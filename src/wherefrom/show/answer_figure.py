@@ -70,13 +70,15 @@ def alignment_plot(
     with saved_figure(path, figsize=(wide, high + 2.6 * bool(images))) as figure:
         lower = figure
         if images:
+            by_name = {source.name: source.share for source in answer.sources(through=through)}
             upper, lower = figure.subfigures(2, 1, height_ratios=(2.6, high))
             for number, (own, each) in enumerate(
                 zip(upper.subplots(1, len(images), squeeze=False)[0], images, strict=True), 1
             ):
                 own.axis("off")
                 draw_scene(own, each, bare=False)
-                own.set_title(f"image {number}", fontsize=8)
+                share = by_name[f"image {number}"]
+                own.set_title(f"image {number}: share {share:.0%}", fontsize=8)
         axes = lower.subplots()
         # the colours are scaled to the prompt: tokens next to each other would outshine it
         most = float(np.abs(shares[:, :prompt]).max(initial=0.0)) or 1.0

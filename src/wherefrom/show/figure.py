@@ -82,7 +82,7 @@ def _small_multiples(
                 axes.plot(np.linspace(0, 1, len(other)), other, color="#d0d0d0", linewidth=0.7)
             shares = np.linspace(0, 1, len(curve))
             axes.plot(shares, curve, color=COLORS[0], linewidth=2, clip_on=False)
-            axes.set_title(f"{name}  {float(np.mean(curve)):.3g}", fontsize=8)
+            axes.set_title(name, fontsize=8)
             axes.set(xlim=(0, 1), xticks=(0, 0.5, 1))
             axes.tick_params(labelsize=7)
         figure.supxlabel(xlabel, fontsize=9)

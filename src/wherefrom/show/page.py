@@ -47,7 +47,8 @@ STYLE = """
 .wherefrom .values text{fill:#000;paint-order:stroke;stroke:#fff;stroke-width:.15em}
 .wherefrom .switch{cursor:pointer;white-space:nowrap}
 .wherefrom .switch input{margin:0 .2em 0 0;vertical-align:middle}
-@media print{.wherefrom .switch{display:none}.wherefrom .hatched{display:inline}
+@media print{.wherefrom .switch{display:none}.wherefrom .wide{overflow:visible;font-size:.85em}
+ .wherefrom .hatched{display:inline}
  .wherefrom .u[data-score]::after{content:attr(data-score);font:.62em system-ui,sans-serif;
  vertical-align:sub;padding-left:.15em}}
 .wherefrom .total td{border-top:2px solid var(--ink);font-weight:600}

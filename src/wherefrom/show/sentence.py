@@ -61,6 +61,8 @@ def explained(explanation: Explanation) -> str:
     if explanation.probability is None:
         return f"Explained: the model's output {name}, {output}."
     place = "" if target.position is None else f" at position {target.position}"
+    if target.place is not None:
+        place = f" ({target.place})"
     chance = percent(explanation.probability)
     return (
         f"Explained: the logit of {name}{place}, {output}; compared with the other logits it gives "

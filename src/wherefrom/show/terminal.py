@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -13,28 +13,53 @@ from rich.text import Text
 
 from wherefrom.errors import printable
 from wherefrom.explanation import Explanation
+from wherefrom.show.colors import Palette, terminal_background, terminal_depth
 from wherefrom.show.mixed import is_mixed, text_part
 from wherefrom.show.svg import cells, kind_of
 from wherefrom.show.text_marks import heading, marks, signed, summary
 
-_FOR, _AGAINST = (214, 39, 40), (31, 119, 220)
+_SYSTEMS: dict[str, Literal["standard", "256", "truecolor"]] = {
+    "16": "standard",
+    "256": "256",
+    "truecolor": "truecolor",
+}
+_SHOWN = 0.1  # a score is shown if it is at least this share of the largest
+_LONGEST_NAME = 24
 
 
-def render(explanation: Explanation, color: bool | None = None, width: int | None = None) -> str:
-    """Prediction, heatmap and ledger of one explanation."""
+def render(
+    explanation: Explanation,
+    color: bool | None = None,
+    width: int | None = None,
+    numbers: bool | None = None,
+    legend: bool = True,
+) -> str:
+    """Prediction, heatmap and ledger of one explanation, and a line that says how to read it.
+
+    `numbers` shows the scores with the colours; by default they are shown where there are no
+    colours, and in a pipe.
+    """
     color = wants_color() if color is None else color
     console = make_console(color, width)
     source = printable(f"{explanation.label or explanation.method}  {explanation.model}")
     console.print(Text(printable(heading(explanation)), style="bold"), Text(source, style="dim"))
-    console.print(heatmap(explanation, color))
+    if explanation.target.place is not None:
+        console.print(Text(printable(explanation.target.place), style="dim"))
+    console.print(heatmap(explanation, color, numbers))
     if explanation.ledger is not None:
         console.print(Text(printable(ledger_line(explanation)), style="dim"))
     _print_warnings(console, [explanation])
+    if legend:
+        console.print(_legend(explanation, color, numbers))
     return console_text(console)
 
 
 def render_rows(
-    explanations: Sequence[Explanation], color: bool | None = None, width: int | None = None
+    explanations: Sequence[Explanation],
+    color: bool | None = None,
+    width: int | None = None,
+    numbers: bool | None = None,
+    legend: bool = True,
 ) -> str:
     """One input by many methods, a row each; every row is scaled by its strongest unit."""
     color = wants_color() if color is None else color
@@ -42,6 +67,8 @@ def render_rows(
     first = explanations[0]
     model = Text(printable(first.model), style="dim")
     console.print(Text(printable(heading(first)), style="bold"), model)
+    if first.target.place is not None:
+        console.print(Text(printable(first.target.place), style="dim"))
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
     table.add_column("method", no_wrap=True)
     table.add_column("heatmap", overflow="fold")
@@ -49,10 +76,13 @@ def render_rows(
     for explanation in explanations:
         total = signed(explanation.ledger.total) if explanation.ledger else "–"
         # a Text: brackets in a plain string would be markup
-        table.add_row(Text(printable(explanation.method)), heatmap(explanation, color), total)
+        name = Text(printable(explanation.method))
+        table.add_row(name, heatmap(explanation, color, numbers), total)
     console.print(table)
     console.print(Text(f"output of the model: {signed(first.output)}", style="dim"))
     _print_warnings(console, explanations)
+    if legend:
+        console.print(_legend(first, color, numbers))
     return console_text(console)
 
 
@@ -62,31 +92,68 @@ def _print_warnings(console: Console, explanations: Sequence[Explanation]) -> No
             console.print(Text(f"warning: {warning}", style="yellow"))
 
 
-def heatmap(explanation: Explanation, color: bool) -> Text:
-    """The text with its units coloured; without colour, strong units carry their score.
+def heatmap(explanation: Explanation, color: bool, numbers: bool | None = None) -> Text:
+    """The text with its units coloured; strong units carry their score if `numbers` are shown.
 
-    Negative units are underlined, so that the signs differ in black and white too.
+    Negative units are underlined, so that the signs differ in black and white too. Each text of a
+    pair begins a line.
     """
     if is_mixed(explanation):
         explanation = text_part(explanation)
     if kind_of(explanation) == "image":
         return _grid(explanation, color)
+    palette = _palette()
     line = Text()
-    for mark in marks(explanation):
-        line.append(printable(mark.gap))
+    field = ""
+    for unit, mark in zip(explanation.units, marks(explanation), strict=True):
+        begins = bool(field and unit.field and unit.field != field)
+        field = unit.field or field
+        line.append("\n" if begins else printable(mark.gap))
         text = printable(mark.text.replace("\n", "⏎")) or "·"
-        if color:
-            line.append(text, style=_style(mark.strength, mark.special))
-        else:
-            line.append(text)
-            if abs(mark.strength) >= 0.1:
-                line.append(f"[{mark.score:+.2g}]")
+        quiet = "dim" if mark.special else ""
+        line.append(text, style=palette.style(mark.strength) or quiet if color else "")
+        if _shows_numbers(color, numbers) and abs(mark.strength) >= _SHOWN:
+            line.append(f"[{mark.score:+.2g}]")
     return line
+
+
+def _shows_numbers(color: bool, numbers: bool | None) -> bool:
+    return not (color and sys.stdout.isatty()) if numbers is None else numbers or not color
+
+
+def _legend(explanation: Explanation, color: bool, numbers: bool | None) -> Text:
+    """How to read the heatmap, in one line."""
+    target = explanation.target
+    names = [target.label, *([target.against_label] if target.against_label else [])]
+    short = [printable(n) if len(n) <= _LONGEST_NAME else printable(n[: _LONGEST_NAME - 1]) + "…"
+             for n in names]  # fmt: skip
+    against = f" (for {short[1]})" if len(short) > 1 else ""
+    palette = _palette()
+    line = Text(style="dim")
+    is_image = kind_of(explanation) == "image"
+    if color:
+        line.append(" for ", style=f"not dim {palette.style(1.0)}")
+        line.append(f" {short[0]}  ")
+        line.append(" against ", style=f"not dim {palette.style(-1.0)}")
+        line.append(f"{against}  stronger colour: larger score")
+        if _shows_numbers(color, numbers) and not is_image:
+            line.append("  [+1] the score")
+    elif is_image:
+        line.append(f"++ strongly for {short[0]}, + weakly; --, - against{against}")
+    else:
+        line.append(f"[+] for {short[0]}, [-] against{against}; small scores are not shown")
+    return line
+
+
+def _palette() -> Palette:
+    depth = terminal_depth()
+    return Palette("truecolor" if depth == "none" else depth, terminal_background())
 
 
 def _grid(explanation: Explanation, color: bool) -> Text:
     """The cells of an image, two characters wide; without colour, + and − by strength."""
     patches = cells(explanation, limit=1024)
+    palette = _palette()
     rows = Text()
     for top in sorted({cell.top for cell in patches}):
         row = sorted((cell for cell in patches if cell.top == top), key=lambda cell: cell.left)
@@ -95,9 +162,8 @@ def _grid(explanation: Explanation, color: bool) -> Text:
             sign = "+" if cell.strength > 0 else "-"
             size = abs(cell.strength)
             letters = sign * 2 if size >= 0.5 else sign + " " if size >= 0.1 else ". "
-            rows.append(
-                "  " if color else letters, style=_style(cell.strength, False) if color else ""
-            )
+            style = palette.style(cell.strength) if color else ""
+            rows.append("  " if " on " in style else letters, style=style or ("dim" * color))
     return rows
 
 
@@ -109,21 +175,9 @@ def ledger_line(explanation: Explanation) -> str:
     return f"{' · '.join(parts)} · residual {residual} = {signed(explanation.output)}"
 
 
-def _style(strength: float, special: bool) -> str:
-    size = abs(strength)
-    if size < 0.05:
-        return "dim" if special else ""
-    tint = _FOR if strength > 0 else _AGAINST
-    r, g, b = (round(255 + (c - 255) * size**0.8) for c in tint)
-    ink = "#ffffff" if size > 0.55 else "#000000"
-    return f"{ink} on #{r:02x}{g:02x}{b:02x}" + (" underline" if strength < 0 else "")
-
-
 def wants_color() -> bool:
-    """Whether the output is a terminal, or colour was asked for."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+    """Whether the output shows colours: a terminal that can, or where they are asked for."""
+    return terminal_depth() != "none"
 
 
 def make_console(color: bool, width: int | None) -> Console:
@@ -131,7 +185,7 @@ def make_console(color: bool, width: int | None) -> Console:
     return Console(
         file=io.StringIO(),
         force_terminal=color,
-        color_system="truecolor" if color else None,
+        color_system=_SYSTEMS[_palette().depth] if color else None,
         width=width or (None if sys.stdout.isatty() else 100),
         highlight=False,
         no_color=not color,

@@ -134,15 +134,15 @@ def find_files(
     Of a folder or pattern those with one of the suffixes, in the order of their paths, without
     hidden ones. A `filesystem` of pyarrow takes the locations as its own paths.
     """
-    files: list[File] = []
+    files: dict[str, File] = {}  # by path: one that is named twice is read once
     for location in locations:
         found = _files_at(str(location), suffixes, filesystem)
         if not found:
             raise FileError(
                 f"{location} has no file to read: names must end in {', '.join(suffixes)}."
             )
-        files += found
-    return files
+        files |= {file.path: file for file in found}
+    return list(files.values())
 
 
 def _files_at(location: str, suffixes: tuple[str, ...], filesystem: Any) -> list[File]:

@@ -47,13 +47,29 @@ class Record(ABC):
     @classmethod
     def from_json(cls, source: str | Path) -> Self:
         """Back from JSON: a path, or the JSON text itself."""
-        text = str(source)
-        if isinstance(source, Path) or not text.lstrip().startswith("{"):
-            try:
-                text = Path(source).read_text(encoding="utf-8")
-            except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
-                raise FileError(f"cannot read {source}: {error}") from error
+        data = _read_json(source)
+        if isinstance(data, list):
+            raise FileError(
+                f"this is a list of {len(data)} results: read it with "
+                f"{cls.__name__}.list_from_json."
+            )
+        return cls.from_dict(data)
+
+    @classmethod
+    def list_from_json(cls, source: str | Path) -> list[Self]:
+        """Back from the JSON of several, or of one: a path, or the JSON text itself."""
+        data = _read_json(source)
+        return [cls.from_dict(entry) for entry in (data if isinstance(data, list) else [data])]
+
+
+def _read_json(source: str | Path) -> Any:
+    text = str(source)
+    if isinstance(source, Path) or not text.lstrip().startswith(("{", "[")):
         try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise FileError(f"this is not JSON: {error}") from error
+            text = Path(source).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
+            raise FileError(f"cannot read {source}: {error}") from error
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"this is not JSON: {error}") from error

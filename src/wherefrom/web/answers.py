@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,13 +22,15 @@ from wherefrom.inputs.reader import Reader
 from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.intercept import run
 from wherefrom.show.html import render
-from wherefrom.show.text_marks import heading, marks
+from wherefrom.show.sentence import explained, pieces, sides
+from wherefrom.show.text_marks import heading, largest_score, marks
 from wherefrom.studies.unit_profile import unit_profile
 from wherefrom.subject import Inputs
 from wherefrom.target import Target
 from wherefrom.web.fields import CURVES, FIELDS
 from wherefrom.web.limits import Limits
 from wherefrom.web.request import ParsedRequest, integer, integers
+from wherefrom.web.words import page_words
 
 Data = dict[str, Any]
 Value = TypeVar("Value")
@@ -111,8 +114,12 @@ class Answers:
             "explanation": explanation.to_dict(),
             "marks": [asdict(mark) for mark in marks(explanation)],
             "heading": heading(explanation),
+            "sentence": pieces(explanation),
+            "explained": explained(explanation),
+            "sides": sides(explanation),
+            "largest": largest_score(explanation),
             "seconds": timed.seconds,
-            "warnings": timed.warnings,
+            "warnings": [page_words(warning) for warning in timed.warnings],
         }
 
     def erase(self, request: ParsedRequest) -> Data:
@@ -142,9 +149,10 @@ class Answers:
         area, values = metric.value(sample, logits.numpy())
         target = self._target(request, prediction)
         outputs = torch.cat([target(row.unsqueeze(0)) for row in logits])
+        all_probabilities = request.model.explainer.naming.probabilities(logits)
         probabilities = None
-        if logits.shape[1] > 1:
-            probabilities = logits.softmax(-1)[:, explanation.target.index].tolist()
+        if all_probabilities is not None:
+            probabilities = all_probabilities[:, explanation.target.index].tolist()
         return {
             "metric": metric.title,
             "better": metric.better,
@@ -173,10 +181,8 @@ class Answers:
     def attention(self, request: ParsedRequest) -> Data:
         """One attention map: a layer, and one head or (head 0) the mean of all heads."""
         prediction = self._predict(request)
-        captured = self._attention.get(
-            request.input_key, lambda: self._capture(request, prediction)
-        )
-        layer = integer(request.data, "layer", len(captured.maps))
+        captured = self._captured(request, prediction)
+        layer = integer(request.data, "layer", len(captured.maps) + 1) - 1
         heads = captured.maps[layer][0]  # (heads, query, key)
         head = integer(request.data, "head", len(heads) + 1)
         weights = heads.mean(0) if head == 0 else heads[head - 1]
@@ -186,8 +192,42 @@ class Answers:
             "heads": len(heads),
             "queries": _position_names(prediction, captured, query, weights.shape[0]),
             "keys": _position_names(prediction, captured, key, weights.shape[1]),
+            "query_units": _position_units(captured, query, weights.shape[0]),
+            "key_units": _position_units(captured, key, weights.shape[1]),
             "weights": [[round(w, 5) for w in row] for row in weights.double().tolist()],
         }
+
+    def heads(self, request: ParsedRequest) -> Data:
+        """All attention maps, each as rows of bytes (weight × 255) in base64."""
+        prediction = self._predict(request)
+        captured = self._captured(request, prediction)
+        longest = max((max(maps.shape[2:]) for maps in captured.maps), default=0)
+        if longest > self._limits.view_positions:
+            raise InputError(
+                f"all heads are shown for up to {self._limits.view_positions} tokens; this input "
+                f"has {longest}. Choose the map of one head instead."
+            )
+        layers = []
+        for maps, (query, key) in zip(captured.maps, captured.streams, strict=True):
+            small = (maps[0].double() * 255).round().clamp(0, 255).to(torch.uint8).cpu()
+            layers.append(
+                {
+                    "queries": _position_names(prediction, captured, query, maps.shape[2]),
+                    "keys": _position_names(prediction, captured, key, maps.shape[3]),
+                    "heads": [b64encode(head.numpy().tobytes()).decode("ascii") for head in small],
+                }
+            )
+        return {"layers": layers}
+
+    def row(self, request: ParsedRequest) -> Data:
+        """The prediction for one text of a table."""
+        prediction = self._predict(request)
+        outputs = self._outputs(request, prediction, prediction.logits)
+        best = max(outputs, key=lambda output: output["output"])
+        return {"label": best["label"], "probability": best["probability"], "outputs": outputs}
+
+    def _captured(self, request: ParsedRequest, prediction: Prediction) -> CapturedAttention:
+        return self._attention.get(request.input_key, lambda: self._capture(request, prediction))
 
     def html(self, request: ParsedRequest, methods: Sequence[str]) -> str:
         """The file that `wherefrom explain --html` and `wherefrom compare --html` write."""
@@ -223,7 +263,7 @@ class Answers:
         self, request: ParsedRequest, prediction: Prediction, logits: Tensor
     ) -> list[Data]:
         """The classes with their probabilities: all, or the most likely and those of the target."""
-        probabilities = logits.double().softmax(-1) if len(logits) > 1 else None
+        probabilities = request.model.explainer.naming.probabilities(logits.double())
         target = self._target(request, prediction)
         indices = list(range(len(logits)))
         if len(logits) > _MAX_CLASSES:
@@ -308,14 +348,20 @@ def _on(target: Target, device: torch.device) -> Target:
     return Target(*(None if tensor is None else tensor.to(device) for tensor in tensors))
 
 
+def _position_units(captured: CapturedAttention, stream: int, size: int) -> list[int | None]:
+    """The number of the unit at each position along a map's axis."""
+    span = captured.spans.get(stream)
+    units: list[int | None] = [None] * size
+    if span is not None:
+        for k in range(min(span.width, size - span.shift)):
+            units[span.shift + k] = span.start + k
+    return units
+
+
 def _position_names(
     prediction: Prediction, captured: CapturedAttention, stream: int, size: int
 ) -> list[str]:
     """The units' names along a map's axis; "·" for positions without a unit (a class token)."""
-    names = ["·"] * size
     units = prediction.inputs.units[0]
-    span = captured.spans.get(stream)
-    if span is not None:
-        for k in range(min(span.width, size - span.shift)):
-            names[span.shift + k] = units[span.start + k].text
-    return names
+    numbers = _position_units(captured, stream, size)
+    return ["·" if number is None else units[number].text for number in numbers]

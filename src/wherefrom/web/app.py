@@ -21,18 +21,28 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from wherefrom.answers.answer import Answer as Explained
-from wherefrom.errors import FileError, ModelError, WherefromError
+from wherefrom.errors import FileError, InputError, ModelError, WherefromError
 from wherefrom.methods import METHODS
 from wherefrom.show import answer as answer_view
 from wherefrom.show.page import STYLE
+from wherefrom.show.text_marks import LINE_KINDS
 from wherefrom.web import openapi
 from wherefrom.web.answers import Answers, Data
+from wherefrom.web.fields import FIELDS
 from wherefrom.web.generation import Question, Tell, explained
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import PASSAGES, QUESTION, Models
 from wherefrom.web.reports import Reports, report_policy
-from wherefrom.web.request import NotJson, ParsedRequest, TooLarge, method_names, parse_request
+from wherefrom.web.request import (
+    NotJson,
+    ParsedRequest,
+    TooLarge,
+    method_names,
+    parse_request,
+    with_text,
+)
 from wherefrom.web.security import REPORT_POLICY, App, Gate
+from wherefrom.web.words import page_words
 from wherefrom.web.worker import QueueFull, Stopped, Worker
 
 STATIC = Path(__file__).parent / "static"
@@ -80,7 +90,9 @@ class Server:
             "/api/curve": self.json_route(answers.curve),
             "/api/layers": self.json_route(answers.layers),
             "/api/attention": self.json_route(answers.attention),
+            "/api/heads": self.json_route(answers.heads),
             "/api/compare": self.compare,
+            "/api/table": self.table,
             "/api/html": self.html,
             "/api/answer": self.answer,
         }
@@ -153,6 +165,32 @@ class Server:
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
+    async def table(self, request: Request) -> Response:
+        """One line of JSON for each text, sent as soon as it is ready."""
+        body = await self._body(request)
+        parsed = await self._run(request, lambda: self._parse(body))
+        texts = FIELDS["texts"].read(parsed.data)
+        if len(texts) > self.limits.table_texts:
+            raise InputError(
+                f"a table may have up to {self.limits.table_texts:,} texts, this one has "
+                f"{len(texts):,}. For more, use the command line: wherefrom corpus."
+            )
+
+        def predicted(number: int, text: str) -> Data:
+            answer = self.answers.row(with_text(parsed, text, self.limits))
+            return {"row": number, **answer}
+
+        async def lines() -> AsyncIterator[bytes]:
+            for number, text in enumerate(texts):
+                try:
+                    job = partial(predicted, number, text)
+                    row = await self.worker.run(job, wait_for_room=True)
+                except Exception as error:
+                    row = {"row": number, "error": _describe(error)[1]["error"]["message"]}
+                yield _json_line(row)
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
     async def answer(self, request: Request) -> Response:
         """Lines of JSON: the answer as it is generated, then where it comes from."""
         body = await self._body(request)
@@ -211,7 +249,7 @@ class Server:
         try:
             return {"method": method, **self.answers.explain(replace(parsed, method=method))}
         except ModelError as error:
-            return {"method": method, "error": str(error)}
+            return {"method": method, "error": page_words(str(error))}
 
     def _parse(self, body: bytes) -> ParsedRequest:
         return parse_request(body, self.models, self.limits)
@@ -277,9 +315,11 @@ def _about(models: Models, limits: Limits) -> Data:
             }
             for name, kind in METHODS.items()
         ],
+        "line_kinds": LINE_KINDS,
         "limits": {
             "text_characters": limits.text_characters,
             "answer_tokens": limits.answer_tokens,
+            "table_texts": limits.table_texts,
         },
         "example": {"question": QUESTION, "passages": list(PASSAGES)},
     }
@@ -304,7 +344,7 @@ def _describe(error: Exception) -> tuple[int, Data]:
     elif isinstance(error, HTTPException):
         status, kind, message = error.status_code, "request", str(error.detail)
     elif isinstance(error, WherefromError) and not isinstance(error, FileError):
-        status, kind, message = 422, type(error).__name__, str(error)
+        status, kind, message = 422, type(error).__name__, page_words(str(error))
     else:
         _LOG.error("a request failed", exc_info=error)
     printable = message.encode("utf-8", "replace").decode()  # it may quote half of a character

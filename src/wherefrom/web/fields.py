@@ -93,7 +93,15 @@ FIELDS = {
             "max_new_tokens", {"type": "integer", "minimum": 1, "default": 48},
             "The longest answer that is generated.", "be an integer from 1 on",
         ),
-        Field("layer", _INDEX, "The number of a layer.", "be an integer from 0 on"),
+        Field(
+            "layer", {"type": "integer", "minimum": 1, "default": 1},
+            "The number of a layer, from 1 on.", "be an integer from 1 on",
+        ),
+        Field(
+            "texts",
+            {"type": "array", "items": {"type": "string"}, "default": []},
+            "Texts, each a row of the table.", "be a list of texts",
+        ),
         Field(
             "head", _INDEX, "The number of a head from 1 on; 0 is the mean of all.",
             "be an integer from 0 on",
@@ -109,7 +117,9 @@ ROUTE_FIELDS: dict[str, tuple[str, ...]] = {
     "curve": ("method", "curve"),
     "layers": (),
     "attention": ("layer", "head"),
+    "heads": (),
     "compare": ("methods",),
+    "table": ("texts",),
     "html": ("method", "methods"),
     "answer": ("method", "passages", "answer", "max_new_tokens"),
 }

@@ -12,6 +12,8 @@ class Limits:
     body_bytes: int = 8 << 20
     text_characters: int = 20_000
     units: int = 1024  # tokens, patches or atoms: work and memory grow with their square
+    table_texts: int = 1000  # rows of one table
+    view_positions: int = 128  # tokens of an input whose heads are all shown at once
     answer_tokens: int = 128  # that a model generates for one request
     image_pixels: int = 16 << 20  # once decoded
     job_seconds: float = 60.0  # running time of one job, its time in the queue not counted

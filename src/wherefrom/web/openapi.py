@@ -18,7 +18,9 @@ _SUMMARIES = {
     "curve": "The activation or pruning curve of a method.",
     "layers": "The relevance of each unit after each block.",
     "attention": "One attention map.",
+    "heads": "All attention maps of a short input, a byte for each weight.",
     "compare": "One line of JSON for each method.",
+    "table": "One line of JSON with the prediction for each text.",
     "html": "The explanation as an HTML file.",
     "answer": "Lines of JSON: an answer as it is generated, then where it comes from.",
 }
@@ -26,6 +28,7 @@ _JSON = "application/json"
 _MEDIA_TYPES = {
     "answer": "application/x-ndjson",
     "compare": "application/x-ndjson",
+    "table": "application/x-ndjson",
     "html": "text/html; charset=utf-8",
 }
 _ERRORS = {
@@ -103,6 +106,8 @@ def _body(route: str, models: Models, limits: Limits) -> Data:
     properties["text"]["maxLength"] = limits.text_characters
     properties["text"]["examples"] = [text for model in models for text in model.examples[:1]]
     properties["image"]["contentEncoding"] = "base64"
+    if "texts" in properties:
+        properties["texts"]["maxItems"] = limits.table_texts
     if "max_new_tokens" in properties:
         properties["max_new_tokens"]["maximum"] = limits.answer_tokens
     return {"type": "object", "required": required, "properties": properties}

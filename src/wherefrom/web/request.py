@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wherefrom.errors import InputError, MethodError, TooLong, nearest
@@ -68,6 +68,13 @@ def parse_request(body: bytes, models: Models, limits: Limits) -> ParsedRequest:
         truncate=truncate,
         data=data,
     )
+
+
+def with_text(request: ParsedRequest, text: str, limits: Limits) -> ParsedRequest:
+    """The same request about another text."""
+    content, digest = _text_input({**request.data, "text": text}, request.model, limits)
+    key = (request.model.name, digest, request.truncate)
+    return replace(request, input=content, input_key=key)
 
 
 def method_name(name: Any) -> str:

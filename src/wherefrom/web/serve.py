@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from wherefrom.errors import FileError, InputError, MissingExtra, WherefromError
 from wherefrom.explain import Explainer
@@ -30,12 +31,14 @@ def serve(
     reports: Path | None = None,
     browse: bool = False,
     dtype: str | None = None,
+    device: str | None = None,
     say: Say = print,
 ) -> None:
     """Serves the page until it is interrupted.
 
     By default it serves the embedded models. A host that other machines can reach needs a token:
-    without `token` a random one is used. `dtype` is the number type of the weights.
+    without `token` a random one is used. `dtype` is the number type of the weights,
+    `device` where the models are run.
     """
     for library in ("starlette", "uvicorn"):
         if find_spec(library) is None:
@@ -49,7 +52,8 @@ def serve(
         raise InputError("a token must have at least 16 letters and digits, and nothing else.")
     if token is None and not is_loopback(host):
         token = secrets.token_hex(16)
-    read = load if dtype is None else partial(load, dtype=dtype)
+    given: dict[str, Any] = {"dtype": dtype, "device": device}
+    read = partial(load, **{name: value for name, value in given.items() if value is not None})
     with _listening(host, port) as listener:
         served = open_models(models, read) if models else _embedded_models(read, say)
         limits = Limits()

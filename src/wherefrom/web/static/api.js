@@ -1,4 +1,4 @@
-// Requests to the server. Of each kind only the newest matters: a new one cancels the one before.
+// Requests to the server. In each slot only the newest matters: a new one cancels the one before.
 
 export class ServerError extends Error {
   constructor(status, { kind, message }) {
@@ -8,22 +8,22 @@ export class ServerError extends Error {
   }
 }
 
-const running = new Map(); // kind of request → AbortController
+const running = new Map(); // slot → AbortController
 const [FIRST_RETRY, LAST_RETRY] = [250, 4000]; // milliseconds to wait while the server is busy
 
 export const isCancelled = (error) => error.name === "AbortError";
 
-export function cancel(kind) {
-  running.get(kind)?.abort();
-  running.delete(kind);
+export function cancel(slot) {
+  running.get(slot)?.abort();
+  running.delete(slot);
 }
 
 export async function fetchAbout() {
   return (await checkStatus(await fetch("/api/about"))).json();
 }
 
-export async function fetchJson(kind, body) {
-  return (await post(kind, body)).json();
+export async function fetchJson(kind, body, slot = kind) {
+  return (await post(kind, body, slot)).json();
 }
 
 export async function fetchHtml(body) {
@@ -31,8 +31,8 @@ export async function fetchHtml(body) {
 }
 
 // The lines of a response as they arrive, each parsed from JSON.
-export async function* fetchLines(kind, body) {
-  const response = await post(kind, body);
+export async function* fetchLines(kind, body, slot = kind) {
+  const response = await post(kind, body, slot);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let incomplete = "";
   for (;;) {
@@ -44,10 +44,10 @@ export async function* fetchLines(kind, body) {
   }
 }
 
-async function post(kind, body) {
-  cancel(kind);
+async function post(kind, body, slot = kind) {
+  cancel(slot);
   const controller = new AbortController();
-  running.set(kind, controller);
+  running.set(slot, controller);
   const options = {
     method: "POST",
     headers: { "content-type": "application/json" },
@@ -55,7 +55,9 @@ async function post(kind, body) {
     signal: controller.signal,
   };
   for (let wait = FIRST_RETRY; ; wait *= 2) {
-    const response = await fetch(`/api/${kind}`, options);
+    const response = await fetch(`/api/${kind}`, options).catch((error) => {
+      throw isCancelled(error) ? error : new ServerError(0, { kind: "network", message: "The server does not respond. Is it still running?" });
+    });
     if (response.status !== 503 || wait > LAST_RETRY) return checkStatus(response);
     await new Promise((resolve) => setTimeout(resolve, wait));
     controller.signal.throwIfAborted();

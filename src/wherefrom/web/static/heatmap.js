@@ -2,6 +2,7 @@
 
 import { enableArrowKeys, html, signed, svg } from "./dom.js";
 
+const MAX_NUMBERS = 400; // units of a picture whose scores can be written on it
 const UNDERLINED = -0.05; // weaker negative scores are neither underlined nor hatched
 
 // Scores divided by the largest of a unit that is not a special token, as the library's reports do.
@@ -68,13 +69,17 @@ function textHeatmap({ marks, scores, removed = [], toggle, note = (i) => signed
       if (Math.abs(strength[i]) > 0.6) classes.push("strong");
     }
     const text = visibleText(mark);
-    const attributes = { class: classes.join(" "), title: note(i), style: isRemoved ? {} : { background: colour(strength[i]) }, text };
+    const number = Math.abs(strength[i]) >= 0.05 && !isRemoved ? shortNumber(scores[i]) : null;
+    const attributes = { class: classes.join(" "), title: note(i), "data-score": number, style: isRemoved ? {} : { background: colour(strength[i]) }, text };
     if (toggle) Object.assign(attributes, toggleAttributes(i, isRemoved, `${text}, ${note(i)}`, toggle));
     box.append(mark.gap, html("span", attributes));
   });
   if (toggle) enableArrowKeys(box, "[role=button]");
   return box;
 }
+
+// A score in two digits, as the library's pages write it beside a unit.
+export const shortNumber = (score) => (score < 0 ? "" : "+") + String(Number(score.toPrecision(2)));
 
 export const visibleText = (mark) => mark.text.replaceAll("\n", "⏎") || "·";
 
@@ -104,6 +109,17 @@ function plainImage(scene) {
   return svg("svg", { class: "image", viewBox: `0 0 ${scene.width} ${scene.height}`, role: "img", "aria-label": "the image as the model sees it" }, sceneImage(scene));
 }
 
+// The scores as text on the shapes, shown when numbers are switched on.
+function sceneNumbers({ units, scene, scores, strength, removedSet, isMolecule }) {
+  const size = isMolecule ? scene.width / 45 : scene.width / Math.max(14, 3.4 * Math.sqrt(units.length));
+  return svg("g", { class: "values", "font-size": size, "text-anchor": "middle", "pointer-events": "none" },
+    unitShapes({ units, scene }).flatMap(([tag, shape], i) => {
+      if (tag === "path" || removedSet.has(i) || Math.abs(strength[i]) < 0.05) return [];
+      const [x, y] = tag === "rect" ? [shape.x + shape.width / 2, shape.y + shape.height / 2] : [shape.cx, shape.cy];
+      return [svg("text", { x, y: y + size / 3, text: isMolecule ? `${units[i].text}${i + 1} ${shortNumber(scores[i])}` : shortNumber(scores[i]) })];
+    }));
+}
+
 let patternCount = 0; // every heatmap needs its own pattern id
 
 function sceneHeatmap({ marks, scores, scene, units, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
@@ -131,6 +147,7 @@ function sceneHeatmap({ marks, scores, scene, units, removed = [], toggle, note 
     }
   });
   if (isMolecule) box.append(sceneImage(scene));
+  if (!small && units.length <= MAX_NUMBERS) box.append(sceneNumbers({ units, scene, scores, strength, removedSet, isMolecule }));
   if (toggle) enableArrowKeys(box, ".cell");
   return box;
 }

@@ -4,8 +4,9 @@ import { byId } from "./dom.js";
 
 const MAX_SIDE = 1024; // a larger image is scaled down before it is sent: models use far less
 
-// Calls `onImage` with the base64 content of every new image.
-export function listenForImages(onImage) {
+// Calls `onImage` with the base64 content of every new image, with null when it is cleared, and
+// `onOther` with a file that is no image.
+export function listenForImages(onImage, onOther) {
   const canvas = byId("drawing");
   const drawing = canvas.getContext("2d", { willReadFrequently: true });
   let isDrawing = false;
@@ -34,10 +35,18 @@ export function listenForImages(onImage) {
     isDrawing = false;
     onImage(canvasContent(canvas));
   });
-  byId("clear").addEventListener("click", clear);
+  byId("clear").addEventListener("click", () => {
+    clear();
+    byId("file").value = "";
+    onImage(null);
+  });
 
   const readFile = async (file) => {
-    if (!file?.type.startsWith("image/")) return;
+    if (!file) return;
+    if (byId("image-input").hidden || !file.type.startsWith("image/")) {
+      onOther(file);
+      return;
+    }
     let image;
     try {
       image = await createImageBitmap(file);
@@ -60,7 +69,7 @@ export function listenForImages(onImage) {
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => {
     event.preventDefault();
-    if (!byId("image-input").hidden) readFile(event.dataTransfer.files[0]);
+    readFile(event.dataTransfer.files[0]);
   });
 }
 

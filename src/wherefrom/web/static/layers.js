@@ -29,4 +29,5 @@ function draw(box, { explanation: { scene, units }, marks }, profile) {
       html("tbody", {}, rows)));
 }
 
-const shortName = (name) => (/\d+$/.test(name) ? `block ${name.match(/\d+$/)[0]}` : name);
+// counted from 1, as the menu of the attention maps does
+const shortName = (name) => (/\d+$/.test(name) ? `layer ${Number(name.match(/\d+$/)[0]) + 1}` : name);

@@ -36,7 +36,7 @@ function groupDetails(explanation, group) {
 }
 
 // `openGroups` is the set of the names of open groups; clicks change it.
-export function showLedger(box, explanation, openGroups) {
+export function showLedger(box, explanation, openGroups, meanings) {
   const { ledger, method } = explanation;
   if (!ledger) {
     setChildren(box, html("p", { class: "dim", text: `The scores of ${method.name} are not shares of the output, so they do not add up to it. The scores of lrp do.` }));
@@ -61,12 +61,14 @@ export function showLedger(box, explanation, openGroups) {
   const low = Math.min(0, ...ends);
   const span = Math.max(0, ...ends) - low || 1;
   const isExact = Math.abs(ledger.residual) <= 1e-4 * Math.max(Math.abs(ledger.output), 1e-9);
-  const redraw = () => showLedger(box, explanation, openGroups);
+  const redraw = () => showLedger(box, explanation, openGroups, meanings);
   setChildren(box,
     html("table", { class: "ledger" }, rows.map((row) => ledgerRow(row, low, span, openGroups, redraw))),
     html("p", { class: "dim", text: isExact
       ? "Each line is computed separately; together they add up to the model's output."
-      : `The lines of ${method.name} do not add up to the output: the residual, ${signed(ledger.residual)}, is missing.` }));
+      : `The lines of ${method.name} do not add up to the output: the residual, ${signed(ledger.residual)}, is missing.` }),
+    html("p", { class: "dim", text: groupLines(ledger).filter(({ kind }) => kind in meanings)
+      .map(({ name, kind }) => `${name}: ${meanings[kind]}`).join("; ") }));
 }
 
 function ledgerRow(row, low, span, openGroups, redraw) {

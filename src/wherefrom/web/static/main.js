@@ -2,6 +2,7 @@
 
 import { cancel, fetchAbout, fetchJson, isCancelled } from "./api.js";
 import { showAttention } from "./attention.js";
+import { setUpBeside, showBeside, showBesideMenu } from "./beside.js";
 import { showCompare, stopCompare } from "./compare.js";
 import { showCurves } from "./curves.js";
 import { byId, duration, enableArrowKeys, html, setChildren, signed, sum } from "./dom.js";
@@ -11,6 +12,9 @@ import { listenForImages, showImage } from "./image_input.js";
 import { showLayers } from "./layers.js";
 import { showLedger } from "./ledger.js";
 import { showClassMenus, showPrediction, showRemoval } from "./prediction.js";
+import { sentence } from "./sentence.js";
+import { setUpSessions } from "./sessions.js";
+import { openTable, setUpTable } from "./table.js";
 import { setUpTheme } from "./theme.js";
 import { TABS, readFragment, requestBody, state, toFragment } from "./state.js";
 
@@ -40,7 +44,7 @@ function change(changes) {
   const reset = {};
   if (changed("model", "text", "image", "truncate")) reset.removed = [];
   if (changed("text", "image") && !changed("model", "truncate")) reset.truncate = false;
-  if (changed("model")) Object.assign(reset, { target: null, against: null });
+  if (changed("model")) Object.assign(reset, { target: null, against: null, pinned: null });
   Object.assign(state, reset, changes);
   if (state.target !== null && state.target === state.against) state.against = null;
   update();
@@ -55,7 +59,7 @@ async function update() {
   showInput();
   stopCompare();
   if (!state.image && !state.text.trim()) {
-    for (const kind of ["predict", "explain", "erase", "curve", "layers", "attention"]) cancel(kind);
+    for (const kind of ["predict", "explain", "erase", "curve", "layers", "attention", "beside predict", "beside explain"]) cancel(kind);
     byId("result").hidden = true;
     showMessage(byId("image-input").hidden ? "Type a text, or choose an example." : "Draw something, or drop an image.");
     return;
@@ -67,12 +71,13 @@ async function update() {
     context.prediction = await prediction;
     predictionWithoutRemoved = null;
     updatePrediction();
-    const { explanation, marks, seconds, warnings } = await answer;
-    Object.assign(context, { explanation, marks });
+    const { explanation, marks, seconds, warnings, ...words } = await answer;
+    Object.assign(context, { explanation, marks, words });
     showMessage([...warnings, `${explanation.method.name} took ${duration(seconds)}`].join(" · "));
     byId("result").classList.remove("outdated");
     updateHeatmap();
-    showLedger(byId("ledger"), explanation, openGroups);
+    showBeside(context);
+    showLedger(byId("ledger"), explanation, openGroups, context.about.line_kinds);
     updateTab();
     performance.mark("wherefrom-explained");
     await updateRemoval();
@@ -94,6 +99,11 @@ function updateHeatmap() {
   const focused = document.activeElement?.getAttribute?.("data-unit") ?? null;
   setChildren(byId("heatmap"), heatmap({ marks, scores, scene, units, removed: state.removed, toggle: toggleUnit, note }));
   byId("negative-key").textContent = hasShapes(scene) ? "blue, hatched" : "blue, underlined";
+  const { sentence: pieces, explained, sides, largest } = context.words;
+  setChildren(byId("sentence"), sentence(pieces));
+  byId("explained").textContent = explained;
+  [byId("for-key").textContent, byId("against-key").textContent] = sides;
+  byId("scale-key").textContent = `full colour: a score of ${signed(largest).slice(1)}`;
   byId("hint").textContent = `click any ${context.prediction.noun} to remove it and see the prediction change`;
   if (focused !== null) byId("heatmap").querySelector(`[data-unit="${focused}"]`)?.focus();
 }
@@ -162,6 +172,8 @@ function showInput() {
   setChildren(byId("examples"), model.examples.map((text) => html("button", { type: "button", text, on: { click: () => change({ text }) } })));
   byId("model").value = state.model;
   byId("method").value = state.method;
+  byId("numbers").checked = state.numbers;
+  showBesideMenu(context.about);
   if (byId("text").value !== state.text) byId("text").value = state.text;
   fitTextHeight();
 }
@@ -184,7 +196,16 @@ function setUpInput({ models }) {
     clearTimeout(typingTimer);
     typingTimer = setTimeout(() => change({ text: byId("text").value }), TYPING_PAUSE);
   });
-  listenForImages((image) => change({ image }));
+  listenForImages((image) => change({ image }), (file) => {
+    const takesImages = !byId("image-input").hidden;
+    if (!takesImages && !file.type.startsWith("image/")) openTable(context, file);
+    else if (takesImages) showMessage(`"${file.name}" is not an image. Drop a PNG, JPEG, GIF, BMP, WebP or TIFF file.`);
+    else showMessage(`"${file.name}" is an image, and ${state.model} reads text. Choose a model of images first.`);
+  });
+  byId("numbers").addEventListener("change", (event) => {
+    state.numbers = event.target.checked;
+    updateAddress();
+  });
 }
 
 function setUpMenus({ methods }) {
@@ -235,6 +256,17 @@ function showReports({ reports }) {
     html("a", { href: address(name), target: "_blank", rel: "noopener", text: name }))));
 }
 
+// Opens a saved state; what this server does not have is left as the page begins.
+async function openSession(saved) {
+  if (!context.about.models.some(({ name }) => name === saved.model)) {
+    showMessage(`This session is of the model "${saved.model}", which this server does not have.`);
+    return;
+  }
+  for (const key of Object.keys(state)) if (key in saved) state[key] = saved[key];
+  if (state.image) showImage(state.image);
+  await update();
+}
+
 async function showAddress() {
   readFragment(location.hash, context.about);
   if (state.image) showImage(state.image);
@@ -253,6 +285,9 @@ async function start() {
   setUpMenus(context.about);
   setUpTabs();
   setUpDownloads();
+  setUpBeside(change);
+  setUpTable(context);
+  setUpSessions(openSession, showMessage);
   showReports(context.about);
   byId("answers-link").hidden = !context.about.models.some(({ answers }) => answers);
   window.addEventListener("hashchange", showAddress);

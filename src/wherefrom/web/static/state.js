@@ -3,7 +3,7 @@
 export const TABS = ["compare", "curves", "layers", "attention"];
 export const state = {
   model: "", text: "", image: null, method: "lrp", target: null, against: null,
-  truncate: false, removed: [], tab: "",
+  truncate: false, removed: [], tab: "", beside: "", pinned: null, numbers: false,
 };
 const MAX_IMAGE = 8000; // base64 characters of an image that the address may hold
 
@@ -26,6 +26,9 @@ export function toFragment() {
   if (state.truncate) fields.set("truncate", "1");
   if (state.removed.length) fields.set("removed", state.removed.join("."));
   if (state.tab) fields.set("tab", state.tab);
+  if (state.beside) fields.set("beside", state.beside);
+  if (state.pinned !== null) fields.set("pinned", state.pinned);
+  if (state.numbers) fields.set("numbers", "1");
   return `#${fields}`;
 }
 
@@ -45,5 +48,8 @@ export function readFragment(fragment, about) {
     truncate: fields.get("truncate") === "1",
     removed: (fields.get("removed") ?? "").split(".").filter(isNumber).map(Number),
     tab: TABS.includes(fields.get("tab")) ? fields.get("tab") : "",
+    beside: fields.get("beside") ?? "", // a menu of this page's models checks it
+    pinned: takesImages ? null : fields.get("pinned"),
+    numbers: fields.get("numbers") === "1",
   });
 }

@@ -1,0 +1,183 @@
+"""Rows that nothing reads: behind the last attention most models go on with one place only.
+
+A first pass notes the linear layers behind the last attention. A second follows what their results
+become, call by call: if only some rows are ever read, the layers are run for these rows from then
+on. Every later pass follows them again, so that a model which comes to read others is noticed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+
+from wherefrom.rules.catalogue import ELEMENTWISE, Kind, TorchCall, list_tensors
+from wherefrom.torch_internals import function_class, without_function_modes
+
+Weight = tuple[int, torch.Size]  # where it lies in memory, and its shape
+Stage = Literal["noting", "following", "narrowing", "off"]
+_FEWEST = 4  # times as many rows as are read, from which on narrowing pays
+_BY_ROW = ELEMENTWISE | {
+    Kind.SUM, Kind.NEGATION, Kind.PRODUCT, Kind.QUOTIENT, Kind.ADDED_PRODUCT, Kind.CAST,
+}  # fmt: skip
+
+
+class RowsRead(BaseException):
+    """A row was read that was not computed: the pass must be made again. No model may catch it."""
+
+
+@dataclass
+class _Known:
+    stage: Stage = "noting"
+    layers: frozenset[Weight] = frozenset()
+
+
+# by model, and by whether the rows at given positions are read, or the first
+_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[bool, _Known]] = weakref.WeakKeyDictionary()
+
+
+@dataclass
+class NeededRows:
+    """Runs the linear layers behind the last attention for the rows that are read.
+
+    These are the asked `positions`, the same for all samples, or the first row, a class token's.
+    A tensor that has only these rows is followed; it may be read there alone.
+    """
+
+    model: nn.Module
+    positions: Tensor | None
+    _uses: Counter[Weight] = field(default_factory=Counter)
+    _behind: list[Weight] = field(default_factory=list)  # of layers since the last attention
+    _attended: int = 0
+    _limited: bool = False  # whether some tensor has only the rows that are read
+    _refused: bool = False
+
+    def __post_init__(self) -> None:
+        asked = self.positions is not None
+        self._known = _KNOWN.setdefault(self.model, {}).setdefault(asked, _Known())
+        self._stage = self._known.stage  # of this pass, whatever others learn meanwhile
+        rows = torch.zeros(1, dtype=torch.long) if self.positions is None else self.positions
+        self._rows = rows.detach().cpu().unique()
+
+    def of(self, call: TorchCall, attended: int) -> Tensor | None:
+        """The rows that a linear layer is to be run for; None for all. `attended`: so far."""
+        x, stage = call["input"], self._stage
+        if stage == "off" or x.ndim != 3:
+            return None
+        weight = (call["weight"].data_ptr(), call["weight"].shape)
+        if stage == "noting":
+            if attended != self._attended:
+                self._attended, self._behind = attended, []
+            self._behind.append(weight)
+            self._uses[weight] += 1
+            return None
+        if weight not in self._known.layers or x.shape[1] < _FEWEST * len(self._rows):
+            return None
+        self._limited = True
+        rows = self._rows % x.shape[1]
+        return rows.to(x.device) if stage == "narrowing" else rows[:0]
+
+    def limit(self, out: Tensor) -> Tensor:
+        """Notes that a result has only the rows that are read."""
+        out.wherefrom_limited = True  # type: ignore[attr-defined]
+        return out
+
+    def follow(self, call: TorchCall, out: Any) -> None:
+        """Notes what a call makes of a tensor that has only some rows."""
+        if not self._limited:
+            return
+        limited = [tensor for tensor in call.tensors() if is_limited(tensor)]
+        if not limited:
+            return
+        with without_function_modes():
+            if _keeps_rows(call, limited, out):
+                for tensor in list_tensors((out,)):
+                    self.limit(tensor)
+            elif not self._reads_needed(call, limited):
+                self._refuse()
+
+    def end(self, logits: Tensor) -> None:
+        """Learns from a pass that has been run."""
+        if self._stage == "noting":
+            layers = frozenset(weight for weight in self._behind if self._uses[weight] == 1)
+            self._known.layers = layers
+            self._known.stage = "following" if layers else "off"
+        elif self._limited or self._refused:
+            if self._refused or is_limited(logits):
+                self._refuse()
+            elif self._stage == "following":
+                self._known.stage = "off" if _has_foreign_function(logits) else "narrowing"
+
+    def _refuse(self) -> None:
+        self._refused, self._limited, self._known.stage = True, False, "off"
+        if self._stage == "narrowing":
+            raise RowsRead
+
+    def _reads_needed(self, call: TorchCall, limited: list[Tensor]) -> bool:
+        """Whether a call picks some of the rows that are there."""
+        x = call.get("input")
+        if call.kind is not Kind.SELECT or len(limited) != 1 or x is not limited[0]:
+            return False
+        index = call.get("index")
+        if call.name == "select":
+            chosen = index if call.get("dim") == 1 else None
+        elif call.name == "getitem" and isinstance(index, tuple) and len(index) > 1:
+            chosen = index[1] if index[0] == slice(None) else None
+        else:
+            return False
+        if isinstance(chosen, Tensor):
+            chosen = chosen.cpu()
+            if chosen.dtype == torch.bool or chosen.ndim > 1:
+                return False
+        elif not isinstance(chosen, (int, slice)):
+            return False
+        places = x.shape[1]
+        return bool(torch.isin(torch.arange(places)[chosen], self._rows % places).all())
+
+
+def is_limited(tensor: object) -> bool:
+    """Whether only some rows of a tensor have been computed."""
+    return getattr(tensor, "wherefrom_limited", False)
+
+
+def _keeps_rows(call: TorchCall, limited: list[Tensor], out: Any) -> bool:
+    """Whether row t of a result is made of row t of what it is made of."""
+    kind = call.kind
+    if call.in_place and not is_limited(call.args[0]):
+        return False  # other views of what is written into would not be known
+    shape = limited[0].shape[:2]
+    results = list_tensors((out,))
+    if any(t.ndim != 3 or t.shape[:2] != shape for t in (*limited, *results)) or not results:
+        return False
+    if kind is Kind.SPLIT:
+        return call.get("dim", 0) in (-1, 2)
+    if not isinstance(out, Tensor):
+        return False
+    if kind is Kind.LINEAR:
+        return limited[0] is call["input"] and len(limited) == 1
+    if kind is Kind.LAYER_NORM or kind is Kind.RMS_NORM:
+        return len(call["normalized_shape"]) == 1
+    if kind is Kind.REDUCTION or call.get("dim") is not None:
+        return call.get("dim") in (-1, 2, (-1,), [-1], (2,), [2])
+    return kind in _BY_ROW
+
+
+def _has_foreign_function(out: Tensor) -> bool:
+    """Whether the graph has a Function that no torch call is seen of."""
+    nodes, met = [out.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in met:
+            continue
+        met.add(node)
+        kind: type = type(node)
+        own = function_class(kind).__module__.startswith("wherefrom.")
+        if issubclass(kind, BackwardCFunction) and not own:
+            return True
+        nodes += [before for before, _ in node.next_functions]
+    return False

@@ -1,0 +1,13 @@
+// The plain sentence above an explanation, in pieces that the server names.
+
+import { html } from "./dom.js";
+
+const TAGS = { label: ["strong", {}], for: ["em", { class: "for" }], against: ["em", { class: "against" }] };
+
+export function sentence(pieces) {
+  return pieces.map(([kind, text]) => {
+    if (!(kind in TAGS)) return text.replaceAll(" %", "\u00a0%");
+    const [tag, attributes] = TAGS[kind];
+    return html(tag, { ...attributes, dir: "auto", text });
+  });
+}

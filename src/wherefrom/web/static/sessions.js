@@ -1,0 +1,41 @@
+// Saved sessions: states of the page under a name, kept by this browser.
+
+import { byId, html, setChildren } from "./dom.js";
+import { state } from "./state.js";
+
+const KEY = "wherefrom-sessions";
+
+function stored() {
+  try {
+    const sessions = JSON.parse(localStorage.getItem(KEY));
+    return Array.isArray(sessions) ? sessions.filter((one) => typeof one?.name === "string" && typeof one?.state === "object") : [];
+  } catch {
+    return []; // written by something else
+  }
+}
+
+// Calls `open` with the state of a session that is chosen, `say` with what cannot be done.
+export function setUpSessions(open, say) {
+  const keep = (sessions) => {
+    try {
+      localStorage.setItem(KEY, JSON.stringify(sessions));
+    } catch {
+      say("The browser's storage is full: delete a session first.");
+      return;
+    }
+    show();
+  };
+  const show = () => {
+    const sessions = stored();
+    setChildren(byId("sessions"), sessions.map(({ name, state: saved }) => html("li", { "data-session": name },
+      html("button", { type: "button", class: "text-button", text: name, on: { click: () => open(saved) } }), " ",
+      html("button", { type: "button", class: "pill", text: "delete", "aria-label": `delete ${name}`, on: { click: () => keep(stored().filter((one) => one.name !== name)) } }))));
+  };
+  byId("save-session").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const name = byId("session-name").value.trim() || state.text.slice(0, 40) || `${state.model}, ${new Date().toLocaleString()}`;
+    keep([{ name, state: { ...state } }, ...stored().filter((one) => one.name !== name)]);
+    byId("session-name").value = "";
+  });
+  show();
+}

@@ -1,0 +1,55 @@
+"""The tutorials run, and print what is stored in them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.notebooks import markdown, read, run, workplace
+
+FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+ROUNDING = re.compile(r"residual \S+")  # differs from machine to machine
+
+
+def printed(outputs):
+    """What a cell printed, as words and as numbers."""
+    text = "".join(line for output in outputs for line in output.get("text", ()))
+    text = ROUNDING.sub("residual", text)
+    return NUMBER.sub("#", text), [float(number) for number in NUMBER.findall(text)]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_tutorial_prints_what_is_stored_in_it(path, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    notebook = read(path)
+    with workplace():
+        results = run(notebook, path.name)
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) == len(results) > 0
+    for cell, outputs in zip(cells, results, strict=True):
+        words, numbers = printed(outputs)
+        stored_words, stored_numbers = printed(cell["outputs"])
+        assert words == stored_words
+        assert numbers == pytest.approx(stored_numbers, rel=0.02, abs=0.02)
+        assert ["data" in output for output in outputs] == [
+            "data" in output for output in cell["outputs"]
+        ]
+
+
+def test_a_notebook_as_markdown_has_its_texts_its_code_and_its_outputs():
+    shown = {
+        "output_type": "execute_result",
+        "data": {"text/html": ["<b>1</b>\n", "\n", "<i>2</i>"]},
+    }
+    said = {"output_type": "stream", "text": ["a < b\n"]}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "text"]},
+        {"cell_type": "code", "source": ["print('a < b')\n", "x"], "outputs": [said, shown]},
+    ]
+    assert markdown({"cells": cells}).split("\n\n") == [
+        "# Title\ntext",
+        "```python\nprint('a < b')\nx\n```",
+        '<pre class="output"><code>a &lt; b</code></pre>',
+        '<div class="output"><b>1</b>\n<i>2</i></div>',
+    ]
