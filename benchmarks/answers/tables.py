@@ -125,7 +125,7 @@ def verdicts(records: Records, way: str) -> list[str]:
 
 def decision(cases: dict[str, list[dict[str, Any]]], way: str) -> list[str]:
     """Log-probability less contrast: on the validation cases, which decide, and on the others."""
-    lines = ["| | validation cases | sources found | highest token in a source |", "|---" * 4 + "|"]
+    lines = ["| | cases | sources found | highest token in a source |", "|---" * 4 + "|"]
     rest: list[dict[str, Any]] = []
     chosen: list[dict[str, Any]] = []
     for kind, records in cases.items():
