@@ -57,6 +57,9 @@ _TOWERS = {
     "text_config": {**_TOWER, "vocab_size": 120, "eos_token_id": 2},
     "num_attention_heads": None, "num_hidden_layers": None, "hidden_size": None,
 }  # fmt: skip
+_STATES = {  # of state-space layers: heads times their size is twice the hidden size
+    "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 8,
+}  # fmt: skip
 # Sizes that hang together in one family's own way.
 _OWN: dict[str, dict[str, Any]] = {
     "funnel": {"num_hidden_layers": None, "block_sizes": [1, 1], "d_head": 8},
@@ -100,6 +103,16 @@ _OWN: dict[str, dict[str, Any]] = {
     "convnextv2": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "patch_size": 4},
     "clip": {**_TOWERS}, "siglip": {**_TOWERS}, "metaclip_2": {**_TOWERS},
     "dinat": {"num_heads": [2, 4], "depths": [2, 2]},
+    "bamba": {**_STATES, "layer_types": None, "attn_layer_indices": [1]},
+    "falcon_h1": {**_STATES, "layer_types": None, "mamba_d_ssm": 64},
+    "granitemoehybrid": {**_STATES, "layer_types": ["mamba", "attention"], "shared_intermediate_size": 24},
+    "mamba2": {"num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 8},
+    "dots1": {"n_shared_experts": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "prophetnet": {
+        "num_hidden_layers": None, "num_encoder_layers": 2, "num_encoder_attention_heads": 4,
+        "num_decoder_attention_heads": 4,
+    },
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
 }  # fmt: skip
 

@@ -77,6 +77,8 @@ def environment(version: str) -> Path:
         # its own packages come first on the path
         link = f"import site; site.addsitedir({shared!r})\n"
         Path(place, "shared.pth").write_text(link, encoding="utf-8")
+    if version != NEWEST and versions(python)[0] == version:
+        return python
     wanted = "transformers" if version == NEWEST else f"transformers=={version}"
     options = ["--quiet", "--disable-pip-version-check", "--constraint", "constraints.txt"]
     command = [str(python), "-m", "pip", "install", *options, "--upgrade", wanted]
