@@ -14,6 +14,7 @@ DIGITS = {"AUAC": 3, "AU-MSE": 2}
 MEASURES = tuple(DIGITS)
 MARKS = {1: " ▲", 0: "", -1: " ▼"}
 BEST = "LRP(AH+LN)"  # in the paper
+MANY_PASSES = ("dix", "integrated_gradients", "occlusion")
 _OF_TEXTS = list(methods_of("text"))
 _PLACE = _OF_TEXTS.index(f"{DEFAULT}, no root") + 1
 ROWS = [*_OF_TEXTS[:_PLACE], f"{DEFAULT}, rooted", *_OF_TEXTS[_PLACE:]]
@@ -51,7 +52,9 @@ def models(numbers: Numbers) -> str:
         "set", "accuracy, %", "macro-F1, %", "majority class, %", "ROC-AUC, %",
         "validation, %", "the paper names, %", "samples explained",
     ]  # fmt: skip
-    return markdown(header, lines)
+    missing = [of.title for of in SETS.values() if of.name not in numbers.sets]
+    note = f"\n\nNot evaluated yet: {', '.join(missing)}." if missing else ""
+    return markdown(header, lines) + note
 
 
 def table(numbers: Numbers, measure: str) -> str:
@@ -94,12 +97,17 @@ def best_of_the_eight(numbers: Numbers) -> str:
 
 def default_claim(numbers: Numbers) -> str:
     """Against which of all other methods the product's default is better, level or worse."""
-    return _verdicts(numbers, DEFAULT, [row for row in ROWS if row != DEFAULT])
+    others = [row for row in ROWS if row != DEFAULT]
+    one_pass = [row for row in others if row not in MANY_PASSES]
+    counts = _verdicts(numbers, DEFAULT, one_pass).rpartition("\n")[2]
+    return f"{_verdicts(numbers, DEFAULT, others)}\n\nAgainst those that take one pass: {counts}"
 
 
 def _verdicts(numbers: Numbers, one: str, others: Sequence[str]) -> str:
     lines = []
-    for of in _present(numbers):
+    present = _present(numbers)
+    ahead, behind = dict.fromkeys(MEASURES, 0), dict.fromkeys(MEASURES, 0)  # sets
+    for of in present:
         cells = []
         for measure in MEASURES:
             groups: dict[int, list[str]] = {1: [], 0: [], -1: []}
@@ -109,6 +117,8 @@ def _verdicts(numbers: Numbers, one: str, others: Sequence[str]) -> str:
                     by = f" ({_signed(difference.mean, measure)})"
                     verdict = difference.verdict(measure)
                     groups[verdict].append(other + (by if verdict < 0 else ""))
+            ahead[measure] += not groups[0] and not groups[-1]
+            behind[measure] += bool(groups[-1])
             cells.append(f"better than {len(groups[1])}")
             cells.append("; ".join(groups[0]) or "–")
             cells.append("; ".join(groups[-1]) or "–")
@@ -116,7 +126,13 @@ def _verdicts(numbers: Numbers, one: str, others: Sequence[str]) -> str:
     header = ["set"]
     for measure in MEASURES:
         header += [measure, "level with", "worse than"]
-    return markdown(header, lines)
+    count = len(present)
+    counts = [
+        f"{measure}: better than all of them on {ahead[measure]} of {count} sets, best or level on "
+        f"{count - behind[measure]}."
+        for measure in MEASURES
+    ]
+    return markdown(header, lines) + "\n\n" + " ".join(counts)
 
 
 def gradients_or_attention(numbers: Numbers) -> str:

@@ -21,14 +21,7 @@ _ALL: tuple[ReproductionSet, ...] = (
     TextSet("sst2", "SST-2", "sst2_glue", 5, 1, TWO, batch=64),
     TextSet("hate", "T-Hate", "tweeteval_hate", 3, 1.3, ("not-hate", "hate"), epochs=2),
     TextSet("sentiment", "T-Sentiment", "tweeteval_sentiment", 6, 1, THREE, batch=64),
-    Molecules(
-        "bace",
-        "BACE",
-        "bace",
-        8,
-        1,
-        (Setting(128, 0.1, 80), Setting(128, 0.2, 120)),
-    ),
+    Molecules("bace", "BACE", "bace", 5, 0.7, (Setting(128, 0.1, 80),)),
     Superpixels("mnist", "MNIST", "mnist", 28, 1),
     TextSet("imdb", "IMDB", "imdb", 25, 8, TWO, pieces=256, held=1_000),
 )

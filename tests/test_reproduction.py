@@ -168,7 +168,8 @@ def test_a_stop_leaves_results_of_the_samples_so_far(run, monkeypatch, no_pictur
     assert stopped.exit_code == 130
     assert "again to go on" in stopped.output
     page = (run.folder / "page.md").read_text(encoding="utf-8")
-    assert "missing" in page  # the molecules
+    assert "missing" in page
+    assert "Not evaluated yet: BACE." in page
     assert "old" not in page
 
 
