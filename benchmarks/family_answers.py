@@ -30,8 +30,11 @@ from wherefrom.storage.writing import write_text
 PROMPT = [1, 17, 45, 8, 99, 23]
 ANSWER = [33, 71, 5, 60]
 MATRIX = Path(__file__).parent.parent / "docs" / "families.md"
-# their states decay by the exponential of something live, which shared gates have no rule for
-FROZEN = ("nemotron_h", "olmo_hybrid", "qwen3_5_moe", "qwen3_5_moe_text")
+# linear attention and recurrent states, on which shared gates are open
+FROZEN = (
+    "nemotron_h", "olmo_hybrid", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
+    "recurrent_gemma",
+)  # fmt: skip
 PARTS = (slice(None), slice(1, 3))
 
 
