@@ -58,9 +58,9 @@ def test_the_first_example_prints_what_is_shown_below_it(capsys, folder):
     exec(blocks(README, "python")[0], {})
     printed = capsys.readouterr().out.splitlines()
     shown = next(block for block in blocks(README, "") if "residual" in block).splitlines()
-    assert printed[:2] == shown[:2]
+    assert printed[:3] == shown[:3]
     # the residual is rounding, and differs from machine to machine
-    assert re.sub(r"residual \S+", "", printed[2]) == re.sub(r"residual \S+", "", shown[2])
+    assert re.sub(r"residual \S+", "", printed[3]) == re.sub(r"residual \S+", "", shown[3])
     assert (folder / "explanation.html").exists()
 
 

@@ -106,8 +106,7 @@ def test_a_single_output_has_no_probability():
 
 def test_what_is_explained_is_named():
     assert explained(made([1] * 6)) == (
-        "Explained: the logit of POSITIVE, +2.000; compared with the other logits it gives a "
-        "probability of 99.8 %."
+        "Explained: the logit of POSITIVE, +2.000; its probability is 99.8 %."
     )
     token = made([1] * 6, target=TargetInfo(7, " Paris", position=4))
     assert "the logit of ' Paris' at position 4" in explained(token)

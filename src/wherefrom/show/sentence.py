@@ -64,10 +64,7 @@ def explained(explanation: Explanation) -> str:
     if target.place is not None:
         place = f" ({target.place})"
     chance = percent(explanation.probability)
-    return (
-        f"Explained: the logit of {name}{place}, {output}; compared with the other logits it gives "
-        f"a probability of {chance}."
-    )
+    return f"Explained: the logit of {name}{place}, {output}; its probability is {chance}."
 
 
 def sides(explanation: Explanation) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from wherefrom.errors import printable
 from wherefrom.explanation import Explanation
 from wherefrom.show.colors import Palette, terminal_background, terminal_depth
 from wherefrom.show.mixed import is_mixed, text_part
+from wherefrom.show.sentence import sentence
 from wherefrom.show.svg import cells, kind_of
 from wherefrom.show.text_marks import heading, marks, signed, summary
 
@@ -43,6 +44,7 @@ def render(
     console = make_console(color, width)
     source = printable(f"{explanation.label or explanation.method}  {explanation.model}")
     console.print(Text(printable(heading(explanation)), style="bold"), Text(source, style="dim"))
+    console.print(Text(printable(sentence(explanation))))
     if explanation.target.place is not None:
         console.print(Text(printable(explanation.target.place), style="dim"))
     console.print(heatmap(explanation, color, numbers))
