@@ -23,8 +23,8 @@ try:
     import ray.data
     from ray.data.block import BlockMetadata
     from ray.data.datasource import Datasource, ReadTask
-except ImportError as error:
-    raise MissingExtra("ray", "ray", "the engine ray") from error
+except ImportError:  # an error when it is used: this file is read without Ray too
+    ray, Datasource = None, object
 
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
@@ -69,6 +69,8 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
 @contextmanager
 def connected(engine: Engine) -> Iterator[None]:
     """The Ray that runs already, else that of the address, else a local one until the end."""
+    if ray is None:
+        raise MissingExtra("ray", "ray", "the engine ray")
     if ray.is_initialized():
         yield
         return
