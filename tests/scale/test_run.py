@@ -12,7 +12,7 @@ from tests.corpus import planted
 from tests.test_readme import ROOT, blocks
 from wherefrom import Explainer, load
 from wherefrom.cli import app
-from wherefrom.errors import FileError, InputError, ModelError, TargetError
+from wherefrom.errors import FileError, InputError, MissingExtra, ModelError, TargetError
 from wherefrom.scale.engines import Engine
 from wherefrom.scale.evaluations import recorded_by
 from wherefrom.scale.explain_rows import RowExplainer
@@ -211,6 +211,12 @@ def test_engines_refuse_what_they_cannot_do():
     ):
         with pytest.raises(InputError, match=reason):
             Engine(**options)
+
+
+def test_without_ray_its_engine_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("wherefrom.scale.ray_engine.ray", None)
+    with pytest.raises(MissingExtra, match=r"wherefrom\[ray\]"):
+        list(Engine("ray").results([[1]], str))
 
 
 def test_workers_of_an_evaluation_give_the_table_of_one_process(explainer):
