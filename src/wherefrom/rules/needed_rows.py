@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from wherefrom.rules.catalogue import ELEMENTWISE, Kind, TorchCall, list_tensors
+from wherefrom.rules.projection import Weight, weight_key
 from wherefrom.torch_internals import function_class, without_function_modes
 
-Weight = tuple[int, torch.Size]  # where it lies in memory, and its shape
 Stage = Literal["noting", "following", "narrowing", "off"]
 _FEWEST = 4  # times as many rows as are read, from which on narrowing pays
 _BY_ROW = ELEMENTWISE | {
@@ -69,7 +69,7 @@ class NeededRows:
         x, stage = call["input"], self._stage
         if stage == "off" or x.ndim != 3:
             return None
-        weight = (call["weight"].data_ptr(), call["weight"].shape)
+        weight = weight_key(call["weight"])
         if stage == "noting":
             if attended != self._attended:
                 self._attended, self._behind = attended, []

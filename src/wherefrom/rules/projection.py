@@ -35,7 +35,7 @@ class Projection:
         """The call of a linear layer, on the rows that count if it is the output projection."""
         x = call["input"]
         if (
-            _PROJECTIONS.get(self.model) != _of(call["weight"])
+            _PROJECTIONS.get(self.model) != weight_key(call["weight"])
             or x.ndim != 3
             or x.shape[:2] != (len(self.positions), self.places)
         ):
@@ -48,7 +48,7 @@ class Projection:
     def note(self, call: TorchCall, out: Tensor) -> None:
         """Notes the result of a linear layer, which may be the output projection."""
         if out.ndim == 3 and out.shape[1] == self.places:
-            self._last = (_of(call["weight"]), out)
+            self._last = (weight_key(call["weight"]), out)
             self._uses[self._last[0]] += 1
 
     def learn(self, logits: Tensor) -> None:
@@ -57,5 +57,6 @@ class Projection:
             _PROJECTIONS[self.model] = self._last[0]
 
 
-def _of(weight: Tensor) -> Weight:
+def weight_key(weight: Tensor) -> Weight:
+    """By what a weight is known from pass to pass."""
     return weight.data_ptr(), weight.shape
