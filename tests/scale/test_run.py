@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -214,7 +215,9 @@ def test_engines_refuse_what_they_cannot_do():
 
 
 def test_without_ray_its_engine_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("wherefrom.scale.ray_engine.ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "wherefrom.scale.ray_engine", raising=False)
+    monkeypatch.delattr(wherefrom.scale, "ray_engine", raising=False)
     with pytest.raises(MissingExtra, match=r"wherefrom\[ray\]"):
         list(Engine("ray").results([[1]], str))
 
