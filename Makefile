@@ -52,7 +52,7 @@ test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps 
 	@touch $@
 
 test-llm: .venv/ready-llm ## answers of a real language model, SmolLM2-135M-Instruct (93 MB)
-	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers tests/test_notebooks.py -m llm -rs
+	OMP_NUM_THREADS=2 $(BIN)/pytest tests/answers tests/test_tutorials.py -m llm -rs
 
 .venv/ready-ray: .venv/ready-dev locks/ray.txt
 	$(BIN)/python $(LOCKED) --requirement locks/ray.txt
@@ -124,7 +124,7 @@ docs: .venv/ready .venv-docs/ready ## the documentation site, into site/
 	$(BIN)/python -m tools.widget site/assets/answer.html
 	@echo "Open site/index.html, or serve it: $(PYTHON) -m http.server --directory site"
 
-notebooks: .venv/ready-dev ## run the tutorials and store what they print and show
+notebooks: .venv/ready-llm ## run the tutorials and store what they print and show
 	NO_COLOR=1 $(BIN)/python -m tools.notebooks docs/tutorials/*.ipynb
 
 matrix: .venv/ready-dev ## the core tests on several versions of transformers, into docs/compatibility.md: [ONLY=4.48.0,newest]

@@ -190,7 +190,7 @@ def test_a_token_classifier_needs_a_position():
     torch.manual_seed(0)
     model = transformers.BertForTokenClassification(tiny("bert", "classify").config).eval()
     explainer = Explainer(model)
-    with pytest.raises(TargetError, match=r"an output for every token: say which one .*position="):
+    with pytest.raises(TargetError, match=r"which words are entities: say which .*position="):
         explainer(IDS)
     with pytest.raises(TargetError, match="position="):
         explainer.prepare(IDS)

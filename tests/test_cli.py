@@ -204,8 +204,9 @@ def test_compare_has_a_row_for_each_method(run, tmp_path):
     assert page.read_text(encoding="utf-8").count("<td>lrp</td>") == 1
 
 
-def test_compare_without_names_takes_all_methods(run):
-    data = json.loads(run("compare", "good", "--words", "--target", "1", "--json", "-").stdout)
+def test_compare_takes_all_methods_on_request(run):
+    options = ("--all", "--words", "--target", "1", "--json", "-")
+    data = json.loads(run("compare", "good", *options).stdout)
     assert [entry["method"]["name"] for entry in data] == list(METHODS)
     assert {entry["target"]["label"] for entry in data} == {"good"}
 

@@ -274,7 +274,8 @@ def test_an_explanation_of_words_and_patches_is_shown_as_both():
     assert html.count("<image ") == 4  # each plain and with its heatmap
     assert html.count("<rect ") > 20  # but for those of nearly no relevance
     words = re.findall(r'<span class="u[^>]*>([^<]*)</span>', html)
-    assert words[: len(QUESTION.split()) + 2] == [
+    first = words.index("&lt;image&gt;")  # behind the sentence and the legend
+    assert words[first : first + len(QUESTION.split()) + 2] == [
         "&lt;image&gt;",
         "&lt;image&gt;",
         *QUESTION.split(),

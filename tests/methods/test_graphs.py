@@ -177,7 +177,7 @@ class TestMolecules:
         found = reader("CC(=O)Nc1ccc(O)cc1")
         assert [unit.text for unit in found.units] == list("CCONCCCCOCC")
         assert found.scene["kind"] == "molecule"
-        page = found.to_html(tmp_path / "page.html")
+        page = found.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
         assert page.count("<circle") >= 5
         assert "http:" not in page.replace("http://www.w3.org", "")
         assert "https:" not in page

@@ -65,7 +65,9 @@ def test_an_answer_grows_line_by_line_and_is_explained_at_the_end(ask, talker):
     for before, after in pairwise(texts[:-1]):
         assert after.startswith(before)
     assert texts[-1] == answer.text
-    assert [row["explained"] for row in rows if "explained" in row] == [1, 2, 3, 4, 5, 6]
+    explained = [row["explained"] for row in rows if "explained" in row]
+    assert explained == sorted(set(explained))  # some tokens at a time
+    assert explained[-1] == 6
     assert rows[-1]["finished"] is False
     same_data(rows[-1]["answer"], answer)
 

@@ -17,7 +17,7 @@ from wherefrom.web.serve import serve
 def test_the_command_line_passes_its_options_on(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr(
-        serve_module, "serve", lambda *arguments, dtype, say: calls.append(arguments)
+        serve_module, "serve", lambda *arguments, dtype, device, say: calls.append(arguments)
     )
     options = ["-m", "a", "-m", "b", "--host", "::1", "--port", "5", "--reports", str(tmp_path)]
     result = CliRunner().invoke(

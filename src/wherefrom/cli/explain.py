@@ -153,7 +153,7 @@ def compare(
     settings: SettingsOfAll = None,
     numbers: Numbers = False,
 ) -> None:
-    """Explain a text, image or molecule by several methods, a row each."""
+    """Explain an input by several methods, a row each."""
     from wherefrom.methods import METHODS
     from wherefrom.show.terminal import render_rows
 

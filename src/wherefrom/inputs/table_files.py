@@ -90,7 +90,7 @@ def _csv_rows(name: str, lines: Iterable[str], kind: str) -> Iterator[dict[str, 
 def _delimiter(text: str, usual: str) -> str:
     r"""What separates the columns: what makes most of the header, usual names first.
 
-    >>> _delimiter("text;label\na, b;1", ","), _delimiter("id\ttext, or so\n", ",")
+    >>> _delimiter("text;label\na, b;1", ","), _delimiter("id\ttext\ta, b\n", ",")
     (';', '\t')
     """
 
