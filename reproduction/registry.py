@@ -22,7 +22,7 @@ _ALL: tuple[ReproductionSet, ...] = (
     TextSet("hate", "T-Hate", "tweeteval_hate", 3, 1.3, ("not-hate", "hate"), epochs=2),
     TextSet("sentiment", "T-Sentiment", "tweeteval_sentiment", 6, 1, THREE, batch=64),
     Molecules("bace", "BACE", "bace", 5, 0.7, (Setting(128, 0.1, 80),)),
-    Superpixels("mnist", "MNIST", "mnist", 28, 1),
+    Superpixels("mnist", "MNIST", "mnist", 16, 0.7),
     TextSet("imdb", "IMDB", "imdb", 25, 8, TWO, pieces=256, held=1_000),
 )
 SETS = {of.name: of for of in _ALL}
