@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from wherefrom.errors import FileError
 from wherefrom.explanation import Explanation
 from wherefrom.storage.writing import write_text
 from wherefrom.views import Views
@@ -46,16 +45,4 @@ class Comparison(Views, list[Explanation]):
     @classmethod
     def from_json(cls, source: str | Path) -> Comparison:
         """Back from JSON: a path, or the JSON text itself."""
-        text = str(source)
-        if isinstance(source, Path) or not text.lstrip().startswith("["):
-            try:
-                text = Path(source).read_text(encoding="utf-8")
-            except (OSError, ValueError) as error:
-                raise FileError(f"cannot read {source}: {error}") from error
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise FileError(f"this is not JSON: {error}") from error
-        if not isinstance(data, list):
-            raise FileError("expected a list of explanations; use Explanation.from_json for one.")
-        return cls(map(Explanation.from_dict, data))
+        return cls(Explanation.list_from_json(source))

@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -145,6 +146,7 @@ def test_killed_workers_nodes_and_drivers_lose_nothing(local_ray):
 
 
 def test_nothing_is_left_running():
+    folder = tempfile.mkdtemp(prefix="ray")  # a short path: sockets lie in it
     code = (
         "import ray\n"
         "from wherefrom.scale.engines import Engine\n"
@@ -161,14 +163,14 @@ def test_nothing_is_left_running():
     )
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False,
-        capture_output=True, text=True, env={**os.environ, "RAY_TMPDIR": "/tmp/ray-leftover"},
+        capture_output=True, text=True, env={**os.environ, "RAY_TMPDIR": folder},
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     for _ in range(50):
         alive = [
             path
             for path in Path("/proc").glob("[0-9]*/cmdline")
-            if b"/tmp/ray-leftover" in _content(path)
+            if folder.encode() in _content(path)
         ]
         if not alive:
             return
