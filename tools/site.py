@@ -1,12 +1,14 @@
 """Notebooks as pages of the documentation site: a hook of MkDocs, run by `make docs`.
 
 What the cells of a notebook print and show is stored in it by `make notebooks`, so the site is
-built without a model.
+built without a model. Results of the reproduction lie beside `docs/`: they are copied into it.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ENDING = ".ipynb"
+RESULTS = "reproduction/results"
 
 
 class Notebook(File):
@@ -49,3 +52,14 @@ def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
         return None
     notebook = json.loads(page.file.content_string)
     return markdown(notebook)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links to the results of the reproduction lead to their copies in the site."""
+    return html.replace(f'"../{RESULTS}', f'"{RESULTS}')
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Copies the results of the reproduction into the site."""
+    source = Path(config.docs_dir).parent / RESULTS
+    shutil.copytree(source, Path(config.site_dir) / RESULTS)
