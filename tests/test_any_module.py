@@ -192,7 +192,7 @@ def test_a_token_classifier_needs_a_position():
     explainer = Explainer(model)
     with pytest.raises(TargetError, match=r"which words are entities: say which .*position="):
         explainer(IDS)
-    with pytest.raises(TargetError, match="position="):
+    with pytest.raises(ModelError, match="predicts spans"):
         explainer.prepare(IDS)
     assert explainer(IDS, position=1).target.position == 1
 

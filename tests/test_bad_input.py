@@ -50,7 +50,7 @@ INPUTS = {
     "words in a list": ([["good", "film"]], "token ids"),
     "fractions as ids": ([[1.5, 2.5]], "token ids"),
     "fractions in numpy": (np.array([1.5, 2.5]), "token ids"),
-    "a mapping": ({"pixel_values": [2, 5, 3], "b": 1}, "dict"),
+    "a mapping": ({"pixel_values": [2, 5, 3], "b": 1}, "column"),
     "bytes": (b"good", "bytes"),
     "id too large": ([2, 500, 3], "500"),
     "id below zero": ([2, -4, 3], "-4"),

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import re
+import weakref
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,11 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from wherefrom.errors import MethodError
 
-Storage = StorageWeakRef | int
+Storage = weakref.ref[torch.UntypedStorage] | int
 
 _SHARE = 0.9  # of what is free: the rest is left to everything else
 _UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -196,7 +196,7 @@ def storage_of(tensor: Tensor) -> Storage:
 
     Not its address: when a storage is freed, the next may come to lie there.
     """
-    return StorageWeakRef(tensor.untyped_storage()) if _has_storage(tensor) else id(tensor)
+    return weakref.ref(tensor.untyped_storage()) if _has_storage(tensor) else id(tensor)
 
 
 def storage_bytes(tensor: Tensor) -> int:

@@ -188,7 +188,7 @@ def test_the_mean_of_a_table_is_that_of_its_present_numbers():
 
 
 def test_a_large_table_is_read_once(monkeypatch):
-    table, means = torch.randn(600, 4), []
+    table, means, before = torch.randn(600, 4), [], len(_MEANS)
     mean = Tensor.mean
     monkeypatch.setattr(Tensor, "mean", lambda *args: means.append(1) or mean(*args))
     for _ in range(3):
@@ -196,4 +196,4 @@ def test_a_large_table_is_read_once(monkeypatch):
     assert len(means) == 1
     for _ in range(8):  # tables that are gone are forgotten, wherever the next one lies
         exactly(_mean_row(another := torch.randn(600, 4)), mean(another, 0))
-    assert len(_MEANS) <= 3
+    assert len(_MEANS) <= before + 2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from wherefrom.errors import MethodError
 from wherefrom.inputs.fills import FILLS, filled
@@ -76,13 +76,16 @@ def _blank(inputs: Inputs, root: str | int | Tensor, entering: Entering) -> Tens
 
 
 _USE = {"blur": "images"}
-_MEANS: dict[StorageWeakRef, tuple[tuple[Any, ...], Tensor]] = {}  # a table's state and mean
+# by the storage of a table: its state, and its mean
+_MEANS: weakref.WeakKeyDictionary[torch.UntypedStorage, tuple[tuple[Any, ...], Tensor]]
+_MEANS = weakref.WeakKeyDictionary()
 
 
 def _mean_row(table: Tensor) -> Tensor:
     """The mean of a table's rows: large tables are read once, until something is written there."""
-    storage = storage_of(table)
-    if isinstance(storage, int):  # it has none
+    reference = storage_of(table)
+    storage = None if isinstance(reference, int) else reference()
+    if storage is None:  # it has none
         return table.mean(0)
     # a write by way of `.data` is not counted: it shows in the numbers of some rows
     sample = float(table[:: max(1, len(table) // 256)].sum())
@@ -92,9 +95,6 @@ def _mean_row(table: Tensor) -> Tensor:
     if known is not None and known[0] == state:
         return known[1]
     mean = table.mean(0)
-    for reference in list(_MEANS):
-        if reference.expired():
-            _MEANS.pop(reference, None)
     _MEANS[storage] = (state, mean)
     return mean
 

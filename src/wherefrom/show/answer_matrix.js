@@ -3,9 +3,10 @@
 const drawMatrix = (data, rows, place, choose) => {
   const SIDE = 15;
   const MOST = 60; // columns of the prompt
-  const svg = (tag, props = {}, ...children) => {
+  const svg = (tag, { style = "", ...props } = {}, ...children) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [key, value] of Object.entries(props)) node.setAttribute(key, value);
+    if (style) node.style.cssText = style; // the page allows no style attribute in markup
     node.append(...children);
     return node;
   };
