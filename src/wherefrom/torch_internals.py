@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend
 from torch.overrides import _get_current_function_mode_stack
 
 # Calls within this context reach no TorchFunctionMode and no __torch_function__.
@@ -113,3 +116,32 @@ def stacked(tensor: Tensor) -> Tensor:
         return tensor.unsqueeze(0)
     axis = torch._C._functorch.maybe_get_bdim(tensor)
     return torch._C._functorch.get_unwrapped(tensor).movedim(axis, 0)
+
+
+def attention_with_log_sums(
+    query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Tensor | None = None, **settings: Any
+) -> tuple[Tensor, Tensor | None]:
+    """`scaled_dot_product_attention`, and log Σ exp of each query's scores where its kernel tells.
+
+    The kernel of processors does, and in single and double precision it is exact enough to form
+    the weights from. Of a query that sees no key the logarithm is given as 0.
+    """
+    exact = query.device.type == "cpu" and query.dtype in (torch.float32, torch.float64)
+    if exact and query.ndim == 4:
+        choice = torch._fused_sdp_choice(query, key, value, attn_mask, 0.0, **settings)
+        if choice == SDPBackend.FLASH_ATTENTION.value:
+            if attn_mask is not None and attn_mask.dtype == torch.bool:
+                closed = torch.zeros_like(attn_mask, dtype=query.dtype)
+                attn_mask = closed.masked_fill_(~attn_mask, -math.inf)
+            out, log_sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                query,
+                key,
+                value,
+                0.0,
+                settings.get("is_causal", False),
+                attn_mask=attn_mask,
+                scale=settings.get("scale"),
+            )
+            return out, log_sums
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, **settings)
+    return out, None

@@ -10,43 +10,49 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from wherefrom.torch_internals import stacked
+from wherefrom.torch_internals import attention_with_log_sums, stacked
 
 _NUMBERS = 1 << 22  # of the weights that the backward pass forms at a time
-_CAUSAL_PARTS = 8
+_CAUSAL_PARTS = 16
+_FEWEST_QUERIES = 128  # at a time, where keys that none of them sees are left out
 
 
 class _FrozenAttention(Function):
     """O = P V with P a constant, so that dV = Pᵀ dO is all that is needed.
 
     The fused backward pass forms dQ and dK as well: five products, where two suffice. P is formed
-    again for some queries at a time, never as a whole.
+    again for some queries at a time, never as a whole. Where the kernel tells the logarithm l of
+    the sum that it divides by, P = exp(QKᵀ − l) is one product, with l as one more coordinate.
     """
 
     @staticmethod
     def forward(
         ctx: Any, value: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, settings: Any
     ) -> Tensor:
-        ctx.save_for_backward(query, key, mask)
+        out, log_sums = attention_with_log_sums(query, key, value, attn_mask=mask, **settings)
+        ctx.save_for_backward(query, key, mask, log_sums)
         ctx.settings = settings
         ctx.shape = value.shape
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **settings)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, mask = ctx.saved_tensors
+        query, key, mask, log_sums = ctx.saved_tensors
         gradient = gradients[0]
         groups = 1
         if ctx.settings.get("enable_gqa"):
             groups = query.shape[-3] // key.shape[-3]
         scale = ctx.settings.get("scale")
         query = query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+        if log_sums is not None:
+            query = torch.cat([query, -log_sums.unsqueeze(-1)], -1)
+            key = F.pad(key, (0, 1), value=1.0)
         total = gradient.new_zeros(ctx.shape)
         queries, keys = query.shape[-2], key.shape[-2]
         causal = bool(ctx.settings.get("is_causal"))
         step = max(16, _NUMBERS // max(1, math.prod(query.shape[:-2]) * keys))
         if causal:  # keys that none of some queries sees are not formed
-            step = min(step, max(16, -(-queries // _CAUSAL_PARTS)))
+            step = min(step, max(_FEWEST_QUERIES, -(-queries // _CAUSAL_PARTS)))
         for start in range(0, queries, step):
             rows = slice(start, min(start + step, queries))
             if not bool(
@@ -60,6 +66,7 @@ class _FrozenAttention(Function):
                 _of_rows(mask, rows, seen, groups),
                 rows.start if causal else None,
                 groups,
+                normalised=log_sums is not None,
             )
             total[..., :seen, :] += weights.mT @ _grouped(gradient[..., rows, :], groups)
         return total, None, None, None, None
@@ -89,17 +96,27 @@ def _of_rows(mask: Tensor | None, rows: slice, seen: int, groups: int) -> Tensor
 
 
 def _weights(
-    query: Tensor, key: Tensor, mask: Tensor | None, causal_from: int | None, groups: int
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    causal_from: int | None,
+    groups: int,
+    *,
+    normalised: bool,
 ) -> Tensor:
-    """The attention weights of some queries, already scaled."""
+    """The attention weights of some queries, already scaled, and normalised if that is known."""
     scores = query @ key.mT
-    if causal_from is not None:
-        count = query.shape[-2] // groups
-        late = scores[..., causal_from:]  # all of these queries see the keys before
-        hidden = torch.ones(count, late.shape[-1], dtype=torch.bool, device=query.device).triu(1)
-        late.masked_fill_(hidden.repeat(groups, 1), -math.inf)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    if causal_from is not None:  # all of these queries see the keys before
+        late = scores[..., causal_from:].unflatten(-2, (groups, -1))
+    if normalised:
+        scores.exp_()
+        if causal_from is not None:
+            late.tril_()
+        return scores
+    if causal_from is not None:
+        late.masked_fill_(torch.ones_like(late, dtype=torch.bool).triu_(1), -math.inf)
     weights = torch.softmax(scores, -1)
     # a query that sees no key has weights of zero, as in the fused call
     return weights if mask is None else weights.nan_to_num_(nan=0.0)
