@@ -1,5 +1,8 @@
 """How much memory may be used: limits as texts, what is free, and errors that say it is short."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -232,3 +235,26 @@ def test_a_storage_is_told_from_the_next_that_lies_at_its_address():
         assert count.count(later) == 4000
         del later
     assert again  # the allocator gives the same address out once more
+
+
+_BATCHES = """
+import resource, sys, torch
+from wherefrom.memory import keep_heap
+if "keep" in sys.argv:
+    keep_heap()
+def batch():
+    return [torch.ones(2**20) for _ in range(40)]  # 160 MB
+batch()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+batch()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of glibc")
+def test_a_command_keeps_freed_memory_for_the_next_batch():
+    def faults(*arguments):
+        run = [sys.executable, "-c", _BATCHES, *arguments]
+        return int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+
+    assert 4 * faults("keep") < faults()

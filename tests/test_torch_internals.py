@@ -179,3 +179,25 @@ def test_what_a_batched_tensor_stands_for_is_seen():
     torch.vmap(double, in_dims=1)(rows)
     assert torch.equal(seen[0], rows.T)
     assert torch.equal(torch_internals.stacked(rows), rows[None])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_log_sums_of_attention_are_those_of_its_scores(rng, masked):
+    query, key, value = (torch.randn(2, 3, 5, 4, generator=rng, dtype=torch.float64) for _ in "qkv")
+    mask = torch.rand(2, 1, 5, 5, generator=rng) < 0.7
+    mask[..., 0] = True
+    mask[0, 0, 2] = False  # a query that sees no key
+    settings = {"attn_mask": mask} if masked else {"is_causal": True}
+    out, log_sums = torch_internals.attention_with_log_sums(query, key, value, **settings)
+    torch.testing.assert_close(
+        out, nn.functional.scaled_dot_product_attention(query, key, value, **settings)
+    )
+    seen = mask if masked else torch.ones(5, 5, dtype=torch.bool).tril()
+    scores = (query @ key.mT / 2).masked_fill(~seen, -torch.inf)
+    expected = scores.logsumexp(-1)
+    torch.testing.assert_close(log_sums, expected.masked_fill(expected == -torch.inf, 0.0))
+
+
+def test_half_precision_has_no_log_sums(rng):
+    half = [torch.randn(1, 2, 5, 4, generator=rng).bfloat16() for _ in "qkv"]
+    assert torch_internals.attention_with_log_sums(*half)[1] is None

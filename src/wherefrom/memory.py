@@ -33,6 +33,7 @@ _CGROUPS = (  # limit, use, statistics, and the name of the cached files among t
         "total_inactive_file",
     ),
 )
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 CGROUP = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
 
@@ -160,6 +161,19 @@ def trim_heap(device: torch.device) -> None:
     trim = _trim() if device.type == "cpu" else None
     if trim is not None:
         trim(0)
+
+
+def keep_heap() -> None:
+    """Keeps freed memory for the next batch, in a process of our own: a command or a worker.
+
+    By itself glibc gives large pieces back to the system, and each batch pays for new pages.
+    """
+    try:
+        option = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another allocator, another system
+        return
+    for parameter, size in ((_MMAP_THRESHOLD, 32 * 2**20), (_TRIM_THRESHOLD, 2**30)):
+        option(parameter, size)
 
 
 def release_memory(device: torch.device) -> None:

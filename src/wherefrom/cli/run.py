@@ -67,9 +67,11 @@ def run(
     dtype: Dtype = None,
 ) -> None:
     """Explain every row of a corpus, into Parquet files."""
+    from wherefrom.memory import keep_heap
     from wherefrom.scale.reading import Location
     from wherefrom.scale.run import run as run_all
 
+    keep_heap()
     with progress("explaining", lines=True) as advance:
         result = run_all(
             model or "sentiment", [Location(entry) for entry in data], out, method, target, against,

@@ -54,16 +54,24 @@ def attention_scores(
         value = like(value.repeat_interleave(heads // value.shape[-3], -3), value)
     factor = settings.get("scale")
     factor = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
-    return query @ key.transpose(-2, -1) * factor, value
+    return query * factor @ key.transpose(-2, -1), value
 
 
 def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
-    """The attention weights of scores, under the mask of the call's settings."""
+    """The attention weights of scores, under the mask of the call's settings.
+
+    Scores that need no gradient are written into.
+    """
     mask = settings.get("attn_mask")
     if settings.get("is_causal"):
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+        if mask.dtype != torch.bool:
+            scores = scores + mask
+        elif scores.requires_grad:
+            scores = scores.masked_fill(~mask, -math.inf)
+        else:
+            scores.masked_fill_(~mask, -math.inf)
     weights = torch.softmax(scores, -1)
     if mask is not None:  # a query that sees no key has weights of zero, as in the fused call
         is_open = mask if mask.dtype == torch.bool else mask != -math.inf

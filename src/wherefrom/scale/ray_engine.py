@@ -20,6 +20,7 @@ from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
 from wherefrom.errors import InputError, WherefromError
+from wherefrom.memory import keep_heap
 from wherefrom.scale.engines import Engine, Work
 from wherefrom.storage.arrow import binary_table
 
@@ -139,6 +140,7 @@ class _Worker:
     """An actor of the pool: the work is fetched once, and loads its model at the first item."""
 
     def __init__(self, work: list[Any]) -> None:
+        keep_heap()
         self._work: Work = ray.get(work[0])
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[bytes]]:
