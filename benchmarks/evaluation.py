@@ -24,6 +24,7 @@ import numpy as np
 import torch
 import typer
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 import wherefrom
 from wherefrom.evaluation.metrics import METRICS, Sample
@@ -45,10 +46,10 @@ class Recorded(Subject):
 
     batches: list[Mapping[str, Tensor]] = field(default_factory=list)
 
-    def run(self, tensors: Mapping[str, Tensor]) -> Tensor:
+    def run(self, tensors: Mapping[str, Tensor], positions: Tensor | None = None) -> Tensor:
         if torch.is_inference_mode_enabled():
             self.batches.append(tensors)
-        return super().run(tensors)
+        return super().run(tensors, positions)
 
 
 def sentences(count: int) -> list[str]:
@@ -80,18 +81,16 @@ def alone(
                 erasable = np.ones(ids.shape[1], dtype=bool)
                 target = explanation.target.index
                 sample = Sample(explanation, erasable, target, every=False)
-                more = {"labels": torch.tensor([target])} if original else {}
                 for test in TESTS:
                     if original:
                         model(input_ids=ids)
-                    rows = [
-                        model(input_ids=torch.where(torch.from_numpy(mask), ids, blank), **more)
-                        .logits[0]
-                        .detach()
-                        .double()
-                        .numpy()
-                        for mask in METRICS[test].masks(sample)
-                    ]
+                    rows = []
+                    for mask in METRICS[test].masks(sample):
+                        erased = torch.where(torch.from_numpy(mask), ids, blank)
+                        logits = model(input_ids=erased).logits
+                        if original:
+                            cross_entropy(logits, torch.tensor([target]))
+                        rows.append(logits[0].detach().double().numpy())
                     value, _ = METRICS[test].value(sample, np.stack(rows))
                     values.setdefault(f"{name} {test}", []).append(value)
     return values

@@ -58,6 +58,14 @@ def test_an_argument_of_another_name_is_passed_by_position(module, method):
         assert explanation.target.position == len(explanation.units) - 1
 
 
+def test_a_model_that_is_given_another_forward_is_asked_anew():
+    model = Named()
+    subject = Explainer(model).subject
+    assert subject.takes("input_ids") and not subject.takes("attention_mask")
+    model.forward = lambda input_ids, attention_mask: Named.forward(model, input_ids)
+    assert subject.takes("input_ids", "attention_mask")
+
+
 def test_a_sequential_of_embeddings_is_explained():
     module = nn.Sequential(nn.Embedding(30, 8), nn.Flatten(), nn.Linear(24, 3)).double()
     explanation = Explainer(module)(IDS, target=1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -208,7 +210,7 @@ class Subject:
 
     def takes(self, *arguments: str) -> bool:
         """Whether the model's forward has arguments of these names."""
-        return inspect.signature(self.model.forward).parameters.keys() >= set(arguments)
+        return _argument_names(self.model.forward).issuperset(arguments)
 
     def by_position(self, argument: str) -> Subject:
         """The subject, with its one tensor passed by position if forward names it differently."""
@@ -313,6 +315,22 @@ class _FirstArgument:
 
     def __call__(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
         return model(tensors[self.name])
+
+
+# reading a signature takes longer than many a batch; a model may be given another forward
+_ARGUMENTS: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
+
+
+def _argument_names(forward: Callable[..., Any]) -> frozenset[str]:
+    """The names of a function's arguments."""
+    function = getattr(forward, "__func__", forward)
+    try:
+        return _ARGUMENTS[function]
+    except (KeyError, TypeError):  # not met before, or nothing that a weak reference can be made to
+        names = frozenset(inspect.signature(forward).parameters)
+    with suppress(TypeError):
+        _ARGUMENTS[function] = names
+    return names
 
 
 def _logits(out: Any) -> Tensor:
