@@ -61,7 +61,8 @@ def test_an_argument_of_another_name_is_passed_by_position(module, method):
 def test_a_model_that_is_given_another_forward_is_asked_anew():
     model = Named()
     subject = Explainer(model).subject
-    assert subject.takes("input_ids") and not subject.takes("attention_mask")
+    assert subject.takes("input_ids")
+    assert not subject.takes("attention_mask")
     model.forward = lambda input_ids, attention_mask: Named.forward(model, input_ids)
     assert subject.takes("input_ids", "attention_mask")
 
