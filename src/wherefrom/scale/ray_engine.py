@@ -20,7 +20,6 @@ from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
 from wherefrom.errors import InputError, WherefromError
-from wherefrom.memory import keep_heap
 from wherefrom.scale.engines import Engine, Work
 from wherefrom.storage.arrow import binary_table
 
@@ -140,6 +139,8 @@ class _Worker:
     """An actor of the pool: the work is fetched once, and loads its model at the first item."""
 
     def __init__(self, work: list[Any]) -> None:
+        from wherefrom.memory import keep_heap  # with torch, which the tasks that read do not need
+
         keep_heap()
         self._work: Work = ray.get(work[0])
 
