@@ -86,11 +86,11 @@ class _RowsLinear(Function):
         ctx.places = places
         if places is not None:
             # in the other rows any number will do; a one is none that a secant divides zero by
-            out = x.new_ones(*x.shape[:-1], len(weight))
+            out = x.new_ones(*x.shape[:-1], weight.shape[0])
             return out.index_copy_(1, places, F.linear(x.index_select(1, places), weight, bias))
         # no view: a model may write into it
-        out = x.new_empty(*x.shape[:-1], len(weight))
-        rows, flat = x.reshape(-1, x.shape[-1]), out.view(-1, len(weight))
+        out = x.new_empty(*x.shape[:-1], weight.shape[0])
+        rows, flat = x.reshape(-1, x.shape[-1]), out.view(-1, weight.shape[0])
         if bias is None:
             torch.mm(rows, weight.T, out=flat)
         else:

@@ -17,6 +17,9 @@ from wherefrom.rules.catalogue import Kind, TorchCall, attribute_name, list_tens
 _NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of an operator without a backward pass
 
 
+_WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR}  # what the catalogue lists has one
+
+
 class Cut(NamedTuple):
     """The module and the call at which the gradient ends, and why."""
 
@@ -49,6 +52,8 @@ def follow_cut(call: TorchCall, out: Any, where: str, frozen: bool, entered: boo
     `frozen`: a rule made the result a constant on purpose. `entered`: the input itself entered
     by this call.
     """
+    if type(out) is Tensor and out.requires_grad and call.kind in _WITH_DERIVATIVE:
+        return
     written = call.args[0] if out is None and call.args else out  # x[i] = y gives nothing back
     results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
     if not results:

@@ -370,15 +370,19 @@ def _is_own_function(module: nn.Module, x: Any, out: Any) -> bool:
 
 def without_parameters(call: TorchCall) -> TorchCall:
     """The call with parameters as constants: only what depends on the input needs a gradient."""
-    call.args = tuple(_constant(value) for value in call.args)
+    if any(type(value) not in _NO_PARAMETERS for value in call.args):
+        call.args = tuple(map(_constant, call.args))
     if call.kwargs:
         call.kwargs = {key: _constant(value) for key, value in call.kwargs.items()}
     return call
 
 
+_NO_PARAMETERS = frozenset((Tensor, int, float, bool, type(None), str, slice))
+
+
 def _constant(value: Any) -> Any:
     kind = type(value)
-    if kind is Tensor or kind is int:  # most are; to ask whether they are parameters takes longer
+    if kind in _NO_PARAMETERS:  # most are; to ask whether they are parameters takes longer
         return value
     if isinstance(value, nn.Parameter):
         return value.detach()

@@ -48,20 +48,20 @@ def propagate(call: TorchCall, out: Any) -> None:
     if not tagged:
         return
     fresh = kind in FRESH
-    meaning = "" if fresh else _common_meaning(arguments[:count])
+    meaning: Meaning = ""
+    if not fresh and any(tag.meaning for _, tag in tagged):
+        meaning = _common_meaning(arguments[:count])
     stream: int | None = None
     constant_rows = False
     samples: Samples | Pieces | None = None
-    for live_only in (True, False):
-        for argument, tag in tagged:
-            if argument.requires_grad != live_only:
-                continue
-            if not argument.is_floating_point():  # an index says where rows go, not whose they are
-                continue
-            if stream is None and live_only:
-                stream, constant_rows = tag.stream, tag.constant_rows
-            if samples is None and tag.samples is not None:
-                samples = samples_after(call, argument, tag.samples, out)
+    # an index says where rows go, not whose they are
+    rows = [(argument, tag) for argument, tag in tagged if argument.is_floating_point()]
+    for argument, tag in rows:
+        if stream is None and argument.requires_grad:
+            stream, constant_rows = tag.stream, tag.constant_rows
+    for argument, tag in sorted(rows, key=_constants_last) if len(rows) > 1 else rows:
+        if samples is None and tag.samples is not None:
+            samples = samples_after(call, argument, tag.samples, out)
     if not meaning and stream is None and samples is None:
         return
     results = list_tensors(call.args[:1] if out is None else (out,))
@@ -77,6 +77,10 @@ def propagate(call: TorchCall, out: Any) -> None:
             set_tag(tensor, Tag(own_meaning, -tensor.shape[-2], own))
         else:
             set_tag(tensor, Tag(own_meaning, stream, own, constant_rows))
+
+
+def _constants_last(tagged: tuple[Tensor, Tag]) -> bool:
+    return not tagged[0].requires_grad
 
 
 def _is_known(value: Any) -> bool:
