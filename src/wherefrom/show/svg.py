@@ -11,7 +11,8 @@ from typing import Any
 
 from wherefrom.explanation import Explanation
 from wherefrom.show.page import table
-from wherefrom.show.text_marks import signed
+from wherefrom.show.sentence import named_units, unit_name
+from wherefrom.show.text_marks import short_number, signed
 
 _MAX_CELLS = 4096
 _MAX_NUMBERS = 400  # cells of an image whose scores can be written into them
@@ -110,16 +111,19 @@ def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
 
 
 def _atom_numbers(explanation: Explanation) -> str:
-    """The atoms by the names that the sentence uses, with their scores, for the switch."""
+    """The atoms that the sentence names; with the switch, and on paper, all with their scores."""
     points = (explanation.scene or {})["points"]
     size = 0.6 * disc_radius(points)
-    rows = zip(explanation.units, points, explanation.scores.tolist(), strict=True)
-    texts = "".join(
-        f'<text x="{x:g}" y="{y:g}">{escape(unit.text)}{i + 1}'
-        f'<tspan x="{x:g}" dy="1em">{score:+.2g}</tspan></text>'
-        for i, (unit, (x, y), score) in enumerate(rows)
-    )
-    return f'<g class="values" font-size="{size:.1f}" text-anchor="middle">{texts}</g>'
+    named = named_units(explanation)
+    names, values = "", ""
+    rows = zip(points, explanation.scores.tolist(), strict=True)
+    for i, ((x, y), score) in enumerate(rows):
+        name = unit_name(explanation, i)
+        start = f'<text x="{x:g}" y="{y:g}">{escape(name)}'
+        values += f'{start}<tspan x="{x:g}" dy="1em">{short_number(score)}</tspan></text>'
+        names += f"{start}</text>" if name in named else ""
+    style = f'font-size="{size:.1f}" text-anchor="middle"'
+    return f'<g class="names" {style}>{names}</g><g class="values" {style}>{values}</g>'
 
 
 def _signs(patches: Sequence[Cell]) -> str:

@@ -63,6 +63,13 @@ class ServedModel:
         return is_text and naming.generates and naming.is_language_model
 
     @property
+    def takes_pairs(self) -> bool:
+        """Whether the model reads two texts as one input."""
+        explainer = self.explainer
+        is_text = isinstance(explainer.reader(""), TextReader) and explainer.tokenizer is not None
+        return is_text and not explainer.naming.generates
+
+    @property
     def input_label(self) -> str:
         """The label of the page's text field."""
         return "Paste a SMILES string" if self._graph_kind == "molecule" else "Type a sentence"

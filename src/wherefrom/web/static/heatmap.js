@@ -5,11 +5,22 @@ import { enableArrowKeys, html, signed, svg } from "./dom.js";
 const MAX_NUMBERS = 400; // units of a picture whose scores can be written on it
 const UNDERLINED = -0.05; // weaker negative scores are neither underlined nor hatched
 
-// Scores divided by the largest of a unit that is not a special token, as the library's reports do.
-export function strengths(marks, scores) {
+// Scores divided by `scale`: by default the largest of a unit that is not a special token, as the
+// library's reports do.
+export function strengths(marks, scores, scale = null) {
   const ordinary = marks.map((mark, i) => (mark.special ? 0 : Math.abs(scores[i])));
-  const scale = Math.max(...ordinary, 0) || Math.max(...scores.map(Math.abs), 0) || 1;
-  return scores.map((score) => Math.max(-1, Math.min(1, score / scale)));
+  const divisor = scale || Math.max(...ordinary, 0) || Math.max(...scores.map(Math.abs), 0) || 1;
+  return scores.map((score) => Math.max(-1, Math.min(1, score / divisor)));
+}
+
+// What the colours mean: `sides` says it of positive and negative scores, `scale` is the full colour.
+export function key({ sides }, scene, scale) {
+  const negative = hasShapes(scene) ? "blue, hatched" : "blue, underlined";
+  return [
+    html("span", {}, html("b", { class: "u for", text: "red" }), ` ${sides[0]}`),
+    html("span", {}, html("b", { class: "u against n", text: negative }), ` ${sides[1]}`),
+    html("span", { text: `full colour: a score of ${signed(scale).slice(1)}` }),
+  ];
 }
 
 export const isUnderlined = (strength) => strength < UNDERLINED;
@@ -46,8 +57,9 @@ export function sceneImage(scene, className = "") {
   });
 }
 
-// `options` is {marks, scores, scene, units, removed?, toggle?, note?, small?}: `toggle(i)` is called
-// when a unit is clicked, `note(i)` returns the text shown when the mouse points at it.
+// `options` is {marks, scores, scene, units, scale?, changed?, removed?, toggle?, note?, small?}: units in
+// the set `changed` are outlined, `toggle(i)` is called when a unit is clicked, `note(i)` returns the text
+// shown when the mouse points at it.
 export function heatmap(options) {
   const { scene, small } = options;
   if (!hasShapes(scene)) return textHeatmap(options);
@@ -55,14 +67,15 @@ export function heatmap(options) {
   return html("div", { class: "pair" }, plainImage(scene), sceneHeatmap(options));
 }
 
-function textHeatmap({ marks, scores, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
+function textHeatmap({ marks, scores, scale, changed, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
   const box = html("div", { class: `heat${small ? " small" : ""}`, dir: direction(marks) });
-  const strength = strengths(marks, scores);
+  const strength = strengths(marks, scores, scale);
   const removedSet = new Set(removed);
   marks.forEach((mark, i) => {
     const isRemoved = removedSet.has(i);
     const classes = ["u"];
     if (mark.special) classes.push("s");
+    if (changed?.has(i)) classes.push("changed");
     if (isRemoved) classes.push("removed");
     else {
       if (isUnderlined(strength[i])) classes.push("n");
@@ -79,7 +92,7 @@ function textHeatmap({ marks, scores, removed = [], toggle, note = (i) => signed
 }
 
 // A score in two digits, as the library's pages write it beside a unit.
-export const shortNumber = (score) => (score < 0 ? "" : "+") + String(Number(score.toPrecision(2)));
+export const shortNumber = (score) => (score < 0 ? "−" : "+") + String(Number(Math.abs(score).toPrecision(2)));
 
 export const visibleText = (mark) => mark.text.replaceAll("\n", "⏎") || "·";
 
@@ -122,9 +135,9 @@ function sceneNumbers({ units, scene, scores, strength, removedSet, isMolecule }
 
 let patternCount = 0; // every heatmap needs its own pattern id
 
-function sceneHeatmap({ marks, scores, scene, units, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
+function sceneHeatmap({ marks, scores, scene, units, scale, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
   const removedSet = new Set(removed);
-  const strength = strengths(marks, scores);
+  const strength = strengths(marks, scores, scale);
   const hatch = `hatch${++patternCount}`;
   const isMolecule = scene.kind === "molecule"; // its formula is drawn above the colours
   const step = scene.width / (isMolecule ? 70 : 14);
