@@ -9,7 +9,7 @@ from wherefrom.explanation import Explanation, Ledger, Line
 from wherefrom.show import svg
 from wherefrom.show.line_kinds import LINE_KINDS, group_name, line_name
 from wherefrom.show.mixed import is_mixed, pictures, text_part
-from wherefrom.show.page import block, page, table
+from wherefrom.show.page import block, page, prose, table
 from wherefrom.show.sentence import explained, pieces, sides
 from wherefrom.show.text_marks import Mark, largest_score, marks, short_number, signed
 
@@ -30,7 +30,7 @@ def render_beside(tables: Sequence[Sequence[Explanation]]) -> str:
     said = "".join(f'<p class="said">{_words(other)}</p>' for other in firsts[1:])
     about = " ".join([*map(explained, firsts), f"Model: {firsts[0].model}."])
     key = _key(firsts[0], True, ("speaks for the class of the column", "against it"))
-    head = f'<h1>{_words(firsts[0])}</h1>{said}<p class="dim">{_prose(about)}</p>{key}'
+    head = f'<h1>{_words(firsts[0])}</h1>{said}<p class="dim">{prose(about)}</p>{key}'
     return page(title, head + warnings + svg.gallery(tables))
 
 
@@ -51,7 +51,7 @@ def _heading(explanation: Explanation, several: bool = False) -> str:
     """The sentence, what is explained, and the legend: all that a reader needs first."""
     method = explanation.label or explanation.method
     source = f"Model: {explanation.model}." if several else f"By {method} on {explanation.model}."
-    about = _prose(f"{explained(explanation)} {source}")
+    about = prose(f"{explained(explanation)} {source}")
     words = _words(explanation)
     return f'<h1>{words}</h1><p class="dim">{about}</p>{_key(explanation, several)}'
 
@@ -62,14 +62,9 @@ def _words(explanation: Explanation) -> str:
 
     def tagged(kind: str, text: str) -> str:
         tag = tags.get(kind)
-        return f"<{tag}>{escape(text)}</{tag.split()[0]}>" if tag else _prose(text)
+        return f"<{tag}>{escape(text)}</{tag.split()[0]}>" if tag else prose(text)
 
     return "".join(tagged(*piece) for piece in pieces(explanation))
-
-
-def _prose(text: str) -> str:
-    """Escaped text in which a percent sign stays on the line of its number."""
-    return escape(text).replace(" %", "&nbsp;%")
 
 
 def _key(explanation: Explanation, several: bool, meaning: tuple[str, str] | None = None) -> str:

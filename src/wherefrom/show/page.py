@@ -70,7 +70,9 @@ STYLE = """
 .wherefrom .ledger .num{padding-left:.5rem}
 .wherefrom .key{display:flex;flex-wrap:wrap;align-items:baseline;gap:.2rem 1.2rem;margin:.5rem 0}
 .wherefrom .key .u{color:var(--ink)}
-@media (max-width:30rem){.wherefrom{padding:.8rem .7rem}.wherefrom .bar{width:30%;min-width:3rem}
+@media (max-width:30rem){.wherefrom{padding:.8rem .7rem}
+ .wherefrom .wide :is(td,th):first-child{position:sticky;left:0;background:var(--page);z-index:1}
+ .wherefrom .bar{width:30%;min-width:3rem}
  .wherefrom td,.wherefrom th{padding-right:.35rem}.wherefrom .ledger td{overflow-wrap:anywhere}
  .wherefrom .ledger .dim{font-size:.75rem;overflow-wrap:normal}.wherefrom td .heat{min-width:0}
  .wherefrom .methods tr{display:flex;flex-wrap:wrap;justify-content:space-between}
@@ -122,6 +124,15 @@ def page(title: str, body: str, style: str = "", script: str = "", data: str = "
         f"<title>wherefrom: {escape(title)}</title><style>{_PAGE_STYLE}</style></head>"
         f"<body>{block(body, style)}{scripts}</body></html>\n"
     )
+
+
+def prose(text: str) -> str:
+    """Escaped text in which a percent sign stays on the line of its number.
+
+    >>> prose("up to 5 %")
+    'up to 5&nbsp;%'
+    """
+    return escape(text).replace(" %", "&nbsp;%")
 
 
 def table(
