@@ -10,6 +10,8 @@ const answerSentence = (data, values, shares, [first, last]) => {
   const element = (tag, className, textContent) => Object.assign(document.createElement(tag), { className, textContent });
   const listed = (items) => items.flatMap((item, i) => [...(i ? [i === items.length - 1 ? " and " : ", "] : []), ...[item].flat()]);
 
+  const partName = (name) => [/\d$/.test(name) ? "" : "the ", element("strong", "", name)]; // passage 2, the question
+
   const words = new Map(); // the words of the prompt: text and relevance
   data.units.forEach(([start, end, , word, group, text], unit) => {
     if (group !== "prompt") return;
@@ -26,8 +28,8 @@ const answerSentence = (data, values, shares, [first, last]) => {
   }
   const named = (pairs, className) => listed(strongest(pairs).map(([name]) => element("em", className, name)));
   const speaking = named([...totals], "for");
-  const parts = strongest([...shares]).map(([name, share]) => [element("strong", "", name), `\u00a0(${(100 * share).toFixed(0)}\u00a0%)`]);
-  const against = strongest([...shares].map(([name, share]) => [name, -share])).map(([name]) => element("strong", "", name));
+  const parts = strongest([...shares]).map(([name, share]) => [...partName(name), `\u00a0(${(100 * share).toFixed(0)}\u00a0%)`]);
+  const against = strongest([...shares].map(([name, share]) => [name, -share])).map(([name]) => partName(name));
 
   const isWhole = first === 0 && last === data.tokens.length;
   const chosen = data.tokens.slice(first, last).map(([text]) => text).join("").trim();

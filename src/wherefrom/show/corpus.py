@@ -117,7 +117,7 @@ def render_bias(study: Any, histogram: Path | None = None, whole_page: bool = Tr
     report = _Report(
         f"names in {corpus.model}",
         [
-            *(f"<h1>{_verdict(pair)}</h1>" for pair in study.comparisons),
+            *map(_verdict, study.comparisons),
             '<p class="dim">Do groups of names contribute differently to '
             f"{escape(corpus.model)}?</p>",
             _about(corpus),
@@ -329,13 +329,13 @@ def _verdict(pair: Any) -> str:
     first, second = escape(pair.first), escape(pair.second)
     if pair.differs:
         side = "above" if pair.difference > 0 else "below"
-        verdict = f"<b>The groups differ.</b> Names of {first} lie {side} those of {second}"
+        verdict = f"<b>The groups differ.</b> Names of {first} lie {side} those of {second}."
     else:
-        verdict = f"<b>No significant difference</b> between names of {first} and {second}"
+        verdict = f"<b>No significant difference</b> between names of {first} and of {second}."
     return (
-        f"{verdict}: difference of medians {signed(pair.difference)} "
+        f"<h1>{verdict}</h1><p>Difference of medians {signed(pair.difference)} "
         f"[{signed(pair.low)}, {signed(pair.high)}], p = {pair.adjusted:.2g}; a name of {first} "
-        f"lies above one of {second} {pair.above:.0%} of the time."
+        f"lies above one of {second} {100 * pair.above:.0f}&nbsp;% of the time.</p>"
     )
 
 
@@ -364,7 +364,8 @@ def _groups(study: Any) -> str:
         ]
         for group in study.groups
     ]  # fmt: skip
-    return table(head, rows)
+    note = "Naive: lift: mean output of texts with a name of the group − mean of all texts."
+    return table(head, rows) + f'<p class="dim">{note}</p>'
 
 
 def _notes(study: Any) -> str:

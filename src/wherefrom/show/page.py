@@ -72,6 +72,7 @@ STYLE = """
 .wherefrom .key .u{color:var(--ink)}
 @media (max-width:30rem){.wherefrom{padding:.8rem .7rem}
  .wherefrom .wide :is(td,th):first-child{position:sticky;left:0;background:var(--page);z-index:1}
+ .wherefrom .wide img{max-width:none;width:40rem}
  .wherefrom .bar{width:30%;min-width:3rem}
  .wherefrom td,.wherefrom th{padding-right:.35rem}.wherefrom .ledger td{overflow-wrap:anywhere}
  .wherefrom .ledger .dim{font-size:.75rem;overflow-wrap:normal}.wherefrom td .heat{min-width:0}
@@ -155,6 +156,6 @@ def picture(path: Path, caption: str) -> str:
     png = base64.b64encode(path.read_bytes()).decode("ascii")
     text = escape(caption, quote=True)
     return (
-        f'<figure><img alt="{text}" src="data:image/png;base64,{png}">'
+        f'<figure><div class="wide"><img alt="{text}" src="data:image/png;base64,{png}"></div>'
         f'<figcaption class="dim">{text}</figcaption></figure>'
     )
