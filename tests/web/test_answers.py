@@ -210,7 +210,7 @@ def test_an_explanation_comes_with_its_sentence(client, sentiment):
     answer = client.post("/api/explain", json=body()).json()
     explanation = sentiment(TEXT)
     assert "".join(text for _, text in answer["sentence"]).startswith("The model says POSITIVE (")
-    assert answer["explained"] == explained(explanation)
+    assert answer["explained"] == f"{explained(explanation)} By lrp(root=unk) on sentiment."
     assert answer["largest"] == pytest.approx(float(abs(explanation.scores).max()))
 
 

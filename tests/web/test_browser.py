@@ -273,6 +273,7 @@ def test_paper_keeps_marks_and_numbers(page):
         assert read(style, token, "::after", "content").strip('"')[0] in "+-"
         assert read(style, token, None, "print-color-adjust") == "exact"
         assert read(style, page.one("#examples"), None, "display") == "none"
+        assert "By lrp(root=unk) on sentiment." in page.one("#explained").text
     finally:
         page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
@@ -294,6 +295,7 @@ def test_many_texts_sort_and_open(page):
     chances = [c.text for c in page.all("#table tbody td:nth-child(4)")]
     assert chances == sorted(chances, reverse=True)
     page.shot("table")
+    assert "cells than the header" not in page.one("#table-status").text
     next(b for b in page.all("#table tbody button") if "dull" in b.text).click()
     page.until(lambda: page.one("#text").get_attribute("value") == "a dull film")
     page.until(lambda: "dull" in page.one("#sentence").text)
@@ -401,6 +403,16 @@ def test_a_second_text_makes_a_pair(page, sentiment):
     page.until(lambda: "mess" not in page.one("#heatmap").text)
     page.open("#model=bace").explained()
     assert not page.one("#pair-toggle").is_displayed()
+
+
+def test_rows_of_a_table_that_do_not_fit_its_header_are_said(page):
+    page.open().explained()
+    page.browser.execute_script("document.getElementById('many').open = true")
+    table = "text;label\na film; dull;NEGATIVE\na fine film;POSITIVE"
+    page.browser.execute_script("document.getElementById('table-text').value = arguments[0]", table)
+    page.one("#table-run").click()
+    page.until(lambda: len(page.all("#table tbody tr")) == 2)
+    assert "1 of the rows has more or fewer cells than the header" in page.one("#table-status").text
 
 
 def test_a_table_of_pairs(page):
@@ -578,6 +590,9 @@ def test_transparency_is_shown_as_the_server_reads_it(page, tmp_path):
 def test_an_atom_of_a_molecule_is_removed(page, bace):
     page.open("#model=bace").explained()
     assert len(page.all("#heatmap circle.cell")) == len(bace(MOLECULES[0]))
+    named = {em.text for em in page.all("#sentence em")}
+    assert {label.text for label in page.all("#heatmap .names text")} == named
+    assert len(named) == 6
     page.browser.execute_script("document.querySelector('#heatmap .cell').focus()")
     page.browser.switch_to.active_element.send_keys(Keys.ENTER)
     page.until(lambda: "actual change" in page.one("#removal").text)

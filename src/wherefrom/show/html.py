@@ -10,7 +10,7 @@ from wherefrom.show import svg
 from wherefrom.show.line_kinds import LINE_KINDS, group_name, line_name
 from wherefrom.show.mixed import is_mixed, pictures, text_part
 from wherefrom.show.page import block, page, prose, table
-from wherefrom.show.sentence import explained, pieces, sides
+from wherefrom.show.sentence import explained, pieces, sides, source
 from wherefrom.show.text_marks import Mark, largest_score, marks, short_number, signed
 
 _CLOSED = 1e-3  # of the output: a ledger that adds up
@@ -49,9 +49,8 @@ def _section(explanations: Sequence[Explanation]) -> str:
 
 def _heading(explanation: Explanation, several: bool = False) -> str:
     """The sentence, what is explained, and the legend: all that a reader needs first."""
-    method = explanation.label or explanation.method
-    source = f"Model: {explanation.model}." if several else f"By {method} on {explanation.model}."
-    about = prose(f"{explained(explanation)} {source}")
+    by = f"Model: {explanation.model}." if several else source(explanation)
+    about = prose(f"{explained(explanation)} {by}")
     words = _words(explanation)
     return f'<h1>{words}</h1><p class="dim">{about}</p>{_key(explanation, several)}'
 

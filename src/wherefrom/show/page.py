@@ -45,7 +45,7 @@ STYLE = """
 .wherefrom:has(.numbers:checked) .names{display:none}
 .wherefrom:has(.numbers:checked) .u[data-score]::after,.wherefrom .numbered .u[data-score]::after{
  content:attr(data-score);font:.62em system-ui,sans-serif;vertical-align:sub;padding-left:.15em}
-.wherefrom :is(.values,.names) text{fill:#000;paint-order:stroke;stroke:#fff;stroke-width:.15em}
+.wherefrom :is(.values,.names) text{fill:#000;paint-order:stroke;stroke:#fff;stroke-width:.28em}
 .wherefrom .switch{cursor:pointer;white-space:nowrap}
 .wherefrom .switch input{margin:0 .2em 0 0;vertical-align:middle}
 @media print{.wherefrom .switch{display:none}.wherefrom .wide{overflow:visible;font-size:.85em}

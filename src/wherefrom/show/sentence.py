@@ -79,6 +79,11 @@ def explained(explanation: Explanation) -> str:
     return f"Explained: the logit of {name}{place}, {output}; its probability is {chance}."
 
 
+def source(explanation: Explanation) -> str:
+    """By which method and model."""
+    return f"By {explanation.label or explanation.method} on {explanation.model}."
+
+
 def sides(explanation: Explanation) -> tuple[str, str]:
     """What positive and what negative scores mean."""
     target = explanation.target

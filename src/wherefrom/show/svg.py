@@ -12,7 +12,7 @@ from typing import Any
 from wherefrom.explanation import Explanation
 from wherefrom.show.page import table
 from wherefrom.show.sentence import named_units, unit_name
-from wherefrom.show.text_marks import short_number, signed
+from wherefrom.show.text_marks import largest_score, short_number, signed
 
 _MAX_CELLS = 4096
 _MAX_NUMBERS = 400  # cells of an image whose scores can be written into them
@@ -111,17 +111,20 @@ def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
 
 
 def _atom_numbers(explanation: Explanation) -> str:
-    """The atoms that the sentence names; with the switch, and on paper, all with their scores."""
+    """The atoms that the sentence names; with the switch, and on paper, all with scores."""
     points = (explanation.scene or {})["points"]
-    size = 0.6 * disc_radius(points)
-    named = named_units(explanation)
+    radius = disc_radius(points)
+    size = 0.6 * radius
+    named, weakest = named_units(explanation), 0.05 * largest_score(explanation)
     names, values = "", ""
     rows = zip(points, explanation.scores.tolist(), strict=True)
     for i, ((x, y), score) in enumerate(rows):
-        name = unit_name(explanation, i)
-        start = f'<text x="{x:g}" y="{y:g}">{escape(name)}'
-        values += f'{start}<tspan x="{x:g}" dy="1em">{short_number(score)}</tspan></text>'
-        names += f"{start}</text>" if name in named else ""
+        name = escape(unit_name(explanation, i))
+        if abs(score) >= weakest:
+            number = f'<tspan x="{x:g}" dy="1em">{short_number(score)}</tspan>'
+            values += f'<text x="{x:g}" y="{y:g}">{name}{number}</text>'
+        if unit_name(explanation, i) in named:  # above the letter of the atom
+            names += f'<text x="{x:g}" y="{y - 0.6 * radius:g}">{name}</text>'
     style = f'font-size="{size:.1f}" text-anchor="middle"'
     return f'<g class="names" {style}>{names}</g><g class="values" {style}>{values}</g>'
 

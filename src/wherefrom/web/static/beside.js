@@ -6,7 +6,7 @@ import { byId, html, setChildren } from "./dom.js";
 import { hasShapes, heatmap, key } from "./heatmap.js";
 import { showLedger } from "./ledger.js";
 import { showPrediction } from "./prediction.js";
-import { joined, sentence } from "./sentence.js";
+import { joined, namedUnits, sentence } from "./sentence.js";
 import { isPinned, requestBody, state, textInput } from "./state.js";
 
 const SLOTS = ["beside predict", "beside explain"];
@@ -83,7 +83,7 @@ function draw(context, prediction, answer) {
     html("section", {}, html("p", { class: "sentence" }, sentence(answer.sentence)), html("p", { class: "dim explained", text: joined(answer.explained) })),
     html("section", {}, html("h2", { text: "Prediction" }), predicted),
     html("section", {}, html("h2", { text: "Where it comes from" }), html("p", { class: "key dim" }, key(answer, scene, scale)),
-      heatmap({ marks, scores, scene, units, changed: before, scale })),
+      heatmap({ marks, scores, scene, units, changed: before, named: namedUnits(answer.sentence), scale })),
     html("section", {}, html("h2", { text: "Ledger: how it adds up" }), ledger));
   setChildren(byId("difference"), state.beside ? ofModels(context.prediction, prediction) : ofTexts(answer.explanation, context.explanation));
 }

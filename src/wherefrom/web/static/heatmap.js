@@ -57,8 +57,8 @@ export function sceneImage(scene, className = "") {
   });
 }
 
-// `options` is {marks, scores, scene, units, scale?, changed?, removed?, toggle?, note?, small?}: units in
-// the set `changed` are outlined, `toggle(i)` is called when a unit is clicked, `note(i)` returns the text
+// `options` is {marks, scores, scene, units, scale?, changed?, named?, removed?, toggle?, note?, small?}: units
+// in the set `changed` are outlined, atoms in the set `named` have their names, `toggle(i)` is called when a unit is clicked, `note(i)` returns the text
 // shown when the mouse points at it.
 export function heatmap(options) {
   const { scene, small } = options;
@@ -123,19 +123,31 @@ function plainImage(scene) {
 }
 
 // The scores as text on the shapes, shown when numbers are switched on.
-function sceneNumbers({ units, scene, scores, strength, removedSet, isMolecule }) {
-  const size = isMolecule ? scene.width / 45 : scene.width / Math.max(14, 3.4 * Math.sqrt(units.length));
+function sceneNumbers({ units, scene, scores, strength, removedSet }) {
+  const size = scene.width / Math.max(14, 3.4 * Math.sqrt(units.length));
   return svg("g", { class: "values", "font-size": size, "text-anchor": "middle", "pointer-events": "none" },
     unitShapes({ units, scene }).flatMap(([tag, shape], i) => {
       if (tag === "path" || removedSet.has(i) || Math.abs(strength[i]) < 0.05) return [];
-      const [x, y] = tag === "rect" ? [shape.x + shape.width / 2, shape.y + shape.height / 2] : [shape.cx, shape.cy];
-      return [svg("text", { x, y: y + size / 3, text: isMolecule ? `${units[i].text}${i + 1} ${shortNumber(scores[i])}` : shortNumber(scores[i]) })];
+      return [svg("text", { x: shape.x + shape.width / 2, y: shape.y + shape.height / 2 + size / 3, text: shortNumber(scores[i]) })];
     }));
+}
+
+// The atoms that the sentence names; when numbers are switched on, all with their scores.
+function atomNames({ units, scene, scores, strength, named, removedSet }) {
+  const circles = unitShapes({ units, scene });
+  const { r } = circles[0][1];
+  const labels = (className, text) => svg("g", { class: className, "font-size": 0.6 * r, "text-anchor": "middle", "pointer-events": "none" },
+    circles.flatMap(([, { cx, cy }], i) => (removedSet.has(i) ? [] : text(`${units[i].text}${i + 1}`, cx, cy, i))));
+  return [
+    labels("names", (name, x, y) => (named?.has(name) ? [svg("text", { x, y: y - 0.6 * r, text: name })] : [])),
+    labels("values", (name, x, y, i) => (Math.abs(strength[i]) < 0.05 ? []
+      : [svg("text", { x, y, text: name }, svg("tspan", { x, dy: "1em", text: shortNumber(scores[i]) }))])),
+  ];
 }
 
 let patternCount = 0; // every heatmap needs its own pattern id
 
-function sceneHeatmap({ marks, scores, scene, units, scale, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
+function sceneHeatmap({ marks, scores, scene, units, scale, named, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
   const removedSet = new Set(removed);
   const strength = strengths(marks, scores, scale);
   const hatch = `hatch${++patternCount}`;
@@ -160,7 +172,8 @@ function sceneHeatmap({ marks, scores, scene, units, scale, removed = [], toggle
     }
   });
   if (isMolecule) box.append(sceneImage(scene));
-  if (!small && units.length <= MAX_NUMBERS) box.append(sceneNumbers({ units, scene, scores, strength, removedSet, isMolecule }));
+  if (!small && isMolecule) box.append(...atomNames({ units, scene, scores, strength, named, removedSet }));
+  else if (!small && units.length <= MAX_NUMBERS) box.append(sceneNumbers({ units, scene, scores, strength, removedSet }));
   if (toggle) enableArrowKeys(box, ".cell");
   return box;
 }

@@ -12,7 +12,7 @@ import { listenForImages, showImage } from "./image_input.js";
 import { showLayers } from "./layers.js";
 import { showLedger } from "./ledger.js";
 import { showClassMenus, showPrediction, showRemoval } from "./prediction.js";
-import { joined, sentence } from "./sentence.js";
+import { joined, namedUnits, sentence } from "./sentence.js";
 import { setUpSessions } from "./sessions.js";
 import { openTable, setUpTable } from "./table.js";
 import { setUpTheme } from "./theme.js";
@@ -99,7 +99,7 @@ function updateHeatmap() {
   const { explanation: { scores, scene, units, parts }, marks, words, scale, changed } = context;
   const note = (i) => [signed(scores[i]), ...Object.entries(parts).map(([name, values]) => `${name} ${signed(values[i])}`)].join(" · ");
   const focused = document.activeElement?.getAttribute?.("data-unit") ?? null;
-  setChildren(byId("heatmap"), heatmap({ marks, scores, scene, units, scale, changed, removed: state.removed, toggle: toggleUnit, note }));
+  setChildren(byId("heatmap"), heatmap({ marks, scores, scene, units, scale, changed, named: namedUnits(words.sentence), removed: state.removed, toggle: toggleUnit, note }));
   setChildren(byId("key"), key(words, scene, scale ?? words.largest));
   setChildren(byId("sentence"), sentence(words.sentence));
   byId("explained").textContent = joined(words.explained);

@@ -7,6 +7,9 @@ const TAGS = { label: ["strong", {}], for: ["em", { class: "for" }], against: ["
 // A percent sign stays on the line of its number.
 export const joined = (text) => text.replaceAll(" %", "\u00a0%");
 
+// The units that the sentence names.
+export const namedUnits = (pieces) => new Set(pieces.filter(([kind]) => kind === "for" || kind === "against").map(([, text]) => text));
+
 export function sentence(pieces) {
   return pieces.map(([kind, text]) => {
     if (!(kind in TAGS)) return joined(text);

@@ -22,7 +22,7 @@ export async function openTable(context, file) {
 }
 
 async function run(context, content) {
-  const { texts, pairs, labels } = readTable(content, context.about.columns);
+  const { texts, pairs, labels, uneven } = readTable(content, context.about.columns);
   const status = byId("table-status");
   if (!texts.length) {
     status.textContent = "There is no text: paste one per line, or a CSV with a column named text.";
@@ -30,7 +30,10 @@ async function run(context, content) {
   }
   const limit = context.about.limits.table_texts;
   Object.assign(table, { texts: texts.slice(0, limit), pairs: pairs?.slice(0, limit) ?? null, labels, rows: [], others: state.beside ? [] : null, sort: ["row", false] });
-  const note = texts.length > limit ? ` The first ${limit} of ${texts.length} are shown; for more, use the command line.` : "";
+  const note = [
+    texts.length > limit ? ` The first ${limit} of ${texts.length} are shown; for more, use the command line.` : "",
+    uneven ? ` ${uneven} of the rows ${uneven === 1 ? "has" : "have"} more or fewer cells than the header: put texts with separators in quotes.` : "",
+  ].join("");
   const { model, beside } = state;
   try {
     await predict(model, table.rows, "table", () => draw(context, `${table.rows.length} of ${table.texts.length} texts.${note}`));
@@ -81,7 +84,7 @@ function draw(context, note) {
     table.sort = [key, table.sort[0] === key ? !table.sort[1] : ["probability", "disagreement"].includes(key)];
     draw(context, note);
   };
-  const number = (value) => html("td", { class: "num" }, value === null ? "–" : percent(value),
+  const number = (value, name) => html("td", { class: "num", "data-head": name }, value === null ? "–" : percent(value),
     value === null ? null : html("span", { class: "spark" }, html("i", { style: { width: `${100 * value}%` } })));
   const open = (row) => html("button", { type: "button", class: "text-button", dir: "auto", text: row.text, title: "explain this text above", on: { click: () => context.change({ text: row.text, pair: row.pair }) } });
   setChildren(byId("table"), html("table", {},
@@ -89,12 +92,12 @@ function draw(context, note) {
       class: ["probability", "disagreement"].includes(key) ? "num" : "",
       "aria-sort": key !== by ? "none" : descending ? "descending" : "ascending",
     }, html("button", { type: "button", class: "text-button", "data-sort": key, text, on: { click: () => sortBy(key) } }))))),
-    html("tbody", {}, rows.map((row) => html("tr", { "data-row": row.row }, columns.map(([key]) => {
+    html("tbody", {}, rows.map((row) => html("tr", { "data-row": row.row }, columns.map(([key, name]) => {
       if (key === "row") return html("td", { class: "dim", text: String(row.row + 1) });
       if (key === "text") return html("td", { class: "text" }, open(row));
       if (key === "pair") return html("td", { class: "text", dir: "auto", text: row.pair });
       if (row.error && key === "label") return html("td", { class: "dim", text: row.error });
-      if (key === "label" || key === "given") return html("td", { text: row[key] ?? "" });
-      return number(row[key] ?? null);
+      if (key === "label" || key === "given") return html("td", { text: row[key] ?? "", "data-head": name });
+      return number(row[key] ?? null, name);
     }))))));
 }
