@@ -86,7 +86,7 @@ def test_a_molecule_shows_the_atoms_that_its_sentence_names():
     assert shown == {text for kind, text in pieces(one) if kind in ("for", "against")}
     assert len(shown) == 6
     # on paper, where there is no switch, all atoms have their names and scores
-    assert ".molecule .values{display:inline}" in one.to_html()
+    assert ":is(.pair,#heatmap) .molecule .values{display:inline}" in one.to_html()
 
 
 @pytest.mark.parametrize("page", ["one", "many", "beside"])

@@ -52,7 +52,10 @@ STYLE = """
  .wherefrom .hatched{display:inline}
  .wherefrom .u[data-score]::after{content:attr(data-score);font:.62em system-ui,sans-serif;
  vertical-align:sub;padding-left:.15em}
- .wherefrom .molecule .values{display:inline}.wherefrom .molecule .names{display:none}}
+ .wherefrom :is(.pair,#heatmap) .molecule .values{display:inline}
+ .wherefrom :is(.pair,#heatmap) .molecule .names{display:none}
+ .wherefrom .pair>.molecule{flex-basis:100%;max-width:40rem}
+ .wherefrom .pair>.molecule:first-child{display:none}}
 .wherefrom .total td{border-top:2px solid var(--ink);font-weight:600}
 .wherefrom .image{width:100%;max-width:22rem;display:block;border-radius:.2rem}
 .wherefrom .molecule{max-width:30rem}
@@ -81,7 +84,7 @@ STYLE = """
  .wherefrom .methods td{border:0!important}
  .wherefrom .methods .num{min-width:4.2rem}
  .wherefrom .classes .image{width:6.5rem;margin-right:.4rem}
- .wherefrom .classes td:first-child{overflow-wrap:anywhere}
+ .wherefrom .ledger td:first-child{min-width:6.4rem;overflow-wrap:break-word}
  .wherefrom .methods td:first-child,.wherefrom .methods th:first-child{flex:1}
  .wherefrom .methods td:nth-child(2){order:1;flex:1 0 100%}
  .wherefrom .methods th:nth-child(2){display:none}}

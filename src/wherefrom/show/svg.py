@@ -193,7 +193,10 @@ def gallery(columns: Sequence[Sequence[Explanation]]) -> str:
         cards = "".join(_card(each, each.method, _sum(each)) for each in first)
         return f'<div class="cards">{picture}{cards}</div>'
     head = ["method", *(escape(str(column[0].target)) for column in columns)]
-    rows = [[escape(row[0].method), *map(heatmap, row)] for row in zip(*columns, strict=True)]
+    rows = [
+        [escape(row[0].method).replace("_", "_<wbr>"), *map(heatmap, row)]
+        for row in zip(*columns, strict=True)
+    ]
     width = len(head)
     return f'<div class="cards">{picture}</div>{table(head, rows, width, css_class="classes")}'
 
