@@ -316,6 +316,7 @@ def test_two_models_stand_side_by_side_with_their_difference(page):
     assert not page.one("#first-title").is_displayed()
     Select(page.one("#beside")).select_by_value("flipped")
     page.until(lambda: "NEGATIVE" in page.one("#second .sentence").text)
+    assert "on flipped." in page.one("#second .explained").text
     titles = [title.text for title in page.all(".column-title")]
     assert titles == ["by sentiment", "by flipped"]
     first, second = _columns(page)

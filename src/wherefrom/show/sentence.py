@@ -79,9 +79,9 @@ def explained(explanation: Explanation) -> str:
     return f"Explained: the logit of {name}{place}, {output}; its probability is {chance}."
 
 
-def source(explanation: Explanation) -> str:
-    """By which method and model."""
-    return f"By {explanation.label or explanation.method} on {explanation.model}."
+def source(explanation: Explanation, model: str | None = None) -> str:
+    """By which method, and on which model: as it is called here, or by its own name."""
+    return f"By {explanation.label or explanation.method} on {model or explanation.model}."
 
 
 def sides(explanation: Explanation) -> tuple[str, str]:

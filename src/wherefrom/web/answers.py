@@ -115,7 +115,7 @@ class Answers:
             "marks": [asdict(mark) for mark in marks(explanation)],
             "heading": heading(explanation),
             "sentence": pieces(explanation),
-            "explained": f"{explained(explanation)} {source(explanation)}",
+            "explained": f"{explained(explanation)} {source(explanation, request.model.name)}",
             "sides": sides(explanation),
             "largest": largest_score(explanation),
             "seconds": timed.seconds,
