@@ -63,7 +63,7 @@ def test_text_with_colour_is_red_for_and_blue_underlined_against(explanation, mo
     monkeypatch.setenv("FORCE_COLOR", "3")
     monkeypatch.setenv("WHEREFROM_BACKGROUND", "light")
     shown = terminal.render(explanation, numbers=False)
-    assert re.search(r"\x1b\[[\d;]*48;2;214;39;40m?[^m]*m?good", shown)
+    assert re.search(r"\x1b\[[\d;]*48;2;214;39;39m?[^m]*m?good", shown)
     against = re.search(r"\x1b\[([\d;]*)mbad", shown).group(1)
     red, _, blue = map(int, re.search(r"48;2;(\d+);(\d+);(\d+)", against).groups())
     assert red < 0.6 * blue
