@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from tests.web.helpers import JSON, TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
@@ -282,6 +283,24 @@ def test_only_models_of_two_texts_take_pairs(client):
     assert takes == {"sentiment": True, "digits": False, "bace": False, "flipped": True}
     refused = client.post("/api/explain", json=body(model="bace", text="CCO", text_pair="CC"))
     error_kind(refused, 422, "bace reads one text")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("QuestionAnswering", "two places in a context"), ("TokenClassification", "every token")],
+)
+def test_models_of_spans_are_refused_in_words(make_client, pair_wordpiece, kind, words):
+    model = getattr(transformers, f"BertFor{kind}")
+    config = transformers.BertConfig(
+        vocab_size=len(pair_wordpiece), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, num_labels=2,
+    )  # fmt: skip
+    served = Models({"spans": Explainer(model(config).eval(), pair_wordpiece)})
+    client = make_client(models=served)
+    for route in ("predict", "explain", "table"):
+        request = {"model": "spans", "text": "is it good", "text_pair": "it is", "texts": ["a"]}
+        refused = client.post(f"/api/{route}", json=request)
+        error_kind(refused, 422, words, "Use the command line")
 
 
 def test_columns_are_guessed_on_the_page_as_in_the_library(client):

@@ -55,6 +55,8 @@ def parse_request(body: bytes, models: Models, limits: Limits) -> ParsedRequest:
     if not isinstance(data, Mapping):
         raise InputError("the request must be a JSON object.")
     model = models[_text(data, "model")]
+    if model.refused is not None:
+        raise InputError(model.refused)
     truncate = FIELDS["truncate"].read(data)
     content, digest = (
         _image_input(data, model, limits) if "image" in data else _text_input(data, model, limits)
