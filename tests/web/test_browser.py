@@ -88,6 +88,14 @@ class Page:
         )  # fmt: skip
         return self
 
+    def predict_all(self, table):
+        """Pastes a table of texts and has it predicted."""
+        self.browser.execute_script(
+            "document.getElementById('many').open = true;"
+            "document.getElementById('table-text').value = arguments[0]", table,
+        )  # fmt: skip
+        self.one("#table-run").click()
+
     def probability(self, label):
         rows = [row.text.split("\n") for row in self.all(".class-row")]
         return {row[0]: row[-1] for row in rows}[label]
@@ -280,10 +288,8 @@ def test_paper_keeps_marks_and_numbers(page):
 
 def test_many_texts_sort_and_open(page):
     page.open().explained()
-    page.browser.execute_script("document.getElementById('many').open = true")
     table = 'text;label\na dull film;NEGATIVE\n"witty; gorgeous";NEGATIVE\na fine film;POSITIVE'
-    page.browser.execute_script("document.getElementById('table-text').value = arguments[0]", table)
-    page.one("#table-run").click()
+    page.predict_all(table)
     page.until(lambda: len(page.all("#table tbody tr")) == 3)
     page.one("[data-sort=disagreement]").click()
     first = page.one("#table tbody tr")
@@ -330,9 +336,7 @@ def test_two_models_stand_side_by_side_with_their_difference(page):
     assert numbers["NEGATIVE"][:2] == numbers["POSITIVE"][1::-1]  # the labels are exchanged
     assert {row.split()[5][0] for row in rows[1:]} == {"+", "−"}
     page.shot("beside")
-    page.browser.execute_script("document.getElementById('many').open = true")
-    page.browser.execute_script("document.getElementById('table-text').value = 'a dull film'")
-    page.one("#table-run").click()
+    page.predict_all("a dull film")
     page.until(lambda: "99" in page.one("#table tbody td:nth-child(5)").text)
     Select(page.one("#beside")).select_by_value("")
     page.until(lambda: not page.one("#second").is_displayed())
@@ -408,22 +412,18 @@ def test_a_second_text_makes_a_pair(page, sentiment):
 
 def test_rows_of_a_table_that_do_not_fit_its_header_are_said(page):
     page.open().explained()
-    page.browser.execute_script("document.getElementById('many').open = true")
     table = "text;label\na film; dull;NEGATIVE\na fine film;POSITIVE"
-    page.browser.execute_script("document.getElementById('table-text').value = arguments[0]", table)
-    page.one("#table-run").click()
+    page.predict_all(table)
     page.until(lambda: len(page.all("#table tbody tr")) == 2)
     assert "1 of the rows has more or fewer cells than the header" in page.one("#table-status").text
 
 
 def test_a_table_of_pairs(page):
     page.open().explained()
-    page.browser.execute_script("document.getElementById('many').open = true")
     table = (
         "premise,hypothesis,label\na film,it is dreadful,NEGATIVE\na film,it is gorgeous,POSITIVE"
     )
-    page.browser.execute_script("document.getElementById('table-text').value = arguments[0]", table)
-    page.one("#table-run").click()
+    page.predict_all(table)
     page.until(lambda: len(page.all("#table tbody tr")) == 2)
     assert [row.text.split("\n")[-1] for row in page.all("#table tbody tr td:nth-child(4)")] == [
         "NEGATIVE",
