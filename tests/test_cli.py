@@ -10,31 +10,22 @@ from typer.testing import CliRunner
 
 import wherefrom
 from benchmarks.tiny import model as tiny
+from tests.command_line import LABELS, caller, saved_classifier
 from wherefrom import METHODS, Explainer, Explanation, cli
 from wherefrom.cli import app
 from wherefrom.errors import ModelError
 
 TEXT = "The film is good, not dull."
-LABELS = {0: "bad", 1: "good", 2: "mixed"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, wordpiece):
-    made = tmp_path_factory.mktemp("model")
-    tiny("bert", "classify", id2label=LABELS).float().save_pretrained(made)
-    wordpiece.save_pretrained(made)
-    return made
+    return saved_classifier(tmp_path_factory.mktemp("model"), wordpiece)
 
 
 @pytest.fixture
 def run(folder, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def call(*args, stdin=None, model=folder):
-        options = () if model is None else ("--model", str(model))
-        return CliRunner().invoke(app, [*map(str, args), *options], input=stdin)
-
-    return call
+    return caller(folder, monkeypatch)
 
 
 def test_explain_shows_the_answer_the_text_and_the_ledger(run):

@@ -9,23 +9,19 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from benchmarks.tiny import model as tiny
 from examples.draw import DIGITS, drawn
+from tests.command_line import saved_classifier
 from wherefrom.cli import app
 from wherefrom.cli.common import progress as _progress
 from wherefrom.evaluation import evaluate as evaluation
 from wherefrom.evaluation.results import Evaluation
 
-LABELS = {0: "bad", 1: "good", 2: "mixed"}
 ROWS = ["the film is good,good", "a dull movie,bad", "i love the great script .,good", "bad,mixed"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, wordpiece):
-    path = tmp_path_factory.mktemp("model")
-    tiny("bert", "classify", id2label=LABELS).float().save_pretrained(path)
-    wordpiece.save_pretrained(path)
-    return path
+    return saved_classifier(tmp_path_factory.mktemp("model"), wordpiece)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.tiny import model as tiny
+from tests.command_line import caller, saved_classifier
 from wherefrom import METHODS, Explanation
 from wherefrom.cli import app
 from wherefrom.cli.explain import COMPARED
@@ -15,22 +15,12 @@ from wherefrom.cli.explain import COMPARED
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, pair_wordpiece):
-    made = tmp_path_factory.mktemp("model")
-    labels = {0: "bad", 1: "good", 2: "mixed"}
-    tiny("bert", "classify", id2label=labels).float().save_pretrained(made)
-    pair_wordpiece.save_pretrained(made)
-    return made
+    return saved_classifier(tmp_path_factory.mktemp("model"), pair_wordpiece)
 
 
 @pytest.fixture
 def run(folder, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def call(*args, stdin=None, model=folder):
-        options = () if model is None else ("--model", str(model))
-        return CliRunner().invoke(app, [*map(str, args), *options], input=stdin)
-
-    return call
+    return caller(folder, monkeypatch)
 
 
 def explained(done):

@@ -16,6 +16,7 @@ from wherefrom.errors import FileError, InputError, MethodError, TargetError
 from wherefrom.evaluation.results import Evaluation
 from wherefrom.methods import Method
 from wherefrom.methods.method import Scores
+from wherefrom.show.page import prose
 from wherefrom.show.report import render_evaluation
 
 TEXTS = ["the film is good", "a dull movie", "i love the great script and it is not bad .", "bad"]
@@ -115,6 +116,8 @@ def test_two_settings_of_one_method_stand_side_by_side(explainer, tmp_path):
     assert resumed.values == result.values
     pictures = result.plot(tmp_path)
     page = render_evaluation(result, pictures)
+    for metric in filter(result.meaning, result.metrics):
+        assert f"{result.title(metric)}: {prose(result.meaning(metric))}" in page
     for label in labels:
         assert page.count(f"<td>{label}</td>") == 3  # means, conservation, attention erasure
         assert label in str(result)

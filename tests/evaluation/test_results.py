@@ -237,6 +237,7 @@ def test_own_metrics_and_studies_work_in_every_output(explainer, wordpiece, tmp_
     page = render_evaluation(result, pictures)
     assert re.search("half.{0,40}↑ higher is better", page)
     assert page.count("<img") == len(pictures)
+    assert result.meaning("half") == ""
     result.to_json(tmp_path / "e.json")
     back = Evaluation.from_json(tmp_path / "e.json")
     assert back == result

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.show.test_svg import explained
 from wherefrom.errors import FileError
-from wherefrom.show import figure, study_figures
+from wherefrom.show import figure, plot_style, study_figures
 from wherefrom.show.plot_style import COLORS, saved_figure
 from wherefrom.show.svg_figure import scene_plot
 
@@ -50,12 +50,32 @@ def evaluation():
         agreement={a: dict.fromkeys(METHODS, 0.5) for a in METHODS},
         studies=studies,
         title=lambda metric: metric,
+        meaning=lambda metric: f"what {metric} is",
+        better={"activation": "higher"},
         study=lambda name: {"blocks": dict.fromkeys(METHODS, PROFILE), "norms": norms},
     )
 
 
 def state():
     return matplotlib.get_backend(), dict(matplotlib.rcParams), pyplot.get_fignums()
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_the_best_curve_comes_first(count, tmp_path, monkeypatch):
+    curves = {f"method {k}": [0.0, k / 10, 1.0] for k in range(count)}
+    orders = []
+    monkeypatch.setattr(plot_style, "save", lambda drawn, path: orders.append(_names(drawn)))
+    for lower in (False, True):
+        figure.curves_plot(curves, "x", "y", tmp_path / "curves.png", lower)
+    assert orders == [list(curves)[::-1], list(curves)]
+
+
+def _names(drawn):
+    """The methods of a plot: of its legend, or of its panels."""
+    legend = drawn.axes[0].get_legend()
+    if legend is not None:
+        return [text.get_text() for text in legend.get_texts()]
+    return [axes.get_title() for axes in drawn.axes if axes.get_title()]
 
 
 def test_plots_leave_backend_rcparams_and_open_figures_alone(session, tmp_path):

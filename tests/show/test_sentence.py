@@ -147,7 +147,7 @@ def test_numbers_are_in_the_page_for_the_switch_and_for_paper():
         ("+0.1", "the"),
         ("+2", "best"),
         ("+0.1", "film"),
-        ("-0.5", "his"),
+        ("−0.5", "his"),  # a minus sign, which stays beside its number
         ("+1", "life"),
     ]
     assert ".wherefrom:has(.numbers:checked) .u[data-score]::after" in page

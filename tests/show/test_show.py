@@ -63,7 +63,7 @@ def test_text_with_colour_is_red_for_and_blue_underlined_against(explanation, mo
     monkeypatch.setenv("FORCE_COLOR", "3")
     monkeypatch.setenv("WHEREFROM_BACKGROUND", "light")
     shown = terminal.render(explanation, numbers=False)
-    assert re.search(r"\x1b\[[\d;]*48;2;214;39;40m?[^m]*m?good", shown)
+    assert re.search(r"\x1b\[[\d;]*48;2;214;39;39m?[^m]*m?good", shown)
     against = re.search(r"\x1b\[([\d;]*)mbad", shown).group(1)
     red, _, blue = map(int, re.search(r"48;2;(\d+);(\d+);(\d+)", against).groups())
     assert red < 0.6 * blue
@@ -147,7 +147,7 @@ def test_a_page_has_a_row_for_each_line_of_the_ledger_the_residual_and_the_outpu
     page = explanation.to_html()
     table = page[page.index('<table class="ledger">') :]
     assert table.count("<tr") == len(explanation.ledger.lines) + 2
-    for shown in ("words", "layer &lt;0&gt;", "residual", "output", "+0.250", "+0.025", "+1.750"):
+    for shown in ("tokens", "layer &lt;0&gt;", "residual", "output", "+0.250", "+0.025", "+1.750"):
         assert shown in table
     assert table.count('class="bar"') == len(explanation.ledger.lines) + 2
 
@@ -185,6 +185,12 @@ def test_a_method_without_a_ledger_shows_none(bert, wordpiece):
     without = Explainer(bert, wordpiece)("good film", "gradient")
     assert "residual" not in terminal.render(without, color=False)
     assert '<table class="ledger">' not in without.to_html()
+
+
+def test_each_half_of_a_pair_begins_a_line(bert, pair_wordpiece):
+    pair = Explainer(bert, pair_wordpiece)(("good film", "bad film"))
+    breaks = [mark.text for mark in marks(pair) if mark.gap == "\n"]
+    assert breaks == ["bad"]
 
 
 def test_summary_joins_the_biases(explanation):

@@ -3,14 +3,18 @@
 import base64
 import io
 import re
+from html import unescape
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from wherefrom import load
 from wherefrom.errors import InputError
 from wherefrom.explanation import Explanation, Ledger, Line, TargetInfo, Unit
 from wherefrom.show.html import render, render_beside
+from wherefrom.show.sentence import explained as explained_words
+from wherefrom.show.sentence import pieces
 from wherefrom.show.svg import cells, heatmap
 
 BAD = '<script>alert("x")</script>'
@@ -60,6 +64,29 @@ def test_json_and_back_with_scene_and_boxes(tmp_path):
     np.testing.assert_array_equal(back.parts["patch"], first.parts["patch"])
     assert back.to_html() == first.to_html()
     assert str(back) == str(first)
+
+
+def test_classes_side_by_side_have_a_sentence_each_and_a_legend_for_both():
+    columns = [[explained(label=label, seed=seed)] for seed, label in enumerate(("four", "nine"))]
+    page = render_beside(columns)
+    assert page.count("<h1>") == 1
+    for column in columns:
+        words = "".join(text for _, text in pieces(column[0]))
+        assert words in unescape(re.sub("<[^>]*>", "", page)).replace("\u00a0", " ")
+        assert explained_words(column[0]) in page.replace("&nbsp;", " ")
+    assert "speaks for the class of the column" in page
+    assert "speaks for four" not in page
+
+
+def test_a_molecule_shows_the_atoms_that_its_sentence_names():
+    one = load("bace")("CC(C)Cc1ccc(cc1)C(C)C(=O)O")
+    drawn = heatmap(one)
+    names = drawn[drawn.index('class="names"') : drawn.index('class="values"')]
+    shown = set(re.findall(r"<text[^>]*>(\w+)</text>", names))
+    assert shown == {text for kind, text in pieces(one) if kind in ("for", "against")}
+    assert len(shown) == 6
+    # on paper, where there is no switch, all atoms have their names and scores
+    assert ":is(.pair,#heatmap) .molecule .values{display:inline}" in one.to_html()
 
 
 @pytest.mark.parametrize("page", ["one", "many", "beside"])

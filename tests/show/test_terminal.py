@@ -140,6 +140,20 @@ def test_on_an_unknown_background_weak_scores_colour_only_their_letters(depth, s
     assert bool(weak.underline) == bool(strong.underline) == (sign < 0)
 
 
+@pytest.mark.parametrize("background", ["unknown", "dark"])
+def test_red_of_256_colours_is_never_purple(background):
+    palette = Palette("256", background)
+    grounds = [Style.parse(palette.style(k / 1000)).bgcolor for k in range(500, 1001)]
+    for red, green, blue in (ground.get_truecolor() for ground in grounds):
+        assert red > green == blue
+
+
+def test_of_16_colours_dark_red_is_for_weak_scores_only():
+    palette = Palette("16")
+    colors = [Style.parse(palette.style(s)).color.name for s in (0.1, 0.3, 0.9)]
+    assert colors == ["red", "bright_red", "bright_white"]
+
+
 def test_numbers_come_with_colours_on_request_and_always_in_a_pipe(environment, explanation):
     plain = re.compile(r"\x1b\[[\d;]*m")
     environment(tty=True, TERM="xterm")

@@ -16,6 +16,7 @@ from benchmarks.tiny import model as tiny
 from tests.seeing import picture, seeing
 from wherefrom import Explainer, Prompt
 from wherefrom.show.answer_figure import alignment
+from wherefrom.show.line_kinds import LINE_KINDS, group_name
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -93,6 +94,32 @@ def test_the_whole_answer_is_shown_first(page, answer):
     assert "<b>is</b>" in page.find_element(By.ID, "parts").text
 
 
+def test_a_sentence_and_the_legend_come_first(page, answer):
+    blocks = page.find_elements(By.CSS_SELECTOR, ".wherefrom > :not(style)")
+    assert [block.get_attribute("id") for block in blocks[:2]] == ["sentence", "what"]
+    assert "key" in blocks[2].get_attribute("class")
+    sources = answer.sources("passage")
+    named = [node.text for node in page.find_elements(By.CSS_SELECTOR, "#sentence strong")]
+    assert blocks[0].text.startswith("The answer comes mostly from ")
+    assert named[0] == max(sources, key=lambda source: source.share).name
+    against = min(sources, key=lambda source: source.share)
+    assert (against.name in named) == (against.share < 0)
+    label, output = answer.of().label, answer.of().output
+    assert f"By {label} on {answer.model}." in blocks[1].text
+    assert f"summed over the chosen tokens, {output:+.2f}".replace("-", "−") in blocks[1].text
+    page.find_elements(By.CSS_SELECTOR, "#choices button")[2].click()
+    assert "“love!”" in page.find_element(By.ID, "sentence").text
+    best = max(answer.sources("word", "love!"), key=lambda source: source.relevance)
+    assert best.text.strip() == page.find_element(By.CSS_SELECTOR, "#sentence em").text
+
+
+def test_the_ledger_says_what_its_lines_are(page, answer):
+    names = [group_name(line.kind) for line in answer.of().ledger.lines if line.value]
+    assert list(ledger(page)) == [*dict.fromkeys(names), "residual", "output"]
+    note = page.find_element(By.ID, "ledger-note").text
+    assert all(LINE_KINDS[line.kind].meaning in note for line in answer.of().ledger.lines)
+
+
 def test_a_click_takes_a_word_and_a_sweep_several(page, answer):
     spans = page.find_elements(By.CSS_SELECTOR, "#answer span")
     paris = answer.span("Paris")
@@ -132,7 +159,7 @@ def test_hops_are_steps(page, answer):
             how = {"through": True} if step is steps[-1] else {"hops": number}
             assert total(page) == pytest.approx(answer.of("love!").output, abs=0.006)
             assert shares(page) == pytest.approx(expected_shares(answer, "love!", **how), abs=1)
-            line = ledger(page).get("earlier tokens of the answer", 0.0)
+            line = ledger(page).get("earlier answer", 0.0)
             assert line == pytest.approx(answer.of("love!", **how).ledger.of("answer"), abs=0.006)
             seen.append(shares(page))
     assert seen[0] != seen[1]

@@ -6,12 +6,15 @@ import json
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from tests.web.helpers import JSON, TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
 from wherefrom.errors import InputError, ModelError
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.inputs.pictures import decoded
+from wherefrom.inputs.records import FILES, LABEL, PAIRS
+from wherefrom.inputs.records import TEXT as TEXT_COLUMNS
 from wherefrom.methods.attention_maps import capture
 from wherefrom.show.html import render
 from wherefrom.show.sentence import explained
@@ -208,7 +211,7 @@ def test_an_explanation_comes_with_its_sentence(client, sentiment):
     answer = client.post("/api/explain", json=body()).json()
     explanation = sentiment(TEXT)
     assert "".join(text for _, text in answer["sentence"]).startswith("The model says POSITIVE (")
-    assert answer["explained"] == explained(explanation)
+    assert answer["explained"] == f"{explained(explanation)} By lrp(root=unk) on sentiment."
     assert answer["largest"] == pytest.approx(float(abs(explanation.scores).max()))
 
 
@@ -223,6 +226,88 @@ def test_a_table_has_a_line_for_each_text(client, sentiment):
         assert row["label"] == explanation.target.label
         assert row["probability"] == pytest.approx(explanation.probability)
     assert "half of a character" in rows[2]["error"]
+
+
+PAIR = ("a gorgeous film.", "it is dreadful.")
+
+
+@pytest.mark.parametrize("route", ["predict", "explain", "erase", "curve", "layers", "attention"])
+def test_a_pair_of_texts_is_one_input(client, sentiment, route):
+    request = body(text=PAIR[0], text_pair=PAIR[1], removed=[2], curve="pruning")
+    answer = client.post(f"/api/{route}", json=request).json()
+    expected = sentiment(PAIR)
+    size = len(expected.units)
+    if route == "explain":
+        assert answer["explanation"] == expected.to_dict()
+        assert {unit["field"] for unit in answer["explanation"]["units"]} >= {"first", "second"}
+    elif route == "predict":
+        assert [unit["text"] for unit in answer["units"]] == [u.text for u in expected.units]
+        best = max(answer["outputs"], key=lambda output: output["output"])
+        assert best["output"] == pytest.approx(expected.output)
+    elif route == "erase":
+        assert answer["output_before"] == pytest.approx(expected.output)
+        assert answer["output"] != answer["output_before"]
+    elif route == "curve":
+        assert len(answer["present"][0]) == size
+    elif route == "layers":
+        assert len(answer["rows"][0]["units"]) == size
+    else:
+        assert len(answer["weights"]) == size
+
+
+def test_the_cache_tells_a_pair_from_a_text(client, sentiment):
+    for text, second in ((*PAIR,), (f"{PAIR[0]}\n{PAIR[1]}", None), (json.dumps(PAIR), None)):
+        expected = sentiment(text) if second is None else sentiment((text, second))
+        answer = client.post("/api/explain", json=body(text=text, text_pair=second)).json()
+        assert answer["explanation"] == expected.to_dict()
+
+
+def test_a_table_of_pairs_has_a_line_for_each(client, sentiment):
+    request = {"model": "sentiment", "text": "", "texts": ["a film"] * 2}
+    seconds = ["it is dreadful", "it is gorgeous"]
+    answer = client.post("/api/table", json={**request, "text_pairs": seconds})
+    rows = [json.loads(line) for line in answer.text.splitlines()]
+    for row, second in zip(rows, seconds, strict=True):
+        expected = sentiment(("a film", second))
+        assert (row["label"], row["probability"]) == (
+            expected.target.label,
+            pytest.approx(expected.probability),
+        )
+    refused = client.post("/api/table", json={**request, "text_pairs": ["one"]})
+    error_kind(refused, 422, "2 texts and 1 of text_pairs")
+
+
+def test_only_models_of_two_texts_take_pairs(client):
+    about = client.get("/api/about").json()
+    takes = {model["name"]: model["takes_pairs"] for model in about["models"]}
+    assert takes == {"sentiment": True, "digits": False, "bace": False, "flipped": True}
+    refused = client.post("/api/explain", json=body(model="bace", text="CCO", text_pair="CC"))
+    error_kind(refused, 422, "bace reads one text")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("QuestionAnswering", "two places in a context"), ("TokenClassification", "every token")],
+)
+def test_models_of_spans_are_refused_in_words(make_client, pair_wordpiece, kind, words):
+    model = getattr(transformers, f"BertFor{kind}")
+    config = transformers.BertConfig(
+        vocab_size=len(pair_wordpiece), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, num_labels=2,
+    )  # fmt: skip
+    served = Models({"spans": Explainer(model(config).eval(), pair_wordpiece)})
+    client = make_client(models=served)
+    for route in ("predict", "explain", "table"):
+        request = {"model": "spans", "text": "is it good", "text_pair": "it is", "texts": ["a"]}
+        refused = client.post(f"/api/{route}", json=request)
+        error_kind(refused, 422, words, "Use the command line")
+
+
+def test_columns_are_guessed_on_the_page_as_in_the_library(client):
+    columns = client.get("/api/about").json()["columns"]
+    assert columns["text"] == [name for name in TEXT_COLUMNS if name not in FILES]
+    assert columns["label"] == list(LABEL)
+    assert columns["pairs"] == [list(pair) for pair in PAIRS]
 
 
 def test_a_table_that_is_too_long_is_refused(make_client):

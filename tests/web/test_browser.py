@@ -88,6 +88,14 @@ class Page:
         )  # fmt: skip
         return self
 
+    def predict_all(self, table):
+        """Pastes a table of texts and has it predicted."""
+        self.browser.execute_script(
+            "document.getElementById('many').open = true;"
+            "document.getElementById('table-text').value = arguments[0]", table,
+        )  # fmt: skip
+        self.one("#table-run").click()
+
     def probability(self, label):
         rows = [row.text.split("\n") for row in self.all(".class-row")]
         return {row[0]: row[-1] for row in rows}[label]
@@ -273,16 +281,15 @@ def test_paper_keeps_marks_and_numbers(page):
         assert read(style, token, "::after", "content").strip('"')[0] in "+-"
         assert read(style, token, None, "print-color-adjust") == "exact"
         assert read(style, page.one("#examples"), None, "display") == "none"
+        assert "By lrp(root=unk) on sentiment." in page.one("#explained").text
     finally:
         page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_many_texts_sort_and_open(page):
     page.open().explained()
-    page.browser.execute_script("document.getElementById('many').open = true")
     table = 'text;label\na dull film;NEGATIVE\n"witty; gorgeous";NEGATIVE\na fine film;POSITIVE'
-    page.browser.execute_script("document.getElementById('table-text').value = arguments[0]", table)
-    page.one("#table-run").click()
+    page.predict_all(table)
     page.until(lambda: len(page.all("#table tbody tr")) == 3)
     page.one("[data-sort=disagreement]").click()
     first = page.one("#table tbody tr")
@@ -294,24 +301,67 @@ def test_many_texts_sort_and_open(page):
     chances = [c.text for c in page.all("#table tbody td:nth-child(4)")]
     assert chances == sorted(chances, reverse=True)
     page.shot("table")
+    assert "cells than the header" not in page.one("#table-status").text
     next(b for b in page.all("#table tbody button") if "dull" in b.text).click()
     page.until(lambda: page.one("#text").get_attribute("value") == "a dull film")
     page.until(lambda: "dull" in page.one("#sentence").text)
 
 
-def test_two_models_side_by_side_and_their_disagreement(page):
+def _columns(page):
+    """The rows of both columns: (left, top) of the titles and of the four parts of each."""
+    parts = page.all("#columns .column")
+    return [
+        [(round(e.rect["x"]), round(e.rect["y"]))
+         for e in column.find_elements(By.CSS_SELECTOR, ".column-title, section")]
+        for column in parts
+    ]  # fmt: skip
+
+
+def test_two_models_stand_side_by_side_with_their_difference(page):
     page.open("#text=a+gorgeous+film.").explained()
+    assert not page.one("#first-title").is_displayed()
     Select(page.one("#beside")).select_by_value("flipped")
-    page.until(lambda: "NEGATIVE" in page.one("#other .sentence").text)
-    rows = [row.text.split() for row in page.all("#difference tr")]
-    assert rows[0] == ["class", "sentiment", "flipped"]
-    assert {row[0] for row in rows[1:]} == {"NEGATIVE", "POSITIVE"}
-    assert rows[1][1:3] == rows[2][3:5]  # the labels are exchanged
+    page.until(lambda: "NEGATIVE" in page.one("#second .sentence").text)
+    assert "on flipped." in page.one("#second .explained").text
+    titles = [title.text for title in page.all(".column-title")]
+    assert titles == ["by sentiment", "by flipped"]
+    first, second = _columns(page)
+    assert len(first) == len(second) == 5
+    assert [top for _, top in first] == [top for _, top in second]
+    assert {left for left, _ in first}.isdisjoint({left for left, _ in second})
+    assert "The models disagree: sentiment says POSITIVE (" in page.one("#difference p").text
+    rows = [row.text for row in page.all("#difference tr")]
+    assert rows[0].split() == ["class", "sentiment", "flipped", "difference"]
+    numbers = {row.split()[0]: row.split()[1::2] for row in rows[1:]}
+    assert numbers["NEGATIVE"][:2] == numbers["POSITIVE"][1::-1]  # the labels are exchanged
+    assert {row.split()[5][0] for row in rows[1:]} == {"+", "−"}
     page.shot("beside")
-    page.browser.execute_script("document.getElementById('many').open = true")
-    page.browser.execute_script("document.getElementById('table-text').value = 'a dull film'")
-    page.one("#table-run").click()
+    page.predict_all("a dull film")
     page.until(lambda: "99" in page.one("#table tbody td:nth-child(5)").text)
+    Select(page.one("#beside")).select_by_value("")
+    page.until(lambda: not page.one("#second").is_displayed())
+    assert not page.one("#difference-section").is_displayed()
+
+
+def test_two_models_stand_one_below_the_other_in_a_narrow_window(page):
+    metrics = {"width": 390, "height": 1400, "deviceScaleFactor": 1, "mobile": True}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.open("#text=a+gorgeous+film.&beside=flipped").explained()
+        page.until(lambda: page.all("#second .ledger"))
+        first, second = _columns(page)
+        assert max(top for _, top in first) < min(top for _, top in second)
+        assert page.browser.execute_script("return document.documentElement.scrollWidth") == 390
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_second_ledger_opens_apart_from_the_first(page):
+    page.open("#text=a+gorgeous+film.&beside=flipped").explained()
+    page.until(lambda: page.all("#second .ledger"))
+    page.one("#second [data-line=tokens]").click()
+    page.until(lambda: len(page.all("#second .ledger .detail")) == 6)
+    assert not page.all("#ledger .detail")
 
 
 def test_a_pinned_text_shows_what_a_change_does(page):
@@ -323,11 +373,65 @@ def test_a_pinned_text_shows_what_a_change_does(page):
     words = page.one("#difference").text
     assert "NEGATIVE:" in words
     assert "a change of +" in words
-    changed = [unit.text for unit in page.all("#heatmap .changed, #other .changed")]
-    assert changed == ["dreadful", "gorgeous"]
+    changed = lambda: [u.text for u in page.all("#heatmap .changed, #second .changed")]  # noqa: E731
+    assert changed() == ["dreadful", "gorgeous"]
+    assert [title.text for title in page.all(".column-title")] == ["now", "before: the pinned text"]
+    # one model, one scale
+    scales = {key.text.splitlines()[-1] for key in page.all("#key, #second .key")}
+    assert len(scales) == 1
     page.shot("pinned")
+    page.one("#heatmap [data-unit='1']").click()
+    page.until(lambda: "actual change" in page.one("#removal").text)
+    assert changed() == ["dreadful", "gorgeous"]
     page.one("#pin").click()
-    page.until(lambda: not page.one("#beside-section").is_displayed())
+    page.until(lambda: not page.one("#second").is_displayed())
+    assert not page.all(".changed")
+
+
+def test_a_second_text_makes_a_pair(page, sentiment):
+    page.open("#text=a+gorgeous+film.").explained()
+    assert not page.one("#pair").is_displayed()
+    page.one("#pair-toggle").click()
+    page.until(lambda: page.one("#pair").is_displayed())
+    assert page.browser.switch_to.active_element.get_attribute("id") == "pair"
+    page.browser.switch_to.active_element.send_keys("a dreadful mess.")
+    page.until(lambda: "mess" in page.one("#heatmap").text)
+    expected = sentiment(("a gorgeous film.", "a dreadful mess."))
+    assert len(page.all("#heatmap .u")) == len(expected.units)
+    assert page.one(".class-row.selected .label").text == expected.target.label
+    assert "pair=a+dreadful+mess." in page.browser.current_url
+    page.shot("pair")
+    page.browser.refresh()
+    page.explained()
+    page.until(lambda: "mess" in page.one("#heatmap").text)
+    page.one("#pair-toggle").click()
+    page.until(lambda: "mess" not in page.one("#heatmap").text)
+    page.open("#model=bace").explained()
+    assert not page.one("#pair-toggle").is_displayed()
+
+
+def test_rows_of_a_table_that_do_not_fit_its_header_are_said(page):
+    page.open().explained()
+    table = "text;label\na film; dull;NEGATIVE\na fine film;POSITIVE"
+    page.predict_all(table)
+    page.until(lambda: len(page.all("#table tbody tr")) == 2)
+    assert "1 of the rows has more or fewer cells than the header" in page.one("#table-status").text
+
+
+def test_a_table_of_pairs(page):
+    page.open().explained()
+    table = (
+        "premise,hypothesis,label\na film,it is dreadful,NEGATIVE\na film,it is gorgeous,POSITIVE"
+    )
+    page.predict_all(table)
+    page.until(lambda: len(page.all("#table tbody tr")) == 2)
+    assert [row.text.split("\n")[-1] for row in page.all("#table tbody tr td:nth-child(4)")] == [
+        "NEGATIVE",
+        "POSITIVE",
+    ]
+    page.all("#table tbody button")[1].click()
+    page.until(lambda: page.one("#pair").get_attribute("value") == "it is gorgeous")
+    page.until(lambda: "gorgeous" in page.one("#heatmap").text)
 
 
 def test_sessions_are_saved_opened_and_deleted(page):
@@ -487,6 +591,9 @@ def test_transparency_is_shown_as_the_server_reads_it(page, tmp_path):
 def test_an_atom_of_a_molecule_is_removed(page, bace):
     page.open("#model=bace").explained()
     assert len(page.all("#heatmap circle.cell")) == len(bace(MOLECULES[0]))
+    named = {em.text for em in page.all("#sentence em")}
+    assert {label.text for label in page.all("#heatmap .names text")} == named
+    assert len(named) == 6
     page.browser.execute_script("document.querySelector('#heatmap .cell').focus()")
     page.browser.switch_to.active_element.send_keys(Keys.ENTER)
     page.until(lambda: "actual change" in page.one("#removal").text)

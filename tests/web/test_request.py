@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,9 @@ from wherefrom.web.request import integers, method_names, parse_request
         ({"text": None}, "needs text, as a string"),
         ({"text": "x" * 20_001}, "20,001 characters; the page accepts up to 20,000"),
         ({"text": "/etc/picture.png"}, "the page opens no files"),
+        ({"text_pair": "/etc/picture.png"}, "the page opens no files"),
+        ({"text_pair": 3}, "text_pair must be a text"),
+        ({"text": "x" * 15_000, "text_pair": "x" * 15_000}, "30,000 characters"),
         ({"image": bar_image()}, "takes text, not images"),
         ({"model": "digits"}, "takes images"),
         ({"model": "digits", "image": "####"}, "not valid base64"),
@@ -73,7 +77,7 @@ def test_lists_are_checked_and_each_value_counts_once():
         method_names({"methods": 3}, [])
 
 
-@pytest.mark.parametrize("field", ["text", "target"])
+@pytest.mark.parametrize("field", ["text", "text_pair", "target"])
 def test_half_of_a_character_is_refused(client, field):
     content = json.dumps(body(**{field: "\ud83d"}))
     error_kind(client.post("/api/explain", content=content, headers=JSON), 422)
@@ -88,9 +92,8 @@ def test_a_path_to_an_image_is_never_opened(client, tmp_path):
 
 def test_a_model_of_superpixels_takes_no_path(bace):
     config = SimpleNamespace(reads="superpixels")
-    explainer = SimpleNamespace(
-        reader=bace.reader, subject=SimpleNamespace(model=SimpleNamespace(config=config))
-    )
+    subject = replace(bace.subject, model=SimpleNamespace(config=config))
+    explainer = SimpleNamespace(reader=bace.reader, subject=subject)
     content = json.dumps({"model": "pieces", "text": "/etc/hostname"}).encode()
     with pytest.raises(InputError, match="takes images"):
         parse_request(content, Models({"pieces": explainer}), Limits())

@@ -175,6 +175,11 @@ class Evaluation(Views):
         """The heading of a metric."""
         return self.titles.get(metric) or metric
 
+    def meaning(self, metric: str) -> str:
+        """What a built-in metric measures, in a sentence; empty for one of your own."""
+        lines = (METRICS[metric].__doc__ or "").split("\n\n")[0] if metric in METRICS else ""
+        return " ".join(lines.split()).removeprefix(f"{self.title(metric)}: ")
+
     def rows(self) -> list[dict[str, Any]]:
         """One row for each method and metric."""
         return [

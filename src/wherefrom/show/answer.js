@@ -6,7 +6,10 @@ const drawAnswer = (data) => {
     node.append(...children);
     return node;
   };
-  const signed = (v) => (v > 0 ? "+" : v < 0 ? "−" : "") + Math.abs(v).toFixed(Math.abs(v) >= 0.0995 ? 2 : 4);
+  const signed = (v) => {
+    const size = Math.abs(v);
+    return (v > 0 ? "+" : v < 0 ? "−" : "") + (size && size < 0.00005 ? size.toExponential(0) : size.toFixed(size >= 0.0995 ? 2 : 4));
+  };
   const percent = (v) => (v < 0 ? "−" : "") + Math.abs(100 * v).toFixed(0) + " %";
   const place = (id) => document.getElementById(id);
   let hops = 0; // how often relevance on earlier tokens of the answer is handed on; Infinity: until none is left
@@ -167,21 +170,15 @@ const drawAnswer = (data) => {
       if (group === "template" && start === null && data.images.length) return; // stands for a part of an image
       if (start !== null && start > at) card.heat.append(data.prompt.slice(at, start));
       let shown = start === null ? text : data.prompt.slice(Math.max(start, at), end);
-      if (!card.heat.childNodes.length) shown = shown.trimStart(); // the space before the first word
+      const gap = shown.match(/^\s*/)[0]; // a space belongs to its token, and stays without colour
+      shown = shown.slice(gap.length);
+      if (card.heat.childNodes.length) card.heat.append(gap);
       const node = make("span", { className: "u", textContent: shown });
       card.heat.append(node);
       pieces[unit] = node;
       if (end !== null) at = Math.max(at, end);
     });
   }
-
-  const NAMES = {
-    image: "the patches of images",
-    prompt: "the prompt's parts",
-    answer: "earlier tokens of the answer",
-    residual: "residual of handed-on relevance",
-    normaliser: "normaliser of the log-probability",
-  };
 
   const choose = (a, b) => {
     [first, last] = [a, b];
@@ -237,23 +234,26 @@ const drawAnswer = (data) => {
       sums.set(card.field, (sums.get(card.field) || 0) + own);
     }
     const size = [...sums.values()].reduce((sum, v) => sum + Math.abs(v), 0) || 1;
+    const shares = new Map([...sums].map(([name, value]) => [name, value / size]));
+    place("sentence").replaceChildren(...answerSentence(data, values, shares, [first, last]));
     for (const card of cards.filter((one) => !one.template)) {
-      const share = sums.get(card.field) / size;
+      const share = shares.get(card.field);
       card.share.textContent = percent(share);
       card.bar.style.width = `${(100 * Math.abs(share)).toFixed(1)}%`;
       card.bar.style.background = `rgb(var(--${share < 0 ? "against" : "for"}))`;
     }
 
-    const text = data.tokens.slice(first, last).map(([piece]) => piece).join("").trim();
-    place("what").textContent = `“${text}”: ${data.what}, ${signed(output)}`;
+    place("what").textContent = `Explained: ${data.what}${last - first > 1 ? ", summed over the chosen tokens" : ""}, ${signed(output)}. ${data.source}`;
     const lines = new Map(Object.entries(row.lines));
     const sum = [...lines.values()].reduce((so_far, value) => so_far + value, 0);
     const entry = (name, value, kind = "") =>
       make("tr", { className: kind }, make("td", { textContent: name }), make("td", { className: "num", textContent: signed(value) }));
     const ledger = lines.size
-      ? [...[...lines].filter(([, value]) => value !== 0).map(([name, value]) => entry(NAMES[name] || name, value)), entry("rounding", output - sum)]
+      ? [...[...lines].filter(([, value]) => value !== 0).map(([kind, value]) => entry(data.kinds[kind]?.name ?? kind, value)), entry("residual", output - sum)]
       : [];
-    place("ledger").replaceChildren(make("tbody", {}, ...ledger, entry("total", output, "total")));
+    place("ledger").replaceChildren(make("tbody", {}, ...ledger, entry("output", output, "total")));
+    place("ledger-note").textContent = [...lines].filter(([kind, value]) => value !== 0 && data.kinds[kind])
+      .map(([kind]) => `${data.kinds[kind].name}: ${data.kinds[kind].meaning}`).concat(lines.size ? ["residual: what the lines do not account for"] : []).join("; ");
   };
   draw();
 };

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wherefrom.errors import printable
+from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import page as whole_page
 from wherefrom.show.terminal import (
     console_text,
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from wherefrom.answers.sources import Citation, Source
     from wherefrom.explanation import Explanation
 
-_SCRIPTS = ("answer_matrix.js", "answer.js")
+_SCRIPTS = ("answer_matrix.js", "answer_sentence.js", "answer.js")
 _SHOWN = 60  # characters of a source in a table
 _DIGITS = 5
 _WHAT = {
-    "contrast": "logit − logit of the runner-up",
-    "logit": "logit",
-    "logprob": "log-probability",
+    "contrast": "the logit less that of the runner-up",
+    "logit": "the logit",
+    "logprob": "the log-probability",
 }
 
 
@@ -155,14 +155,14 @@ STYLE = """
 .wherefrom .matrix .band{fill:transparent}
 .wherefrom .matrix .row.on .band{fill:rgba(240,180,0,.3)}
 @media (max-width:30rem){.wherefrom .answer{font-size:1.15rem}}
+@media print{.wherefrom .choices button[aria-pressed=false]{display:none}}
 """
 
 
 def page(answer: Answer) -> str:
     """A self-contained page: choose any part of the answer, and the prompt lights up."""
-    body = f'<p class="dim">{escape(answer.model)} · {escape(answer.of().label)}</p>{VIEW}'
     data = json.dumps(page_data(answer), ensure_ascii=False, separators=(",", ":"))
-    return whole_page(_short(answer.text), body, STYLE, script(), data)
+    return whole_page(_short(answer.text), VIEW, STYLE, script(), data)
 
 
 def script() -> str:
@@ -172,17 +172,18 @@ def script() -> str:
 
 
 VIEW = (
+    '<p class="said" id="sentence" aria-live="polite"></p><p class="dim" id="what"></p>'
+    '<p class="key dim"><span><span class="u for">red</span> speaks for the chosen words</span>'
+    '<span><span class="u against n">blue, underlined</span> against them</span>'
+    "<span>share: relevance / Σ |relevance| of all parts</span></p>"
     '<div class="answer" id="answer" tabindex="0" role="group" '
     'aria-label="The answer. Click a word or sweep over several; arrow keys move."></div>'
     '<div class="choices" id="choices"></div>'
     '<div class="choices" id="hops"></div>'
-    '<p class="dim" id="what" aria-live="polite"></p>'
     '<div class="parts" id="parts"></div>'
     '<h2>Matrix</h2><p class="dim" id="matrix-note"></p><div class="wide" id="matrix"></div>'
     '<h2>Ledger</h2><div class="wide"><table class="ledger" id="ledger"></table></div>'
-    '<p class="key dim"><span><span class="u for">red</span> speaks for the chosen words</span>'
-    '<span><span class="u against n">blue, underlined</span> against them</span>'
-    "<span>share: relevance / Σ |relevance| of all parts</span></p>"
+    '<p class="dim" id="ledger-note"></p>'
     "<noscript><p>This page needs JavaScript.</p></noscript>"
 )
 """The elements that the script fills."""
@@ -198,6 +199,8 @@ def page_data(answer: Answer) -> dict[str, Any]:
         keeps = answer.keeping()
     return {
         "what": _WHAT[answer.explained],
+        "source": f"By {answer.of().label} on {answer.model}.",
+        "kinds": {kind: about._asdict() for kind, about in LINE_KINDS.items()},
         "prompt": answer.prompt,
         "start": answer.start,
         "units": [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from wherefrom.show.page import block, page
+from wherefrom.show.page import block, page, prose
 
 _STATES = ((True, "holds"), (False, "fails"), (None, "open "))
 _SIGNS = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}
@@ -111,4 +111,4 @@ def _cell(audit: Any, method: str, axiom: str) -> str:
 
 
 def _items(findings: Sequence[Any]) -> str:
-    return "".join(f"<li>{_SIGNS[f.holds][0]} {escape(f.words)}</li>" for f in findings)
+    return "".join(f"<li>{_SIGNS[f.holds][0]} {prose(f.words)}</li>" for f in findings)

@@ -14,7 +14,9 @@ Background = Literal["light", "dark", "unknown"]
 
 RGB = tuple[int, int, int]
 
-_FOR, _AGAINST, _WHITE = (214, 39, 40), (31, 119, 220), (255, 255, 255)
+_FOR, _AGAINST, _WHITE = (214, 39, 39), (31, 119, 220), (255, 255, 255)
+# strong units are mixed from these; reds have as much green as blue, else some of 256 are purple
+_GREY = {True: (110, 88, 88), False: (110, 90, 110)}
 _PAGE = {"light": (255, 255, 255), "dark": (24, 24, 24)}
 _WEAK, _MEDIUM = 0.25, 0.5  # where a colour of the letters becomes bold, and one of the background
 QUIET = 0.05  # up to this strength a unit has no colour
@@ -94,11 +96,13 @@ class Palette:
 
     def _stepped(self, size: float, is_for: bool) -> str:
         if self.depth == "16":
+            # dark blue is hardly seen on black, nor is dark red where it says something
             letters, ground = ("red", "red") if is_for else ("bright_blue", "blue")
+            letters = "bright_red" if is_for and size >= _WEAK else letters
         else:
             tint = _FOR if is_for else _AGAINST
             letters = self._named(_mixed((128, 128, 128), tint, 0.85))
-            ground = self._named(_mixed((110, 90, 110), tint, min(1.0, size)))
+            ground = self._named(_mixed(_GREY[is_for], tint, min(1.0, size)))
         if size >= _MEDIUM:
             white = "bold bright_white" if self.depth == "16" else self._named(_WHITE)
             return f"{white} on {ground}"

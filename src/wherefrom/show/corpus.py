@@ -35,6 +35,7 @@ _STYLE = """
 .wherefrom .text .heat{font-size:1rem;line-height:1.8;margin:0}
 .wherefrom .here{outline:2px solid var(--ink);outline-offset:-1px}
 .wherefrom .verdict{font-size:1.1rem}
+@media (max-width:30rem){.wherefrom .wide{font-size:.9rem}.wherefrom .spark{min-width:2.4rem}}
 @media print{.wherefrom .tools,.wherefrom button.more{display:none}}
 """
 
@@ -49,6 +50,7 @@ class _Report:
     title: str
     parts: list[str]
     tables: list[dict[str, Any]] = field(default_factory=list)
+    explained: set[tuple[Any, ...]] = field(default_factory=set)  # columns whose meaning was said
 
     def add_table(
         self,
@@ -60,6 +62,11 @@ class _Report:
         open_first: bool = False,
     ) -> None:
         """Adds a table that the script draws."""
+        columns = tuple(columns)
+        meanings = "; ".join(f"{label}: {meaning}" for label, _, meaning in columns if meaning)
+        if meanings and columns not in self.explained:  # once for tables of the same columns
+            note = f"{note} Columns: {meanings}."
+            self.explained.add(columns)
         self.parts.append(
             f'<h2>{escape(title)}</h2><p class="dim">{escape(note)}</p>'
             f'<div id="table-{len(self.tables)}"></div>'
@@ -110,7 +117,7 @@ def render_bias(study: Any, histogram: Path | None = None, whole_page: bool = Tr
     report = _Report(
         f"names in {corpus.model}",
         [
-            *(f"<h1>{_verdict(pair)}</h1>" for pair in study.comparisons),
+            *map(_verdict, study.comparisons),
             '<p class="dim">Do groups of names contribute differently to '
             f"{escape(corpus.model)}?</p>",
             _about(corpus),
@@ -172,8 +179,8 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
     columns = [
         ("word", "text", ""),
         ("mean", "signed", "mean relevance of an occurrence"),
-        ("total", "signed", "Σ relevance"),
-        ("impact", "signed", "Σ |relevance|"),
+        ("total", "signed", "the sum over all occurrences"),
+        ("impact", "signed", "the sum without signs"),
         ("positive", "share", "share of occurrences with positive relevance"),
         ("occurrences", "count", ""),
         ("texts", "count", ""),
@@ -322,13 +329,13 @@ def _verdict(pair: Any) -> str:
     first, second = escape(pair.first), escape(pair.second)
     if pair.differs:
         side = "above" if pair.difference > 0 else "below"
-        verdict = f"<b>The groups differ.</b> Names of {first} lie {side} those of {second}"
+        verdict = f"<b>The groups differ.</b> Names of {first} lie {side} those of {second}."
     else:
-        verdict = f"<b>No significant difference</b> between names of {first} and {second}"
+        verdict = f"<b>No significant difference</b> between names of {first} and of {second}."
     return (
-        f"{verdict}: difference of medians {signed(pair.difference)} "
+        f"<h1>{verdict}</h1><p>Difference of medians {signed(pair.difference)} "
         f"[{signed(pair.low)}, {signed(pair.high)}], p = {pair.adjusted:.2g}; a name of {first} "
-        f"lies above one of {second} {pair.above:.0%} of the time."
+        f"lies above one of {second} {100 * pair.above:.0f}&nbsp;% of the time.</p>"
     )
 
 
@@ -339,7 +346,8 @@ def _about(corpus: Any) -> str:
     return (
         f'<p class="dim">{corpus.explained} texts; skipped: {escape(skipped)}{cut}. Relevance for '
         f"{escape(corpus.question)} by {escape(corpus.method)}, in units of the output; that of a "
-        f"word is the sum over its tokens.{state}</p>"
+        f"word is the sum over its tokens. Red: positive; blue, striped or underlined: negative."
+        f"{state}</p>"
     )
 
 
@@ -356,7 +364,8 @@ def _groups(study: Any) -> str:
         ]
         for group in study.groups
     ]  # fmt: skip
-    return table(head, rows)
+    note = "Naive: lift: mean output of texts with a name of the group − mean of all texts."
+    return table(head, rows) + f'<p class="dim">{note}</p>'
 
 
 def _notes(study: Any) -> str:

@@ -22,7 +22,8 @@ def plot_evaluation(result: Any, folder: Path) -> list[Path]:
     paths = []
     for metric, curves in result.curves.items():
         xlabel, ylabel = _AXES.get(metric, ("share of units", result.title(metric)))
-        paths.append(curves_plot(curves, xlabel, ylabel, folder / f"{metric}.png"))
+        lower = result.better.get(metric) == "lower"
+        paths.append(curves_plot(curves, xlabel, ylabel, folder / f"{metric}.png", lower))
     paths.append(conservation_plot(result, folder / "conservation.png"))
     if "flip" in result.metrics:
         values = {method: result.values[method]["flip"] for method in result.methods}
@@ -35,14 +36,15 @@ def plot_evaluation(result: Any, folder: Path) -> list[Path]:
 
 
 def curves_plot(
-    curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, path: Path
+    curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, path: Path, lower: bool
 ) -> Path:
     """A mean curve for each method over shares from 0 to 1 (Ali et al. 2022, figure 4).
 
-    Few curves share one plot, its legend in the order of their areas. More than the palette has
-    colours get a panel each, in that order, with the others in grey.
+    Few curves share one plot, its legend in the order of their areas, the best first: the
+    smallest if `lower`. More than the palette has colours get a panel each, in that order, with
+    the others in grey.
     """
-    order = sorted(curves, key=lambda name: -float(np.mean(curves[name])))
+    order = sorted(curves, key=lambda name: float(np.mean(curves[name])), reverse=not lower)
     if len(curves) > len(COLORS):
         return _small_multiples({name: curves[name] for name in order}, xlabel, ylabel, path)
     with saved_figure(path, figsize=(7.5, 4.5)) as figure:
@@ -62,7 +64,7 @@ def curves_plot(
         axes.set_axisbelow(True)
         axes.legend(
             [lines[name] for name in order], order, bbox_to_anchor=(1.02, 1), loc="upper left",
-            frameon=False, fontsize=8, handlelength=3.4, title="by area", title_fontsize=8,
+            frameon=False, fontsize=8, handlelength=3.4, title="best area first", title_fontsize=8,
             alignment="left", borderaxespad=0,
         )  # fmt: skip
     return path
@@ -87,7 +89,9 @@ def _small_multiples(
             axes.tick_params(labelsize=7)
         figure.supxlabel(xlabel, fontsize=9)
         figure.supylabel(ylabel, fontsize=9)
-        figure.suptitle("one method in each panel, by area; the others in grey", fontsize=8)
+        figure.suptitle(
+            "one method in each panel, the best by area first; the others in grey", fontsize=8
+        )
     return path
 
 

@@ -7,10 +7,11 @@ from html import escape
 
 from wherefrom.explanation import Explanation, Ledger, Line
 from wherefrom.show import svg
+from wherefrom.show.line_kinds import LINE_KINDS, group_name, line_name
 from wherefrom.show.mixed import is_mixed, pictures, text_part
-from wherefrom.show.page import block, page, table
-from wherefrom.show.sentence import explained, pieces, sides
-from wherefrom.show.text_marks import LINE_KINDS, Mark, largest_score, marks, signed
+from wherefrom.show.page import block, page, prose, table
+from wherefrom.show.sentence import explained, pieces, sides, source
+from wherefrom.show.text_marks import Mark, largest_score, marks, short_number, signed
 
 _CLOSED = 1e-3  # of the output: a ledger that adds up
 
@@ -23,11 +24,14 @@ def render(explanations: Sequence[Explanation], whole_page: bool = True) -> str:
 
 def render_beside(tables: Sequence[Sequence[Explanation]]) -> str:
     """One image for several classes: methods as rows, classes as columns."""
-    first = tables[0][0]
+    firsts = [column[0] for column in tables]
     warnings = _warnings([explanation for column in tables for explanation in column])
-    targets = " and ".join(f"<strong>{escape(str(column[0].target))}</strong>" for column in tables)
-    head = f"<h1>What speaks for {targets}?</h1>{_about(first)}{_key(first, several=True)}"
-    return page(_title(first), head + warnings + svg.gallery(tables))
+    title = " and ".join(str(first.target) for first in firsts)
+    said = "".join(f'<p class="said">{_words(other)}</p>' for other in firsts[1:])
+    about = " ".join([*map(explained, firsts), f"Model: {firsts[0].model}."])
+    key = _key(firsts[0], True, ("speaks for the class of the column", "against it"))
+    head = f'<h1>{_words(firsts[0])}</h1>{said}<p class="dim">{prose(about)}</p>{key}'
+    return page(title, head + warnings + svg.gallery(tables))
 
 
 def render_many(tables: Sequence[Sequence[Explanation]]) -> str:
@@ -45,26 +49,26 @@ def _section(explanations: Sequence[Explanation]) -> str:
 
 def _heading(explanation: Explanation, several: bool = False) -> str:
     """The sentence, what is explained, and the legend: all that a reader needs first."""
+    by = f"Model: {explanation.model}." if several else source(explanation)
+    about = prose(f"{explained(explanation)} {by}")
+    words = _words(explanation)
+    return f'<h1>{words}</h1><p class="dim">{about}</p>{_key(explanation, several)}'
+
+
+def _words(explanation: Explanation) -> str:
+    """The sentence, its labels and units marked."""
     tags = {"label": "strong", "for": 'em class="for"', "against": 'em class="against"'}
 
     def tagged(kind: str, text: str) -> str:
         tag = tags.get(kind)
-        text = escape(text).replace(" %", "&nbsp;%")
-        return f"<{tag}>{text}</{tag.split()[0]}>" if tag else text
+        return f"<{tag}>{escape(text)}</{tag.split()[0]}>" if tag else prose(text)
 
-    words = "".join(tagged(*piece) for piece in pieces(explanation))
-    about = _about(explanation, "" if several else explanation.label or explanation.method)
-    return f"<h1>{words}</h1>{about}{_key(explanation, several)}"
+    return "".join(tagged(*piece) for piece in pieces(explanation))
 
 
-def _about(explanation: Explanation, method: str = "") -> str:
-    source = f"By {method} on {explanation.model}." if method else f"Model: {explanation.model}."
-    return f'<p class="dim">{escape(explained(explanation))} {escape(source)}</p>'
-
-
-def _key(explanation: Explanation, several: bool) -> str:
+def _key(explanation: Explanation, several: bool, meaning: tuple[str, str] | None = None) -> str:
     """What the colours mean, how they are scaled, and the switch that shows the numbers."""
-    meaning = sides(explanation)
+    meaning = meaning or sides(explanation)
     if several:
         scale = "full colour: the largest score of a method"
     else:
@@ -143,7 +147,7 @@ def _span(mark: Mark) -> str:
     shade = f' style="background:rgba(var(--{tint}),{0.85 * size:.2f})"' if size >= 0.02 else ""
     notes = [signed(mark.score)] + [f"{name} {signed(value)}" for name, value in mark.parts]
     note = escape(" · ".join(notes), quote=True)
-    number = f' data-score="{mark.score:+.2g}"' if size >= 0.05 else ""
+    number = f' data-score="{short_number(mark.score)}"' if size >= 0.05 else ""
     return (
         f'{escape(mark.gap)}<span class="{" ".join(classes)}" title="{note}"{number}{shade}>'
         f"{escape(mark.text)}</span>"
@@ -152,7 +156,7 @@ def _span(mark: Mark) -> str:
 
 def waterfall(ledger: Ledger) -> str:
     """Each line as a bar that starts where the one before ended; the last is the output."""
-    lines = [*ledger.lines, Line("residual", "residual", ledger.residual)]
+    lines = [*ledger.lines, Line("residual", "", ledger.residual)]
     ends = [0.0]
     for line in lines:
         ends.append(ends[-1] + line.value)
@@ -167,18 +171,20 @@ def waterfall(ledger: Ledger) -> str:
             f'width:{100 * (right - left) / span:.2f}%"></i></td>'
         )
 
-    rows = [
-        f"<tr><td>{escape(line.label).replace('.', '.<wbr>')}</td>"
-        f'<td class="dim">{escape(line.kind)}</td>'
-        f'{bar(ends[i], ends[i + 1])}<td class="num">{signed(line.value)}</td></tr>'
-        for i, line in enumerate(lines)
-    ]
+    rows = []
+    for i, line in enumerate(lines):
+        name, group = line_name(line), group_name(line.kind) if line.kind else ""
+        rows.append(
+            f"<tr><td>{escape(name).replace('.', '.<wbr>')}</td>"
+            f'<td class="dim">{"" if name == group else escape(group)}</td>'
+            f'{bar(ends[i], ends[i + 1])}<td class="num">{signed(line.value)}</td></tr>'
+        )
     rows.append(
         f'<tr class="total"><td>output</td><td></td>{bar(0.0, ends[-1])}'
         f'<td class="num">{signed(ledger.output)}</td></tr>'
     )
     kinds = dict.fromkeys(line.kind for line in ledger.lines)
-    notes = "; ".join(f"{kind}: {LINE_KINDS[kind]}" for kind in kinds if kind in LINE_KINDS)
+    notes = "; ".join(": ".join(LINE_KINDS[kind]) for kind in kinds if kind in LINE_KINDS)
     return (
         f'<div class="wide"><table class="ledger">{"".join(rows)}</table></div>'
         f'<p class="dim">{escape(notes)}{"; " if notes else ""}residual: what the lines do not '

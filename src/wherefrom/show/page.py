@@ -15,7 +15,7 @@ STYLE = """
 @media (prefers-color-scheme:dark){.wherefrom{--for:235,80,75;--against:70,150,245;--ink:#ececf1;
  --dim:#a0a0ab;--line:#3a3a44;--page:#17171c}}
 .wherefrom{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-.wherefrom h1{font-size:1.3rem;line-height:1.4;font-weight:500;margin:.2rem 0;
+.wherefrom h1,.wherefrom .said{font-size:1.3rem;line-height:1.4;font-weight:500;margin:.2rem 0;
  overflow-wrap:anywhere}
 .wherefrom em.for,.wherefrom em.against{font-style:italic;text-decoration:underline 2px;
  text-underline-offset:.18em;text-decoration-color:rgb(var(--for))}
@@ -27,7 +27,7 @@ STYLE = """
  margin:.4rem 0}
 .wherefrom .u{border-radius:.2em;padding:.12em .06em}
 .wherefrom .s{color:var(--dim);font-size:.75em}
-.wherefrom .n{text-decoration:underline dotted;text-underline-offset:.22em}
+.wherefrom .n{border-bottom:2px dotted}
 .wherefrom .wide{overflow-x:auto}
 .wherefrom td .heat{min-width:13rem}
 .wherefrom table{border-collapse:collapse;width:100%}
@@ -36,21 +36,26 @@ STYLE = """
 .wherefrom tr+tr td{border-top:1px solid var(--line)}
 .wherefrom .num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .wherefrom .bar{position:relative;width:45%;min-width:9rem}
-.wherefrom .bar i{position:absolute;top:.35em;bottom:.35em;min-width:2px;border-radius:2px}
+.wherefrom .bar i{position:absolute;top:.45em;height:1em;min-width:2px;border-radius:2px}
 .wherefrom i.for{background:rgb(var(--for))}
 .wherefrom i.against{background:repeating-linear-gradient(45deg,rgb(var(--against)) 0 4px,
  rgba(var(--against),.6) 4px 6px)}
 .wherefrom .values,.wherefrom .hatched{display:none}
 .wherefrom:has(.numbers:checked) .values{display:inline}
+.wherefrom:has(.numbers:checked) .names{display:none}
 .wherefrom:has(.numbers:checked) .u[data-score]::after,.wherefrom .numbered .u[data-score]::after{
  content:attr(data-score);font:.62em system-ui,sans-serif;vertical-align:sub;padding-left:.15em}
-.wherefrom .values text{fill:#000;paint-order:stroke;stroke:#fff;stroke-width:.15em}
+.wherefrom :is(.values,.names) text{fill:#000;paint-order:stroke;stroke:#fff;stroke-width:.28em}
 .wherefrom .switch{cursor:pointer;white-space:nowrap}
 .wherefrom .switch input{margin:0 .2em 0 0;vertical-align:middle}
 @media print{.wherefrom .switch{display:none}.wherefrom .wide{overflow:visible;font-size:.85em}
  .wherefrom .hatched{display:inline}
  .wherefrom .u[data-score]::after{content:attr(data-score);font:.62em system-ui,sans-serif;
- vertical-align:sub;padding-left:.15em}}
+ vertical-align:sub;padding-left:.15em}
+ .wherefrom :is(.pair,#heatmap) .molecule .values{display:inline}
+ .wherefrom :is(.pair,#heatmap) .molecule .names{display:none}
+ .wherefrom .pair>.molecule{flex-basis:100%;max-width:40rem}
+ .wherefrom .pair>.molecule:first-child{display:none}}
 .wherefrom .total td{border-top:2px solid var(--ink);font-weight:600}
 .wherefrom .image{width:100%;max-width:22rem;display:block;border-radius:.2rem}
 .wherefrom .molecule{max-width:30rem}
@@ -59,18 +64,27 @@ STYLE = """
 .wherefrom .pair>*{flex:1 1 14rem}
 .wherefrom figure{margin:1rem 0}
 .wherefrom img{max-width:100%;background:#fff}
-.wherefrom .cards figure{margin:0;width:8.6rem}
+.wherefrom .cards figure{margin:0;flex:1 1 10rem;max-width:12rem;min-width:0}
+.wherefrom .cards figure:has(.molecule){flex-basis:15rem;max-width:18rem}
+.wherefrom figcaption{font-size:.9rem;overflow-wrap:anywhere}
 .wherefrom .classes{width:auto}
 .wherefrom .classes .image{width:8.6rem;margin-right:1rem}
 .wherefrom .classes td{vertical-align:middle}
+.wherefrom .ledger .num{padding-left:.5rem}
 .wherefrom .key{display:flex;flex-wrap:wrap;align-items:baseline;gap:.2rem 1.2rem;margin:.5rem 0}
 .wherefrom .key .u{color:var(--ink)}
-@media (max-width:30rem){.wherefrom{padding:.8rem .7rem}.wherefrom .bar{width:30%;min-width:3rem}
+@media (max-width:30rem){.wherefrom{padding:.8rem .7rem}
+ .wherefrom .wide :is(td,th):first-child{position:sticky;left:0;background:var(--page);z-index:1}
+ .wherefrom .wide img{max-width:none;width:40rem}
+ .wherefrom .bar{width:30%;min-width:3rem}
  .wherefrom td,.wherefrom th{padding-right:.35rem}.wherefrom .ledger td{overflow-wrap:anywhere}
  .wherefrom .ledger .dim{font-size:.75rem;overflow-wrap:normal}.wherefrom td .heat{min-width:0}
  .wherefrom .methods tr{display:flex;flex-wrap:wrap;justify-content:space-between}
  .wherefrom .methods tr+tr{border-top:1px solid var(--line)}
  .wherefrom .methods td{border:0!important}
+ .wherefrom .methods .num{min-width:4.2rem}
+ .wherefrom .classes .image{width:6.5rem;margin-right:.4rem}
+ .wherefrom .ledger td:first-child{min-width:6.4rem;overflow-wrap:break-word}
  .wherefrom .methods td:first-child,.wherefrom .methods th:first-child{flex:1}
  .wherefrom .methods td:nth-child(2){order:1;flex:1 0 100%}
  .wherefrom .methods th:nth-child(2){display:none}}
@@ -82,7 +96,8 @@ body{margin:0}
 @media print{body{background:#fff}
  body .wherefrom{--for:214,39,40;--against:31,119,220;--ink:#000;--dim:#555;--line:#ccc;--page:#fff;
  max-width:none}
- .wherefrom tr,.wherefrom figure{break-inside:avoid}}
+ .wherefrom tr,.wherefrom figure,.wherefrom .ledger{break-inside:avoid}
+ .wherefrom h2{break-after:avoid}}
 """
 
 
@@ -115,6 +130,15 @@ def page(title: str, body: str, style: str = "", script: str = "", data: str = "
     )
 
 
+def prose(text: str) -> str:
+    """Escaped text in which a percent sign stays on the line of its number.
+
+    >>> prose("up to 5 %")
+    'up to 5&nbsp;%'
+    """
+    return escape(text).replace(" %", "&nbsp;%")
+
+
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1, css_class: str = ""
 ) -> str:
@@ -135,6 +159,6 @@ def picture(path: Path, caption: str) -> str:
     png = base64.b64encode(path.read_bytes()).decode("ascii")
     text = escape(caption, quote=True)
     return (
-        f'<figure><img alt="{text}" src="data:image/png;base64,{png}">'
+        f'<figure><div class="wide"><img alt="{text}" src="data:image/png;base64,{png}"></div>'
         f'<figcaption class="dim">{text}</figcaption></figure>'
     )

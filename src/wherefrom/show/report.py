@@ -7,12 +7,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from wherefrom.show.page import block, page, picture, table
+from wherefrom.show.page import block, page, picture, prose, table
 
 _CAPTIONS = {
-    "activation": "Activation: units are restored, highest score first. Higher is better.",
-    "pruning": "Pruning: units are removed, lowest score first. The longer the logits stay the "
-    "same, the better.",
+    "activation": "Activation (AUAC): units are restored, highest score first. Higher is better.",
+    "pruning": "Pruning (AU-MSE): units are removed, lowest score first. The longer the logits "
+    "stay the same, the better.",
     "conservation": "Conservation: the sum of the scores plotted against the output. On the line, "
     "the scores add up to the output.",
     "flip": "Share of units removed, highest score first, before the decision flips. Lower is "
@@ -70,16 +70,27 @@ def _means(result: Any) -> str:
         f"<br>{escape(directions[name])}"
         for name in names
     ]
+    meanings = "".join(
+        f"<br>{escape(result.title(name))}: {prose(result.meaning(name))}"
+        for name in names
+        if result.meaning(name)
+    )
     return (
-        '<p class="dim">The mean of each metric, in brackets its 95 % bootstrap interval; bold is '
-        "best.</p>" + table(["method", *head], [[escape(m), *v] for m, v in cells.items()])
+        '<p class="dim">The mean of each metric, in brackets its 95&nbsp;% bootstrap interval; '
+        f"bold is best.{meanings}</p>"
+        + table(["method", *head], [[escape(m), *v] for m, v in cells.items()])
     )
 
 
 def _conservation(result: Any) -> str:
     rows = [[escape(method), *cells] for method, cells in result.conservation_cells().items()]
     head = ["method", "slope", "R²", "R² of the diagonal", "mean |gap|", "/ mean |output|"]
-    return "<h2>Do the scores add up to the output?</h2>" + table(head, rows)
+    return (
+        "<h2>Do the scores add up to the output?</h2>"
+        '<p class="dim">Slope and R²: of the line through all samples, the sum of the scores '
+        "plotted against the output; 1 where they add up. R² of the diagonal: how much of the "
+        "output the sum itself gives. Gap: sum − output.</p>" + table(head, rows)
+    )
 
 
 def _erasure(result: Any) -> str:

@@ -52,6 +52,18 @@ def pieces(explanation: Explanation) -> list[Piece]:
     return [*opening, ("", ", mostly because of "), *_listed(reasons, "for"), *_doubts(doubts)]
 
 
+def named_units(explanation: Explanation) -> set[str]:
+    """The units that the sentence names, by those names."""
+    return {text for kind, text in pieces(explanation) if kind in ("for", "against")}
+
+
+def unit_name(explanation: Explanation, index: int) -> str:
+    """A unit as the sentence names it: atoms are numbered, words are cut."""
+    unit = explanation.units[index]
+    is_atom = (explanation.scene or {}).get("kind") == "molecule"
+    return f"{unit.text}{index + 1}" if is_atom else _short(unit.text)
+
+
 def explained(explanation: Explanation) -> str:
     """Which number of the model the scores are of."""
     target, output = explanation.target, signed(explanation.output)
@@ -65,6 +77,11 @@ def explained(explanation: Explanation) -> str:
         place = f" ({target.place})"
     chance = percent(explanation.probability)
     return f"Explained: the logit of {name}{place}, {output}; its probability is {chance}."
+
+
+def source(explanation: Explanation, model: str | None = None) -> str:
+    """By which method, and on which model: as it is called here, or by its own name."""
+    return f"By {explanation.label or explanation.method} on {model or explanation.model}."
 
 
 def sides(explanation: Explanation) -> tuple[str, str]:
@@ -202,9 +219,8 @@ def _named(explanation: Explanation) -> Iterable[tuple[str, float]]:
     if explanation.text is not None and any(unit.word is not None for unit in explanation.units):
         explanation = explanation.words()
     pairs = zip(explanation.units, explanation.scores.tolist(), strict=True)
-    number = kind == "molecule"
     return [
-        (f"{unit.text}{i + 1}" if number else _short(unit.text), float(score))
+        (unit_name(explanation, i), float(score))
         for i, (unit, score) in enumerate(pairs)
         if not unit.special and re.search(r"\w", unit.text)
     ]

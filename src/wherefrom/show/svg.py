@@ -11,7 +11,8 @@ from typing import Any
 
 from wherefrom.explanation import Explanation
 from wherefrom.show.page import table
-from wherefrom.show.text_marks import signed
+from wherefrom.show.sentence import named_units, unit_name
+from wherefrom.show.text_marks import largest_score, short_number, signed
 
 _MAX_CELLS = 4096
 _MAX_NUMBERS = 400  # cells of an image whose scores can be written into them
@@ -110,16 +111,22 @@ def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
 
 
 def _atom_numbers(explanation: Explanation) -> str:
-    """The atoms by the names that the sentence uses, with their scores, for the switch."""
+    """The atoms that the sentence names; with the switch, and on paper, all with scores."""
     points = (explanation.scene or {})["points"]
-    size = 0.6 * disc_radius(points)
-    rows = zip(explanation.units, points, explanation.scores.tolist(), strict=True)
-    texts = "".join(
-        f'<text x="{x:g}" y="{y:g}">{escape(unit.text)}{i + 1}'
-        f'<tspan x="{x:g}" dy="1em">{score:+.2g}</tspan></text>'
-        for i, (unit, (x, y), score) in enumerate(rows)
-    )
-    return f'<g class="values" font-size="{size:.1f}" text-anchor="middle">{texts}</g>'
+    radius = disc_radius(points)
+    size = 0.6 * radius
+    named, weakest = named_units(explanation), 0.05 * largest_score(explanation)
+    names, values = "", ""
+    rows = zip(points, explanation.scores.tolist(), strict=True)
+    for i, ((x, y), score) in enumerate(rows):
+        name = escape(unit_name(explanation, i))
+        if abs(score) >= weakest:
+            number = f'<tspan x="{x:g}" dy="1em">{short_number(score)}</tspan>'
+            values += f'<text x="{x:g}" y="{y:g}">{name}{number}</text>'
+        if unit_name(explanation, i) in named:  # above the letter of the atom
+            names += f'<text x="{x:g}" y="{y - 0.6 * radius:g}">{name}</text>'
+    style = f'font-size="{size:.1f}" text-anchor="middle"'
+    return f'<g class="names" {style}>{names}</g><g class="values" {style}>{values}</g>'
 
 
 def _signs(patches: Sequence[Cell]) -> str:
@@ -186,7 +193,10 @@ def gallery(columns: Sequence[Sequence[Explanation]]) -> str:
         cards = "".join(_card(each, each.method, _sum(each)) for each in first)
         return f'<div class="cards">{picture}{cards}</div>'
     head = ["method", *(escape(str(column[0].target)) for column in columns)]
-    rows = [[escape(row[0].method), *map(heatmap, row)] for row in zip(*columns, strict=True)]
+    rows = [
+        [escape(row[0].method).replace("_", "_<wbr>"), *map(heatmap, row)]
+        for row in zip(*columns, strict=True)
+    ]
     width = len(head)
     return f'<div class="cards">{picture}</div>{table(head, rows, width, css_class="classes")}'
 

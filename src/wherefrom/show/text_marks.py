@@ -4,25 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wherefrom.explanation import Explanation, Ledger, Line, plural
-
-# what the lines of a ledger are, in words
-LINE_KINDS = {
-    "word": "what the tokens themselves add",
-    "patch": "what the patches add",
-    "atom": "what the atoms add",
-    "position": "what the position embeddings add",
-    "type": "what the token types (segments) add",
-    "bias": "constants of the model, the same for any input",
-    "root": "what the root adds, a neutral input in place of this one",
-    "baseline": "the output for the baseline",
-    "padding": "places without a token",
-    "token": "extra tokens of the model, such as [CLS]",
-    "softmax": "what the derivative of the softmax leaves",
-    "quantisation": "what rounding adds",
-    "detached": "what depends on the input without a gradient",
-    "entropy": "of the softmax at the output",
-}
+from wherefrom.explanation import Explanation, Ledger, Line
+from wherefrom.show.line_kinds import group_name
 
 
 @dataclass(frozen=True)
@@ -38,7 +21,7 @@ class Mark:
 
 
 def marks(explanation: Explanation) -> list[Mark]:
-    """The units in the order of the text, with the text between them.
+    """The units in the order of the text, with the text between them; each text on its own line.
 
     Scores are divided by the largest |score| outside special tokens, and clipped to ±1.
     """
@@ -46,8 +29,11 @@ def marks(explanation: Explanation) -> list[Mark]:
     scale = largest_score(explanation) or 1.0
     pieces: list[Mark] = []
     position: int | None = None  # where the previous unit ended
+    field = ""  # of the last unit that has one
     for i, unit in enumerate(units):
-        if unit.start is None or position is None or unit.start < position:
+        if field and unit.field and unit.field != field:
+            gap = "\n"
+        elif unit.start is None or position is None or unit.start < position:
             gap = " " if pieces else ""
         else:
             gap = text[position : unit.start]
@@ -62,7 +48,7 @@ def marks(explanation: Explanation) -> list[Mark]:
                 parts=tuple((name, float(v[i])) for name, v in explanation.parts.items()),
             )
         )
-        position = unit.end
+        position, field = unit.end, unit.field or field
     return pieces
 
 
@@ -118,31 +104,23 @@ def signed(value: float) -> str:
     return f"{value:+.3f}" if size >= 0.0005 or size == 0 else f"{value:+.0e}"
 
 
+def short_number(score: float) -> str:
+    """A score in two digits, as it stands beside a unit; its sign never begins a new line.
+
+    >>> short_number(0.5217), short_number(-1.06e-05)
+    ('+0.52', '−1.1e-05')
+    """
+    return f"{score:+.2g}".replace("-", "\u2212", 1) if score < 0 else f"{score:+.2g}"
+
+
 def summary(ledger: Ledger) -> list[Line]:
     """The ledger in few lines: one for each kind, all biases as one."""
     totals: dict[str, float] = {}
-    names = {
-        "word": "tokens",
-        "token": "extra tokens",
-        "padding": "other positions",
-        "norm": "embedding norm",
-        "detached": "without a gradient",
-        "quantisation": "quantisation",
-        "entropy": "softmax entropy",
-        "root": "root",
-        "image": "images",
-        "prompt": "prompt",
-        "first token": "first token",
-        "template": "template",
-        "answer": "earlier answer",
-        "normaliser": "normaliser",
-        "residual": "residual of earlier tokens",
-        "softmax": "softmax",
-    }
+    names: dict[str, str] = {}
     kinds = {line.kind for line in ledger.lines}
     if {"root", "position", "type"} <= kinds:  # neither is part of the scores then
-        names |= dict.fromkeys(("position", "type"), "positions, types")
+        names = dict.fromkeys(("position", "type"), "positions, types")
     for line in ledger.lines:
-        name = names.get(line.kind, plural(line.kind))
+        name = names.get(line.kind) or group_name(line.kind)
         totals[name] = totals.get(name, 0.0) + line.value
     return [Line(name, name, value) for name, value in totals.items()]

@@ -22,7 +22,7 @@ from wherefrom.inputs.reader import Reader
 from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.intercept import run
 from wherefrom.show.html import render
-from wherefrom.show.sentence import explained, pieces, sides
+from wherefrom.show.sentence import explained, pieces, sides, source
 from wherefrom.show.text_marks import heading, largest_score, marks
 from wherefrom.studies.unit_profile import unit_profile
 from wherefrom.subject import Inputs
@@ -115,7 +115,7 @@ class Answers:
             "marks": [asdict(mark) for mark in marks(explanation)],
             "heading": heading(explanation),
             "sentence": pieces(explanation),
-            "explained": explained(explanation),
+            "explained": f"{explained(explanation)} {source(explanation, request.model.name)}",
             "sides": sides(explanation),
             "largest": largest_score(explanation),
             "seconds": timed.seconds,

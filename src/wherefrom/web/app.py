@@ -22,10 +22,11 @@ from starlette.routing import Route
 
 from wherefrom.answers.answer import Answer as Explained
 from wherefrom.errors import FileError, InputError, ModelError, WherefromError
+from wherefrom.inputs.records import FILES, LABEL, PAIRS, TEXT
 from wherefrom.methods import METHODS
 from wherefrom.show import answer as answer_view
+from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import STYLE
-from wherefrom.show.text_marks import LINE_KINDS
 from wherefrom.web import openapi
 from wherefrom.web.answers import Answers, Data
 from wherefrom.web.fields import FIELDS
@@ -175,15 +176,22 @@ class Server:
                 f"a table may have up to {self.limits.table_texts:,} texts, this one has "
                 f"{len(texts):,}. For more, use the command line: wherefrom corpus."
             )
+        seconds = FIELDS["text_pairs"].read(parsed.data)
+        seconds = [None] * len(texts) if seconds is None else seconds
+        if len(seconds) != len(texts):
+            raise InputError(
+                f"there are {len(texts):,} texts and {len(seconds):,} of text_pairs: a pair is one "
+                "of each."
+            )
 
-        def predicted(number: int, text: str) -> Data:
-            answer = self.answers.row(with_text(parsed, text, self.limits))
+        def predicted(number: int, text: str, second: str | None) -> Data:
+            answer = self.answers.row(with_text(parsed, text, second, self.limits))
             return {"row": number, **answer}
 
         async def lines() -> AsyncIterator[bytes]:
-            for number, text in enumerate(texts):
+            for number, (text, second) in enumerate(zip(texts, seconds, strict=True)):
                 try:
-                    job = partial(predicted, number, text)
+                    job = partial(predicted, number, text, second)
                     row = await self.worker.run(job, wait_for_room=True)
                 except Exception as error:
                     row = {"row": number, "error": _describe(error)[1]["error"]["message"]}
@@ -301,6 +309,7 @@ def _about(models: Models, limits: Limits) -> Data:
                 "name": model.name,
                 "input_kind": model.input_kind,
                 "input_label": model.input_label,
+                "takes_pairs": model.takes_pairs,
                 "labels": model.explainer.labels(),
                 "examples": list(model.examples),
                 "answers": model.answers,
@@ -315,7 +324,12 @@ def _about(models: Models, limits: Limits) -> Data:
             }
             for name, kind in METHODS.items()
         ],
-        "line_kinds": LINE_KINDS,
+        "line_kinds": {kind: about._asdict() for kind, about in LINE_KINDS.items()},
+        "columns": {
+            "text": [name for name in TEXT if name not in FILES],
+            "label": LABEL,
+            "pairs": PAIRS,
+        },
         "limits": {
             "text_characters": limits.text_characters,
             "answer_tokens": limits.answer_tokens,

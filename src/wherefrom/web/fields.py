@@ -51,6 +51,10 @@ FIELDS = {
     for field in (
         Field("model", {"type": "string"}, "The name of a served model.", "be a string"),
         Field("text", {"type": "string"}, "A text or a SMILES, for such a model.", "be a string"),
+        Field(
+            "text_pair", {"type": ["string", "null"], "default": None},
+            "The second text of a pair: a hypothesis, a context.", "be a text",
+        ),
         Field("image", {"type": "string"}, "An image file in base64.", "be a string"),
         Field(
             "truncate", {"type": "boolean", "default": False},
@@ -103,12 +107,17 @@ FIELDS = {
             "Texts, each a row of the table.", "be a list of texts",
         ),
         Field(
+            "text_pairs",
+            {"type": ["array", "null"], "items": {"type": "string"}, "default": None},
+            "The second text of each row, in a table of pairs.", "be a list of texts",
+        ),
+        Field(
             "head", _INDEX, "The number of a head from 1 on; 0 is the mean of all.",
             "be an integer from 0 on",
         ),
     )
 }  # fmt: skip
-COMMON = ("model", "text", "image", "truncate", "target", "against")
+COMMON = ("model", "text", "text_pair", "image", "truncate", "target", "against")
 # what each route reads beside the common fields
 ROUTE_FIELDS: dict[str, tuple[str, ...]] = {
     "predict": (),
@@ -119,7 +128,7 @@ ROUTE_FIELDS: dict[str, tuple[str, ...]] = {
     "attention": ("layer", "head"),
     "heads": (),
     "compare": ("methods",),
-    "table": ("texts",),
+    "table": ("texts", "text_pairs"),
     "html": ("method", "methods"),
     "answer": ("method", "passages", "answer", "max_new_tokens"),
 }

@@ -11,6 +11,7 @@ from wherefrom.errors import InputError, nearest
 from wherefrom.explain import Explainer
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text_reader import TextReader
+from wherefrom.spans import has_spans
 
 SENTENCES = (
     "has a lot of the virtues of eastwood at his best.",
@@ -61,6 +62,25 @@ class ServedModel:
         naming = self.explainer.naming
         is_text = isinstance(self.explainer.reader(""), TextReader)
         return is_text and naming.generates and naming.is_language_model
+
+    @property
+    def refused(self) -> str | None:
+        """Why the page cannot explain this model; None if it can."""
+        if not has_spans(self.explainer.subject):
+            return None
+        use = "Use the command line, wherefrom explain, or the library."
+        if self.explainer.subject.task == "QuestionAnswering":
+            return (
+                f"{self.name} answers by two places in a context, which the page cannot show. {use}"
+            )
+        return f"{self.name} classifies every token, and the page shows one class. {use}"
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether the model reads two texts as one input."""
+        explainer = self.explainer
+        is_text = isinstance(explainer.reader(""), TextReader) and explainer.tokenizer is not None
+        return is_text and not explainer.naming.generates
 
     @property
     def input_label(self) -> str:

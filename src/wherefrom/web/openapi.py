@@ -103,11 +103,12 @@ def _body(route: str, models: Models, limits: Limits) -> Data:
         for name in (*COMMON, *ROUTE_FIELDS[route])
     }
     properties["model"]["enum"] = models.names
-    properties["text"]["maxLength"] = limits.text_characters
+    for name in ("text", "text_pair"):
+        properties[name]["maxLength"] = limits.text_characters
     properties["text"]["examples"] = [text for model in models for text in model.examples[:1]]
     properties["image"]["contentEncoding"] = "base64"
-    if "texts" in properties:
-        properties["texts"]["maxItems"] = limits.table_texts
+    for name in {"texts", "text_pairs"} & set(properties):
+        properties[name]["maxItems"] = limits.table_texts
     if "max_new_tokens" in properties:
         properties["max_new_tokens"]["maximum"] = limits.answer_tokens
     return {"type": "object", "required": required, "properties": properties}

@@ -12,6 +12,7 @@ from typing import Any
 
 from wherefrom.errors import InputError, MethodError, TooLong, nearest
 from wherefrom.inputs.pictures import decoded, is_image
+from wherefrom.inputs.text import TextPair
 from wherefrom.methods import METHODS
 from wherefrom.naming import TargetSpec
 from wherefrom.web.fields import FIELDS, matches
@@ -54,6 +55,8 @@ def parse_request(body: bytes, models: Models, limits: Limits) -> ParsedRequest:
     if not isinstance(data, Mapping):
         raise InputError("the request must be a JSON object.")
     model = models[_text(data, "model")]
+    if model.refused is not None:
+        raise InputError(model.refused)
     truncate = FIELDS["truncate"].read(data)
     content, digest = (
         _image_input(data, model, limits) if "image" in data else _text_input(data, model, limits)
@@ -70,9 +73,12 @@ def parse_request(body: bytes, models: Models, limits: Limits) -> ParsedRequest:
     )
 
 
-def with_text(request: ParsedRequest, text: str, limits: Limits) -> ParsedRequest:
-    """The same request about another text."""
-    content, digest = _text_input({**request.data, "text": text}, request.model, limits)
+def with_text(
+    request: ParsedRequest, text: str, text_pair: str | None, limits: Limits
+) -> ParsedRequest:
+    """The same request about another text, or another pair of texts."""
+    data = {**request.data, "text": text, "text_pair": text_pair}
+    content, digest = _text_input(data, request.model, limits)
     key = (request.model.name, digest, request.truncate)
     return replace(request, input=content, input_key=key)
 
@@ -119,24 +125,34 @@ def _image_input(data: Mapping[str, Any], model: ServedModel, limits: Limits) ->
     return decoded(content, limits.image_pixels), hashlib.sha256(content).hexdigest()
 
 
-def _text_input(data: Mapping[str, Any], model: ServedModel, limits: Limits) -> tuple[str, str]:
-    """The text of a request with its digest."""
-    text = _text(data, "text")
-    if len(text) > limits.text_characters:
+def _text_input(
+    data: Mapping[str, Any], model: ServedModel, limits: Limits
+) -> tuple[str | TextPair, str]:
+    """The text of a request, or its pair of texts, with the digest."""
+    text, second = _text(data, "text"), FIELDS["text_pair"].read(data)
+    texts = [text] if second is None else [text, second]
+    length = sum(map(len, texts))
+    if length > limits.text_characters:
         raise TooLong(
-            f"this text has {len(text):,} characters; the page accepts up to "
+            f"this text has {length:,} characters; the page accepts up to "
             f"{limits.text_characters:,}. Explain a part of it, or use the command line."
         )
     try:
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        # as JSON, in which no pair is written as a text is
+        written = json.dumps(text if second is None else texts, ensure_ascii=False)
+        digest = hashlib.sha256(written.encode()).hexdigest()
     except UnicodeEncodeError as error:
         raise InputError("the text contains half of a character (a lone surrogate).") from error
     # a model of images opens a text as a path: no request may name one, nor learn whether it exists
     if model.input_kind == "image":
         raise InputError(f"{model.name} takes images: drop one on the page.")
-    if is_image(text):
+    if any(map(is_image, texts)):
         raise InputError("this looks like the name of an image file; the page opens no files.")
-    return text, digest
+    if second is None:
+        return text, digest
+    if not model.takes_pairs:
+        raise InputError(f"{model.name} reads one text, and this request has two.")
+    return TextPair(text, second), digest
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

@@ -8,6 +8,7 @@ import { requestBody } from "./state.js";
 
 const MAX_CELLS = 64; // rows of a map that is drawn as one element for each weight
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#b8860b", "#7f3c8d"];
+const LIGHT = new Set(["#cc79a7", "#e69f00", "#56b4e9", "#b8860b"]); // on which black is read better than white
 const WEIGHTS = "A weight shows where the model attends, not what that contributes to the output: for that, compare the methods.";
 const view = { name: "map", layer: 1, head: 0, hidden: new Set(), patch: null };
 
@@ -124,7 +125,7 @@ function pictureView(box, context, { layers, heads, query_units: queryUnits, key
   const who = query < 0 ? `All positions on average. Click a ${noun} to see what it attends to.` : `What the outlined ${noun} attends to. Click it again for the average of all.`;
   return [
     tools(box, context, [layerMenu(box, context, layers), headMenu(box, context, heads)], true),
-    html("p", { class: "dim", text: `${who} ${WEIGHTS}` }),
+    html("p", { class: "dim", text: `${who} The stronger the blue, the larger the weight; full colour: ${largest.toFixed(3)}. ${WEIGHTS}` }),
     picture,
   ];
 }
@@ -134,7 +135,7 @@ const decoded = (head) => Uint8Array.from(atob(head), (letter) => letter.charCod
 // One layer: every token on the left is joined to those it attends to, a colour for each head.
 function headView(box, context, layers) {
   const { queries, keys, heads } = layers[view.layer - 1];
-  const [line, left, width] = [22, 120, 420];
+  const [line, left, width] = [22, 95, Math.min(420, box.clientWidth || 420)];
   const maps = heads.map(decoded);
   const lines = svg("g", { class: "head-lines" });
   const draw = (only = null) => {
@@ -164,7 +165,7 @@ function headView(box, context, layers) {
     keys.map((text, k) => name(text, { x: left + width - 2 * left + 6, y: line * (k + 0.7) })));
   const switches = html("div", { class: "heads", role: "group", "aria-label": "Heads" }, heads.map((_, h) => html("button", {
     type: "button", text: String(h + 1), "data-head": h, "aria-pressed": String(!view.hidden.has(h)), title: `head ${h + 1}: click to show or hide, double-click for it alone`,
-    style: { "--head": COLOURS[h % COLOURS.length] },
+    style: { "--head": COLOURS[h % COLOURS.length], "--on-head": LIGHT.has(COLOURS[h % COLOURS.length]) ? "#000" : "#fff" },
     on: {
       click: () => { view.hidden[view.hidden.has(h) ? "delete" : "add"](h); showAttention(box, context); },
       dblclick: () => { view.hidden = new Set(heads.keys()); view.hidden.delete(h); showAttention(box, context); },

@@ -11,7 +11,7 @@ export async function showCompare(box, context) {
   const body = html("tbody");
   const status = html("p", { class: "dim", role: "status", text: `0 of ${count} methods` });
   setChildren(box, status, html("table", { class: "heatmap-rows" },
-    html("thead", {}, html("tr", {}, columns.map((name, i) => html("th", { text: name, class: i > 1 ? "num" : "" })))), body));
+    html("thead", {}, html("tr", {}, columns.map((name, i) => html("th", { text: name, class: i > 1 ? "num" : i ? "map" : "" })))), body));
   let ready = 0;
   try {
     for await (const row of fetchLines("compare", requestBody())) {
@@ -32,7 +32,7 @@ function explanationRow({ method, explanation, marks, seconds }, context) {
   const { ledger, scores, scene, units } = explanation;
   return html("tr", { "data-method": method, class: method === state.method ? "selected" : "" },
     html("td", {}, methodButton(method, context)),
-    html("td", {}, heatmap({ marks, scores, scene, units, small: true })),
+    html("td", { class: "map" }, heatmap({ marks, scores, scene, units, small: true })),
     html("td", { class: "num", text: ledger ? signed(ledger.output - ledger.residual) : "–" }),
     html("td", { class: "num", text: ledger ? signed(ledger.residual) : "–" }),
     html("td", { class: "num dim", text: duration(seconds) }));

@@ -43,9 +43,9 @@ export function signed(value) {
 
 export function percent(fraction) {
   const value = 100 * fraction;
-  if (value > 99.95 && value < 100) return ">99.9 %";
-  if (value < 0.05 && value > 0) return "<0.1 %";
-  return `${value.toFixed(1)} %`;
+  if (value > 99.95 && value < 100) return ">99.9\u00a0%";
+  if (value < 0.05 && value > 0) return "<0.1\u00a0%";
+  return `${value.toFixed(1)}\u00a0%`;
 }
 
 export const duration = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(1000 * seconds))} ms` : `${seconds.toFixed(1)} s`);

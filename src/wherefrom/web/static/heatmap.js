@@ -5,11 +5,22 @@ import { enableArrowKeys, html, signed, svg } from "./dom.js";
 const MAX_NUMBERS = 400; // units of a picture whose scores can be written on it
 const UNDERLINED = -0.05; // weaker negative scores are neither underlined nor hatched
 
-// Scores divided by the largest of a unit that is not a special token, as the library's reports do.
-export function strengths(marks, scores) {
+// Scores divided by `scale`: by default the largest of a unit that is not a special token, as the
+// library's reports do.
+export function strengths(marks, scores, scale = null) {
   const ordinary = marks.map((mark, i) => (mark.special ? 0 : Math.abs(scores[i])));
-  const scale = Math.max(...ordinary, 0) || Math.max(...scores.map(Math.abs), 0) || 1;
-  return scores.map((score) => Math.max(-1, Math.min(1, score / scale)));
+  const divisor = scale || Math.max(...ordinary, 0) || Math.max(...scores.map(Math.abs), 0) || 1;
+  return scores.map((score) => Math.max(-1, Math.min(1, score / divisor)));
+}
+
+// What the colours mean: `sides` says it of positive and negative scores, `scale` is the full colour.
+export function key({ sides }, scene, scale) {
+  const negative = hasShapes(scene) ? "blue, hatched" : "blue, underlined";
+  return [
+    html("span", {}, html("b", { class: "u for", text: "red" }), ` ${sides[0]}`),
+    html("span", {}, html("b", { class: "u against n", text: negative }), ` ${sides[1]}`),
+    html("span", { text: `full colour: a score of ${signed(scale).slice(1)}` }),
+  ];
 }
 
 export const isUnderlined = (strength) => strength < UNDERLINED;
@@ -46,8 +57,9 @@ export function sceneImage(scene, className = "") {
   });
 }
 
-// `options` is {marks, scores, scene, units, removed?, toggle?, note?, small?}: `toggle(i)` is called
-// when a unit is clicked, `note(i)` returns the text shown when the mouse points at it.
+// `options` is {marks, scores, scene, units, scale?, changed?, named?, removed?, toggle?, note?, small?}: units
+// in the set `changed` are outlined, atoms in the set `named` have their names, `toggle(i)` is called when a unit is clicked, `note(i)` returns the text
+// shown when the mouse points at it.
 export function heatmap(options) {
   const { scene, small } = options;
   if (!hasShapes(scene)) return textHeatmap(options);
@@ -55,14 +67,15 @@ export function heatmap(options) {
   return html("div", { class: "pair" }, plainImage(scene), sceneHeatmap(options));
 }
 
-function textHeatmap({ marks, scores, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
+function textHeatmap({ marks, scores, scale, changed, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
   const box = html("div", { class: `heat${small ? " small" : ""}`, dir: direction(marks) });
-  const strength = strengths(marks, scores);
+  const strength = strengths(marks, scores, scale);
   const removedSet = new Set(removed);
   marks.forEach((mark, i) => {
     const isRemoved = removedSet.has(i);
     const classes = ["u"];
     if (mark.special) classes.push("s");
+    if (changed?.has(i)) classes.push("changed");
     if (isRemoved) classes.push("removed");
     else {
       if (isUnderlined(strength[i])) classes.push("n");
@@ -79,7 +92,7 @@ function textHeatmap({ marks, scores, removed = [], toggle, note = (i) => signed
 }
 
 // A score in two digits, as the library's pages write it beside a unit.
-export const shortNumber = (score) => (score < 0 ? "" : "+") + String(Number(score.toPrecision(2)));
+export const shortNumber = (score) => (score < 0 ? "−" : "+") + String(Number(Math.abs(score).toPrecision(2)));
 
 export const visibleText = (mark) => mark.text.replaceAll("\n", "⏎") || "·";
 
@@ -110,21 +123,33 @@ function plainImage(scene) {
 }
 
 // The scores as text on the shapes, shown when numbers are switched on.
-function sceneNumbers({ units, scene, scores, strength, removedSet, isMolecule }) {
-  const size = isMolecule ? scene.width / 45 : scene.width / Math.max(14, 3.4 * Math.sqrt(units.length));
+function sceneNumbers({ units, scene, scores, strength, removedSet }) {
+  const size = scene.width / Math.max(14, 3.4 * Math.sqrt(units.length));
   return svg("g", { class: "values", "font-size": size, "text-anchor": "middle", "pointer-events": "none" },
     unitShapes({ units, scene }).flatMap(([tag, shape], i) => {
       if (tag === "path" || removedSet.has(i) || Math.abs(strength[i]) < 0.05) return [];
-      const [x, y] = tag === "rect" ? [shape.x + shape.width / 2, shape.y + shape.height / 2] : [shape.cx, shape.cy];
-      return [svg("text", { x, y: y + size / 3, text: isMolecule ? `${units[i].text}${i + 1} ${shortNumber(scores[i])}` : shortNumber(scores[i]) })];
+      return [svg("text", { x: shape.x + shape.width / 2, y: shape.y + shape.height / 2 + size / 3, text: shortNumber(scores[i]) })];
     }));
+}
+
+// The atoms that the sentence names; when numbers are switched on, all with their scores.
+function atomNames({ units, scene, scores, strength, named, removedSet }) {
+  const circles = unitShapes({ units, scene });
+  const { r } = circles[0][1];
+  const labels = (className, text) => svg("g", { class: className, "font-size": 0.6 * r, "text-anchor": "middle", "pointer-events": "none" },
+    circles.flatMap(([, { cx, cy }], i) => (removedSet.has(i) ? [] : text(`${units[i].text}${i + 1}`, cx, cy, i))));
+  return [
+    labels("names", (name, x, y) => (named?.has(name) ? [svg("text", { x, y: y - 0.6 * r, text: name })] : [])),
+    labels("values", (name, x, y, i) => (Math.abs(strength[i]) < 0.05 ? []
+      : [svg("text", { x, y, text: name }, svg("tspan", { x, dy: "1em", text: shortNumber(scores[i]) }))])),
+  ];
 }
 
 let patternCount = 0; // every heatmap needs its own pattern id
 
-function sceneHeatmap({ marks, scores, scene, units, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
+function sceneHeatmap({ marks, scores, scene, units, scale, named, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
   const removedSet = new Set(removed);
-  const strength = strengths(marks, scores);
+  const strength = strengths(marks, scores, scale);
   const hatch = `hatch${++patternCount}`;
   const isMolecule = scene.kind === "molecule"; // its formula is drawn above the colours
   const step = scene.width / (isMolecule ? 70 : 14);
@@ -147,7 +172,8 @@ function sceneHeatmap({ marks, scores, scene, units, removed = [], toggle, note 
     }
   });
   if (isMolecule) box.append(sceneImage(scene));
-  if (!small && units.length <= MAX_NUMBERS) box.append(sceneNumbers({ units, scene, scores, strength, removedSet, isMolecule }));
+  if (!small && isMolecule) box.append(...atomNames({ units, scene, scores, strength, named, removedSet }));
+  else if (!small && units.length <= MAX_NUMBERS) box.append(sceneNumbers({ units, scene, scores, strength, removedSet }));
   if (toggle) enableArrowKeys(box, ".cell");
   return box;
 }

@@ -2,17 +2,13 @@
 
 import { html, plural, setChildren, signed, sum } from "./dom.js";
 
-const GROUP_NAMES = {
-  word: "tokens", token: "extra tokens", padding: "other positions", detached: "without a gradient",
-  quantisation: "quantisation", entropy: "softmax entropy", root: "root", softmax: "softmax",
-};
 const MAX_LINES = 14; // of an open group; the rest are added up
 
-// The lines of the ledger by kind, in their order.
-function groupLines(ledger) {
+// The lines of the ledger by kind, in their order; `kinds` has what each is called.
+function groupLines(ledger, kinds) {
   const groups = new Map();
   for (const line of ledger.lines) {
-    const name = GROUP_NAMES[line.kind] ?? plural(line.kind);
+    const name = kinds[line.kind]?.name ?? plural(line.kind);
     const group = groups.get(name) ?? { name, kind: line.kind, value: 0, lines: [] };
     group.value += line.value;
     group.lines.push(line);
@@ -35,8 +31,8 @@ function groupDetails(explanation, group) {
   return [...rows.filter((_, i) => largest.has(i)), [`${others.length} others`, sum(others.map(([, value]) => value))], ...rest];
 }
 
-// `openGroups` is the set of the names of open groups; clicks change it.
-export function showLedger(box, explanation, openGroups, meanings) {
+// `openGroups` is the set of the names of open groups; clicks change it. `kinds` is {kind: {name, meaning}}.
+export function showLedger(box, explanation, openGroups, kinds) {
   const { ledger, method } = explanation;
   if (!ledger) {
     setChildren(box, html("p", { class: "dim", text: `The scores of ${method.name} are not shares of the output, so they do not add up to it. The scores of lrp do.` }));
@@ -44,7 +40,7 @@ export function showLedger(box, explanation, openGroups, meanings) {
   }
   const rows = [];
   let total = 0;
-  for (const group of groupLines(ledger)) {
+  for (const group of groupLines(ledger, kinds)) {
     rows.push({ ...group, start: total, isGroup: true });
     if (openGroups.has(group.name)) {
       let start = total;
@@ -61,14 +57,17 @@ export function showLedger(box, explanation, openGroups, meanings) {
   const low = Math.min(0, ...ends);
   const span = Math.max(0, ...ends) - low || 1;
   const isExact = Math.abs(ledger.residual) <= 1e-4 * Math.max(Math.abs(ledger.output), 1e-9);
-  const redraw = () => showLedger(box, explanation, openGroups, meanings);
+  const redraw = (name) => {
+    showLedger(box, explanation, openGroups, kinds);
+    box.querySelector(`[data-line="${CSS.escape(name)}"]`)?.focus();
+  };
   setChildren(box,
     html("table", { class: "ledger" }, rows.map((row) => ledgerRow(row, low, span, openGroups, redraw))),
     html("p", { class: "dim", text: isExact
       ? "Each line is computed separately; together they add up to the model's output."
       : `The lines of ${method.name} do not add up to the output: the residual, ${signed(ledger.residual)}, is missing.` }),
-    html("p", { class: "dim", text: groupLines(ledger).filter(({ kind }) => kind in meanings)
-      .map(({ name, kind }) => `${name}: ${meanings[kind]}`).join("; ") }));
+    html("p", { class: "dim", text: groupLines(ledger, kinds).filter(({ kind }) => kind in kinds)
+      .map(({ name, kind }) => `${name}: ${kinds[kind].meaning}`).join("; ") }));
 }
 
 function ledgerRow(row, low, span, openGroups, redraw) {
@@ -82,8 +81,7 @@ function ledgerRow(row, low, span, openGroups, redraw) {
     }));
   const toggle = () => {
     openGroups[openGroups.has(row.name) ? "delete" : "add"](row.name);
-    redraw();
-    document.querySelector(`[data-line="${CSS.escape(row.name)}"]`)?.focus();
+    redraw(row.name);
   };
   const name = row.isGroup
     ? html("button", {

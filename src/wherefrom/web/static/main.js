@@ -2,17 +2,17 @@
 
 import { cancel, fetchAbout, fetchJson, isCancelled } from "./api.js";
 import { showAttention } from "./attention.js";
-import { setUpBeside, showBeside, showBesideMenu } from "./beside.js";
+import { setUpBeside, showBeside, showBesideMenu, stopBeside } from "./beside.js";
 import { showCompare, stopCompare } from "./compare.js";
 import { showCurves } from "./curves.js";
 import { byId, duration, enableArrowKeys, html, setChildren, signed, sum } from "./dom.js";
 import { DOWNLOADS } from "./download.js";
-import { hasShapes, heatmap } from "./heatmap.js";
+import { heatmap, key } from "./heatmap.js";
 import { listenForImages, showImage } from "./image_input.js";
 import { showLayers } from "./layers.js";
 import { showLedger } from "./ledger.js";
 import { showClassMenus, showPrediction, showRemoval } from "./prediction.js";
-import { sentence } from "./sentence.js";
+import { joined, namedUnits, sentence } from "./sentence.js";
 import { setUpSessions } from "./sessions.js";
 import { openTable, setUpTable } from "./table.js";
 import { setUpTheme } from "./theme.js";
@@ -20,7 +20,8 @@ import { TABS, readFragment, requestBody, state, toFragment } from "./state.js";
 
 const SHOW_TAB = { compare: showCompare, curves: showCurves, layers: showLayers, attention: showAttention };
 const TYPING_PAUSE = 200; // milliseconds without a key before the text is sent
-const context = { about: null, prediction: null, explanation: null, marks: null, change };
+// `scale` and `changed` are the common scale and the changed units where a pinned text stands beside this one.
+const context = { about: null, prediction: null, explanation: null, marks: null, scale: null, changed: null, change, redraw: updateHeatmap };
 const openGroups = new Set(); // groups of the ledger
 let typingTimer = 0;
 let predictionWithoutRemoved = null;
@@ -42,8 +43,8 @@ function showError(error) {
 function change(changes) {
   const changed = (...names) => names.some((name) => name in changes);
   const reset = {};
-  if (changed("model", "text", "image", "truncate")) reset.removed = [];
-  if (changed("text", "image") && !changed("model", "truncate")) reset.truncate = false;
+  if (changed("model", "text", "pair", "image", "truncate")) reset.removed = [];
+  if (changed("text", "pair", "image") && !changed("model", "truncate")) reset.truncate = false;
   if (changed("model")) Object.assign(reset, { target: null, against: null, pinned: null });
   Object.assign(state, reset, changes);
   if (state.target !== null && state.target === state.against) state.against = null;
@@ -59,7 +60,8 @@ async function update() {
   showInput();
   stopCompare();
   if (!state.image && !state.text.trim()) {
-    for (const kind of ["predict", "explain", "erase", "curve", "layers", "attention", "beside predict", "beside explain"]) cancel(kind);
+    for (const kind of ["predict", "explain", "erase", "curve", "layers", "attention"]) cancel(kind);
+    stopBeside();
     byId("result").hidden = true;
     showMessage(byId("image-input").hidden ? "Type a text, or choose an example." : "Draw something, or drop an image.");
     return;
@@ -72,7 +74,7 @@ async function update() {
     predictionWithoutRemoved = null;
     updatePrediction();
     const { explanation, marks, seconds, warnings, ...words } = await answer;
-    Object.assign(context, { explanation, marks, words });
+    Object.assign(context, { explanation, marks, words, scale: null, changed: null });
     showMessage([...warnings, `${explanation.method.name} took ${duration(seconds)}`].join(" · "));
     byId("result").classList.remove("outdated");
     updateHeatmap();
@@ -94,16 +96,13 @@ function updatePrediction() {
 }
 
 function updateHeatmap() {
-  const { explanation: { scores, scene, units, parts }, marks } = context;
+  const { explanation: { scores, scene, units, parts }, marks, words, scale, changed } = context;
   const note = (i) => [signed(scores[i]), ...Object.entries(parts).map(([name, values]) => `${name} ${signed(values[i])}`)].join(" · ");
   const focused = document.activeElement?.getAttribute?.("data-unit") ?? null;
-  setChildren(byId("heatmap"), heatmap({ marks, scores, scene, units, removed: state.removed, toggle: toggleUnit, note }));
-  byId("negative-key").textContent = hasShapes(scene) ? "blue, hatched" : "blue, underlined";
-  const { sentence: pieces, explained, sides, largest } = context.words;
-  setChildren(byId("sentence"), sentence(pieces));
-  byId("explained").textContent = explained;
-  [byId("for-key").textContent, byId("against-key").textContent] = sides;
-  byId("scale-key").textContent = `full colour: a score of ${signed(largest).slice(1)}`;
+  setChildren(byId("heatmap"), heatmap({ marks, scores, scene, units, scale, changed, named: namedUnits(words.sentence), removed: state.removed, toggle: toggleUnit, note }));
+  setChildren(byId("key"), key(words, scene, scale ?? words.largest));
+  setChildren(byId("sentence"), sentence(words.sentence));
+  byId("explained").textContent = joined(words.explained);
   byId("hint").textContent = `click any ${context.prediction.noun} to remove it and see the prediction change`;
   if (focused !== null) byId("heatmap").querySelector(`[data-unit="${focused}"]`)?.focus();
 }
@@ -174,14 +173,19 @@ function showInput() {
   byId("method").value = state.method;
   byId("numbers").checked = state.numbers;
   showBesideMenu(context.about);
-  if (byId("text").value !== state.text) byId("text").value = state.text;
-  fitTextHeight();
+  if (!model.takes_pairs) state.pair = null;
+  byId("pair-input").hidden = state.pair === null;
+  byId("pair-toggle").hidden = !model.takes_pairs;
+  byId("pair-toggle").textContent = state.pair === null ? "add a second text" : "remove the second text";
+  for (const [id, text] of [["text", state.text], ["pair", state.pair ?? ""]]) {
+    if (byId(id).value !== text) byId(id).value = text;
+    fitTextHeight(byId(id));
+  }
 }
 
-function fitTextHeight() {
-  const text = byId("text");
-  text.style.height = "auto";
-  text.style.height = `${Math.min(text.scrollHeight + 2, 260)}px`;
+function fitTextHeight(box) {
+  box.style.height = "auto";
+  box.style.height = `${Math.min(box.scrollHeight + 2, 260)}px`;
 }
 
 function setUpInput({ models }) {
@@ -189,12 +193,18 @@ function setUpInput({ models }) {
   byId("model-menu").hidden = models.length < 2;
   byId("model").addEventListener("change", (event) => {
     const { name, examples } = models.find((model) => model.name === event.target.value);
-    change({ model: name, image: null, text: examples[0] ?? "" });
+    change({ model: name, image: null, text: examples[0] ?? "", pair: null });
   });
-  byId("text").addEventListener("input", () => {
-    fitTextHeight();
-    clearTimeout(typingTimer);
-    typingTimer = setTimeout(() => change({ text: byId("text").value }), TYPING_PAUSE);
+  for (const name of ["text", "pair"]) {
+    byId(name).addEventListener("input", ({ target }) => {
+      fitTextHeight(target);
+      clearTimeout(typingTimer);
+      typingTimer = setTimeout(() => change(typedTexts()), TYPING_PAUSE);
+    });
+  }
+  byId("pair-toggle").addEventListener("click", () => {
+    change({ ...typedTexts(), pair: state.pair === null ? "" : null });
+    byId(state.pair === null ? "pair-toggle" : "pair").focus();
   });
   listenForImages((image) => change({ image }), (file) => {
     const takesImages = !byId("image-input").hidden;
@@ -207,6 +217,9 @@ function setUpInput({ models }) {
     updateAddress();
   });
 }
+
+// What the fields hold, also what was typed a moment ago.
+const typedTexts = () => ({ text: byId("text").value, pair: state.pair === null ? null : byId("pair").value });
 
 function setUpMenus({ methods }) {
   setChildren(byId("method"), methods.map(({ name, summary }) => html("option", { value: name, text: name, title: summary })));

@@ -2,8 +2,8 @@
 
 import { html, percent, plural, setChildren, signed } from "./dom.js";
 
-// A line on each bar marks the probability before units were removed.
-export function showPrediction(box, before, now, target, select) {
+// A line on each bar marks the probability before units were removed. Without `select` a class cannot be chosen.
+export function showPrediction(box, before, now, target, select = null) {
   const outputsBefore = new Map(before.outputs.map((output) => [output.index, output]));
   const rank = (output) => (outputsBefore.get(output.index) ?? output).output;
   const outputs = [...now.outputs].sort((a, b) => rank(b) - rank(a));
@@ -15,14 +15,16 @@ export function showPrediction(box, before, now, target, select) {
     if (now !== before && probabilityBefore !== null) {
       bar.append(html("b", { style: { left: `${100 * probabilityBefore}%` }, title: `before: ${percent(probabilityBefore)}` }));
     }
-    return html("button", {
-      type: "button", class: index === target ? "class-row selected" : "class-row",
-      "data-class": index, "aria-pressed": String(index === target),
-      title: `output ${signed(output)}; click to explain this class`,
-      on: { click: () => select(index) },
-    },
-    html("span", { class: "label", dir: "auto", text: label }), bar,
-    html("span", { class: "num", text: probability === null ? signed(output) : percent(probability) }));
+    const className = index === target ? "class-row selected" : "class-row";
+    const [tag, attributes] = select === null
+      ? ["div", { title: `output ${signed(output)}` }]
+      : ["button", {
+        type: "button", "data-class": index, "aria-pressed": String(index === target),
+        title: `output ${signed(output)}; click to explain this class`, on: { click: () => select(index) },
+      }];
+    return html(tag, { class: className, ...attributes },
+      html("span", { class: "label", dir: "auto", text: label }), bar,
+      html("span", { class: "num", text: probability === null ? signed(output) : percent(probability) }));
   }));
 }
 

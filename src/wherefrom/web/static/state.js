@@ -3,15 +3,29 @@
 export const TABS = ["compare", "curves", "layers", "attention"];
 export const state = {
   model: "", text: "", image: null, method: "lrp", target: null, against: null,
-  truncate: false, removed: [], tab: "", beside: "", pinned: null, numbers: false,
+  pair: null, // the second text of a pair; null: its field is not shown
+  truncate: false, removed: [], tab: "", beside: "", numbers: false,
+  pinned: null, // the fields of a request that hold the pinned text
 };
 const MAX_IMAGE = 8000; // base64 characters of an image that the address may hold
 
 // The body of a request about the current input.
 export function requestBody(more = {}) {
   const { model, method, target, against, truncate } = state;
-  const input = state.image ? { image: state.image } : { text: state.text };
+  const input = state.image ? { image: state.image } : textInput();
   return { model, method, target, against, truncate, ...input, ...more };
+}
+
+// The text as fields of a request; a second text that is empty is none.
+export function textInput() {
+  return { text: state.text, text_pair: state.pair?.trim() ? state.pair : null };
+}
+
+// Whether a text is pinned that differs from the present one.
+export function isPinned() {
+  const { pinned } = state;
+  const now = textInput();
+  return pinned !== null && (pinned.text !== now.text || pinned.text_pair !== now.text_pair);
 }
 
 export function toFragment() {
@@ -20,6 +34,7 @@ export function toFragment() {
   if (state.image) {
     if (state.image.length <= MAX_IMAGE) fields.set("image", state.image);
   } else fields.set("text", state.text);
+  if (state.pair !== null) fields.set("pair", state.pair);
   if (state.method !== "lrp") fields.set("method", state.method);
   if (state.target !== null) fields.set("target", state.target);
   if (state.against !== null) fields.set("against", state.against);
@@ -27,7 +42,10 @@ export function toFragment() {
   if (state.removed.length) fields.set("removed", state.removed.join("."));
   if (state.tab) fields.set("tab", state.tab);
   if (state.beside) fields.set("beside", state.beside);
-  if (state.pinned !== null) fields.set("pinned", state.pinned);
+  if (state.pinned !== null) {
+    fields.set("pinned", state.pinned.text);
+    if (state.pinned.text_pair !== null) fields.set("pinned_pair", state.pinned.text_pair);
+  }
   if (state.numbers) fields.set("numbers", "1");
   return `#${fields}`;
 }
@@ -42,6 +60,7 @@ export function readFragment(fragment, about) {
     model: model.name,
     text: takesImages ? "" : fields.get("text") ?? model.examples[0] ?? "",
     image: takesImages ? fields.get("image") : null,
+    pair: model.takes_pairs ? fields.get("pair") : null,
     method: about.methods.some(({ name }) => name === fields.get("method")) ? fields.get("method") : "lrp",
     target: index("target"),
     against: index("against"),
@@ -49,7 +68,7 @@ export function readFragment(fragment, about) {
     removed: (fields.get("removed") ?? "").split(".").filter(isNumber).map(Number),
     tab: TABS.includes(fields.get("tab")) ? fields.get("tab") : "",
     beside: fields.get("beside") ?? "", // a menu of this page's models checks it
-    pinned: takesImages ? null : fields.get("pinned"),
+    pinned: takesImages || !fields.has("pinned") ? null : { text: fields.get("pinned"), text_pair: fields.get("pinned_pair") },
     numbers: fields.get("numbers") === "1",
   });
 }
