@@ -124,6 +124,8 @@ def config(kind: type[Any], **changes: Any) -> Any:
     if hasattr(plain, "kv_lora_rank"):  # latent attention has one key for each head
         sizes.update(num_key_value_heads=4, head_dim=None)
     small = {k: v for k, v in sizes.items() if v is not None and _settable(plain, k)}
+    if getattr(plain, "forced_eos_token_id", None) is None:  # an end is forced by few families
+        small.pop("forced_eos_token_id", None)
     for key in ("layer_types", "mlp_layer_types"):
         if (
             _settable(plain, key)
@@ -143,12 +145,19 @@ def _settable(plain: Any, name: str) -> bool:
     return hasattr(plain, name) and not (isinstance(own, property) and own.fset is None)
 
 
+def model_class(name: str, task: str) -> Any:
+    """The family's class for this task."""
+    named = TASKS[task][name]
+    with warnings.catch_warnings():  # of modules that are imported only now
+        warnings.simplefilter("ignore")
+        return getattr(transformers, named if isinstance(named, str) else named[0])
+
+
 def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
     """A tiny random model in float64, biases and norms made anything but zero and one."""
+    kind = model_class(name, task)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        named = TASKS[task][name]
-        kind = getattr(transformers, named if isinstance(named, str) else named[0])
         torch.manual_seed(seed)
         settings = config(kind.config_class, **changes)
         settings._experts_implementation = "eager"  # the fused kernels have no float64

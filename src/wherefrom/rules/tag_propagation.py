@@ -142,7 +142,7 @@ def _after(
     if kind is Kind.CONVOLUTION:
         return samples if axis == 0 and out.ndim == source.ndim else None
     if call.name in ("index_add", "index_copy"):
-        return _row_write(call, out)
+        return samples_written(call, out)
     if kind is None and out.ndim != source.ndim:
         same = out.shape[: axis + 1] == source.shape[: axis + 1]
         return samples if same else None
@@ -277,7 +277,7 @@ def _reduced(call: TorchCall, source: Tensor, samples: Samples, out: Tensor) -> 
                                         samples.ids)  # fmt: skip
 
 
-def _row_write(call: TorchCall, out: Tensor) -> Samples | None:
+def samples_written(call: TorchCall, out: Tensor) -> Samples | None:
     """Rows written into a tensor by their index bring their samples along; −1 where none was."""
     before, written = tag_of(call["input"]).samples, tag_of(call["source"]).samples
     axis, index = call["dim"] % out.ndim, call["index"].detach().cpu()

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from wherefrom.rules.catalogue import list_tensors
 
@@ -16,7 +17,7 @@ Meaning = Literal["", "ids", "position", "type", "prototype", "softmax", "exp", 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The sample that each index along one axis belongs to."""
+    """The sample that each index along one axis belongs to; −1: none yet."""
 
     axis: int
     ids: Tensor  # (size of that axis,)
@@ -24,13 +25,14 @@ class Samples:
     def totals(self, values: Tensor, batch: int) -> Tensor:
         """The sum of a tensor's entries for each sample, (B,)."""
         rows = values.movedim(self.axis, 0).reshape(len(self.ids), -1).sum(1)
-        return rows.new_zeros(batch).index_add_(0, self.ids.to(rows.device), rows)
+        known = self.ids.remainder(batch + 1).to(rows.device)  # rows of no sample come last
+        return rows.new_zeros(batch + 1).index_add_(0, known, rows)[:batch]
 
     def spread(self, values: Tensor, shape: Iterable[int]) -> Tensor:
         """A number for each sample, laid out to be multiplied with a tensor of this shape."""
         sizes = [1] * len(tuple(shape))
         sizes[self.axis] = len(self.ids)
-        return values[self.ids.to(values.device)].reshape(sizes)
+        return F.pad(values, (0, 1))[self.ids.to(values.device)].reshape(sizes)  # none: 0
 
     def by_sample(self, values: Tensor, batch: int) -> Tensor | None:
         """The tensor as (B, rows of a sample), or None where samples have different numbers."""
