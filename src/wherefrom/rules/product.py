@@ -186,9 +186,13 @@ class Products:
     def einsum(self, view: LocallyLinear, call: TorchCall) -> Any:
         """As `contraction`, with the axes of the weights read from the equation."""
         _, _, operands = einsum_terms(call)
-        if len(operands) != 2 or not all(map(live, operands)):
+        if len(operands) != 2:
             return call.run()
-        weights = [i for i, operand in enumerate(operands) if meaning_of(operand) == "softmax"]
+        weights = [
+            i for i, x in enumerate(operands) if live(x) and meaning_of(x) == "softmax"
+        ]  # also where the values are constants: so the weights are elsewhere in the same layer
+        if not all(map(live, operands)) and not weights:
+            return call.run()
         if len(weights) == 1:
             w, v = weights[0], 1 - weights[0]
             operands = list(take_from_einsum(view, call))

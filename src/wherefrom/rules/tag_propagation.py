@@ -29,11 +29,12 @@ from wherefrom.torch_internals import without_function_modes
 Pieces = list[Samples | None]  # the samples of each tensor that a call gives
 
 
-def propagate(call: TorchCall, out: Any) -> None:
+def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
     """Hands the tags of a call's arguments on to its result.
 
     A result is what all its live arguments (else all its marked ones) are. It runs along with the
     field of the first live argument that has one, and its samples are told from the call.
+    `into_constant`: the call wrote into a tensor that had not been live before.
     """
     kind = call.kind
     rewritten = (kind in _LAID_OUT or kind is Kind.WRITE) and call.in_place
@@ -48,7 +49,7 @@ def propagate(call: TorchCall, out: Any) -> None:
     if not tagged:
         return
     fresh = kind in FRESH
-    meaning = "" if fresh else _common_meaning(arguments[:count])
+    meaning = "" if fresh else _common_meaning(arguments[into_constant:count])
     stream: int | None = None
     constant_rows = False
     samples: Samples | Pieces | None = None
@@ -71,7 +72,7 @@ def propagate(call: TorchCall, out: Any) -> None:
     for tensor, own in zip(results, by_result, strict=True):
         if _is_known(tensor) and not rewritten:
             continue
-        own_meaning = meaning_of(tensor) or meaning
+        own_meaning = meaning if into_constant else meaning_of(tensor) or meaning
         attends = kind is Kind.ATTENTION or (own_meaning == "softmax" and tensor.ndim > 1)
         if constant_rows and attends:  # queries of a constant: their rows are those of no unit
             set_tag(tensor, Tag(own_meaning, -tensor.shape[-2], own))
