@@ -134,9 +134,14 @@ def config(kind: type[Any], **changes: Any) -> Any:
         ):
             small[key] = list(dict.fromkeys(getattr(plain, key)))[:2]
             small[key] = (small[key] * 2)[:2]
+    for key in getattr(kind, "sub_configs", {}):
+        part = getattr(plain, key, None)
+        if key not in sizes and isinstance(part, transformers.PreTrainedConfig):
+            small[key] = config(type(part))
     made = kind(**{**small, **changes})
-    if not hasattr(made, "decoder_start_token_id"):
-        made.decoder_start_token_id = 1
+    for key, number in (("decoder_start_token_id", 1), ("pad_token_id", 0)):
+        if not hasattr(made, key):
+            setattr(made, key, number)
     return made
 
 
