@@ -84,6 +84,7 @@ def test_a_traced_or_scripted_model_is_refused():
             Explainer(model)
 
 
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_model_with_gradient_checkpointing_is_explained(reentrant):
     model = tiny("bert", "classify")
