@@ -79,7 +79,7 @@ def measure(family: str, task: str) -> Row:
     kind = TASKS[task][family]
     kind = kind if isinstance(kind, str) else kind[0]
     try:
-        with limited(15):
+        with limited(60):
             made = model(family, task)
     except Exception as error:
         return Row(family, kind, "not run", note=f"no tiny model from its config: {_first(error)}")

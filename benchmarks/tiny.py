@@ -40,7 +40,7 @@ _SIZES: dict[str, Any] = {
     "is_decoder": None, "decoder_start_token": 1, "forced_eos_token_id": 2, "forced_bos_token_id": None,
     "num_experts_per_token": 2, "moe_topk": 2, "block_size": 8, "sliding_window": 8, "window_size": 4,
     "vocab_size_per_layer_input": 120, "hidden_size_per_layer_input": 8, "num_labels": 3,
-    "hidden_size_global": 32,
+    "hidden_size_global": 32, "audio_hidden_size": 32, "blank_token_id": 0,
 }  # fmt: skip
 
 
@@ -151,6 +151,7 @@ _OWN: dict[str, dict[str, Any]] = {
         "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
     },
     "blt": {"encoder_hash_byte_group_vocab": 50, "encoder_hash_byte_group_size": [3, 4]},
+    "vibevoice_acoustic_tokenizer_encoder": {"num_filters": 4, "depths": [1] * 7},
     "musicgen_decoder": {"num_codebooks": 1}, "musicgen_melody_decoder": {"num_codebooks": 1},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
 }  # fmt: skip

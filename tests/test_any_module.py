@@ -84,6 +84,36 @@ def test_a_traced_or_scripted_model_is_refused():
             Explainer(model)
 
 
+class Hashed(nn.Module):
+    """As CANINE: characters are looked up by hashes of their numbers, in several tables."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.tables = nn.ModuleList(nn.Embedding(11, 4, dtype=torch.float64) for _ in range(2))
+        self.head = nn.Linear(8, 3, dtype=torch.float64)
+
+    def embedded(self, ids):
+        parts = (
+            table((ids + 1) * prime % 11)
+            for table, prime in zip(self.tables, (31, 43), strict=True)
+        )
+        return torch.cat(list(parts), -1)
+
+    def forward(self, input_ids):
+        return self.head(self.embedded(input_ids).sum(1))
+
+
+def test_ids_that_are_hashed_are_those_of_their_units():
+    module, rows = Hashed(), [[3, 400, 5], [70, 8]]
+    explanations = Explainer(module)(rows, target=1, root=None)
+    for ids, explanation in zip(rows, explanations, strict=True):
+        with torch.no_grad():
+            expected = module.embedded(torch.tensor([ids]))[0] @ module.head.weight[1]
+        exactly(explanation.scores, expected, tol=1e-6)
+        assert explanation.ledger.relative < 1e-12
+
+
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_model_with_gradient_checkpointing_is_explained(reentrant):

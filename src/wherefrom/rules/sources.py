@@ -355,6 +355,10 @@ class Sources:
                     return self._looked_up(out, span, weight)
                 if ids.ndim == 2 and torch.equal(ids.T, own_ids):
                     return self._looked_up(out, span, weight, places_first=True)
+        if meaning_of(ids) == "hashed":  # place by place: a row is still that of its unit
+            for number, own_ids in enumerate(self.fields):
+                if ids.shape == own_ids.shape:
+                    return self._looked_up(out, self.span_of(number), weight)
         shifted = self._tables.get(weight.data_ptr())
         if shifted is not None and self._is_shifted(ids):
             return self._looked_up(out, shifted.behind(1), weight)

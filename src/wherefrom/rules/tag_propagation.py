@@ -50,6 +50,8 @@ def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
         return
     fresh = kind in FRESH
     meaning = "" if fresh else _common_meaning(arguments[into_constant:count])
+    if meaning == "ids" and call.name == "remainder":
+        meaning = "hashed"
     stream: int | None = None
     constant_rows = False
     samples: Samples | Pieces | None = None
