@@ -49,8 +49,8 @@ class Tag(NamedTuple):
     """What a tensor is, which field of the input it runs along with, and whose rows it has.
 
     `meaning`: attention weights ("softmax"), an exponential that may become some ("exp"), an
-    activated factor ("gate"), token ids, hashes of such ids, or the kind of a constant. `stream`
-    is the number of a field; it is negative where rows belong to none, as those of a decoder whose ids
+    activated factor ("gate"), token ids or hashes of them, or the kind of a constant. `stream` is
+    the number of a field; it is negative where rows belong to none, as those of a decoder whose ids
     are no input. `samples` says which sample each row belongs to, None where that is not known.
     `constant_rows`: a product whose rows are those of a constant, if it becomes attention weights.
     """
