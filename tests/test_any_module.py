@@ -114,6 +114,24 @@ def test_ids_that_are_hashed_are_those_of_their_units():
         assert explanation.ledger.relative < 1e-12
 
 
+class Prompted(Nano):
+    """As CPM-Ant: puts tokens of its own in front of the input, and takes them away at the end."""
+
+    def forward(self, input_ids):
+        prompt = torch.arange(20, 24).expand(len(input_ids), -1)
+        return self.head(self.hidden(torch.cat([prompt, input_ids], 1))[:, 4:])
+
+
+@pytest.mark.parametrize("method", ["lrp", "gradient_x_input", "attention_rollout"])
+def test_units_behind_a_prompt_of_the_models_own_have_their_own_scores(method):
+    module, given = Prompted().double(), Named().double()
+    with_prompt = Explainer(given)([20, 21, 22, 23, *IDS], method, target=1)
+    own = Explainer(module)(IDS, method, target=1)
+    assert len(own) == len(IDS)
+    exactly(own.output, with_prompt.output)
+    exactly(own.scores, with_prompt.scores[4:], tol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_model_with_gradient_checkpointing_is_explained(reentrant):

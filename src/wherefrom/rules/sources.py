@@ -365,6 +365,14 @@ class Sources:
         mark(out, _meaning_of_lookup(ids))
         return out
 
+    def rows_of_prompt(self, ids: Tensor) -> int:
+        """How many ids of its own the model put in front of the input's."""
+        first = self.fields[0]
+        if meaning_of(ids) != "ids" or ids.ndim != 2 or first.ndim != 2 or len(ids) != len(first):
+            return 0
+        ahead = ids.shape[1] - first.shape[1]
+        return ahead if ahead > 0 and torch.equal(ids[:, ahead:], first.to(ids.dtype)) else 0
+
     def _looked_up(
         self, out: Tensor, span: Span, table: Tensor, places_first: bool = False
     ) -> Tensor:
