@@ -85,6 +85,8 @@ NOT_READ = {
 }
 OPEN = {
     "mra": "computes its attention in autograd Functions, in which no torch call is seen",
+    "recurrent_gemma": "takes the root of its gates in an autograd Function, in which no torch "
+    'call is seen; with `gate="frozen"`, where gates are constants, it closes',
     "yoso": "computes its attention in an autograd Function, whose backward pass is not the "
     "derivative of its forward pass",
 }
@@ -103,7 +105,7 @@ def measure(family: str, task: str) -> Row:
         return Row(family, kind, "not run", note=f"no tiny model from its config: {_first(error)}")
     note = ""
     try:
-        with limited(120):
+        with limited(300):
             try:
                 residual, casts = closes(made, task)
             except ModelError:

@@ -200,8 +200,12 @@ def model_class(name: str, task: str) -> Any:
 
 
 def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
+    """A tiny random model of a family, in float64; see `prepared`."""
+    return prepared(model_class(name, task), seed, **changes)
+
+
+def prepared(kind: Any, seed: int = 0, **changes: Any) -> Any:
     """A tiny random model in float64, biases and norms made anything but zero and one."""
-    kind = model_class(name, task)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)

@@ -248,8 +248,12 @@ class Subject:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the model can be asked for the logits at some places only."""
-        return self.forward is None and self.takes("logits_to_keep")
+        """Whether the model can be asked for the logits at some places only.
+
+        Some classifiers take the argument too, but look for their place among all.
+        """
+        classifies = type(self.model).__name__.endswith("Classification")
+        return self.forward is None and not classifies and self.takes("logits_to_keep")
 
     def _not_run(self, tensors: Mapping[str, Tensor], error: Exception) -> str:
         """Why the model could not be run, in one line."""

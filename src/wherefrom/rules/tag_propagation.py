@@ -41,7 +41,7 @@ def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
     if _is_known(out) and not rewritten:
         return  # a call made of parts that were seen themselves, or one that wrote into its input
     # of calls that change the form only, a second argument gives the shape
-    arguments = list_tensors(call.args[:1] if kind in _FORM_ONLY else call.args)
+    arguments = list_tensors(call.args[:1] if kind in FORM_ONLY else call.args)
     count = len(arguments)
     if call.kwargs:
         arguments += list_tensors(call.kwargs.values())
@@ -122,7 +122,7 @@ def samples_after(
     return _after(call, kind, source, samples, result)
 
 
-_FORM_ONLY = frozenset((Kind.CAST, Kind.RESHAPE, Kind.REPEAT))
+FORM_ONLY = frozenset((Kind.CAST, Kind.RESHAPE, Kind.REPEAT))
 _LAID_OUT = frozenset((Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT))
 _REDUCING = frozenset((Kind.REDUCTION, Kind.STATISTIC, Kind.ROOT, Kind.LOG_SUM))
 
