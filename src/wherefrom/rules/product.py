@@ -134,7 +134,7 @@ class Products:
         part = self.to_weights if live(value) else 1.0
         each = part / 2 if live(query) and live(key) else part
         shared = {name: like(share(x, each), x) for name, x in (("q", query), ("k", key))}
-        mask = settings.get("attn_mask")
+        mask: Any = settings.get("attn_mask")
         if live(mask):
             settings["attn_mask"] = like(share(mask, part), mask)
         out = call.function(shared["q"], shared["k"], share(value, 1 - part), **settings)
