@@ -18,6 +18,7 @@ TASKS = {
 }
 # its name before transformers 5
 _CONFIG = getattr(transformers, "PreTrainedConfig", None) or transformers.PretrainedConfig
+_NEEDS_DICTS = transformers.__version__ < "5"  # many configs take the configs of parts as such only
 # What a size is called in one config or another; only those that a config has are set.
 _SIZES: dict[str, Any] = {
     "vocab_size": 120, "hidden_size": 32, "d_model": 32, "n_embd": 32, "embed_dim": 32, "dim": 32,
@@ -40,7 +41,7 @@ _SIZES: dict[str, Any] = {
     "is_decoder": None, "decoder_start_token": 1, "forced_eos_token_id": 2, "forced_bos_token_id": None,
     "num_experts_per_token": 2, "moe_topk": 2, "block_size": 8, "sliding_window": 8, "window_size": 4,
     "vocab_size_per_layer_input": 120, "hidden_size_per_layer_input": 8, "num_labels": 3,
-    "hidden_size_global": 32, "audio_hidden_size": 32, "blank_token_id": 0,
+    "hidden_size_global": 32, "audio_hidden_size": 32, "blank_token_id": 0, "use_mamba_kernels": False,
 }  # fmt: skip
 
 
@@ -175,6 +176,8 @@ def config(kind: type[Any], **changes: Any) -> Any:
         part = getattr(plain, key, None)
         if key not in own and isinstance(part, _CONFIG):
             small[key] = config(type(part))
+            if _NEEDS_DICTS:
+                small[key] = small[key].to_dict()
     made = kind(**{**small, **changes})
     for key, number in (("decoder_start_token_id", 1), ("pad_token_id", 0)):
         if not hasattr(made, key):
