@@ -137,6 +137,12 @@ def table(rows: list[Row]) -> str:
             "" if row.units is None else str(row.units), row.note.replace("|", "/"),
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
+    if any(row.family == "sew-d" and row.verdict == "open" for row in rows):
+        lines += [
+            "",
+            "`sew-d` computes the softmax of its attention in an autograd Function, in which no "
+            'torch call is seen; with `gate="frozen"` it closes.',
+        ]
     return "\n".join(lines) + "\n"
 
 

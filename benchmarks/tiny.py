@@ -117,6 +117,7 @@ _OWN: dict[str, dict[str, Any]] = {
     },
     "convnext": {**_CONVOLUTIONS}, "convnextv2": {**_CONVOLUTIONS},
     "clip": {**_TOWERS}, "siglip": {**_TOWERS}, "metaclip_2": {**_TOWERS},
+    "siglip2": {**_TOWERS, "vision_config": {**_TOWER, "num_patches": 16, "patch_size": 8}},
     "dinat": {"num_heads": [2, 4], "depths": [2, 2]},
     "bamba": {**_STATES, "layer_types": None, "attn_layer_indices": [1]},
     "falcon_h1": {**_STATES, "layer_types": None, "mamba_d_ssm": 64},

@@ -76,6 +76,7 @@ def test_a_module_that_needs_more_than_ids_is_refused():
     exactly(explainer(IDS, target=2).scores, Explainer(Named())(IDS, target=2).scores)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")  # on Python 3.14
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_traced_or_scripted_model_is_refused():
     ids = torch.tensor([IDS])
@@ -195,18 +196,17 @@ def test_whisper_is_run_by_a_forward_of_ones_own():
     )  # fmt: skip
     torch.manual_seed(0)
     model = transformers.WhisperForConditionalGeneration(config).double().eval()
-    frames = torch.randn(20, 8, dtype=torch.float64)
-    with pytest.raises(ModelError, match="WhisperForConditionalGeneration cannot be run on x"):
+    frames = torch.randn(8, 20, dtype=torch.float64)
+    with pytest.raises(ModelError, match="WhisperForConditionalGeneration cannot be run on input_"):
         Explainer(model)(frames)
 
     def next_token(model, inputs):
-        start = torch.ones(len(inputs["x"]), 1, dtype=torch.long)
-        features = inputs["x"].transpose(1, 2)
-        return model(input_features=features, decoder_input_ids=start).logits[:, -1]
+        start = torch.ones(len(inputs["input_features"]), 1, dtype=torch.long)
+        return model(**inputs, decoder_input_ids=start).logits[:, -1]
 
     explanation = Explainer(model, forward=next_token)(frames)
     assert explanation.ledger.relative < 1e-9
-    assert explanation.scores.shape == (20,)
+    assert [unit.text for unit in explanation.units] == ["0–0.1 s", "0.1–0.2 s"]
 
 
 def test_a_forward_of_ones_own_does_not_borrow_the_names_of_classes():

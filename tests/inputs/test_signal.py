@@ -43,6 +43,11 @@ class Video(Linear):
         return self.weighed(pixel_values)
 
 
+class Pictures(Linear):
+    def forward(self, pixel_values):
+        return self.weighed(pixel_values)
+
+
 class Series(Linear):
     def forward(self, past_values):
         return self.weighed(past_values)
@@ -88,6 +93,12 @@ def test_stretches_of_another_length_and_of_several_signals(rng):
     ]  # fmt: skip
     assert len(Explainer(module)([normal(rng, 4000), normal(rng, 4000)], target=0)) == 2
     assert len(Explainer(module)(normal(rng, 4000).numpy(), target=0)) == 3
+
+
+def test_images_of_a_model_whose_config_has_frames_are_images(rng):
+    module = Pictures("x", (3, 4, 4), num_frames=16, num_channels=3)
+    explanations = Explainer(module)(normal(rng, 2, 3, 4, 4), target=0, units="pixels")
+    assert [len(explanation) for explanation in explanations] == [16, 16]
 
 
 def test_an_erased_stretch_is_silence(rng):

@@ -231,9 +231,8 @@ def signal_argument(subject: Subject) -> str | None:
     """The argument that takes a signal; None for a model of texts, images or other things."""
     if subject.takes("input_ids"):
         return None
-    config = getattr(subject.model, "config", None)
-    is_video = any(hasattr(config, name) for name in ("num_frames", "frames_per_clip"))
-    names = (*_SOUND, _SERIES, *(_VIDEO if is_video else ()))
+    watches = "Video" in type(subject.model).__name__  # some models of images have frames, too
+    names = (*_SOUND, _SERIES, *(_VIDEO if watches else ()))
     return next((name for name in names if subject.takes(name)), None)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import resample_poly
 
 from wherefrom.errors import InputError
 
@@ -39,6 +38,8 @@ def read_sound(path: str | Path, rate: int) -> NDArray[np.float32]:
     scaled = (numbers - 128) / 128 if width == 1 else numbers / 2 ** (8 * width - 1)
     mono = scaled.reshape(-1, channels).mean(1)
     if own != rate:
+        from scipy.signal import resample_poly  # slow to import
+
         common = gcd(own, rate)
         mono = resample_poly(mono, rate // common, own // common)
     samples: NDArray[np.float32] = mono.astype(np.float32)
