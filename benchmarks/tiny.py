@@ -16,6 +16,9 @@ TASKS = {
     "fill": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     "see": auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
 }
+# its name before transformers 5
+_CONFIG = getattr(transformers, "PreTrainedConfig", None) or transformers.PretrainedConfig
+_NEEDS_DICTS = transformers.__version__ < "5"  # many configs take the configs of parts as such only
 # What a size is called in one config or another; only those that a config has are set.
 _SIZES: dict[str, Any] = {
     "vocab_size": 120, "hidden_size": 32, "d_model": 32, "n_embd": 32, "embed_dim": 32, "dim": 32,
@@ -38,6 +41,7 @@ _SIZES: dict[str, Any] = {
     "is_decoder": None, "decoder_start_token": 1, "forced_eos_token_id": 2, "forced_bos_token_id": None,
     "num_experts_per_token": 2, "moe_topk": 2, "block_size": 8, "sliding_window": 8, "window_size": 4,
     "vocab_size_per_layer_input": 120, "hidden_size_per_layer_input": 8, "num_labels": 3,
+    "hidden_size_global": 32, "audio_hidden_size": 32, "blank_token_id": 0, "use_mamba_kernels": False,
 }  # fmt: skip
 
 
@@ -49,6 +53,10 @@ _STAGES = {
     "image_size": 64, "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32],
     "num_attention_heads": [1, 2, 3, 4], "mlp_ratios": [2, 2, 2, 2],
 }  # fmt: skip
+_CONVOLUTIONS = {
+    "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "patch_size": 4,
+    "num_hidden_layers": None,
+}  # fmt: skip
 _TOWER = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
 }  # fmt: skip
@@ -59,6 +67,14 @@ _TOWERS = {
 }  # fmt: skip
 _STATES = {  # of state-space layers: heads times their size is twice the hidden size
     "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 8,
+}  # fmt: skip
+_GEMMA = {
+    "layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 0,
+    "global_head_dim": 8,
+}  # fmt: skip
+_ZAMBA = {
+    "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"],
+    "layer_types": None, "num_key_value_heads": 4, "mamba_d_state": 8, "chunk_size": 8,
 }  # fmt: skip
 # Sizes that hang together in one family's own way.
 _OWN: dict[str, dict[str, Any]] = {
@@ -99,9 +115,9 @@ _OWN: dict[str, dict[str, Any]] = {
         "width_coefficient": 0.25, "depth_coefficient": 0.5, "hidden_dim": 320, "image_size": 64,
         "num_hidden_layers": None,
     },
-    "convnext": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "patch_size": 4},
-    "convnextv2": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "patch_size": 4},
+    "convnext": {**_CONVOLUTIONS}, "convnextv2": {**_CONVOLUTIONS},
     "clip": {**_TOWERS}, "siglip": {**_TOWERS}, "metaclip_2": {**_TOWERS},
+    "siglip2": {**_TOWERS, "vision_config": {**_TOWER, "num_patches": 16, "patch_size": 8}},
     "dinat": {"num_heads": [2, 4], "depths": [2, 2]},
     "bamba": {**_STATES, "layer_types": None, "attn_layer_indices": [1]},
     "falcon_h1": {**_STATES, "layer_types": None, "mamba_d_ssm": 64},
@@ -113,6 +129,32 @@ _OWN: dict[str, dict[str, Any]] = {
         "num_hidden_layers": None, "num_encoder_layers": 2, "num_encoder_attention_heads": 4,
         "num_decoder_attention_heads": 4,
     },
+    "longcat_flash": {"head_dim": 8, "expert_ffn_hidden_size": 24, "zero_expert_num": 2},
+    "zaya": {"num_experts_per_tok": 1, "router_hidden_size": 16},
+    "zamba": {**_ZAMBA}, "zamba2": {**_ZAMBA, "n_mamba_heads": 4, "adapter_rank": 8},
+    "qwen4_exp_text": {
+        "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 4,
+        "indexer_compress_ratio": 2, "hc_lowrank": 8, "ngram_vocab_size_base": 50,
+        "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+    },
+    "gemma4_text": {**_GEMMA}, "gemma4_unified_text": {**_GEMMA},
+    "gemma3n_text": {**_GEMMA, "laurel_rank": 8, "activation_sparsity_pattern": [0.0, 0.0]},
+    "neomme": {
+        "layer_types": ["sliding_attention", "full_attention"], "embedding_rank": 16,
+        "head_dim": 16,
+    },
+    "esmc": {"num_key_value_heads": 4},
+    "cohere_compass_text": {
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}},
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 1e4},
+        "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "blt": {"encoder_hash_byte_group_vocab": 50, "encoder_hash_byte_group_size": [3, 4]},
+    "vibevoice_acoustic_tokenizer_encoder": {"num_filters": 4, "depths": [1] * 7},
+    "musicgen_decoder": {"num_codebooks": 1}, "musicgen_melody_decoder": {"num_codebooks": 1},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
 }  # fmt: skip
 
@@ -120,35 +162,56 @@ _OWN: dict[str, dict[str, Any]] = {
 def config(kind: type[Any], **changes: Any) -> Any:
     """The family's config with every size made small."""
     plain = kind()
-    sizes = {**_SIZES, **_OWN.get(kind.model_type, {})}
-    if hasattr(plain, "kv_lora_rank"):  # latent attention has one key for each head
-        sizes.update(num_key_value_heads=4, head_dim=None)
+    latent = hasattr(plain, "kv_lora_rank")  # latent attention has one key for each head
+    latent_sizes = {"num_key_value_heads": 4, "head_dim": None} if latent else {}
+    own = _OWN.get(kind.model_type, {})
+    sizes = {**_SIZES, **latent_sizes, **own}
     small = {k: v for k, v in sizes.items() if v is not None and _settable(plain, k)}
+    if getattr(plain, "forced_eos_token_id", None) is None:  # an end is forced by few families
+        small.pop("forced_eos_token_id", None)
     for key in ("layer_types", "mlp_layer_types"):
-        if (
-            _settable(plain, key)
-            and isinstance(getattr(plain, key), list)
-            and sizes.get(key, ()) is not None
-        ):
+        if key not in own and _settable(plain, key) and isinstance(getattr(plain, key), list):
             small[key] = list(dict.fromkeys(getattr(plain, key)))[:2]
             small[key] = (small[key] * 2)[:2]
+    for key in getattr(kind, "sub_configs", {}):
+        part = getattr(plain, key, None)
+        if key not in own and isinstance(part, _CONFIG):
+            small[key] = config(type(part))
+            if _NEEDS_DICTS:
+                small[key] = small[key].to_dict()
     made = kind(**{**small, **changes})
-    if not hasattr(made, "decoder_start_token_id"):
-        made.decoder_start_token_id = 1
+    for key, number in (("decoder_start_token_id", 1), ("pad_token_id", 0)):
+        if not hasattr(made, key):
+            setattr(made, key, number)
     return made
 
 
 def _settable(plain: Any, name: str) -> bool:
     own = getattr(type(plain), name, None)
-    return hasattr(plain, name) and not (isinstance(own, property) and own.fset is None)
+    try:
+        has = hasattr(plain, name)
+    except Exception:  # of sizes that differ by layer some configs refuse to name one
+        has = True
+    return has and not (isinstance(own, property) and own.fset is None)
+
+
+def model_class(name: str, task: str) -> Any:
+    """The family's class for this task."""
+    named = TASKS[task][name]
+    with warnings.catch_warnings():  # of modules that are imported only now
+        warnings.simplefilter("ignore")
+        return getattr(transformers, named if isinstance(named, str) else named[0])
 
 
 def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
+    """A tiny random model of a family, in float64; see `prepared`."""
+    return prepared(model_class(name, task), seed, **changes)
+
+
+def prepared(kind: Any, seed: int = 0, **changes: Any) -> Any:
     """A tiny random model in float64, biases and norms made anything but zero and one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        named = TASKS[task][name]
-        kind = getattr(transformers, named if isinstance(named, str) else named[0])
         torch.manual_seed(seed)
         settings = config(kind.config_class, **changes)
         settings._experts_implementation = "eager"  # the fused kernels have no float64

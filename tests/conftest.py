@@ -71,7 +71,11 @@ def bytepairs():
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     made.post_processor = processors.ByteLevel(trim_offsets=True)
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        eos_token="<|end|>",
+        model_input_names=["input_ids", "attention_mask"],  # of old transformers types are default
+    )
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ import transformers
 from torch import Tensor
 from torch.nn.modules import module as torch_modules
 
+from benchmarks.tiny import TASKS
+from benchmarks.tiny import model as tiny
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.sources import Sources
@@ -56,6 +58,13 @@ def through(
         for x, g in zip(leaves, gradients, strict=True)
     ]
     return Run(out.detach(), found, view)
+
+
+def family_model(name: str, task: str) -> Any:
+    """A tiny model of the family; skips the test where this version of transformers has none."""
+    if name not in TASKS[task]:
+        pytest.skip(f"transformers {transformers.__version__} has no {name}")
+    return tiny(name, task)
 
 
 def normal(rng: torch.Generator, *shape: int) -> Tensor:

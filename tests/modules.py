@@ -106,7 +106,7 @@ class Mixture(Plain):
     def forward(self, x):
         flat, expert = x.flatten(0, 1), self.sent(x)
         weights = self.router(flat).softmax(-1)
-        out = torch.zeros_like(flat)
+        out = torch.zeros(flat.shape, dtype=flat.dtype)
         for number, run in enumerate(self.experts):
             (rows,) = torch.where(expert == number)
             out.index_add_(0, rows, run(flat[rows]) * weights[rows, number, None])

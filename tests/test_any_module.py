@@ -85,6 +85,7 @@ def test_a_module_that_needs_more_than_ids_is_refused():
     exactly(explainer(IDS, target=2).scores, Explainer(Named())(IDS, target=2).scores)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")  # on Python 3.14
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_traced_or_scripted_model_is_refused():
     ids = torch.tensor([IDS])
@@ -93,6 +94,55 @@ def test_a_traced_or_scripted_model_is_refused():
             Explainer(model)
 
 
+class Hashed(nn.Module):
+    """As CANINE: characters are looked up by hashes of their numbers, in several tables."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.tables = nn.ModuleList(nn.Embedding(11, 4, dtype=torch.float64) for _ in range(2))
+        self.head = nn.Linear(8, 3, dtype=torch.float64)
+
+    def embedded(self, ids):
+        parts = (
+            table((ids + 1) * prime % 11)
+            for table, prime in zip(self.tables, (31, 43), strict=True)
+        )
+        return torch.cat(list(parts), -1)
+
+    def forward(self, input_ids):
+        return self.head(self.embedded(input_ids).sum(1))
+
+
+def test_ids_that_are_hashed_are_those_of_their_units():
+    module, rows = Hashed(), [[3, 400, 5], [70, 8]]
+    explanations = Explainer(module)(rows, target=1, root=None)
+    for ids, explanation in zip(rows, explanations, strict=True):
+        with torch.no_grad():
+            expected = module.embedded(torch.tensor([ids]))[0] @ module.head.weight[1]
+        exactly(explanation.scores, expected, tol=1e-6)
+        assert explanation.ledger.relative < 1e-12
+
+
+class Prompted(Nano):
+    """As CPM-Ant: puts tokens of its own in front of the input, and takes them away at the end."""
+
+    def forward(self, input_ids):
+        prompt = torch.arange(20, 24).expand(len(input_ids), -1)
+        return self.head(self.hidden(torch.cat([prompt, input_ids], 1))[:, 4:])
+
+
+@pytest.mark.parametrize("method", ["lrp", "gradient_x_input", "attention_rollout"])
+def test_units_behind_a_prompt_of_the_models_own_have_their_own_scores(method):
+    module, given = Prompted().double(), Named().double()
+    with_prompt = Explainer(given)([20, 21, 22, 23, *IDS], method, target=1)
+    own = Explainer(module)(IDS, method, target=1)
+    assert len(own) == len(IDS)
+    exactly(own.output, with_prompt.output)
+    exactly(own.scores, with_prompt.scores[4:], tol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_model_with_gradient_checkpointing_is_explained(reentrant):
     model = tiny("bert", "classify")
@@ -155,18 +205,17 @@ def test_whisper_is_run_by_a_forward_of_ones_own():
     )  # fmt: skip
     torch.manual_seed(0)
     model = transformers.WhisperForConditionalGeneration(config).double().eval()
-    frames = torch.randn(20, 8, dtype=torch.float64)
-    with pytest.raises(ModelError, match="WhisperForConditionalGeneration cannot be run on x"):
+    frames = torch.randn(8, 20, dtype=torch.float64)
+    with pytest.raises(ModelError, match="WhisperForConditionalGeneration cannot be run on input_"):
         Explainer(model)(frames)
 
     def next_token(model, inputs):
-        start = torch.ones(len(inputs["x"]), 1, dtype=torch.long)
-        features = inputs["x"].transpose(1, 2)
-        return model(input_features=features, decoder_input_ids=start).logits[:, -1]
+        start = torch.ones(len(inputs["input_features"]), 1, dtype=torch.long)
+        return model(**inputs, decoder_input_ids=start).logits[:, -1]
 
     explanation = Explainer(model, forward=next_token)(frames)
     assert explanation.ledger.relative < 1e-9
-    assert explanation.scores.shape == (20,)
+    assert [unit.text for unit in explanation.units] == ["0–0.1 s", "0.1–0.2 s"]
 
 
 def test_a_forward_of_ones_own_does_not_borrow_the_names_of_classes():

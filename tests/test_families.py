@@ -4,11 +4,9 @@ from functools import cache
 
 import pytest
 import torch
-import transformers
 
 from benchmarks.families import IDS, _Casts, see
-from benchmarks.tiny import TASKS
-from benchmarks.tiny import model as tiny
+from tests.helpers import family_model
 from wherefrom import Explainer
 
 FAMILIES = {
@@ -32,9 +30,7 @@ ONLY_HERE = ["albert", "xlnet", "bloom", "falcon", "longformer", "gpt_oss"]  # s
 
 @cache
 def model_of(family):
-    if family not in TASKS[FAMILIES[family]]:
-        pytest.skip(f"transformers {transformers.__version__} has no {family}")
-    return tiny(family, FAMILIES[family])
+    return family_model(family, FAMILIES[family])
 
 
 def largest(model, ids):

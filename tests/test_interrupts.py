@@ -20,7 +20,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 import wherefrom
 from tests.helpers import GLOBAL_HOOKS
-from wherefrom import Explainer, scope
+from wherefrom import Explainer, scope, torch_internals
 from wherefrom.audits.propositions import propositions
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.methods import method as find_method
@@ -90,7 +90,7 @@ def state(model):
         "everywhere": {name: copy.copy(getattr(torch_modules, name)) for name in GLOBAL_HOOKS},
         "modes": _get_current_function_mode_stack(),
         "functions": torch._C._get_torch_function_state(),
-        "saved": torch._C._autograd._top_saved_tensors_default_hooks(True),
+        "saved": torch_internals.saved_tensors_pack(),
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
         "scopes": len(scope._THREAD.scopes),

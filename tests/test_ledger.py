@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.tiny import model as tiny
-from tests.helpers import exactly, normal
+from tests.helpers import exactly, family_model, normal
 from tests.modules import Block, D, Flat, Mixture, Pooled, SequenceFirst, Vision
 from wherefrom import METHODS, Explainer
 
@@ -27,7 +26,7 @@ HELD = ["lrp", "lrp_ah", "lrp_ah_ln", "gradient_x_input", "attn_lrp"]
 )
 @pytest.mark.parametrize("gate", ["frozen", "shared"])
 def test_ledger_closes_for_each_sample_of_a_batch(family, task, gate):
-    explainer = Explainer(tiny(family, task))
+    explainer = Explainer(family_model(family, task))
     batch = explainer(IDS, gate=gate)
     bound = 1e-5 if family in ("mixtral", "gpt_oss", "mamba", "t5") else 1e-9  # float32 norms
     for ids, found in zip(IDS, batch, strict=True):

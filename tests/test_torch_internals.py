@@ -93,6 +93,42 @@ def test_native_functions_are_those_that_modes_see():
     assert natives.linear in seen
 
 
+@pytest.mark.parametrize("tells", [True, False])
+def test_hooks_on_saved_tensors_are_told_and_popped(tells, monkeypatch):
+    if tells and not torch_internals.TELLS_SAVED_HOOKS:
+        pytest.skip(f"torch {torch.__version__} does not tell its hooks")
+    monkeypatch.setattr(torch_internals, "TELLS_SAVED_HOOKS", tells)
+    seen = {"outer": [], "inner": []}
+    outer, inner = (lambda t, n=name: seen[n].append(t.item()) or t for name in seen)
+    assert torch_internals.saved_tensors_pack() is None
+    x = torch.tensor(2.0, requires_grad=True)
+    torch_internals.push_saved_tensors_hooks(outer, lambda t: t)
+    torch_internals.push_saved_tensors_hooks(inner, lambda t: t)
+    assert torch_internals.saved_tensors_pack() is inner
+    x.sin()
+    torch_internals.pop_saved_tensors_hooks()
+    assert torch_internals.saved_tensors_pack() is outer
+    y = x.sin()
+    torch_internals.pop_saved_tensors_hooks()
+    assert torch_internals.saved_tensors_pack() is None
+    x.sin()
+    y.backward()
+    assert seen == {"outer": [2.0], "inner": [2.0]}
+    assert x.grad == torch.cos(x)
+
+
+def test_hooks_that_were_listed_but_not_pushed_are_taken_off_the_list(monkeypatch):
+    monkeypatch.setattr(torch_internals, "TELLS_SAVED_HOOKS", False)
+    seen = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
+        torch_internals._PUSHED.packs.append(print)  # as an interrupt leaves it
+        torch_internals.pop_saved_tensors_hooks()
+        assert torch_internals.saved_tensors_pack() is None
+        seen.clear()
+        torch.ones(1, requires_grad=True).sin()
+        assert len(seen) == 1  # the caller's own hooks are still there
+
+
 def test_a_view_knows_its_base():
     base = torch.zeros(2, 3)
     assert torch_internals.view_base(base.view(6)) is base

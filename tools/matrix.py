@@ -1,9 +1,11 @@
 """Runs the core tests on several versions of transformers, each in an environment of its own.
 
-    python -m tools.matrix [--only 4.48.0,newest] [--out docs/compatibility.md]
+    python -m tools.matrix [--only 4.48.0,newest | --here] [--out docs/compatibility.md]
 
 An environment holds transformers and what it asks for in other versions than .venv has; all else,
-torch above all, is taken from .venv. Rows of the page that were not run now stay as they are.
+torch above all, is taken from .venv. With --here the tests run on what this interpreter has, which
+is how other versions of Python and torch are tried. Rows of the page that were not run now stay
+as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from pathlib import Path
 HOME = Path(__file__).parents[1]
 ENVIRONMENTS = HOME / ".venv-matrix"
 PAGE = HOME / "docs" / "compatibility.md"
-NEWEST = "newest"
+NEWEST, HERE = "newest", "here"
 VERSIONS = ("4.48.0", "4.57.6", "5.0.0", NEWEST)
 # what meets transformers: loading, tokenizers, methods on several architectures, families, ledgers
 CORE = (
@@ -109,8 +111,9 @@ def counted(report: Path) -> tuple[int, int, int]:
 
 def run(version: str) -> Row:
     """Runs the core tests on one version."""
-    python = environment(version)
+    python = Path(sys.executable) if version == HERE else environment(version)
     found, torch = versions(python)
+    ENVIRONMENTS.mkdir(exist_ok=True)
     report = ENVIRONMENTS / f"{version}.xml"
     quiet = [option for message in QUIET for option in ("-W", f"ignore:{message}")]
     start = time.monotonic()
@@ -148,6 +151,9 @@ def main() -> int:
     """Runs the versions that are asked for; 1 if a test failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default=",".join(VERSIONS), help="comma-separated versions")
+    parser.add_argument(
+        "--here", dest="only", action="store_const", const=HERE, help="this interpreter's versions"
+    )
     parser.add_argument("--out", type=Path, help="the page to write the rows into")
     options = parser.parse_args()
     rows = []

@@ -295,8 +295,12 @@ def _beside_model(kind: Any, name: str, source: str | Path, **options: Any) -> A
 
 
 def _named_as_in(version: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of `from_pretrained`: before transformers 4.56 `dtype` was `torch_dtype`."""
-    if "dtype" not in options or tuple(map(int, version.split(".")[:2])) >= (4, 56):
+    """The options of `from_pretrained`: before transformers 4.56 `dtype` was `torch_dtype`.
+
+    Weights are read as they are stored, which is the default of transformers 5 only.
+    """
+    options = {"dtype": "auto", **options}
+    if tuple(map(int, version.split(".")[:2])) >= (4, 56):
         return options
     return {"torch_dtype" if key == "dtype" else key: value for key, value in options.items()}
 

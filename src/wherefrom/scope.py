@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules import module as torch_modules
 from torch.overrides import TorchFunctionMode
 
@@ -31,6 +30,7 @@ from wherefrom.torch_internals import (
     inference_guard,
     pop_function_mode,
     pop_saved_tensors_hooks,
+    push_saved_tensors_hooks,
     saved_tensors_pack,
     set_function_state,
     set_grad_enabled,
@@ -158,7 +158,7 @@ class Scope:
         if self._gradients is not None:
             set_grad_enabled(self._gradients)
         if self._saved is not None:
-            saved_tensors_hooks(self._saved, self._unpack).__enter__()
+            push_saved_tensors_hooks(self._saved, self._unpack)
         if self._hooks is not None:
             before: Any = self._hooks.before
             torch_modules.register_module_forward_pre_hook(before)

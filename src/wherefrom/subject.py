@@ -250,14 +250,18 @@ class Subject:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the model can be asked for the logits at some places only."""
-        return self.forward is None and self.takes("logits_to_keep")
+        """Whether the model can be asked for the logits at some places only.
+
+        Some classifiers take the argument too, but look for their place among all.
+        """
+        classifies = type(self.model).__name__.endswith("Classification")
+        return self.forward is None and not classifies and self.takes("logits_to_keep")
 
     def _not_run(self, tensors: Mapping[str, Tensor], error: Exception) -> str:
         """Why the model could not be run, in one line."""
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        if "FlexAttention" in reason:
-            advice = 'Load it with attn_implementation="sdpa", which can be differentiated here.'
+        if "flexattention" in str(error).lower().replace("_", ""):
+            advice = 'FlexAttention has no derivative here: load with attn_implementation="sdpa".'
         else:
             advice = "Say how to run it: Explainer(model, forward=lambda model, inputs: …)."
         shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
@@ -283,7 +287,8 @@ class Subject:
                     "most likely longer than it takes."
                 ) from error
             own = self.forward is not None and not isinstance(self.forward, _FirstArgument)
-            if type(error) not in _RAW_ERRORS or own or is_out_of_memory(error):
+            of_torch = type(error) in _RAW_ERRORS or type(error).__module__.startswith("torch.")
+            if not of_torch or own or is_out_of_memory(error):
                 raise  # an error of the user's own code, or of its own kind
             raise ModelError(self._not_run(tensors, error)) from error
         logits = _logits(out)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import torch
@@ -34,12 +35,73 @@ set_function_state: Any = torch._C._set_torch_function_state  # type: ignore[att
 # as torch.set_grad_enabled and torch.inference_mode, in one instruction and without a context
 set_grad_enabled = torch._C._set_grad_enabled
 inference_guard = torch._C._InferenceMode
-pop_saved_tensors_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
+_AUTOGRAD: Any = torch._C._autograd
+
+
+class _Pushed(threading.local):
+    """The hooks on saved tensors that were pushed here, for versions of torch that do not tell.
+
+    A hook is listed before it is pushed, so that an interrupt finds it; whether it was pushed is
+    asked of autograd itself, which hands a tensor to be saved to the innermost hook.
+    """
+
+    def __init__(self) -> None:
+        self.packs: list[Any] = []
+        self.probe: Tensor | None = None
+        self.answer: Any = None
+
+    def push(self, pack: Any, unpack: Any) -> None:
+        def receive(tensor: Tensor) -> Any:
+            if tensor is self.probe:
+                self.answer = pack
+                return None
+            return pack(tensor)
+
+        self.packs.append(pack)
+        _AUTOGRAD._push_saved_tensors_default_hooks(receive, unpack)
+
+    def pop(self) -> None:
+        if self._innermost() is self.packs[-1]:
+            _AUTOGRAD._pop_saved_tensors_default_hooks()
+        del self.packs[-1]
+
+    def _innermost(self) -> Any:
+        self.answer = None
+        with torch.inference_mode(False), torch.enable_grad(), without_function_modes():
+            self.probe = torch.zeros((), requires_grad=True)
+            self.probe.sin()
+            self.probe = None
+        return self.answer
+
+
+_PUSHED = _Pushed()
+TELLS_SAVED_HOOKS = hasattr(_AUTOGRAD, "_top_saved_tensors_default_hooks")  # not torch 2.6
+
+
+def push_saved_tensors_hooks(pack: Any, unpack: Any) -> None:
+    """From now on autograd hands `pack` what it keeps, until the hooks are popped."""
+    if TELLS_SAVED_HOOKS:
+        _AUTOGRAD._push_saved_tensors_default_hooks(pack, unpack)
+    else:
+        _PUSHED.push(pack, unpack)
+
+
+def pop_saved_tensors_hooks() -> None:
+    """Takes the innermost hooks on saved tensors away."""
+    if TELLS_SAVED_HOOKS:
+        _AUTOGRAD._pop_saved_tensors_default_hooks()
+    else:
+        _PUSHED.pop()
 
 
 def saved_tensors_pack() -> Any:
-    """The function that receives the tensors that autograd keeps; None where there is none."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    """The function that receives the tensors that autograd keeps; None where there is none.
+
+    Where torch does not tell, only those that were pushed here are known.
+    """
+    if not TELLS_SAVED_HOOKS:
+        return _PUSHED.packs[-1] if _PUSHED.packs else None
+    hooks = _AUTOGRAD._top_saved_tensors_default_hooks(True)
     return None if hooks is None else hooks[0]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import assert_unchanged, exactly, snapshot
+from tests.helpers import assert_unchanged, exactly, family_model, snapshot
 from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
 from wherefrom.answers.defaults import LARGEST_GAIN
@@ -28,7 +28,7 @@ ANSWER = [33, 71, 5, 60]
 
 @cache
 def explainer(family):
-    return Explainer(tiny(family, "write"))
+    return Explainer(family_model(family, "write"))
 
 
 @pytest.mark.parametrize("of", ["contrast", "logit", "logprob"])

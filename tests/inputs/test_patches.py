@@ -225,7 +225,7 @@ def test_an_image_that_the_model_does_not_take():
 
 def test_a_layout_gives_back_what_it_split(rng):
     owners = torch.tensor([[0, 0, 1], [2, 2, 1], [2, 3, 3]])
-    layout = layout_of(owners, 2)
+    layout = layout_of(owners.expand(2, -1, -1))
     image = torch.randn(4, 2, 3, 3, generator=rng)
     rows = layout.split(image)
     assert rows.shape == (4, 4, 6)  # the largest unit has three pixels of two channels

@@ -49,6 +49,16 @@ def test_activation_is_the_line_through_its_value_and_its_value_at_zero(f, rng):
     exactly(found.booked, float((at_zero * seed).sum()))
 
 
+@pytest.mark.parametrize("f", [torch.exp, torch.sigmoid], ids=["exp", "sigmoid"])
+def test_where_a_mask_makes_it_infinite_the_value_is_a_constant(f, rng):
+    x, seed = normal(rng, 1, 4, 4), normal(rng, 1, 4, 4)
+    mask = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    found = through(CONSERVATIVE, lambda x: f(x.masked_fill(mask, -math.inf)), x, seed=seed)
+    relevance, at_zero = secant(f, x)
+    exactly(found.relevance[0], (relevance * seed).masked_fill(mask, 0.0))
+    exactly(found.booked, float((at_zero * seed)[:, ~mask].sum()))
+
+
 @pytest.mark.parametrize("table", [PLAIN, AH_LN], ids=["plain", "ah_ln"])
 @pytest.mark.parametrize("f", list(HOLDS.values()), ids=list(HOLDS))
 def test_the_papers_tables_keep_the_derivative_of_an_activation(f, table, rng):

@@ -287,3 +287,28 @@ def test_dropout_within_fused_attention_is_off(qkv):
         return F.scaled_dot_product_attention(q, k, v, dropout_p=0.9)
 
     exactly(through(AH, attend, *qkv).out, sdpa(*qkv))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_mask_that_depends_on_the_input_gets_what_a_sum_of_scores_would_give_it(rng, masked):
+    x = normal(rng, 1, 5, 4)
+    into = [normal(rng, 4, 4) for _ in range(3)]
+    closed = torch.ones(5, 5, dtype=torch.bool).triu(1) & masked
+
+    def parts(x):
+        q, k, v = (x @ weight for weight in into)
+        bias = (q @ into[0][:, :1] + torch.arange(5.0).double()) / 3  # of relative positions
+        return q, k, v, bias.masked_fill(closed, -math.inf)
+
+    def fused(x):
+        q, k, v, bias = parts(x)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+    def written_out(x):
+        q, k, v, bias = parts(x)
+        return (q @ k.mT / 2 + bias).softmax(-1) @ v
+
+    one, other = (through(ATTN_LRP, f, x) for f in (fused, written_out))
+    exactly(one.out, other.out)
+    exactly(one.relevance[0], other.relevance[0])
+    exactly(float(one.relevance[0].sum()) + one.booked, float(one.out.sum()))

@@ -63,6 +63,9 @@ class Frozen(Plain):
     def gated(self, x):
         return x * self.backbone(x).detach()
 
+    def cast(self, x):
+        return x + torch.ones(D).type_as(x)
+
     def blank(self, x):
         return x + torch.zeros_like(x) + x.new_ones(D)
 
@@ -125,7 +128,7 @@ def test_what_reaches_the_output_without_a_gradient_is_a_line_and_a_warning(way,
         assert f"{share:.1%} of the output" in explanation.warnings[0]
 
 
-@pytest.mark.parametrize("way", ["gated", "blank"])
+@pytest.mark.parametrize("way", ["gated", "blank", "cast"])
 def test_a_constant_factor_and_a_blank_tensor_are_no_loss(way, rng):
     explanation = Explainer(Frozen(way))(normal(rng, 5, D))
     assert explanation.warnings == ()

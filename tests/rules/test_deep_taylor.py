@@ -90,3 +90,23 @@ def test_a_sum_with_a_factor_is_that_of_the_scaled_operand(alpha, rng):
         total = float(seed.sum()) * size / sum(sizes)
         expected = share / share.sum() * total if size else torch.zeros_like(share)
         exactly(relevance / value, expected)
+
+
+def test_rows_added_to_rows_of_zeros_are_shared_out_sample_by_sample(rng):
+    x, seed = normal(rng, 2, 3, 4), normal(rng, 2, 3, 4)
+    first, second = torch.tensor([0, 1, 4]), torch.tensor([1, 2, 3, 4, 5])
+
+    def written(x, *rows):
+        flat = x.flatten(0, 1)
+        out = torch.zeros(flat.shape, dtype=flat.dtype)
+        for number, index in enumerate(rows, 1):
+            out.index_add_(0, index, flat[index] * number)
+        return out.view_as(x)
+
+    together = through(DEEP_TAYLOR, lambda x: written(x, first, second), x, seed=seed)
+    for i in range(2):
+        own = [rows[(rows >= 3 * i) & (rows < 3 * i + 3)] - 3 * i for rows in (first, second)]
+        alone = through(
+            DEEP_TAYLOR, lambda x, own=own: written(x, *own), x[i : i + 1], seed=seed[i : i + 1]
+        )
+        exactly(together.relevance[0][i], alone.relevance[0][0])

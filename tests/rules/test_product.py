@@ -90,6 +90,38 @@ def test_frozen_gate_is_a_constant_on_either_side(gate, turned, ab):
     exactly(found.booked, 0.0)
 
 
+WRITTEN = {
+    "scatter_": lambda p, places: torch.zeros(B, T, 2 * D, dtype=p.dtype).scatter_(-1, places, p),
+    "scatter": lambda p, places: torch.zeros(B, T, 2 * D, dtype=p.dtype).scatter(-1, places, p),
+}
+
+
+@pytest.mark.parametrize("table", [CONSERVATIVE, CONSERVATIVE_SHARED])
+@pytest.mark.parametrize("write", list(WRITTEN.values()), ids=list(WRITTEN))
+def test_weights_that_are_written_among_zeros_are_weights(write, table, ab, rng):
+    a, value = ab[0], normal(rng, B, T, 2 * D)
+    places = torch.tensor([0, 4, 2]).expand(B, T, D)
+    found = through(table, lambda a, b: write(a.softmax(-1), places) * b, a, value)
+    exactly(found.relevance[0], torch.zeros(B, T, D))
+    exactly(found.relevance[1], found.out)
+
+
+SUMMED = {
+    "einsum": lambda p, v: torch.einsum("bqk,bkd->bqd", p, v),
+    "values first": lambda p, v: torch.einsum("bkd,bqk->bqd", v, p),
+    "@": lambda p, v: p @ v,
+}
+
+
+@pytest.mark.parametrize("spelled", list(SUMMED.values()), ids=list(SUMMED))
+def test_attention_to_values_that_are_constants_is_a_line_of_the_ledger(spelled, ab, rng):
+    a, values = ab[0], normal(rng, B, D, 5)
+    own = torch.ones(D, 5, dtype=a.dtype)
+    found = through(CONSERVATIVE, lambda a: a @ own + spelled(a.softmax(-1), values), a)
+    exactly(found.relevance[0], a * own.sum(1))
+    exactly(found.booked, float((a.softmax(-1) @ values).sum()))
+
+
 def test_shared_gate_gives_half_to_each_and_its_value_at_zero_to_the_books(ab):
     a, b = ab
     found = through(CONSERVATIVE_SHARED, lambda a, b: torch.sigmoid(a) * b, a, b)

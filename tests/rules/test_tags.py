@@ -118,3 +118,10 @@ def test_a_tag_is_read_written_and_copied():
     set_tag(tensor, Tag(stream=3))
     assert tag_of(like(other, tensor)) == Tag(stream=3)
     assert tag_of(mark(other, "exp")) == Tag("exp", 3)  # the stream stays
+
+
+def test_rows_of_no_sample_count_for_none(rng):
+    values = normal(rng, 4, 2)
+    samples = Samples(0, torch.tensor([-1, 1, -1, 0]))
+    exactly(samples.totals(values, 2), [values[3].sum(), values[1].sum()])
+    assert samples.spread(torch.tensor([10.0, 20.0]), (4, 2)).flatten().tolist() == [0, 20, 0, 10]

@@ -124,6 +124,31 @@ def test_without_attention_and_products_it_is_deep_lift(rng):
     exactly(result.values[:, 0], expected.sum(-1), 1e-9)
 
 
+class Decay(Plain):
+    """Earlier rows fade, later ones are masked: exponentials that are no attention weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.rate, self.value, self.head = nn.Linear(D, 1), nn.Linear(D, D), nn.Linear(D, CLASSES)
+        self.shaken()
+
+    def forward(self, x):
+        rate = self.rate(x).squeeze(-1).cumsum(-1)
+        between = rate[:, :, None] - rate[:, None, :]
+        later = torch.ones(between.shape[-2:], dtype=torch.bool).triu(1)
+        decay = between.masked_fill(later, -math.inf).exp()
+        return self.head((decay @ self.value(x)).mean(1))
+
+
+def test_exponentials_under_a_mask_add_up(rng):
+    x, root = normal(rng, 2, 4, D), normal(rng, 2, 4, D)
+    inputs, model = of_tensor(x), Decay()
+    lrp = method("lrp", root=root, secants="root")
+    result = lrp(subject_of(model, inputs), inputs, asked(inputs, 1))
+    with torch.no_grad():
+        exactly(result.values.sum(1), model(x)[:, 1] - model(root)[:, 1])
+
+
 class Lengths(Plain):
     """Norms of other kinds: RMS, groups, unit length, a norm that is divided by."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -89,6 +90,7 @@ def generated(
             ids,
             attention_mask=torch.ones_like(ids),
             generation_config=config,
+            **_held(generate),
             **streamer,
             **(seen or {}),
         )
@@ -106,6 +108,20 @@ def generated(
         answer = [int(number) for number in out[0, ids.shape[1] :]]
     finished = bool(answer) and answer[-1] in stops
     return Generated(answer[:-1] if finished else answer, finished, opening)
+
+
+def _held(generate: Callable[..., Any]) -> dict[str, Any]:
+    """What makes `generate` hold to the config that it is given.
+
+    From transformers 4.50 to 4.57, what a config leaves at its default is replaced by the model's
+    own setting, sampling among them.
+    """
+    from transformers import GenerationMixin
+
+    name, own = "use_model_defaults", inspect.signature(generate).parameters
+    passed_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values())
+    known = inspect.signature(GenerationMixin.generate).parameters if passed_on else own
+    return {name: False} if name in own or name in known else {}
 
 
 def decoder_opening(subject: Subject, config: Any) -> list[int]:

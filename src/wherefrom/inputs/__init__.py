@@ -11,13 +11,16 @@ from wherefrom.inputs.graph_reader import GraphReader
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.reader import Reader, ReaderContext, first_of
 from wherefrom.inputs.rows import RowsReader
+from wherefrom.inputs.signal import SignalReader
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.plugins import PluginTable
 
 AnyReader = TypeVar("AnyReader", bound=type[Reader[Any, Any]])
 
 # in the order in which they are asked; the last one takes what no other accepts
-_BUILTIN: tuple[type[Reader[Any, Any]], ...] = (GraphReader, ImageReader, RowsReader, TextReader)
+_BUILTIN: tuple[type[Reader[Any, Any]], ...] = (
+    GraphReader, SignalReader, ImageReader, RowsReader, TextReader,
+)  # fmt: skip
 
 
 def _problem(name: str, kind: Any) -> str | None:

@@ -183,7 +183,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
             cut = self.units == "patches"
             if len(self._grids) == _GRIDS:  # images of many sizes must not fill the memory
                 del self._grids[next(iter(self._grids))]
-            self._grids[shape] = (layout_of(owners, shape[0], cut), _units(owners))
+            self._grids[shape] = (layout_of(owners.expand(shape), cut), _units(owners))
         return self._grids[shape]
 
     @restores_state
@@ -204,16 +204,9 @@ class ImageReader(Reader[Picture, ErasedImage]):
     def size(self, item: Picture) -> int:
         return self.grid(item)[0].units
 
-    def chunks(self, items: Sequence[Picture], size: int) -> list[list[int]]:
-        """Images of one shape together: the same number of patches may lie differently."""
-        by_shape: dict[tuple[int, ...], list[int]] = {}
-        for i, item in enumerate(items):
-            by_shape.setdefault(tuple(item.pixels.shape), []).append(i)
-        return [
-            group[start : start + size]
-            for group in by_shape.values()
-            for start in range(0, len(group), size)
-        ]
+    def shape(self, item: Picture) -> tuple[int, ...]:
+        """Of the image: the same number of patches may lie differently."""
+        return tuple(item.pixels.shape)
 
     def batch(self, items: Sequence[Picture]) -> Inputs:
         pixels = torch.stack([item.pixels for item in items])

@@ -98,7 +98,7 @@ def find_layout(
         places = torch.arange(pixels.numel())
         return Layout(tuple(pixels.shape), count, features, places, stacked=False)
     owners = _owners_within(subject, name, pixels, others)
-    one = layout_of(owners, pixels.shape[-3])
+    one = layout_of(owners.expand(pixels.shape[-3:]))
     images = pixels.numel() // len(one.places)
     starts = torch.arange(images).unsqueeze(1) * one.units * one.features
     places = (starts + one.places).flatten()
@@ -182,17 +182,14 @@ def _owners(rows: Tensor, pixels: Tensor) -> Tensor | None:
     return own if whole and len(own.unique()) == int(own.max()) + 1 else None
 
 
-def layout_of(owners: Tensor, channels: int, cut: bool = True) -> Layout:
-    """The layout of an image whose pixels belong to these units: all channels of all pixels."""
-    height, width = owners.shape
+def layout_of(owners: Tensor, cut: bool = True) -> Layout:
+    """The layout of a tensor whose numbers belong to these units."""
     flat = owners.flatten()
     count = int(flat.max()) + 1
     sizes = torch.bincount(flat, minlength=count)
     most = int(sizes.max())
     order = flat.argsort(stable=True)
     starts = sizes.cumsum(0) - sizes
-    rank = torch.empty_like(flat)  # the number of a pixel within its unit
+    rank = torch.empty_like(flat)  # the place of a number within its unit
     rank[order] = torch.arange(len(flat)) - starts[flat[order]]
-    pixel = flat * most * channels + rank
-    places = (torch.arange(channels)[:, None] * most + pixel[None, :]).flatten()
-    return Layout((channels, height, width), count, most * channels, places, cut)
+    return Layout(tuple(owners.shape), count, most, flat * most + rank, cut)

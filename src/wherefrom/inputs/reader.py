@@ -95,6 +95,10 @@ class Reader(ABC, Generic[Item, Form]):
     def size(self, item: Item) -> int:
         """Its number of units."""
 
+    def shape(self, item: Item) -> tuple[int, ...]:
+        """Items of one shape may share a batch: by default those of one size."""
+        return (self.size(item),)
+
     @abstractmethod
     def units_of(self, item: Item) -> tuple[Unit, ...]:
         """Its units, by name."""
@@ -138,12 +142,12 @@ class Reader(ABC, Generic[Item, Form]):
         return items
 
     def chunks(self, items: Sequence[Item], size: int) -> list[list[int]]:
-        """Which items go into a batch together: those of one size."""
-        order = sorted(range(len(items)), key=lambda i: self.size(items[i]))
+        """Which items go into a batch together: those of one shape."""
+        shapes = [self.shape(item) for item in items]
         chunks: list[list[int]] = []
-        for i in order:
+        for i in sorted(range(len(items)), key=lambda i: shapes[i]):
             last = chunks[-1] if chunks else []
-            if last and len(last) < size and self.size(items[last[0]]) == self.size(items[i]):
+            if last and len(last) < size and shapes[last[0]] == shapes[i]:
                 last.append(i)
             else:
                 chunks.append([i])

@@ -39,11 +39,14 @@ class _Secant(Function):
 def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor | None]:
     """Reads y = f(x) as f(0) + x · [(f(x) − f(0)) / x] with the bracket a constant.
 
-    Returns that y, and f(0) unless it is zero. At x = 0 the bracket is f'(0).
+    Returns that y, and f(0) unless it is zero. At x = 0 the bracket is f'(0). Where x is infinite,
+    as under a mask, y is a constant, and stands in place of f(0).
     """
     with torch.no_grad():
         value = f(_zero(x))
-    at_zero = value.detach() if bool(value.any()) else None
+        at_zero = value.detach() if bool(value.any()) else None
+        if at_zero is not None and not math.isfinite(float(x.detach().sum())):
+            at_zero = torch.where(x.isinf(), y, at_zero)
     linear: Tensor = _Secant.apply(x, y, at_zero, f)
     return linear, at_zero
 

@@ -163,7 +163,13 @@ def _contiguous(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ..
 
 def lookup(view: LocallyLinear, call: TorchCall) -> Any:
     """Every lookup is a source: on the input's ids one of units, else one of places."""
-    return view.sources.lookup(call["ids"], call["weight"], call.run())
+    ids, weight, out = call["ids"], call["weight"], call.run()
+    ahead = view.sources.rows_of_prompt(ids)
+    if not ahead:
+        return view.sources.lookup(ids, weight, out)
+    with view.resumed():  # as if the prompt were put in front of what is looked up
+        own = view.sources.lookup(ids[:, ahead:], weight, out[:, ahead:])
+        return torch.cat([out[:, :ahead], own], 1)
 
 
 def _zero(tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.rules.catalogue import Kind, TorchCall, attribute_name, list_tensors, live
+from wherefrom.rules.tag_propagation import FORM_ONLY
 
 _NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of an operator without a backward pass
 
@@ -59,7 +60,9 @@ def follow_cut(call: TorchCall, out: Any, where: str, frozen: bool, entered: boo
     if not results:
         return
     cut = constant_cut(call)
-    if cut is None and (entered or any(map(live, call.tensors()))):
+    # of calls that change the form only, a second argument gives the form
+    values = list_tensors(call.args[:1]) if call.kind in FORM_ONLY else call.tensors()
+    if cut is None and (entered or any(map(live, values))):
         cut = _begun(call, where, frozen)
     if cut is not None:
         for tensor in results:

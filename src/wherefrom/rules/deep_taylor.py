@@ -19,6 +19,7 @@ from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.norm import scale
 from wherefrom.rules.product import freeze, take_from_einsum
+from wherefrom.rules.tag_propagation import samples_written
 from wherefrom.rules.tags import Samples, mark, meaning_of, tag_of
 
 
@@ -267,7 +268,7 @@ def write(view: LocallyLinear, call: TorchCall) -> Any:
     a = call["input"]
     before = a.clone()
     added = torch.zeros_like(a).index_add(call["dim"], call["index"], call["source"])
-    out = _sum(view, before, added, (before + added).detach(), tag_of(a).samples)
+    out = _sum(view, before, added, (before + added).detach(), samples_written(call, a))
     return a.copy_(out) if call.in_place else out
 
 

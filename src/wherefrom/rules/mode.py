@@ -180,8 +180,9 @@ class LocallyLinear(CallMode):
         projection = self.projection if kind is Kind.LINEAR else None
         if projection is not None:
             call = projection.narrowed(call)
+        into_constant = kind is Kind.WRITE and call.in_place and not live(call.args[0])
         out = call.run() if rule is None else rule(self, call)
-        propagate(call, out)
+        propagate(call, out, into_constant)
         if projection is not None:
             projection.note(call, out)
         if self.rows is not None:

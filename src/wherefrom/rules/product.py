@@ -128,20 +128,25 @@ class Products:
         """The fused call, its derivative shared between queries, keys and values.
 
         Of the output's relevance R the weights get w R, and their derivative hands on w Σ g_z z to
-        queries and keys, z their product; the rest is a line of the ledger, g_z z = g_q q.
+        queries, keys and a live mask, z = q k + m; the rest is a line of the ledger, with
+        g_z z = g_q q + g_m m.
         """
         part = self.to_weights if live(value) else 1.0
         each = part / 2 if live(query) and live(key) else part
         shared = {name: like(share(x, each), x) for name, x in (("q", query), ("k", key))}
-        if live(settings.get("attn_mask")):
-            settings["attn_mask"] = share(settings["attn_mask"], part)
+        mask: Any = settings.get("attn_mask")
+        if live(mask):
+            settings["attn_mask"] = like(share(mask, part), mask)
         out = call.function(shared["q"], shared["k"], share(value, 1 - part), **settings)
-        if view.ledger.enabled and (live(query) or live(key)):
+        if view.ledger.enabled and (live(query) or live(key) or live(mask)):
             view.constant(call, out, part * out.detach(), "softmax")
-            name, x = ("q", query) if live(query) else ("k", key)
-            view.ledger.record(
-                shared[name], -part * x.detach(), view.where, "softmax", written=False
-            )
+            handed_on = [(shared["q"], query) if live(query) else (shared["k"], key)]
+            handed_on += [(settings["attn_mask"], mask)] if mask is not None else []
+            for factor, x in handed_on:
+                if live(x):
+                    view.ledger.record(
+                        factor, -part * x.detach(), view.where, "softmax", written=False
+                    )
         return out
 
     def contraction(self, view: LocallyLinear, call: TorchCall) -> Any:
@@ -186,9 +191,13 @@ class Products:
     def einsum(self, view: LocallyLinear, call: TorchCall) -> Any:
         """As `contraction`, with the axes of the weights read from the equation."""
         _, _, operands = einsum_terms(call)
-        if len(operands) != 2 or not all(map(live, operands)):
+        if len(operands) != 2:
             return call.run()
-        weights = [i for i, operand in enumerate(operands) if meaning_of(operand) == "softmax"]
+        weights = [
+            i for i, x in enumerate(operands) if live(x) and meaning_of(x) == "softmax"
+        ]  # also where the values are constants: so the weights are elsewhere in the same layer
+        if not all(map(live, operands)) and not weights:
+            return call.run()
         if len(weights) == 1:
             w, v = weights[0], 1 - weights[0]
             operands = list(take_from_einsum(view, call))

@@ -355,11 +355,23 @@ class Sources:
                     return self._looked_up(out, span, weight)
                 if ids.ndim == 2 and torch.equal(ids.T, own_ids):
                     return self._looked_up(out, span, weight, places_first=True)
+        if meaning_of(ids) == "hashed":  # place by place: a row is still that of its unit
+            for number, own_ids in enumerate(self.fields):
+                if ids.shape == own_ids.shape:
+                    return self._looked_up(out, self.span_of(number), weight)
         shifted = self._tables.get(weight.data_ptr())
         if shifted is not None and self._is_shifted(ids):
             return self._looked_up(out, shifted.behind(1), weight)
         mark(out, _meaning_of_lookup(ids))
         return out
+
+    def rows_of_prompt(self, ids: Tensor) -> int:
+        """How many ids of its own the model put in front of the input's."""
+        first = self.fields[0]
+        if meaning_of(ids) != "ids" or ids.ndim != 2 or first.ndim != 2 or len(ids) != len(first):
+            return 0
+        ahead = ids.shape[1] - first.shape[1]
+        return ahead if ahead > 0 and torch.equal(ids[:, ahead:], first.to(ids.dtype)) else 0
 
     def _looked_up(
         self, out: Tensor, span: Span, table: Tensor, places_first: bool = False

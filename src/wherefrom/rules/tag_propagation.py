@@ -29,18 +29,19 @@ from wherefrom.torch_internals import without_function_modes
 Pieces = list[Samples | None]  # the samples of each tensor that a call gives
 
 
-def propagate(call: TorchCall, out: Any) -> None:
+def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
     """Hands the tags of a call's arguments on to its result.
 
     A result is what all its live arguments (else all its marked ones) are. It runs along with the
     field of the first live argument that has one, and its samples are told from the call.
+    `into_constant`: the call wrote into a tensor that had not been live before.
     """
     kind = call.kind
     rewritten = (kind in _LAID_OUT or kind is Kind.WRITE) and call.in_place
     if _is_known(out) and not rewritten:
         return  # a call made of parts that were seen themselves, or one that wrote into its input
     # of calls that change the form only, a second argument gives the shape
-    arguments = list_tensors(call.args[:1] if kind in _FORM_ONLY else call.args)
+    arguments = list_tensors(call.args[:1] if kind in FORM_ONLY else call.args)
     count = len(arguments)
     if call.kwargs:
         arguments += list_tensors(call.kwargs.values())
@@ -50,7 +51,9 @@ def propagate(call: TorchCall, out: Any) -> None:
     fresh = kind in FRESH
     meaning: Meaning = ""
     if not fresh and any(tag.meaning for _, tag in tagged):
-        meaning = _common_meaning(arguments[:count])
+        meaning = _common_meaning(arguments[into_constant:count])
+        if meaning == "ids" and call.name == "remainder":
+            meaning = "hashed"
     stream: int | None = None
     constant_rows = False
     samples: Samples | Pieces | None = None
@@ -71,7 +74,7 @@ def propagate(call: TorchCall, out: Any) -> None:
     for tensor, own in zip(results, by_result, strict=True):
         if _is_known(tensor) and not rewritten:
             continue
-        own_meaning = meaning_of(tensor) or meaning
+        own_meaning = meaning if into_constant else meaning_of(tensor) or meaning
         attends = kind is Kind.ATTENTION or (own_meaning == "softmax" and tensor.ndim > 1)
         if constant_rows and attends:  # queries of a constant: their rows are those of no unit
             set_tag(tensor, Tag(own_meaning, -tensor.shape[-2], own))
@@ -123,7 +126,7 @@ def samples_after(
     return _after(call, kind, source, samples, result)
 
 
-_FORM_ONLY = frozenset((Kind.CAST, Kind.RESHAPE, Kind.REPEAT))
+FORM_ONLY = frozenset((Kind.CAST, Kind.RESHAPE, Kind.REPEAT))
 _LAID_OUT = frozenset((Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT))
 _REDUCING = frozenset((Kind.REDUCTION, Kind.STATISTIC, Kind.ROOT, Kind.LOG_SUM))
 
@@ -146,7 +149,7 @@ def _after(
     if kind is Kind.CONVOLUTION:
         return samples if axis == 0 and out.ndim == source.ndim else None
     if call.name in ("index_add", "index_copy"):
-        return _row_write(call, out)
+        return samples_written(call, out)
     if kind is None and out.ndim != source.ndim:
         same = out.shape[: axis + 1] == source.shape[: axis + 1]
         return samples if same else None
@@ -281,7 +284,7 @@ def _reduced(call: TorchCall, source: Tensor, samples: Samples, out: Tensor) -> 
                                         samples.ids)  # fmt: skip
 
 
-def _row_write(call: TorchCall, out: Tensor) -> Samples | None:
+def samples_written(call: TorchCall, out: Tensor) -> Samples | None:
     """Rows written into a tensor by their index bring their samples along; −1 where none was."""
     before, written = tag_of(call["input"]).samples, tag_of(call["source"]).samples
     axis, index = call["dim"] % out.ndim, call["index"].detach().cpu()

@@ -1,0 +1,286 @@
+"""Signals as inputs: sound, video, and series of numbers, in units that a person can name.
+
+A stretch of sound is named by its seconds, a block of a video by its frames and pixels, a step of
+a series by its distance from the last one. The model gets the tensor that the units make up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.errors import InputError, ModelError
+from wherefrom.explanation import Unit
+from wherefrom.inputs.patches import layout_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
+from wherefrom.inputs.sound import is_sound, read_sound
+from wherefrom.subject import Inputs, Layout, Subject
+
+SECONDS = 0.1  # of a stretch of sound, unless units= says otherwise
+RATE = 16_000  # samples of sound in a second, where no processor says otherwise
+FRAMES = 100  # frames of a spectrogram in a second, of all families of speech
+_SOUND = ("input_values", "input_features")
+_SERIES = "past_values"
+_VIDEO = ("pixel_values_videos", "pixel_values")
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One signal as the model takes it, such as (samples,), (frames, bins), (frames, C, H, W)."""
+
+    values: Tensor
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class ErasedSignal:
+    """A signal with some of its units erased, until it is collated."""
+
+    signal: Signal
+    present: Present
+
+
+@dataclass
+class SignalReader(Reader[Signal, ErasedSignal]):
+    """Reads sound, video and series as float tensors; sound also from files.
+
+    A recording of one axis goes through the processor, if there is one. `units` is the length of a
+    stretch of sound in seconds.
+    """
+
+    name: ClassVar[str] = "signal"
+    subject: Subject
+    processor: Any = None
+    units: float | None = None
+    argument: str = _SERIES
+    _layouts: dict[tuple[int, ...], tuple[Layout, tuple[Unit, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.units is not None and self.argument not in _SOUND:
+            raise InputError("units= is for images and for sound, in seconds.")
+        number = isinstance(self.units, (int, float)) and not isinstance(self.units, bool)
+        if self.units is not None and not (number and self.units > 0):
+            raise InputError(f"units of sound are a number of seconds, got {self.units!r}.")
+
+    @classmethod
+    def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
+        argument = signal_argument(context.subject)
+        first = first_of(inputs)
+        if argument in _SOUND and is_sound(first):
+            return True
+        return argument is not None and _is_floating(first)
+
+    @classmethod
+    def build(cls, context: ReaderContext) -> SignalReader:
+        argument = signal_argument(context.subject)
+        assert argument is not None
+        return cls(context.subject, context.processor, argument=argument)
+
+    def with_options(self, *, units: Any = None, prefix: str | None = None) -> SignalReader:
+        """The same reader for stretches of another length."""
+        super().with_options(prefix=prefix)
+        if units is None or units == self.units:
+            return self
+        return SignalReader(self.subject, self.processor, units, self.argument)
+
+    @property
+    def axes(self) -> int:
+        """How many axes one signal has, as the model takes it."""
+        if self.argument in _VIDEO:
+            return 4
+        return 2 if self.argument != "input_values" or _bins(self.subject) else 1
+
+    @property
+    def rate(self) -> int:
+        """Samples of sound in a second."""
+        return int(getattr(_extractor(self.processor), "sampling_rate", None) or RATE)
+
+    def listed(self, inputs: Any) -> tuple[list[Any], bool]:
+        if isinstance(inputs, (list, tuple)):
+            if not inputs:
+                raise InputError("the list of signals is empty: there is nothing to explain.")
+            return list(inputs), False
+        if isinstance(inputs, (Tensor, np.ndarray)) and inputs.ndim == self.axes + 1:
+            return list(inputs), False
+        return [inputs], True
+
+    def read(self, source: Any, truncate: bool = False) -> Signal:
+        if isinstance(source, Signal):
+            return source
+        name = Path(source).name if is_sound(source) else None
+        values = read_sound(source, self.rate) if name is not None else source
+        values = torch.as_tensor(values)
+        if values.ndim == 1 and self.argument in _SOUND and self.processor is not None:
+            values = self._extracted(values)
+        if values.ndim != self.axes or 0 in values.shape:
+            raise InputError(
+                f"{self.subject.name} takes {self.argument} of {self.axes} "
+                f"{'axis' if self.axes == 1 else 'axes'} for each signal, got shape "
+                f"{tuple(values.shape)}."
+                + (" For sound as it was recorded pass a processor=." if self.axes == 2 else "")
+            )
+        if not bool(torch.isfinite(values).all()):
+            raise InputError("the signal has numbers that are NaN or infinite.")
+        return Signal(
+            values.detach().to(self.subject.device, self.subject.dtype or values.dtype), name
+        )
+
+    def _extracted(self, wave: Tensor) -> Tensor:
+        """What the processor makes of a recording: normalised samples, or a spectrogram."""
+        output = _extractor(self.processor)(
+            wave.detach().cpu().numpy(), sampling_rate=self.rate, return_tensors="pt"
+        )
+        if self.argument not in output:
+            raise ModelError(
+                f"the processor gives {', '.join(output)}, but {self.subject.name} takes "
+                f"{self.argument}."
+            )
+        values: Tensor = output[self.argument][0]
+        return values
+
+    # Units
+
+    def laid_out(self, signal: Signal) -> tuple[Layout, tuple[Unit, ...]]:
+        """The layout and the units of a signal of this shape, found once."""
+        shape = tuple(signal.values.shape)
+        if shape not in self._layouts:
+            if self.argument in _VIDEO:
+                owners, units = _blocks(shape, _tubelet(self.subject))
+            elif self.argument == _SERIES:
+                owners, units = _steps(shape)
+            else:
+                owners, units = self._stretches(shape)
+            self._layouts[shape] = (layout_of(owners, cut=False), units)
+        return self._layouts[shape]
+
+    def _stretches(self, shape: tuple[int, ...]) -> tuple[Tensor, tuple[Unit, ...]]:
+        bins = _bins(self.subject)
+        axis = 1 if len(shape) == 2 and bins == shape[0] and bins != shape[1] else 0
+        per_second = self.rate if len(shape) == 1 else FRAMES
+        size = max(1, round((self.units or SECONDS) * per_second))
+        at = torch.arange(shape[axis]) // size
+        owners = at.reshape([-1 if i == axis else 1 for i in range(len(shape))]).expand(shape)
+        ends = [
+            (start / per_second, min(start + size, shape[axis]) / per_second)
+            for start in range(0, shape[axis], size)
+        ]
+        return owners, tuple(Unit(f"{start:.4g}–{end:.4g} s") for start, end in ends)
+
+    def size(self, item: Signal) -> int:
+        return self.laid_out(item)[0].units
+
+    def units_of(self, item: Signal) -> tuple[Unit, ...]:
+        return self.laid_out(item)[1]
+
+    def shape(self, item: Signal) -> tuple[int, ...]:
+        return tuple(item.values.shape)
+
+    def batch(self, items: Sequence[Signal]) -> Inputs:
+        layout, units = self.laid_out(items[0])
+        whole = torch.stack([item.values for item in items])
+        nouns = {**dict.fromkeys(_VIDEO, "block"), _SERIES: "step"}
+        return Inputs(
+            tensors={self.argument: layout.split(whole)},
+            fields=(self.argument,),
+            units=(units,) * len(items),
+            mask=torch.ones(len(items), layout.units, dtype=torch.bool),
+            texts=(None,) * len(items),
+            layout=layout,
+            noun=nouns.get(self.argument, "stretch"),
+        )
+
+    # For evaluation
+
+    def erased(self, item: Signal, present: Present, blank: str | int | None) -> list[ErasedSignal]:
+        if blank not in (None, "zero"):
+            raise InputError(f'there is no blank "{blank}" for signals; there is: zero.')
+        return [ErasedSignal(item, row) for row in present]
+
+    def key(self, form: ErasedSignal) -> bytes:
+        return id(form.signal).to_bytes(8) + np.packbits(form.present).tobytes()
+
+    def length(self, form: ErasedSignal) -> int:
+        return len(form.present)
+
+    def batch_shape(self, form: ErasedSignal) -> tuple[int, ...]:
+        return tuple(form.signal.values.shape)
+
+    def collate(self, forms: Sequence[ErasedSignal]) -> dict[str, Tensor]:
+        layout = self.laid_out(forms[0].signal)[0]
+        rows = layout.split(torch.stack([form.signal.values for form in forms]))
+        present = torch.from_numpy(np.stack([form.present for form in forms])).unsqueeze(-1)
+        return {self.argument: layout.whole(rows * present.to(rows))}
+
+
+def _is_floating(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.is_floating_point()
+    return isinstance(value, (Signal, np.ndarray)) and not (
+        isinstance(value, np.ndarray) and value.dtype.kind != "f"
+    )
+
+
+def signal_argument(subject: Subject) -> str | None:
+    """The argument that takes a signal; None for a model of texts, images or other things."""
+    if subject.takes("input_ids"):
+        return None
+    watches = "Video" in type(subject.model).__name__  # some models of images have frames, too
+    names = (*_SOUND, _SERIES, *(_VIDEO if watches else ()))
+    return next((name for name in names if subject.takes(name)), None)
+
+
+def _bins(subject: Subject) -> int | None:
+    """How many numbers a frame of a spectrogram has; None for a model of samples."""
+    config = getattr(subject.model, "config", None)
+    names = ("num_mel_bins", "feature_projection_input_dim")
+    return next((size for name in names if (size := getattr(config, name, None))), None)
+
+
+def _tubelet(subject: Subject) -> tuple[int, int, int]:
+    """How many frames, rows and columns of pixels the model takes as one."""
+    config: Any = subject.model.config
+    frames = getattr(config, "tubelet_size", 1)
+    if isinstance(frames, (list, tuple)):  # of frames, rows and columns at once
+        return frames[0], frames[1], frames[2]
+    size = config.patch_size
+    down, right = size if isinstance(size, (list, tuple)) else (size, size)
+    return frames, down, right
+
+
+def _blocks(shape: tuple[int, ...], size: tuple[int, int, int]) -> tuple[Tensor, tuple[Unit, ...]]:
+    """The blocks of a video (frames, channels, height, width)."""
+    frames, channels, height, width = shape
+    counts = [-(-n // part) for n, part in zip((frames, height, width), size, strict=True)]
+    t, y, x = (
+        torch.arange(n) // part for n, part in zip((frames, height, width), size, strict=True)
+    )
+    flat = (t[:, None, None] * counts[1] + y[:, None]) * counts[2] + x
+    units = []
+    for number in range(prod(counts)):
+        first, rest = divmod(number, counts[1] * counts[2])
+        top, left = divmod(rest, counts[2])
+        start, stop = first * size[0], min((first + 1) * size[0], frames) - 1
+        when = f"frame {start}" if start == stop else f"frames {start}–{stop}"
+        box = (left * size[2], top * size[1],
+               min((left + 1) * size[2], width), min((top + 1) * size[1], height))  # fmt: skip
+        units.append(Unit(f"{when} at {box[0]},{box[1]}", box=box))
+    return flat.unsqueeze(1).expand(frames, channels, height, width), tuple(units)
+
+
+def _steps(shape: tuple[int, ...]) -> tuple[Tensor, tuple[Unit, ...]]:
+    """The steps of a series (steps, channels), counted back from the last."""
+    owners = torch.arange(shape[0]).reshape(-1, *(1,) * (len(shape) - 1)).expand(shape)
+    back = range(shape[0] - 1, -1, -1)
+    return owners, tuple(Unit(f"t−{i}" if i else "t") for i in back)
+
+
+def _extractor(processor: Any) -> Any:
+    """The part of a processor that reads sound."""
+    return getattr(processor, "feature_extractor", None) or processor
