@@ -126,7 +126,7 @@ def scored(method):
 
 def run_forms(model):
     cache = ForwardCache(Explainer(model).reader([IDS[0]]))
-    cache.request([np.array(row) for row in IDS])
+    cache.request([(np.array(row), None) for row in IDS])
     cache.run()
 
 
