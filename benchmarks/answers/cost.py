@@ -32,9 +32,12 @@ def measured(folder: str, prompt: int, answer: int, rows: int) -> dict[str, floa
 
     torch.set_num_threads(1)
     explainer = wherefrom.load(folder)
+    config = (
+        explainer.subject.model.config
+    )  # tokens are random: how far it was trained is no matter
+    config.max_position_embeddings = max(config.max_position_embeddings, prompt + answer)
     draw = torch.Generator().manual_seed(prompt + answer)
-    size = explainer.subject.model.config.vocab_size
-    ids = torch.randint(5, size, (prompt + answer,), generator=draw).tolist()
+    ids = torch.randint(5, config.vocab_size, (prompt + answer,), generator=draw).tolist()
     explainer.answer(ids[:8], ids[-2:]).of()  # weights are read into memory when they are used
     loaded = memory("VmRSS")
     forget_peak()

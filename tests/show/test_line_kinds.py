@@ -25,7 +25,6 @@ def kinds_of(explanation):
         ("attn_lrp", {}, {"word", "softmax"}),
         ("integrated_gradients", {"steps": 2}, {"word", "baseline"}),
     ],
-    ids=str,
 )
 def test_lines_of_texts_have_words(method, settings, expected):
     kinds = kinds_of(load("sentiment")(TEXT, method, **settings))
