@@ -45,6 +45,8 @@ STYLE = """
 .wherefrom:has(.numbers:checked) .names{display:none}
 .wherefrom:has(.numbers:checked) .u[data-score]::after,.wherefrom .numbered .u[data-score]::after{
  content:attr(data-score);font:.62em system-ui,sans-serif;vertical-align:sub;padding-left:.15em}
+.wherefrom:has(.numbers:checked) .pair>.molecule:first-child{display:none}
+.wherefrom:has(.numbers:checked) .pair>.molecule{flex-basis:100%;max-width:46rem}
 .wherefrom :is(.values,.names) text{fill:#000;paint-order:stroke;stroke:#fff;stroke-width:.28em}
 .wherefrom .switch{cursor:pointer;white-space:nowrap}
 .wherefrom .switch input{margin:0 .2em 0 0;vertical-align:middle}
@@ -76,6 +78,8 @@ STYLE = """
 @media (max-width:30rem){.wherefrom{padding:.8rem .7rem}
  .wherefrom .wide :is(td,th):first-child{position:sticky;left:0;background:var(--page);z-index:1}
  .wherefrom .wide img{max-width:none;width:40rem}
+ .wherefrom .pair{overflow-x:auto}
+ .wherefrom:has(.numbers:checked) .pair>.molecule{min-width:44rem}
  .wherefrom .bar{width:30%;min-width:3rem}
  .wherefrom td,.wherefrom th{padding-right:.35rem}.wherefrom .ledger td{overflow-wrap:anywhere}
  .wherefrom .ledger .dim{font-size:.75rem;overflow-wrap:normal}.wherefrom td .heat{min-width:0}
