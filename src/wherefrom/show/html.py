@@ -49,7 +49,7 @@ def _section(explanations: Sequence[Explanation]) -> str:
 
 def _heading(explanation: Explanation, several: bool = False) -> str:
     """The sentence, what is explained, and the legend: all that a reader needs first."""
-    named = f"Reasons by {explanation.label or explanation.method}. Model: {explanation.model}."
+    named = f"Reasons by {explanation.method}. Model: {explanation.model}."
     by = named if several else source(explanation)
     about = prose(f"{explained(explanation)} {by}")
     words = _words(explanation)
