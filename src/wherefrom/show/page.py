@@ -33,7 +33,7 @@ STYLE = """
 .wherefrom table{border-collapse:collapse;width:100%}
 .wherefrom td,.wherefrom th{padding:.15rem .5rem .15rem 0;text-align:left;vertical-align:baseline}
 .wherefrom th{color:var(--dim);font-weight:normal;font-size:.85rem}
-.wherefrom tr+tr td{border-top:1px solid var(--line)}
+.wherefrom :is(tr+tr,thead+tbody tr) td{border-top:1px solid var(--line)}
 .wherefrom .num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .wherefrom .bar{position:relative;width:45%;min-width:9rem}
 .wherefrom .bar i{position:absolute;top:.45em;height:1em;min-width:2px;border-radius:2px}
@@ -84,7 +84,7 @@ STYLE = """
  .wherefrom td,.wherefrom th{padding-right:.35rem}.wherefrom .ledger td{overflow-wrap:anywhere}
  .wherefrom .ledger .dim{font-size:.75rem;overflow-wrap:normal}.wherefrom td .heat{min-width:0}
  .wherefrom .methods tr{display:flex;flex-wrap:wrap;justify-content:space-between}
- .wherefrom .methods tr+tr{border-top:1px solid var(--line)}
+ .wherefrom .methods :is(tr+tr,tbody tr){border-top:1px solid var(--line)}
  .wherefrom .methods td{border:0!important}
  .wherefrom .methods .num{min-width:4.2rem}
  .wherefrom .classes .image{width:6.5rem;margin-right:.4rem}
@@ -101,7 +101,7 @@ body{margin:0}
  body .wherefrom{--for:214,39,40;--against:31,119,220;--ink:#000;--dim:#555;--line:#ccc;--page:#fff;
  max-width:none}
  .wherefrom tr,.wherefrom figure,.wherefrom .ledger{break-inside:avoid}
- .wherefrom h2{break-after:avoid}}
+ .wherefrom h2,.wherefrom h2+.dim{break-after:avoid}}
 """
 
 
@@ -154,8 +154,9 @@ def table(
         return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for cell, kind in pairs)}</tr>"
 
     kind = f' class="{css_class}"' if css_class else ""
-    lines = "".join([line(head, "th"), *(line(cells, "td") for cells in rows)])
-    return f'<div class="wide"><table{kind}>{lines}</table></div>'
+    lines = "".join(line(cells, "td") for cells in rows)
+    top = f"<thead>{line(head, 'th')}</thead>"  # which paper repeats on each page
+    return f'<div class="wide"><table{kind}>{top}<tbody>{lines}</tbody></table></div>'
 
 
 def picture(path: Path, caption: str) -> str:
