@@ -14,7 +14,7 @@ from wherefrom import Audit, Comparison, Evaluation, Explainer, Explanation
 from wherefrom.corpus.stream import explain_corpus
 from wherefrom.corpus.views import overview
 from wherefrom.errors import FileError, InputError, MethodError, MissingExtra
-from wherefrom.progress import shown
+from wherefrom.progress import shown, terminal_bar
 from wherefrom.show.explanation_figure import waterfall_bars
 
 TEXTS = ["the film is good", "a dull movie", "i love the great script ."]
@@ -218,6 +218,30 @@ def test_a_short_call_shows_nothing_and_false_silences(monkeypatch):
     with shown("explaining", False) as advance:
         advance(1, 2, "")
     assert kernel.shown == []
+
+
+def test_a_bar_in_a_terminal_appears_only_in_a_long_call(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    timers = []
+
+    class Timer:
+        def __init__(self, seconds, call):
+            self.seconds, self.call = seconds, call
+            timers.append(self)
+
+        def start(self):
+            pass
+
+        cancel = join = start
+
+    monkeypatch.setattr("wherefrom.progress.threading", SimpleNamespace(Timer=Timer))
+    with terminal_bar("explaining", 1.0) as advance:
+        advance(0, 1, "lrp")
+    assert "explaining" not in capsys.readouterr().err
+    with terminal_bar("explaining", 1.0):
+        timers[-1].call()  # the second is over, and nothing was reported
+    assert timers[-1].seconds == 1.0
+    assert "explaining" in capsys.readouterr().err
 
 
 def test_long_calls_report_their_steps(explainer, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 from wherefrom.errors import printable
 
 Progress = Callable[[float, int, str], None]  # done, of how many, the current step
-_PATIENCE = 1.0  # seconds before a bar appears: short calls stay quiet
+PATIENCE = 1.0  # seconds before a bar appears: short calls stay quiet
 _SECONDS_OF_A_LINE = 10.0
 _PAUSE = 0.2  # seconds between two updates in a notebook
 
@@ -33,7 +34,7 @@ def shown(what: str, progress: Progress | bool | None = None) -> Iterator[Progre
         with _notebook_bar(what) as advance:
             yield advance
     else:
-        with terminal_bar(what, _PATIENCE) as advance:
+        with terminal_bar(what, PATIENCE) as advance:
             yield advance
 
 
@@ -41,7 +42,9 @@ def shown(what: str, progress: Progress | bool | None = None) -> Iterator[Progre
 def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Iterator[Progress]:
     """A bar with rate and time left, on stderr if that is a terminal.
 
-    With `lines`, where stderr is no terminal but a log, it is a line now and then instead.
+    It appears after `patience` seconds: a short call stays quiet, and a long one that does not
+    report yet is seen to work. With `lines`, where stderr is no
+    terminal but a log, it is a line now and then instead.
     """
     from rich.console import Console
     from rich.progress import (
@@ -68,16 +71,21 @@ def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Itera
     def advance(done: float, total: int, note: str) -> None:
         first[:] = first or [done]
         elapsed = time.monotonic() - started
-        if elapsed >= patience:
-            bar.start()
         pace = _pace(done - first[0], total - done, elapsed)
         bar.update(task, completed=done, total=total, pace=printable(f"{pace}  {note}"))
 
+    appears = threading.Timer(patience, bar.start)
+    appears.daemon = True
     try:
-        if not patience:
+        if patience:
+            appears.start()
+        else:
             bar.start()
         yield advance
     finally:
+        appears.cancel()
+        if patience:
+            appears.join()  # a bar that is just appearing would stay
         bar.stop()
 
 
@@ -117,7 +125,7 @@ def _notebook_bar(what: str) -> Iterator[Progress]:
         nonlocal last
         first[:] = first or [done]
         now = time.monotonic()
-        if now - started < _PATIENCE or now - last < _PAUSE:
+        if now - started < PATIENCE or now - last < _PAUSE:
             return
         last = now
         pace = _pace(done - first[0], total - done, now - started)

@@ -118,7 +118,7 @@ def test_a_page_holds_the_block_that_a_notebook_shows():
 
 def test_numbers_stand_right_after_the_text_columns():
     assert table(["a", "b", "c"], [["x", "y", "1"]], text_columns=2).endswith(
-        '<tr><td>x</td><td>y</td><td class="num">1</td></tr></table></div>'
+        '<tr><td>x</td><td>y</td><td class="num">1</td></tr></tbody></table></div>'
     )
 
 

@@ -148,6 +148,14 @@ def test_red_of_256_colours_is_never_purple(background):
         assert red > green == blue
 
 
+@pytest.mark.parametrize("background", ["light", "dark"])
+def test_blue_of_256_colours_is_neither_teal_nor_purple(background):
+    palette = Palette("256", background)
+    grounds = [Style.parse(palette.style(-k / 1000)).bgcolor for k in range(100, 1001)]
+    for red, green, blue in (ground.get_truecolor() for ground in grounds):
+        assert blue > green >= red
+
+
 def test_of_16_colours_dark_red_is_for_weak_scores_only():
     palette = Palette("16")
     colors = [Style.parse(palette.style(s)).color.name for s in (0.1, 0.3, 0.9)]

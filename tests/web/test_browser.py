@@ -457,6 +457,7 @@ def test_a_dropped_file_that_is_no_image_is_said_and_clear_clears(page):
     """
     page.browser.execute_script(drop, "notes.txt", "text/plain")
     page.until(lambda: '"notes.txt" is not an image' in page.one("#message").text)
+    assert "error" in page.one("#message").get_attribute("class")
     page.one("#clear").click()
     page.until(lambda: not page.one("#result").is_displayed())
     assert "Draw something" in page.one("#message").text

@@ -44,6 +44,7 @@ from wherefrom.cli.common import (
     say_styled,
 )  # fmt: skip
 from wherefrom.errors import FileError, InputError, MethodError, nearest
+from wherefrom.progress import PATIENCE
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def explain(
     explainer = load(model, sources.texts, dtype, device)
     options = parsed(settings) | {"position": position, "entity": entity}
     options |= {} if pair is None else {"text_pair": [pair]}
-    with progress("explaining") as advance:
+    with progress("explaining", PATIENCE) as advance:
         done = itertools.count(0, _BATCH)
 
         def explain_batch(batch: list[str]) -> list[Explanation]:
@@ -166,7 +167,7 @@ def compare(
     names = with_settings(listed(methods) or (METHODS if every else COMPARED), settings)
     explainer = load(model, sources.texts, dtype, device)
     classes = [target] if beside is None else [target, beside]
-    with progress("explaining") as advance:
+    with progress("explaining", PATIENCE) as advance:
         total = len(names) * len(sources) * len(classes)
         done = itertools.count()
 

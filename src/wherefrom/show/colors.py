@@ -17,6 +17,7 @@ RGB = tuple[int, int, int]
 _FOR, _AGAINST, _WHITE = (214, 39, 39), (31, 119, 220), (255, 255, 255)
 # strong units are mixed from these; reds have as much green as blue, else some of 256 are purple
 _GREY = {True: (110, 88, 88), False: (110, 90, 110)}
+_BLUE_256 = (31, 80, 255)  # mixed with a page, _AGAINST has steps that are teal or cyan of 256
 _PAGE = {"light": (255, 255, 255), "dark": (24, 24, 24)}
 _WEAK, _MEDIUM = 0.25, 0.5  # where a colour of the letters becomes bold, and one of the background
 QUIET = 0.05  # up to this strength a unit has no colour
@@ -89,7 +90,8 @@ class Palette:
         if page is None or self.depth == "16":
             return self._stepped(size, strength > 0) + underline
         share = min(1.0, size) ** 0.8
-        color = self._named(_mixed(page, _FOR if strength > 0 else _AGAINST, share))
+        against = _BLUE_256 if self.depth == "256" else _AGAINST
+        color = self._named(_mixed(page, _FOR if strength > 0 else against, share))
         # else the terminal's own letters, which fit its background
         ink = f"{self._named(_WHITE)} " if size > 0.55 else ""
         return f"{ink}on {color}{underline}"

@@ -9,7 +9,7 @@
   };
   const signed = (v) => (v > 0 ? "+" : "") + v.toFixed(Math.abs(v) >= 0.0995 ? 2 : 4);
   const format = (v, kind) =>
-    v === null ? "–" : kind === "signed" ? signed(v) : kind === "share" ? (100 * v).toFixed(0) + " %" : String(v);
+    v === null ? "–" : kind === "signed" ? signed(v) : kind === "size" ? v.toFixed(2) : kind === "share" ? (100 * v).toFixed(0) + " %" : String(v);
   const isText = (column) => column.kind === "text" || column.kind === "choice";
 
   // A text as a heatmap; the words between `from` and `to` are outlined.
@@ -37,7 +37,7 @@
     return make("div", { className: "text" }, line, make("div", { className: "dim", textContent: note }));
   };
 
-  // A number as a bar under it: from the middle for signed ones, from the left for shares.
+  // A number as a bar under it: from the middle for signed ones, from the left for others.
   const bar = (fraction, signed) => {
     const fill = make("i", { className: fraction < 0 ? "against" : signed ? "for" : "share" });
     const width = Math.abs(fraction) * (signed ? 50 : 100);
@@ -48,7 +48,7 @@
 
   const build = (table, place) => {
     const sizes = table.columns.map(({ kind }, k) =>
-      kind === "share" ? 1 : kind === "signed" ? Math.max(...table.rows.map((row) => Math.abs(row.cells[k] ?? 0)), 0) : 0);
+      kind === "share" ? 1 : kind === "signed" || kind === "size" ? Math.max(...table.rows.map((row) => Math.abs(row.cells[k] ?? 0)), 0) : 0);
     let [by, descending] = table.sort, limit = 25;
     const body = make("tbody"), count = make("span", { className: "dim" });
     const search = make("input", { type: "search", placeholder: "filter" });

@@ -180,7 +180,7 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
         ("word", "text", ""),
         ("mean", "signed", "mean relevance of an occurrence"),
         ("total", "signed", "the sum over all occurrences"),
-        ("impact", "signed", "the sum without signs"),
+        ("impact", "size", "the sum without signs"),
         ("positive", "share", "share of occurrences with positive relevance"),
         ("occurrences", "count", ""),
         ("texts", "count", ""),
@@ -268,18 +268,20 @@ def _first_rows(data: dict[str, Any]) -> str:
     rows = sorted(data["rows"], key=lambda row: row["cells"][column], reverse=descending)
     kinds = [head["kind"] for head in data["columns"]]
     sizes = [
-        max((abs(row["cells"][k] or 0) for row in rows), default=0.0) if kind == "signed" else 1.0
+        max((abs(row["cells"][k] or 0) for row in rows), default=0.0)
+        if kind in ("signed", "size")
+        else 1.0
         for k, kind in enumerate(kinds)
     ]
 
     def cell(value: Any, kind: str, size: float) -> str:
-        if kind not in ("signed", "share"):
+        if kind not in ("signed", "size", "share"):
             return escape(str(value))
         share = float(value or 0) / (size or 1.0)
-        tint = "share" if kind == "share" else "for" if share >= 0 else "against"
+        tint = "share" if kind != "signed" else "for" if share >= 0 else "against"
         width = abs(share) * (50 if kind == "signed" else 100)
         left = (50 if share >= 0 else 50 - width) if kind == "signed" else 0
-        shown = f"{value:.0%}" if kind == "share" else signed(value)
+        shown = {"share": f"{value:.0%}", "size": f"{value:.2f}"}.get(kind, signed(value))
         return (
             f'{shown}<span class="spark"><i class="{tint}" style="left:{left:.1f}%;'
             f'width:{width:.1f}%"></i></span>'
@@ -329,13 +331,13 @@ def _verdict(pair: Any) -> str:
     first, second = escape(pair.first), escape(pair.second)
     if pair.differs:
         side = "above" if pair.difference > 0 else "below"
-        verdict = f"<b>The groups differ.</b> Names of {first} lie {side} those of {second}."
+        verdict = f"<b>The groups differ:</b> {first} names lie {side} {second} names."
     else:
-        verdict = f"<b>No significant difference</b> between names of {first} and of {second}."
+        verdict = f"<b>No significant difference</b> between {first} and {second} names."
     return (
         f"<h1>{verdict}</h1><p>Difference of medians {signed(pair.difference)} "
-        f"[{signed(pair.low)}, {signed(pair.high)}], p = {pair.adjusted:.2g}; a name of {first} "
-        f"lies above one of {second} {100 * pair.above:.0f}&nbsp;% of the time.</p>"
+        f"[{signed(pair.low)}, {signed(pair.high)}], p = {pair.adjusted:.2g}; of a {first} and a "
+        f"{second} name, the {first} one lies above {100 * pair.above:.0f}&nbsp;% of the time.</p>"
     )
 
 

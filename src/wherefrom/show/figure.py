@@ -98,7 +98,7 @@ def _small_multiples(
 def conservation_plot(result: Any, path: Path) -> Path:
     """The sum of the scores plotted against the output (Ali et al. 2022, figure 3)."""
     names = list(result.sums)
-    columns = min(4 if len(names) < 13 else 5, len(names))
+    columns = min(4, len(names))
     rows = -(-len(names) // columns)
     size = (2.4 * columns + 0.3, 2.35 * rows + 0.3)
     with saved_figure(path, figsize=size, layout="constrained") as figure:
@@ -108,13 +108,13 @@ def conservation_plot(result: Any, path: Path) -> Path:
         for axes, name in zip(grid.flat, names, strict=False):
             totals, outputs = np.array(result.sums[name]).T
             low, high = outputs.min(), outputs.max()
-            axes.scatter(outputs, totals, s=7, color=COLORS[0], alpha=0.45, linewidths=0)
-            axes.plot([low, high], [low, high], color=COLORS[1], linewidth=1.1)
+            axes.scatter(outputs, totals, s=18, color=COLORS[0], alpha=0.6, linewidths=0, zorder=3)
+            axes.plot([low, high], [low, high], color=COLORS[1], linewidth=1.3)
             fit = result.conservation[name]
             note = "" if fit.slope is None else f"slope {fit.slope:.2f}, R² {fit.r2:.2f}"
             note = note.replace("-0.00", "0.00").replace("-", "−")
-            axes.set_title(f"{name}\n{note}", fontsize=8)
-            axes.tick_params(labelsize=7)
+            axes.set_title(f"{name}\n{note}", fontsize=9)
+            axes.tick_params(labelsize=8)
             axes.locator_params(nbins=5)
         figure.supxlabel("output of the model", fontsize=9)
         figure.supylabel("sum of the scores", fontsize=9)
@@ -142,9 +142,9 @@ def matrix_plot(matrix: Mapping[str, Mapping[str, float]], path: Path) -> Path:
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
         axes.set_yticks(range(len(names)), names, fontsize=8)
         for (i, j), value in np.ndenumerate(values):
-            ink = "white" if abs(value) > 0.7 else "black"
+            ink = "white" if abs(value) > 0.75 else "black"
             text = f"{value:.1f}".replace("-0.0", "0.0").replace("-", "−")
-            axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color=ink)
+            axes.text(j, i, text, ha="center", va="center", fontsize=7.5, color=ink)
         figure.colorbar(image, ax=axes, shrink=0.7, label="mean rank correlation")
     return path
 

@@ -49,7 +49,8 @@ def _section(explanations: Sequence[Explanation]) -> str:
 
 def _heading(explanation: Explanation, several: bool = False) -> str:
     """The sentence, what is explained, and the legend: all that a reader needs first."""
-    by = f"Model: {explanation.model}." if several else source(explanation)
+    named = f"Reasons by {explanation.method}. Model: {explanation.model}."
+    by = named if several else source(explanation)
     about = prose(f"{explained(explanation)} {by}")
     words = _words(explanation)
     return f'<h1>{words}</h1><p class="dim">{about}</p>{_key(explanation, several)}'

@@ -33,7 +33,7 @@ STYLE = """
 .wherefrom table{border-collapse:collapse;width:100%}
 .wherefrom td,.wherefrom th{padding:.15rem .5rem .15rem 0;text-align:left;vertical-align:baseline}
 .wherefrom th{color:var(--dim);font-weight:normal;font-size:.85rem}
-.wherefrom tr+tr td{border-top:1px solid var(--line)}
+.wherefrom :is(tr+tr,thead+tbody tr) td{border-top:1px solid var(--line)}
 .wherefrom .num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .wherefrom .bar{position:relative;width:45%;min-width:9rem}
 .wherefrom .bar i{position:absolute;top:.45em;height:1em;min-width:2px;border-radius:2px}
@@ -45,6 +45,8 @@ STYLE = """
 .wherefrom:has(.numbers:checked) .names{display:none}
 .wherefrom:has(.numbers:checked) .u[data-score]::after,.wherefrom .numbered .u[data-score]::after{
  content:attr(data-score);font:.62em system-ui,sans-serif;vertical-align:sub;padding-left:.15em}
+.wherefrom:has(.numbers:checked) .pair>.molecule:first-child{display:none}
+.wherefrom:has(.numbers:checked) .pair>.molecule{flex-basis:100%;max-width:46rem}
 .wherefrom :is(.values,.names) text{fill:#000;paint-order:stroke;stroke:#fff;stroke-width:.28em}
 .wherefrom .switch{cursor:pointer;white-space:nowrap}
 .wherefrom .switch input{margin:0 .2em 0 0;vertical-align:middle}
@@ -76,11 +78,13 @@ STYLE = """
 @media (max-width:30rem){.wherefrom{padding:.8rem .7rem}
  .wherefrom .wide :is(td,th):first-child{position:sticky;left:0;background:var(--page);z-index:1}
  .wherefrom .wide img{max-width:none;width:40rem}
+ .wherefrom .pair{overflow-x:auto}
+ .wherefrom:has(.numbers:checked) .pair>.molecule{min-width:44rem}
  .wherefrom .bar{width:30%;min-width:3rem}
  .wherefrom td,.wherefrom th{padding-right:.35rem}.wherefrom .ledger td{overflow-wrap:anywhere}
  .wherefrom .ledger .dim{font-size:.75rem;overflow-wrap:normal}.wherefrom td .heat{min-width:0}
  .wherefrom .methods tr{display:flex;flex-wrap:wrap;justify-content:space-between}
- .wherefrom .methods tr+tr{border-top:1px solid var(--line)}
+ .wherefrom .methods :is(tr+tr,tbody tr){border-top:1px solid var(--line)}
  .wherefrom .methods td{border:0!important}
  .wherefrom .methods .num{min-width:4.2rem}
  .wherefrom .classes .image{width:6.5rem;margin-right:.4rem}
@@ -97,7 +101,7 @@ body{margin:0}
  body .wherefrom{--for:214,39,40;--against:31,119,220;--ink:#000;--dim:#555;--line:#ccc;--page:#fff;
  max-width:none}
  .wherefrom tr,.wherefrom figure,.wherefrom .ledger{break-inside:avoid}
- .wherefrom h2{break-after:avoid}}
+ .wherefrom h2,.wherefrom h2+.dim{break-after:avoid}}
 """
 
 
@@ -150,8 +154,9 @@ def table(
         return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for cell, kind in pairs)}</tr>"
 
     kind = f' class="{css_class}"' if css_class else ""
-    lines = "".join([line(head, "th"), *(line(cells, "td") for cells in rows)])
-    return f'<div class="wide"><table{kind}>{lines}</table></div>'
+    lines = "".join(line(cells, "td") for cells in rows)
+    top = f"<thead>{line(head, 'th')}</thead>"  # which paper repeats on each page
+    return f'<div class="wide"><table{kind}>{top}<tbody>{lines}</tbody></table></div>'
 
 
 def picture(path: Path, caption: str) -> str:

@@ -69,6 +69,8 @@ def render_rows(
     first = explanations[0]
     model = Text(printable(first.model), style="dim")
     console.print(Text(printable(heading(first)), style="bold"), model)
+    reasons = Text(printable(f"Reasons by {first.method}."), style="dim")
+    console.print(Text(printable(sentence(first))), reasons)
     if first.target.place is not None:
         console.print(Text(printable(first.target.place), style="dim"))
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")

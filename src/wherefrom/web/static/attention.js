@@ -68,7 +68,7 @@ const headMenu = (box, context, count) => menu(box, context, "head", Array.from(
 function mapView(box, context, attention) {
   return [
     tools(box, context, [layerMenu(box, context, attention.layers), headMenu(box, context, attention.heads)]),
-    html("p", { class: "dim", text: `Rows are queries, columns are keys; the darker, the larger the weight. ${WEIGHTS}` }),
+    html("p", { class: "dim", text: `A row shows where one token attends (rows are queries, columns keys); the stronger the blue, the larger the weight. ${WEIGHTS}` }),
     attention.weights.length <= MAX_CELLS ? cellMap(attention) : canvasMap(attention),
   ];
 }
@@ -173,7 +173,7 @@ function headView(box, context, layers) {
   })));
   return [
     tools(box, context, [layerMenu(box, context, layers.length), switches]),
-    html("p", { class: "dim", text: `Queries on the left, keys on the right, a colour for each head; the stronger a line, the larger the weight. Point at a query to see it alone. ${WEIGHTS}` }),
+    html("p", { class: "dim", text: `Each token on the left (query) attends to tokens on the right (keys), a colour for each head; the stronger a line, the larger the weight. Point at a token on the left to see it alone. ${WEIGHTS}` }),
     html("div", { class: "scroll" }, picture),
   ];
 }
@@ -193,7 +193,7 @@ function modelView(box, context, layers) {
   };
   return [
     tools(box, context, []),
-    html("p", { class: "dim", text: `Layers from top to bottom, heads from left to right. Click one for its map. ${WEIGHTS}` }),
+    html("p", { class: "dim", text: `Layers from top to bottom, heads from left to right; full blue is the largest weight of each map. Click one to enlarge it. ${WEIGHTS}` }),
     html("div", { class: "scroll" }, html("table", { class: "attention-map model-view" },
       html("tr", {}, html("th", {}), Array.from({ length: width }, (_, h) => html("th", { text: `head ${h + 1}` }))),
       layers.map((layer, l) => html("tr", {}, html("th", { text: `layer ${l + 1}` }),

@@ -124,7 +124,7 @@ function plainImage(scene) {
 
 // The scores as text on the shapes, shown when numbers are switched on.
 function sceneNumbers({ units, scene, scores, strength, removedSet }) {
-  const size = scene.width / Math.max(14, 3.4 * Math.sqrt(units.length));
+  const size = scene.width / Math.max(14, 3.8 * Math.sqrt(units.length));
   return svg("g", { class: "values", "font-size": size, "text-anchor": "middle", "pointer-events": "none" },
     unitShapes({ units, scene }).flatMap(([tag, shape], i) => {
       if (tag === "path" || removedSet.has(i) || Math.abs(strength[i]) < 0.05) return [];

@@ -27,14 +27,20 @@ let typingTimer = 0;
 let predictionWithoutRemoved = null;
 
 function showMessage(text, ...more) {
+  byId("message").classList.remove("error");
   setChildren(byId("message"), text, ...more);
+}
+
+function showProblem(text, ...more) {
+  showMessage(text, ...more);
+  byId("message").classList.add("error");
 }
 
 function showError(error) {
   if (isCancelled(error)) return;
   byId("result").classList.add("outdated");
   const canTruncate = error.kind === "TooLong" && !state.truncate && state.text.length <= context.about.limits.text_characters;
-  showMessage(error.message, canTruncate
+  showProblem(error.message, canTruncate
     ? html("button", { type: "button", class: "pill", text: "explain the beginning only", on: { click: () => change({ truncate: true }) } })
     : null);
 }
@@ -209,8 +215,8 @@ function setUpInput({ models }) {
   listenForImages((image) => change({ image }), (file) => {
     const takesImages = !byId("image-input").hidden;
     if (!takesImages && !file.type.startsWith("image/")) openTable(context, file);
-    else if (takesImages) showMessage(`"${file.name}" is not an image. Drop a PNG, JPEG, GIF, BMP, WebP or TIFF file.`);
-    else showMessage(`"${file.name}" is an image, and ${state.model} reads text. Choose a model of images first.`);
+    else if (takesImages) showProblem(`"${file.name}" is not an image. Drop a PNG, JPEG, GIF, BMP, WebP or TIFF file.`);
+    else showProblem(`"${file.name}" is an image, and ${state.model} reads text. Choose a model of images first.`);
   });
   byId("numbers").addEventListener("change", (event) => {
     state.numbers = event.target.checked;
@@ -291,7 +297,7 @@ async function start() {
   try {
     context.about = await fetchAbout();
   } catch (error) {
-    showMessage(error.message);
+    showProblem(error.message);
     return;
   }
   setUpInput(context.about);
