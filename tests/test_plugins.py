@@ -230,7 +230,7 @@ def test_a_broken_entry_point_is_left_out_by_name_and_the_rest_works(tmp_path, m
 def test_our_own_tables_take_part():
     assert METHODS.group == "wherefrom.methods"
     assert READERS.group == "wherefrom.readers"
-    assert list(READERS.builtin) == ["graph", "image", "rows", "text"]
+    assert list(READERS.builtin) == ["graph", "signal", "image", "rows", "text"]
     assert all(issubclass(kind, Method) for kind in METHODS.values())
     assert all(issubclass(kind, Reader) for kind in READERS.values())
 

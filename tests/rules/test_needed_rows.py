@@ -97,17 +97,6 @@ def test_the_rows_of_a_batch_are_those_that_any_sample_asks_for(monkeypatch):
     assert counts.count(2) == 4
 
 
-def test_a_classifier_that_is_asked_for_positions_still_reads_its_first_place(monkeypatch):
-    model = tiny("bert", "classify")
-    inputs = of_ids(model, IDS)
-    target = Target(torch.tensor([0, 1]), position=torch.tensor([6, 8]))
-    expected = in_full(model, inputs, target)
-    for _ in range(3):
-        same(explained(model, inputs, target), expected)
-    counts = rows_run(monkeypatch, lambda: same(explained(model, inputs, target), expected))
-    assert counts.count(1) == 3
-
-
 ELSEWHERE = {
     "mean": lambda x: x.mean(1),
     "another row": lambda x: x[:, 3],

@@ -85,7 +85,8 @@ def capture(
     if inputs.layout is not None and not inputs.layout.cut:
         raise ModelError(
             f"{subject.name} attends from patch to patch, and no attention method can tell the "
-            f'{plural(inputs.noun)} within one apart. Leave units= out, or try method="lrp".'
+            f'{plural(inputs.noun)} within one apart. Try method="lrp", or leave out units= if you '
+            "gave it."
         )
     maps = Maps(len(inputs), replace)
     with intercepted_forward(PLAIN, subject, inputs, target, maps=maps) as forward:

@@ -54,7 +54,7 @@ def attention_scores(
         value = like(value.repeat_interleave(heads // value.shape[-3], -3), value)
     factor = settings.get("scale")
     factor = 1 / math.sqrt(query.shape[-1]) if factor is None else factor
-    return query * factor @ key.transpose(-2, -1), value
+    return query @ key.transpose(-2, -1) * factor, value
 
 
 def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:

@@ -33,12 +33,11 @@ class RowsRead(BaseException):
 
 @dataclass
 class _Known:
-    first: bool  # whether the first row is read, a class token's, or those at the asked positions
     stage: Stage = "noting"
     layers: frozenset[Weight] = frozenset()
 
 
-# by model, and by whether positions are asked for
+# by model, and by whether the rows at given positions are read, or the first
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[bool, _Known]] = weakref.WeakKeyDictionary()
 
 
@@ -46,8 +45,8 @@ _KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[bool, _Known]] = weakref.WeakK
 class NeededRows:
     """Runs the linear layers behind the last attention for the rows that are read.
 
-    These are the asked `positions`, the same for all samples, or else the first row, a class
-    token's. A tensor that has only these rows is followed; it may be read there alone.
+    These are the asked `positions`, the same for all samples, or the first row, a class token's.
+    A tensor that has only these rows is followed; it may be read there alone.
     """
 
     model: nn.Module
@@ -60,17 +59,15 @@ class NeededRows:
 
     def __post_init__(self) -> None:
         asked = self.positions is not None
-        self._known = _KNOWN.setdefault(self.model, {}).setdefault(asked, _Known(not asked))
+        self._known = _KNOWN.setdefault(self.model, {}).setdefault(asked, _Known())
         self._stage = self._known.stage  # of this pass, whatever others learn meanwhile
-        first = self.positions is None or self._known.first
-        rows = torch.zeros(1, dtype=torch.long) if first else self.positions
-        assert rows is not None
+        rows = torch.zeros(1, dtype=torch.long) if self.positions is None else self.positions
         self._rows = rows.detach().cpu().unique()
 
     def of(self, call: TorchCall, attended: int) -> Tensor | None:
         """The rows that a linear layer is to be run for; None for all. `attended`: so far."""
         x, stage = call["input"], self._stage
-        if stage == "off" or self._refused or x.ndim != 3:
+        if stage == "off" or x.ndim != 3:
             return None
         weight = weight_key(call["weight"])
         if stage == "noting":
@@ -110,18 +107,14 @@ class NeededRows:
             layers = frozenset(weight for weight in self._behind if self._uses[weight] == 1)
             self._known.layers = layers
             self._known.stage = "following" if layers else "off"
-        elif self._limited:
-            if is_limited(logits):
+        elif self._limited or self._refused:
+            if self._refused or is_limited(logits):
                 self._refuse()
             elif self._stage == "following":
                 self._known.stage = "off" if _has_foreign_function(logits) else "narrowing"
 
     def _refuse(self) -> None:
-        """Gives up these rows; where they were asked for, the next pass tries the first row."""
-        self._refused, self._limited = True, False
-        if self._stage == "narrowing" or self._known.first:
-            self._known.stage = "off"
-        self._known.first = True
+        self._refused, self._limited, self._known.stage = True, False, "off"
         if self._stage == "narrowing":
             raise RowsRead
 
