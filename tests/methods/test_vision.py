@@ -165,7 +165,7 @@ def test_a_batch_has_the_scores_of_its_images_alone_and_the_model_is_untouched(n
     ("name", "units"), [*((name, 4) for name in ATTENTION), ("gae", "pixels"), ("gae", 8)]
 )
 def test_an_attention_method_does_not_look_into_patches(name, units, model, images):
-    with pytest.raises(ModelError, match=r"from patch to patch.*try method=\"lrp\""):
+    with pytest.raises(ModelError, match=r"from patch to patch.*Try method=\"lrp\""):
         Explainer(model)(images[0], name, units=units)
 
 
