@@ -9,6 +9,7 @@ from tests.helpers import exactly
 from tests.methods.calling import asked, of_ids, of_tensor, subject_of, tiny
 from wherefrom.methods import method
 from wherefrom.rules import affine, needed_rows
+from wherefrom.rules.product import Products
 from wherefrom.target import Target
 
 IDS = [[5, 17, 33, 8, 60, 71, 2, 9, 4, 11, 23, 7, 8, 2], [9, 4, 11, 23, 2, 6, 31, 44, 3, 2, 8, 8]]
@@ -83,7 +84,7 @@ def test_only_rows_that_are_read_are_computed_and_nothing_changes(case, name, mo
         same(explained(model, inputs, target, name), expected)
     counts = rows_run(monkeypatch, lambda: same(explained(model, inputs, target, name), expected))
     assert counts.count(1) == layers
-    assert set(counts) == {None, 1}
+    assert set(counts) <= {None, 1}  # a pooler has one row anyway
 
 
 def test_the_rows_of_a_batch_are_those_that_any_sample_asks_for(monkeypatch):
@@ -128,7 +129,7 @@ def test_what_reads_other_rows_gets_them(read, monkeypatch):
     for _ in range(3):
         same(explained(model, inputs, target), expected)
     counts = rows_run(monkeypatch, lambda: explained(model, inputs, target))
-    assert set(counts) == {None}
+    assert set(counts) <= {None}
 
 
 FIRST = {
@@ -168,6 +169,88 @@ def test_a_model_that_comes_to_read_others_is_noticed(read, caught):
     model.read = careful if caught else read
     actual = explained(model, inputs, target)
     same(actual, in_full(model, inputs, target))
+
+
+def queries_run(monkeypatch, run):
+    """How many queries each attention call is made for."""
+    counts, attend = [], Products._frozen_of
+
+    def counted(self, call, query, *rest):
+        counts.append(query.shape[-2])
+        return attend(self, call, query, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Products, "_frozen_of", counted)
+        run()
+    return counts
+
+
+LONG = [[5 + (7 * i) % 90 for i in range(300)], [5 + (11 * i) % 90 for i in range(271)]]
+DECODERS = {
+    "few keys": (IDS[1:], {}, 1),
+    "padding": (IDS, {}, 2),
+    "many keys": (LONG[:1], {}, 1),
+    "many keys, padding": (LONG, {}, 2),
+    "grouped heads": (LONG, {"num_key_value_heads": 1}, 2),
+}
+
+
+@pytest.mark.parametrize("case", list(DECODERS.values()), ids=list(DECODERS))
+def test_the_last_attention_runs_for_the_queries_that_are_read(case, monkeypatch):
+    ids, settings, read = case
+    model = tiny("llama", "write", max_position_embeddings=512, **settings)
+    inputs = of_ids(model, ids)
+    target = asked(inputs, 1)
+    expected = in_full(model, inputs, target)
+    for _ in range(2):
+        same(explained(model, inputs, target), expected)
+    counts = queries_run(monkeypatch, lambda: same(explained(model, inputs, target), expected))
+    longest = max(map(len, ids))
+    assert counts == [longest, read]
+
+
+class ReadsHeads(Reads):
+    """As `Reads`, its heads put together as models do it; `look` sees them on their way."""
+
+    def __init__(self, look):
+        super().__init__(lambda x: x[:, 0])
+        self.look, self.attention = look, nn.Identity()
+
+    def attend(self, x):
+        heads = self.mix(x).unflatten(-1, (2, 3)).transpose(1, 2)
+        queries = x.unflatten(-1, (2, 3)).transpose(1, 2)
+        return F.scaled_dot_product_attention(queries, queries, heads)
+
+    def forward(self, x):
+        # the module that attends has a name
+        self.attention.forward = self.attend
+        seen = self.attention(x)
+        seen, more = self.look(seen)
+        joined = seen.transpose(1, 2).contiguous().flatten(2)
+        return self.head(self.read(x + F.gelu(self.layer(joined)))) + more
+
+
+LOOKS = {
+    "all rows": (lambda seen: (seen, seen.sum((1, 2, 3)).unsqueeze(1)), None),
+    "another row": (lambda seen: (seen, seen[:, :, 4].sum((1, 2)).unsqueeze(1)), None),
+    "axes mixed": (lambda seen: (seen.mT.contiguous().mT.flip(2), 0.0), None),
+    "nothing": (lambda seen: (seen, 0.0), 1),
+    "a cast": (lambda seen: (seen.to(torch.float64), 0.0), 1),
+}
+
+
+@pytest.mark.parametrize("case", list(LOOKS.values()), ids=list(LOOKS))
+def test_heads_that_are_read_elsewhere_are_all_computed(case, monkeypatch):
+    look, queries = case
+    torch.manual_seed(0)
+    model, inputs = ReadsHeads(look).double().eval(), of_tensor(torch.randn(2, 9, D).double())
+    target = Target(torch.tensor([0, 1]))
+    plain = method("lrp", attention=0.0)
+    run = lambda: plain(subject_of(model, inputs), inputs, target)  # noqa: E731
+    expected = run()
+    for _ in range(3):
+        same(run(), expected)
+    assert queries_run(monkeypatch, lambda: same(run(), expected)) == [queries or 9]
 
 
 class Unseen(torch.autograd.Function):

@@ -116,10 +116,9 @@ def method(name: str | Method, **settings: Any) -> Method:
 
 def _check(kind: type[Method], settings: dict[str, Any]) -> None:
     """Refuses a value that the setting's type does not name."""
-    for key, allowed in get_type_hints(kind).items():
-        if key not in settings:
-            continue
-        value = settings[key]
+    hints = get_type_hints(kind) if settings else {}
+    for key, value in settings.items():
+        allowed = hints[key]
         choices = get_args(allowed) if get_origin(allowed) is Literal else ()
         if choices and value not in choices:
             listed = ", ".join(map(str, choices))

@@ -58,7 +58,8 @@ def linear(view: LocallyLinear, call: TorchCall) -> Any:
     weight, bias = call["weight"], call.get("bias")
     if is_packed(weight) and live(call["input"]):
         return packed_linear(view, call, weight.dequantize, bias)
-    out = _of_needed_rows(view, call) if _is_plain(call) else call.run()
+    limits = view.rows is None or view.rows.may_limit(weight)
+    out = _of_needed_rows(view, call) if limits and _is_plain(call) else call.run()
     return out if bias is None else view.constant(call, out, bias)
 
 
@@ -71,10 +72,14 @@ def _of_needed_rows(view: LocallyLinear, call: TorchCall) -> Tensor:
     return out if view.rows is None or needed is None else view.rows.limit(out)
 
 
-class _RowsLinear(Function):
-    """x Wᵀ + b, whose backward pass leaves out rows without a gradient.
+_MANY_OUTPUTS = 4096  # from which on it pays to look for those without a gradient
 
-    Most models read one place of the last block: there the gradient of all other rows is zero.
+
+class _RowsLinear(Function):
+    """x Wᵀ + b, whose backward pass leaves out rows and outputs without a gradient.
+
+    Most models read one place of the last block: there the gradient of all other rows is zero. So
+    is that of most logits of a language model.
     With `places`, of (B, T, D) only the rows there are computed; the others are never read.
     """
 
@@ -82,37 +87,40 @@ class _RowsLinear(Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, places: Tensor | None = None
     ) -> Tensor:
-        ctx.save_for_backward(weight)
+        ctx.weight = weight  # a constant of the model, which nothing has to keep count of
         ctx.places = places
         if places is not None:
             # in the other rows any number will do; a one is none that a secant divides zero by
             out = x.new_ones(*x.shape[:-1], weight.shape[0])
             return out.index_copy_(1, places, F.linear(x.index_select(1, places), weight, bias))
-        # no view: a model may write into it
+        if bias is None:
+            return F.linear(x, weight)
+        # with a bias torch gives a view, and a model may write into it
         out = x.new_empty(*x.shape[:-1], weight.shape[0])
         rows, flat = x.reshape(-1, x.shape[-1]), out.view(-1, weight.shape[0])
-        if bias is None:
-            torch.mm(rows, weight.T, out=flat)
-        else:
-            torch.addmm(bias, rows, weight.T, out=flat)
+        torch.addmm(bias, rows, weight.T, out=flat)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        (weight,) = ctx.saved_tensors
-        gradient = gradients[0]
+        weight, gradient = ctx.weight, gradients[0]
         if ctx.places is not None:
             back = gradient.new_zeros(*gradient.shape[:-1], weight.shape[1])
             back.index_copy_(1, ctx.places, gradient.index_select(1, ctx.places) @ weight)
             return back, None, None, None
         rows = gradient.reshape(-1, gradient.shape[-1])
-        probes = rows[len(rows) // 8 :: max(1, len(rows) // 4)]  # a few: most often none is zero
-        if len(rows) > 8 and not bool(stacked(probes).any(-1).any(0).all()):
-            places = stacked(rows).any(-1).any(0).nonzero().flatten()
-            if 2 * len(places) < len(rows):
-                back = rows.new_zeros(len(rows), weight.shape[1])
-                back = back.index_copy(0, places, rows[places] @ weight)
-                return back.reshape(*gradient.shape[:-1], -1), None, None, None
+        if len(rows) > 8:
+            # one row tells, most often: no class token and no last place of a batch lies there
+            if not bool(stacked(rows[len(rows) // 2 + 1]).any()):
+                places = stacked(rows).any(-1).any(0).nonzero().flatten()
+                if 2 * len(places) < len(rows):
+                    back = rows.new_zeros(len(rows), weight.shape[1])
+                    back = back.index_copy(0, places, rows[places] @ weight)
+                    return back.reshape(*gradient.shape[:-1], -1), None, None, None
+        elif rows.shape[1] >= _MANY_OUTPUTS:
+            outputs = stacked(rows).any(0).any(0).nonzero().flatten()
+            if 2 * len(outputs) < rows.shape[1]:  # of a vocabulary's logits a few are explained
+                return gradient[..., outputs] @ weight[outputs], None, None, None
         return gradient @ weight, None, None, None
 
 

@@ -88,6 +88,19 @@ def dot_product_arguments(call: TorchCall) -> tuple[Tensor, Tensor, Tensor, dict
     return call["query"], call["key"], call["value"], settings
 
 
+def of_queries_at(
+    places: Tensor, query: Tensor, key: Tensor, settings: dict[str, Any]
+) -> tuple[Tensor, dict[str, Any]]:
+    """The queries at some places, and the settings with what they see as a mask."""
+    mask = settings.get("attn_mask")
+    if settings.get("is_causal"):
+        mask = torch.arange(key.shape[-2], device=places.device) <= places.unsqueeze(1)
+    elif mask is not None and mask.shape[-2] > 1:
+        mask = mask.index_select(-2, places)
+    settings = {k: v for k, v in settings.items() if k != "is_causal"} | {"attn_mask": mask}
+    return query.index_select(-2, places), settings
+
+
 def decomposed(view: CallMode, call: TorchCall) -> Any:
     """`multi_head_attention_forward` by its parts, seen by the mode one by one."""
     with view.resumed():

@@ -281,7 +281,11 @@ class TorchCall:
     @property
     def in_place(self) -> bool:
         """Whether the call writes into its first argument."""
-        return (self.entry is not None and self.entry.in_place) or bool(self.get("inplace"))
+        entry = self.entry
+        if entry is not None and (entry.in_place or not self.kwargs):
+            if entry.in_place or "inplace" not in entry.positions:
+                return entry.in_place
+        return bool(self.get("inplace"))
 
     def get(self, parameter: str, default: Any = None) -> Any:
         """An argument by name, or the default where the call does not give it."""
@@ -293,6 +297,10 @@ class TorchCall:
         return self.kwargs.get(parameter, default)
 
     def __getitem__(self, parameter: str) -> Any:
+        if self.entry is not None:  # as `get`, in fewer steps: most are given by their position
+            position = self.entry.positions.get(parameter)
+            if position is not None and position < len(self.args):
+                return self.args[position]
         value = self.get(parameter, _ABSENT)
         if value is _ABSENT:
             raise KeyError(f"{self.name} was called without {parameter}")

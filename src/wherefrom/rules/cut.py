@@ -47,13 +47,18 @@ def constant_cut(call: TorchCall) -> Cut | None:
     return min(cuts, key=lambda cut: cut.by_rule, default=None)
 
 
+def passes_on(kind: Kind | None, out: Any) -> bool:
+    """Whether a result is plainly in the graph, as most are: nothing ends there."""
+    return type(out) is Tensor and out.requires_grad and kind in _WITH_DERIVATIVE
+
+
 def follow_cut(call: TorchCall, out: Any, where: str, frozen: bool, entered: bool) -> None:
     """Marks the results of a call that depend on the input but not through the graph.
 
     `frozen`: a rule made the result a constant on purpose. `entered`: the input itself entered
     by this call.
     """
-    if type(out) is Tensor and out.requires_grad and call.kind in _WITH_DERIVATIVE:
+    if passes_on(call.kind, out):
         return
     written = call.args[0] if out is None and call.args else out  # x[i] = y gives nothing back
     results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]

@@ -26,10 +26,10 @@ from wherefrom.rules.catalogue import (
     map_tensors,
     tensors_in,
 )
-from wherefrom.rules.cut import Cut, constant_cut, follow_cut
+from wherefrom.rules.cut import Cut, constant_cut, follow_cut, passes_on
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
-from wherefrom.rules.needed_rows import NeededRows, is_limited
+from wherefrom.rules.needed_rows import NeededRows
 from wherefrom.rules.projection import Projection
 from wherefrom.rules.recompute import SavedTensors
 from wherefrom.rules.sources import Sources
@@ -187,7 +187,7 @@ class LocallyLinear(CallMode):
             projection.note(call, out)
         if self.rows is not None:
             self.rows.follow(call, out)
-        if self._watches:
+        if self._watches and not passes_on(kind, out):
             frozen = rule is not None and torch.is_grad_enabled()
             follow_cut(call, out, self.where, frozen, len(self.sources.entered) > entered)
         if live(out):
@@ -274,8 +274,8 @@ class LocallyLinear(CallMode):
             call = TorchCall(module.forward, (x, out))
             changed = self._activation_rule(self, call)
             propagate(call, changed)
-            if self.rows is not None and is_limited(x):
-                self.rows.limit(changed)
+            if self.rows is not None:
+                self.rows.limit_like(changed, x)
             if getattr(module, "inplace", False):
                 changed = mark(x.copy_(changed), meaning_of(changed))
             args = (x,)
@@ -371,8 +371,10 @@ def _is_own_function(module: nn.Module, x: Any, out: Any) -> bool:
 
 def without_parameters(call: TorchCall) -> TorchCall:
     """The call with parameters as constants: only what depends on the input needs a gradient."""
-    if any(type(value) not in _NO_PARAMETERS for value in call.args):
-        call.args = tuple(map(_constant, call.args))
+    for value in call.args:
+        if type(value) not in _NO_PARAMETERS:
+            call.args = tuple(map(_constant, call.args))
+            break
     if call.kwargs:
         call.kwargs = {key: _constant(value) for key, value in call.kwargs.items()}
     return call

@@ -1,8 +1,9 @@
 """Rows that nothing reads: behind the last attention most models go on with one place only.
 
-A first pass notes the linear layers behind the last attention. A second follows what their results
-become, call by call: if only some rows are ever read, the layers are run for these rows from then
-on. Every later pass follows them again, so that a model which comes to read others is noticed.
+A first pass notes the last attention and the linear layers behind it. A second follows what their
+results become, call by call: if only some rows are ever read, attention and layers are run for
+these rows from then on. Every later pass follows them again, so that a model which comes to read
+others is noticed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,14 @@ class RowsRead(BaseException):
 class _Known:
     stage: Stage = "noting"
     layers: frozenset[Weight] = frozenset()
+    attention: str = ""  # the module that makes the last attention call, if it makes no other
+
+
+class _Limit(NamedTuple):
+    """Of a tensor of which only some rows are computed: their axis, and what left them out."""
+
+    axis: int
+    by: Literal["attention", "layer"]
 
 
 # by model, and by whether the rows at given positions are read, or the first
@@ -54,8 +63,10 @@ class NeededRows:
     _uses: Counter[Weight] = field(default_factory=Counter)
     _behind: list[Weight] = field(default_factory=list)  # of layers since the last attention
     _attended: int = 0
+    _attention: Counter[str] = field(default_factory=Counter)  # calls by module
     _limited: bool = False  # whether some tensor has only the rows that are read
     _refused: bool = False
+    _last_attention: str = ""
 
     def __post_init__(self) -> None:
         asked = self.positions is not None
@@ -63,6 +74,10 @@ class NeededRows:
         self._stage = self._known.stage  # of this pass, whatever others learn meanwhile
         rows = torch.zeros(1, dtype=torch.long) if self.positions is None else self.positions
         self._rows = rows.detach().cpu().unique()
+
+    def may_limit(self, weight: Tensor) -> bool:
+        """Whether rows of a layer may be left out: one behind the last attention, or not known."""
+        return self._stage == "noting" or weight_key(weight) in self._known.layers
 
     def of(self, call: TorchCall, attended: int) -> Tensor | None:
         """The rows that a linear layer is to be run for; None for all. `attended`: so far."""
@@ -78,14 +93,37 @@ class NeededRows:
             return None
         if weight not in self._known.layers or x.shape[1] < _FEWEST * len(self._rows):
             return None
-        self._limited = True
-        rows: Tensor = self._rows % x.shape[1]
-        return rows.to(x.device) if stage == "narrowing" else rows[:0]
+        return self._places(x.shape[1], x.device)
 
-    def limit(self, out: Tensor) -> Tensor:
+    def of_attention(self, query: Tensor, where: str) -> Tensor | None:
+        """The queries that attention is to be run for, as `of`; `where`: the module that calls."""
+        if self._stage == "noting":
+            self._attention[where] += 1
+            self._last_attention = where
+            return None
+        if self._stage == "off" or not where or where != self._known.attention or query.ndim != 4:
+            return None
+        if query.shape[-2] < _FEWEST * len(self._rows):
+            return None
+        return self._places(query.shape[-2], query.device)
+
+    def _places(self, count: int, device: torch.device) -> Tensor:
+        """The rows that are read of so many; none while it is only followed what becomes of them"""
+        self._limited = True
+        rows: Tensor = self._rows % count
+        return rows.to(device) if self._stage == "narrowing" else rows[:0]
+
+    def limit(
+        self, out: Tensor, axis: int = 1, by: Literal["attention", "layer"] = "layer"
+    ) -> Tensor:
         """Notes that a result has only the rows that are read."""
-        out.wherefrom_limited = True  # type: ignore[attr-defined]
+        out.wherefrom_limited = _Limit(axis, by)  # type: ignore[attr-defined]
         return out
+
+    def limit_like(self, out: Tensor, x: Tensor) -> None:
+        """Notes that a function of single numbers has the rows of its argument."""
+        if is_limited(x):
+            out.wherefrom_limited = x.wherefrom_limited  # type: ignore[attr-defined]
 
     def follow(self, call: TorchCall, out: Any) -> None:
         """Notes what a call makes of a tensor that has only some rows."""
@@ -95,17 +133,43 @@ class NeededRows:
         if not limited:
             return
         with without_function_modes():
-            if _keeps_rows(call, limited, out):
+            limits = [tensor.wherefrom_limited for tensor in limited]  # type: ignore[attr-defined]
+            if any(limit.by == "attention" for limit in limits):
+                self._follow_attention(call, limited, limits, out)
+            elif _keeps_rows(call, limited, out):
                 for tensor in list_tensors((out,)):
                     self.limit(tensor)
             elif not self._reads_needed(call, limited):
                 self._refuse()
+
+    def _follow_attention(
+        self, call: TorchCall, limited: list[Tensor], limits: list[_Limit], out: Any
+    ) -> None:
+        """From attention to the layer behind it rows change their axis, and meet no others."""
+        if len(limited) > 1 or not isinstance(out, Tensor):
+            self._give_up_attention()
+            return
+        x, axis = limited[0], limits[0].axis
+        if call.kind is Kind.LINEAR and axis == 1 and is_limited(out):
+            return  # the layer behind it, which takes the rows that are there
+        moved = _axis_after(call, x, axis, out)
+        if moved is None:
+            self._give_up_attention()
+        else:
+            self.limit(out, moved, "attention")
+
+    def _give_up_attention(self) -> None:
+        self._known.attention = ""
+        if self._stage == "narrowing":
+            raise RowsRead
 
     def end(self, logits: Tensor) -> None:
         """Learns from a pass that has been run."""
         if self._stage == "noting":
             layers = frozenset(weight for weight in self._behind if self._uses[weight] == 1)
             self._known.layers = layers
+            if self._attention[self._last_attention] == 1:
+                self._known.attention = self._last_attention
             self._known.stage = "following" if layers else "off"
         elif self._limited or self._refused:
             if self._refused or is_limited(logits):
@@ -142,7 +206,23 @@ class NeededRows:
 
 def is_limited(tensor: object) -> bool:
     """Whether only some rows of a tensor have been computed."""
-    return getattr(tensor, "wherefrom_limited", False)
+    return hasattr(tensor, "wherefrom_limited")
+
+
+def _axis_after(call: TorchCall, x: Tensor, axis: int, out: Tensor) -> int | None:
+    """Along which axis of a call's result the rows of x lie; None where they do not, or meet."""
+    kind = call.kind
+    if call.get("input") is not x:
+        return None
+    if kind is Kind.CAST and not call.in_place:
+        return axis if out.shape == x.shape else None
+    if kind is Kind.TRANSPOSE and call.name == "transpose":
+        dims = {call["dim0"] % x.ndim, call["dim1"] % x.ndim}
+        return (dims - {axis}).pop() if axis in dims and len(dims) == 2 else axis
+    if kind is Kind.RESHAPE and not call.in_place:
+        ahead = out.ndim > axis and out.shape[: axis + 1] == x.shape[: axis + 1]
+        return axis if ahead else None
+    return None
 
 
 def _keeps_rows(call: TorchCall, limited: list[Tensor], out: Any) -> bool:

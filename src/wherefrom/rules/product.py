@@ -14,6 +14,7 @@ from wherefrom.rules import affine
 from wherefrom.rules.attention import (
     dot_product_arguments,
     explicit_attention,
+    of_queries_at,
     shared_softmax,
 )
 from wherefrom.rules.catalogue import Kind, TorchCall, live
@@ -43,6 +44,29 @@ class _Share(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return gradients[0] * ctx.factor, None
+
+
+class _HalvedProduct(Function):
+    """a · b, of whose relevance each factor gets half: as of two shares, in fewer steps."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        half = gradients[0] * 0.5
+        return half * b, half.mul_(a)
+
+
+def _halved_product(left: Tensor, right: Tensor) -> Tensor:
+    """The product of two live factors, each of which gets half of the relevance."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return share(left) * share(right)
+    product: Tensor = _HalvedProduct.apply(left, right)
+    return product
 
 
 def share(x: Tensor, factor: float = 0.5) -> Tensor:
@@ -105,15 +129,42 @@ class Products:
             weights, value = self._attend(view, of_queries(weights, query), value)
             return weights @ value
         if self.attention == "frozen":
-            query, key = freeze(query), freeze(key)
             settings["attn_mask"] = freeze(settings.get("attn_mask"))
-            if key.shape[-2] <= FEW_KEYS and not value.is_cuda:
-                weights, value = explicit_attention(query, key, value, **settings)
-                return weights @ value
-            if live(value) and call.function is F.scaled_dot_product_attention:
-                return frozen_attention(query, key, value, **settings)
+            return self._frozen(view, call, freeze(query), freeze(key), value, settings)
         elif self.attention == "shared":
             return self._share_fused(view, call, query, key, value, settings)
+        return call.function(query, key, value, **settings)
+
+    def _frozen(
+        self,
+        view: LocallyLinear,
+        call: TorchCall,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        settings: dict[str, Any],
+    ) -> Any:
+        """Attention with constant weights, for the queries whose rows are read if that is known."""
+        places = None if view.rows is None else view.rows.of_attention(query, view.where)
+        if view.rows is not None and places is not None:
+            if len(places):
+                shape = (*query.shape[:-1], value.shape[-1])
+                query, settings = of_queries_at(places, query, key, settings)
+                out = self._frozen_of(call, query, key, value, settings)
+                out = value.new_ones(shape).index_copy(-2, places, out)
+            else:
+                out = self._frozen_of(call, query, key, value, settings)
+            return view.rows.limit(out, out.ndim - 2, "attention")
+        return self._frozen_of(call, query, key, value, settings)
+
+    def _frozen_of(
+        self, call: TorchCall, query: Tensor, key: Tensor, value: Tensor, settings: dict[str, Any]
+    ) -> Any:
+        if key.shape[-2] <= FEW_KEYS and not value.is_cuda:
+            weights, value = explicit_attention(query, key, value, **settings)
+            return weights @ value
+        if live(value) and call.function is F.scaled_dot_product_attention:
+            return frozen_attention(query, key, value, **settings)
         return call.function(query, key, value, **settings)
 
     def _share_fused(
@@ -213,8 +264,13 @@ class Products:
             return call.run()
         # what is written over is still needed for the other factor's gradient
         first = mark(left.clone(), meaning_of(left)) if call.in_place else left
-        a, b = self._pair(view, first, right)
-        return left.copy_(a * b) if call.in_place else a * b
+        if self.gate != "true" and self._constant_factor(first, right) is None:
+            view.touched["gate"] += 1
+            out = _halved_product(first, right)
+        else:
+            a, b = self._pair(view, first, right)
+            out = a * b
+        return left.copy_(out) if call.in_place else out
 
     def quotient(self, view: LocallyLinear, call: TorchCall) -> Any:
         """A divisor is a scale, so a constant; an exponential over its own sum is a softmax."""
@@ -318,6 +374,13 @@ class Products:
         if self.gate == "true" or not (live(left) and live(right)):
             return left, right
         view.touched["gate"] += 1
+        constant = self._constant_factor(left, right)
+        if constant is None:
+            return share(left), share(right)
+        return (freeze(left), right) if constant == 0 else (left, freeze(right))
+
+    def _constant_factor(self, left: Tensor, right: Tensor) -> int | None:
+        """Which of two live factors is a constant by rule; None where each gets half."""
         meanings = [meaning_of(factor) for factor in (left, right)]
         # a softmax is not linear: where its products with values are frozen, so are its others
         for frozen, rule in (
@@ -325,8 +388,8 @@ class Products:
             ([meaning in _ACTIVATED for meaning in meanings], self.gate),
         ):
             if rule == "frozen" and sum(frozen) == 1:
-                return (freeze(left), right) if frozen[0] else (left, freeze(right))
-        return share(left), share(right)
+                return frozen.index(True)
+        return None
 
 
 def take_from_einsum(view: LocallyLinear, call: TorchCall) -> tuple[Tensor, Tensor]:

@@ -389,8 +389,10 @@ class SavedTensors:
 
 
 def _writes(call: TorchCall) -> bool:
+    if call.entry is not None:  # every spelling is listed
+        return call.in_place
     name = getattr(call.function, "__name__", "")
-    return call.in_place or (name.endswith("_") and not name.endswith("__"))
+    return bool(call.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
 
 
 def nested_tensors(value: object) -> Iterator[Tensor]:
