@@ -282,9 +282,10 @@ class TorchCall:
     def in_place(self) -> bool:
         """Whether the call writes into its first argument."""
         entry = self.entry
-        if entry is not None and (entry.in_place or not self.kwargs):
-            if entry.in_place or "inplace" not in entry.positions:
-                return entry.in_place
+        if entry is not None and entry.in_place:
+            return True
+        if entry is not None and not self.kwargs and "inplace" not in entry.positions:
+            return False  # most: no need to look further
         return bool(self.get("inplace"))
 
     def get(self, parameter: str, default: Any = None) -> Any:

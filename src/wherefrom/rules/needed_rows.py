@@ -108,7 +108,7 @@ class NeededRows:
         return self._places(query.shape[-2], query.device)
 
     def _places(self, count: int, device: torch.device) -> Tensor:
-        """The rows that are read of so many; none while it is only followed what becomes of them"""
+        """The rows that are read, of so many; none while it is not yet known whether others are."""
         self._limited = True
         rows: Tensor = self._rows % count
         return rows.to(device) if self._stage == "narrowing" else rows[:0]
