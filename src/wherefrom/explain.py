@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -18,7 +20,7 @@ from wherefrom.answers.defaults import Of
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.assemble import explain_batch, library_versions
 from wherefrom.comparison import Comparison
-from wherefrom.errors import InputError, ModelError, TargetError
+from wherefrom.errors import InputError, ModelError, TargetError, WherefromError
 from wherefrom.explanation import Explanation
 from wherefrom.inputs import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
@@ -33,6 +35,7 @@ from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming, TargetSpec
 from wherefrom.progress import shown
+from wherefrom.rules.needed_rows import PASSES, is_settled
 from wherefrom.scope import Scope, restores_state
 from wherefrom.spans import explain_answer, explain_entity, has_spans
 from wherefrom.subject import Forward, Inputs, Subject
@@ -40,6 +43,7 @@ from wherefrom.target import Target
 from wherefrom.unwrap import unwrap
 
 Single = str | Path | Encoded | TextPair | Graph | Picture
+_EXAMPLE = "one two three four five six seven eight"
 _TEXT_CLASSES = 8  # explainers kept for a model that compares images with texts
 
 
@@ -85,6 +89,7 @@ class Explainer:
         self._labels = None if labels is None else tuple(labels)
         self._readers: dict[type, Reader[Any, Any]] = {}
         self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
+        self._many: Explainer | None = None
 
     def _refuse_offloaded(self) -> None:
         """Weights that come from elsewhere for each pass are not there for the backward pass."""
@@ -128,6 +133,7 @@ class Explainer:
     def _forget(self) -> None:
         self._readers.clear()
         self._by_class_texts.clear()
+        self._many = None
 
     @property
     def _context(self) -> ReaderContext:
@@ -472,6 +478,24 @@ class Explainer:
     def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
         """Each text as tokens, or the reason why the model cannot take it."""
         return self.reader("").read_each(texts, truncate)
+
+    def for_many(self, method: str | Method) -> Explainer:
+        """The explainer for a run over many texts: leaves out rows of the model that nobody reads.
+
+        What is learnt of a model changes the last bit of later results. So it is learnt before the
+        run, from a text of its own: texts have the same scores whenever they are explained.
+        """
+        if self._many is None:
+            self._many = copy(self)
+            self._many.subject = replace(self.subject, many=True)
+            self._many._readers, self._many._by_class_texts = {}, {}
+        explainer = self._many
+        with warnings.catch_warnings(), suppress(WherefromError):  # the run itself says what is off
+            warnings.simplefilter("ignore")
+            for _ in range(PASSES):
+                if not is_settled(self.subject.model):
+                    explainer(_EXAMPLE, method)
+        return explainer if is_settled(self.subject.model) else self
 
     def index_of(self, label: str | int) -> int:
         """The index of a class, by its label or index."""

@@ -140,13 +140,15 @@ class Subject:
 
     `memory`: the bytes that a pass may use beyond what is in use; None for what is free.
     `restores`: whether what its modules note while they are run, attributes and hooks, is put
-    back; a module of the user's own may count its runs.
+    back; a module of the user's own may count its runs. `many`: whether a pass is one of many, for
+    which it pays to learn which rows are read.
     """
 
     model: nn.Module
     forward: Forward | None = None
     memory: float | None = None
     restores: bool = False
+    many: bool = False
 
     @property
     def name(self) -> str:

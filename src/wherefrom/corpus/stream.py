@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,6 +37,7 @@ class Explains(Protocol):
 
     def __call__(self, inputs: Any, method: Any = ..., **options: Any) -> Any: ...
     def encode(self, texts: Sequence[str], truncate: bool = ...) -> list[Encoded | InputError]: ...
+    def for_many(self, method: str | Method) -> Explains: ...
     def index_of(self, label: str | int) -> int: ...
     def labels(self) -> list[str]: ...
 
@@ -177,8 +179,12 @@ class _Job:
             "cut": np.array(cut),
         }
 
+    @cached_property
+    def _for_many(self) -> Explains:
+        return self.explainer.for_many(self.method)
+
     def _explain(self, texts: Sequence[Encoded]) -> list[Explanation]:
-        explanations: list[Explanation] = self.explainer(
+        explanations: list[Explanation] = self._for_many(
             list(texts),
             self.method,
             target=None if self.question is None else self.question.index,

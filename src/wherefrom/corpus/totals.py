@@ -107,24 +107,29 @@ class Totals:
         np.minimum.at(first, codes, np.arange(len(codes)))
         order = np.lexsort((starts, rows, -scores, codes))
         bounds = np.searchsorted(codes[order], np.arange(size + 1)).tolist()
-        for code in np.unique(codes).tolist():
-            place = (int(rows[first[code]]), int(starts[first[code]]))
+        uses = list(
+            zip(
+                (-scores[order]).tolist(), rows[order].tolist(), starts[order].tolist(), strict=True
+            )
+        )  # of each word, the highest score first
+        present = np.unique(codes)
+        places = zip(rows[first[present]].tolist(), starts[first[present]].tolist(), strict=True)
+        for code, place in zip(present.tolist(), places, strict=True):
+            own = uses[bounds[code] : bounds[code + 1]]
+            highest, lowest = own[:_HALF], own[-_HALF:]
             word = words.get(names[code])
             if word is None:
                 word = words[names[code]] = WordTotal(place)
-            word.first = min(word.first, place)
+            else:
+                word.first = min(word.first, place)
+                highest = sorted(word.highest + highest)[:_HALF]
+                lowest = sorted(word.lowest + lowest)[-_HALF:]
+            word.highest, word.lowest = highest, lowest
             word.occurrences += counts[code]
             word.texts += texts[code]
             word.positive += positive[code]
             for name, numbers in sums.items():
                 setattr(word, name, getattr(word, name) + numbers[code])
-            uses = order[bounds[code] : bounds[code + 1]]
-            highest, lowest = (
-                list(zip((-scores[k]).tolist(), rows[k].tolist(), starts[k].tolist(), strict=True))
-                for k in (uses[:_HALF], uses[-_HALF:])
-            )
-            word.highest = sorted(word.highest + highest)[:_HALF]
-            word.lowest = sorted(word.lowest + lowest)[-_HALF:]
 
     def _add_wrong(self, corpus: Corpus, i: int, names: list[str], codes: Ints) -> None:
         """Adds the words of a wrongly predicted text that speak for the wrong class."""

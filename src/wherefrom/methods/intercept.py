@@ -161,7 +161,7 @@ def intercepted_forward(
             tape=tape,
             projection=projection,
             saved=saved,
-            rows=NeededRows(subject.model, target.position) if narrow else None,
+            rows=NeededRows(subject.model, target.position, subject.many) if narrow else None,
         ) as view,
     ):
         with Float64() if float64 else Scope(), saved.forward_pass():

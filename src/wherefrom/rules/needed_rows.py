@@ -34,6 +34,7 @@ class RowsRead(BaseException):
 
 @dataclass
 class _Known:
+    first: bool  # whether the first row is read, a class token's, or those at the asked positions
     stage: Stage = "noting"
     layers: frozenset[Weight] = frozenset()
     attention: str = ""  # the module that makes the last attention call, if it makes no other
@@ -46,8 +47,10 @@ class _Limit(NamedTuple):
     by: Literal["attention", "layer"]
 
 
-# by model, and by whether the rows at given positions are read, or the first
-_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[bool, _Known]] = weakref.WeakKeyDictionary()
+# by model, by whether positions are asked for, and whether it is one of many passes
+_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[tuple[bool, bool], _Known]]
+_KNOWN = weakref.WeakKeyDictionary()
+PASSES = 4  # after which a model is known: noted, followed twice at most, narrowed
 
 
 @dataclass
@@ -55,11 +58,13 @@ class NeededRows:
     """Runs the linear layers behind the last attention for the rows that are read.
 
     These are the asked `positions`, the same for all samples, or the first row, a class token's.
-    A tensor that has only these rows is followed; it may be read there alone.
+    A tensor that has only these rows is followed; it may be read there alone. Readers of texts ask
+    for a position whatever the model: in one of `many` passes the first row is tried after it.
     """
 
     model: nn.Module
     positions: Tensor | None
+    many: bool = False
     _uses: Counter[Weight] = field(default_factory=Counter)
     _behind: list[Weight] = field(default_factory=list)  # of layers since the last attention
     _attended: int = 0
@@ -70,9 +75,13 @@ class NeededRows:
 
     def __post_init__(self) -> None:
         asked = self.positions is not None
-        self._known = _KNOWN.setdefault(self.model, {}).setdefault(asked, _Known())
+        known = _KNOWN.setdefault(self.model, {})
+        self._known = known.setdefault((asked, self.many), _Known(first=not asked))
         self._stage = self._known.stage  # of this pass, whatever others learn meanwhile
-        rows = torch.zeros(1, dtype=torch.long) if self.positions is None else self.positions
+        self._first = self._known.first
+        rows = torch.zeros(1, dtype=torch.long)
+        if self.positions is not None and not self._first:
+            rows = self.positions
         self._rows = rows.detach().cpu().unique()
 
     def may_limit(self, weight: Tensor) -> bool:
@@ -127,7 +136,7 @@ class NeededRows:
 
     def follow(self, call: TorchCall, out: Any) -> None:
         """Notes what a call makes of a tensor that has only some rows."""
-        if not self._limited:
+        if not self._limited or self._refused:
             return
         limited = [tensor for tensor in call.tensors() if is_limited(tensor)]
         if not limited:
@@ -171,14 +180,18 @@ class NeededRows:
             if self._attention[self._last_attention] == 1:
                 self._known.attention = self._last_attention
             self._known.stage = "following" if layers else "off"
-        elif self._limited or self._refused:
-            if self._refused or is_limited(logits):
-                self._refuse()
-            elif self._stage == "following":
-                self._known.stage = "off" if _has_foreign_function(logits) else "narrowing"
+        elif is_limited(logits):
+            self._refuse()
+        elif self._stage == "following" and self._limited and not self._refused:
+            self._known.stage = "off" if _has_foreign_function(logits) else "narrowing"
 
     def _refuse(self) -> None:
-        self._refused, self._limited, self._known.stage = True, False, "off"
+        """Gives up these rows; one of many passes leaves the first row to be tried."""
+        if not self._refused:
+            self._refused = True
+            if self._stage == "narrowing" or self._first or not self.many:
+                self._known.stage = "off"
+            self._known.first = True
         if self._stage == "narrowing":
             raise RowsRead
 
@@ -202,6 +215,12 @@ class NeededRows:
             return False
         places = x.shape[1]
         return bool(torch.isin(torch.arange(places)[chosen], self._rows % places).all())
+
+
+def is_settled(model: nn.Module) -> bool:
+    """Whether passes over many inputs have nothing more to learn of a model."""
+    known = _KNOWN.get(model, {})
+    return any(many and known[asked, many].stage in ("narrowing", "off") for asked, many in known)
 
 
 def is_limited(tensor: object) -> bool:

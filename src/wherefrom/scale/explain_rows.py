@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from wherefrom.errors import InputError, NotEnoughMemory, NotFinite, SamplesRunAlone
@@ -93,10 +94,14 @@ class RowExplainer:
                 return [error]
         return [result for item in items for result in self._explain_each([item])]
 
+    @cached_property
+    def _for_many(self) -> Explainer:
+        return self.explainer.for_many(self.method)
+
     def _explain(self, items: list[Encoded]) -> list[Explanation]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SamplesRunAlone)  # the same for every batch
-            explanations: list[Explanation] = self.explainer(
+            explanations: list[Explanation] = self._for_many(
                 items,
                 self.method,
                 target=self.target,
