@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from tests.corpus import planted
 from tests.helpers import full_disk
@@ -11,6 +12,7 @@ from wherefrom.corpus.corpus import NO_LABEL, word_sums
 from wherefrom.errors import FileError, InputError, TargetError
 from wherefrom.inputs.table import Rows, read_table
 from wherefrom.inputs.text import encode, encode_each, like_lengths
+from wherefrom.rules import affine
 
 TEXTS = planted.texts(0)[:50]
 FIELDS = ("rows", "labels", "predicted", "outputs", "bounds", "starts", "ends", "scores")
@@ -84,6 +86,41 @@ def test_an_interrupted_run_resumes_to_the_same_result(explainer, tmp_path, afte
     same(once_more, whole)
     assert len(ran) == windows  # nothing was left to do
     assert windows > 0
+
+
+def test_a_run_gives_the_same_bits_whatever_was_learnt_of_the_model_before(explainer, monkeypatch):
+    alone = explainer(TEXTS[0])
+    first = explain_corpus(explainer, TEXTS, window=16)  # the model has not been narrowed yet
+    same(explain_corpus(explainer, TEXTS, window=16), first)
+    np.testing.assert_array_equal(explainer(TEXTS[0]).scores, alone.scores)
+    rows = []
+    run = affine._rows_linear
+    monkeypatch.setattr(
+        affine, "_rows_linear", lambda *args: rows.append(args[3] is not None) or run(*args)
+    )
+    explain_corpus(explainer, TEXTS, window=16)
+    assert any(rows)  # of the class token only
+    rows.clear()
+    explainer(TEXTS[0])
+    assert not any(rows)
+
+
+def test_a_model_that_reads_all_rows_is_run_as_it_is(explainer):
+    class Mean(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.bert, self.head = model.bert, torch.nn.Linear(16, 2)
+
+        def forward(self, input_ids, attention_mask):
+            hidden = self.bert(input_ids, attention_mask).last_hidden_state
+            weights = attention_mask.unsqueeze(-1).to(hidden)
+            return self.head((hidden * weights).sum(1) / weights.sum(1))
+
+    torch.manual_seed(0)
+    pooled = Explainer(Mean(explainer.subject.model).eval(), explainer.tokenizer)
+    first = explain_corpus(pooled, TEXTS, window=16, target=1)
+    same(explain_corpus(pooled, TEXTS, window=16, target=1), first)
+    assert first.outputs[0] == pytest.approx(pooled(TEXTS[0], target=1).output, abs=1e-6)
 
 
 def test_without_resume_a_finished_run_is_not_replaced(explainer, tmp_path):

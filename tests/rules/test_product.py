@@ -40,6 +40,20 @@ def test_two_plain_factors_get_half_each(times, table, ab):
     exactly(found.relevance[1], a * b / 2)
 
 
+@pytest.mark.parametrize("table", [CONSERVATIVE_SHARED, ATTN_LRP])
+@pytest.mark.parametrize("shapes", [((4, 3), (4, 3)), ((4, 3), (4, 1)), ((1, 3), (4, 3))])
+def test_each_factor_gets_half_of_each_of_its_uses(table, shapes, rng):
+    a, b, weights = normal(rng, 1, *shapes[0]), normal(rng, 1, *shapes[1]), normal(rng, 1, 4, 3)
+    found = through(table, lambda a, b: a * b * weights, a, b)
+    amounts = a * b * weights / 2
+    exactly(found.relevance[0], amounts.sum_to_size(a.shape))
+    exactly(found.relevance[1], amounts.sum_to_size(b.shape))
+
+
+def test_a_square_gets_all_of_it(ab):
+    exactly(through(CONSERVATIVE_SHARED, lambda a, b: a * a, *ab).relevance[0], ab[0] ** 2)
+
+
 MATRIX = {
     "@": lambda a, b: a @ b.mT,
     "matmul": lambda a, b: torch.matmul(a, b.transpose(1, 2)),

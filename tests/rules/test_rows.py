@@ -46,6 +46,38 @@ def test_most_rows_without_a_gradient_are_not_multiplied(monkeypatch):
         assert products == [multiplied]
 
 
+@pytest.mark.parametrize("explained", [[7], [7, 4999], list(range(5000))])
+def test_of_many_outputs_those_with_a_gradient_are_multiplied(explained, monkeypatch):
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, 1, 6).double(), torch.randn(5000, 6).double()
+    widths, times = [], torch.Tensor.__matmul__
+
+    def counted(left, right):
+        widths.append(left.shape[-1])
+        return times(left, right)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", counted)
+    leaf = x.clone().requires_grad_()
+    out = affine._rows_linear(leaf, weight, None)
+    weights = torch.zeros_like(out)
+    weights[..., explained] = torch.randn(2, 1, len(explained)).double()
+    (gradient,) = torch.autograd.grad(out, leaf, weights)
+    assert_close(gradient, torch.einsum("bto,oi->bti", weights, weight))
+    assert widths == [len(explained)]
+
+
+def test_the_class_tokens_of_a_batch_are_seen_to_be_the_only_rows(monkeypatch):
+    products, times = [], torch.Tensor.__matmul__
+    monkeypatch.setattr(
+        torch.Tensor, "__matmul__", lambda a, b: products.append(len(a)) or times(a, b)
+    )
+    for batch in (2, 3, 8):
+        gradients_of(
+            lambda t: affine._rows_linear(t, torch.ones(5, 6), None), torch.randn(batch, 16, 6), [0]
+        )
+    assert products == [2, 3, 8]
+
+
 def test_a_gradient_that_is_not_finite_stays_visible():
     leaf = torch.randn(2, 16, 6).requires_grad_()
     out = affine._rows_linear(leaf, torch.randn(5, 6), None)
