@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.ask import answer_generated, answer_given, is_several, no_images, one_of_each
+from wherefrom.answers.ask import Asking, is_several, listed, no_images, one_of_each
 from wherefrom.answers.defaults import Of
+from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.assemble import explain_batch, library_versions
 from wherefrom.comparison import Comparison
@@ -202,8 +203,7 @@ class Explainer:
         may use, or a text such as "4GB"; by default what is free on the device. All other settings
         go to the method.
         """
-        if batch_size is not None and batch_size < 1:
-            raise InputError(f"batch_size must be 1 or more, got {batch_size}.")
+        size = _checked_size(batch_size) or 16
         resolved, limit = find_method(method, **settings), parse_memory(memory)
         context = self._context
         explainer = self
@@ -211,7 +211,7 @@ class Explainer:
         if find_reader(context, inputs).needs_class_texts(context):
             texts = [spec for spec in (*_flat(target), *_flat(against)) if isinstance(spec, str)]
             explainer = self.with_text_classes(texts)
-        options = (position, prefix, units, batch_size, truncate, limit, entity)
+        options = (position, prefix, units, size, truncate, limit, entity)
         return explainer._explain_all(inputs, resolved, target, against, *options)
 
     @restores_state
@@ -224,7 +224,7 @@ class Explainer:
         position: int | None,
         prefix: str | None,
         units: Units | None,
-        batch_size: int | None,
+        batch_size: int,
         truncate: bool,
         memory: float | None,
         entity: str | None,
@@ -239,7 +239,7 @@ class Explainer:
             if entity is not None and not (of_spans and subject.task == "TokenClassification"):
                 raise TargetError("entity= is for models that classify every token.")
             explanations: dict[int, Explanation] = {}
-            chunks = list(reader.chunks(items, batch_size or 16))
+            chunks = list(reader.chunks(items, batch_size))
             report = stack.enter_context(shown("explaining", None if len(chunks) > 1 else False))
             for chunk in chunks:
                 report(len(explanations), len(items), method.name)
@@ -300,6 +300,7 @@ class Explainer:
         of: Of = "contrast",
         *,
         images: Sequence[Any] = (),
+        batch_size: int | None = None,
         memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
@@ -310,29 +311,19 @@ class Explainer:
         `against`: another answer; the first token at which the two differ is explained. `images`
         are for a model that sees: pictures or paths, in the order of their places in the prompt.
         `memory`: bytes that a pass may use, or a text such as "4GB". All other settings go to the
-        method. A list of prompts, with a list of as many answers, gives a list.
+        method.
+
+        A list of prompts, with a list of as many answers, gives a list: each answer as a whole is
+        explained at once, several of them in one forward and one backward pass (`batch_size`).
         """
         resolved = find_method(method, **settings)
-        if is_several(prompt):
-            no_images(images)
-            answers = one_of_each(prompt, answer, "answers")
-            others = [None] * len(prompt)
-            if against is not None:
-                others = one_of_each(prompt, against, "answers to compare with")
-            return [
-                self.answer(*each, method=resolved, of=of, memory=memory)
-                for each in zip(prompt, answers, others, strict=True)
-            ]
-        return answer_given(
-            self._text_reader(memory),
-            prompt,
-            answer,
-            against,
-            resolved,
-            of,
-            library_versions(),
-            images,
-        )
+        asking = self._asking(resolved, of, memory)
+        if not is_several(prompt):
+            return asking.given(prompt, answer, against, images)
+        no_images(images)
+        answers = one_of_each(prompt, answer, "answers")
+        others = listed(prompt, against, "answers to compare with")
+        return asking.given_to_each(prompt, answers, others, _checked_size(batch_size))
 
     @overload
     def generate(
@@ -370,6 +361,7 @@ class Explainer:
         do_sample: bool | None = None,
         tell: Callable[[str], None] | None = None,
         images: Sequence[Any] = (),
+        batch_size: int | None = None,
         memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
@@ -378,39 +370,21 @@ class Explainer:
         Greedy, unless `temperature`, `top_p` or `do_sample` ask for sampling, which `seed` makes
         repeatable. `generation` has further options of the model's `generate`. A stop token ends
         the answer and is no part of it. `tell(text)` is called with the answer as it grows.
-        A list of prompts gives a list.
+        A list of prompts gives a list, as of `answer`; greedy answers are generated in batches.
         """
         resolved = find_method(method, **settings)
         options = dict(generation or {})
         sampling = {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
         options |= {key: value for key, value in sampling.items() if value is not None}
-        if is_several(prompt):
-            no_images(images)
-            others = [None] * len(prompt)
-            if against is not None:
-                others = one_of_each(prompt, against, "answers to compare with")
-            return [
-                self.generate(
-                    single, max_new_tokens, other, resolved, of, seed=seed, generation=options,
-                    tell=tell, memory=memory,
-                )
-                for single, other in zip(prompt, others, strict=True)
-            ]  # fmt: skip
-        return answer_generated(
-            self._text_reader(memory),
-            prompt,
-            against,
-            resolved,
-            of,
-            library_versions(),
-            max_new_tokens,
-            seed,
-            options,
-            tell,
-            images,
-        )
+        how = Generation(max_new_tokens, seed, options)
+        asking = self._asking(resolved, of, memory)
+        if not is_several(prompt):
+            return asking.generated(prompt, against, how, tell, images)
+        no_images(images)
+        others = listed(prompt, against, "answers to compare with")
+        return asking.generated_for_each(prompt, others, how, _checked_size(batch_size), tell)
 
-    def _text_reader(self, memory: float | str | None) -> TextReader:
+    def _asking(self, method: Method, of: Of, memory: float | str | None) -> Asking:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.naming.is_language_model:
             raise ModelError(
@@ -418,7 +392,7 @@ class Explainer:
                 "prediction: explainer(input)."
             )
         subject = replace(reader.subject, memory=parse_memory(memory))
-        return replace(reader, subject=subject)
+        return Asking.by(replace(reader, subject=subject), method, of, library_versions())
 
     def compare(
         self,
@@ -538,6 +512,12 @@ class Explainer:
         if any(spec is None for spec in specs):
             raise TargetError("pass a target for every input, or for none.")
         return torch.tensor([self.naming.index(spec) for spec in specs], device=self.subject.device)
+
+
+def _checked_size(size: int | None) -> int | None:
+    if size is not None and size < 1:
+        raise InputError(f"batch_size must be 1 or more, got {size}.")
+    return size
 
 
 def _spec_of_each(specs: Any, chunk: list[int], count: int) -> list[TargetSpec]:

@@ -198,6 +198,10 @@ class Answer(Record):
         row: Row = self._cache[key]
         return row
 
+    def keep(self, span: tuple[int, int], row: Row) -> None:
+        """Notes the relevance of a span that was found elsewhere: `first` and `last` − 1."""
+        self._cache["row", *span] = row
+
     def of(
         self,
         part: int | slice | str | Span | None = None,
