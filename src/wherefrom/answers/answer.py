@@ -29,7 +29,7 @@ from wherefrom.answers.spans import AnswerToken, Span, span_of_characters
 from wherefrom.answers.through import Handing
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
 from wherefrom.errors import InputError, TargetError, nearest
-from wherefrom.explanation import Explanation, Ledger, TargetInfo, Unit
+from wherefrom.explanation import RUNNERS_UP, Explanation, Ledger, TargetInfo, Unit
 from wherefrom.methods.method import Advance
 from wherefrom.storage.record import Record
 from wherefrom.storage.writing import write_text
@@ -51,6 +51,10 @@ class Answer(Record):
     against: int | None = None
     finished: bool | None = None  # whether generation ended by itself; None: the answer was given
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
+        return f"Answer({text!r}, model={self.model!r}, tokens={len(self)})"
 
     # What it consists of.
 
@@ -149,8 +153,10 @@ class Answer(Record):
         if isinstance(part, Span):
             return part
         if isinstance(part, str):
+            if not part.strip():
+                raise TargetError("an empty text is no part of the answer.")
             start = self.text.find(part)
-            if start < 0 or not part.strip():
+            if start < 0:
                 names = [self.text[a:b] for a, b in words_of(self.text)]
                 raise TargetError(
                     f"{part!r} is no part of the answer; {nearest(part, dict.fromkeys(names))}"
@@ -159,6 +165,12 @@ class Answer(Record):
         count = len(self)
         if part is None:
             part = slice(None) if self.against is None else self.against
+        numbers = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
+        if not all(number is None or isinstance(number, (int, np.integer)) for number in numbers):
+            raise TargetError(
+                "a part of the answer is a token's index, a slice of tokens, a text, or a span of "
+                f"words or sentences, got {part!r}."
+            )
         if isinstance(part, slice):
             first, last, step = part.indices(count)
             if step != 1 or last <= first:
@@ -242,8 +254,8 @@ class Answer(Record):
 
     def row_through(self, span: Span, through: bool, hops: int | None = None) -> Row:
         """The relevance of a span's total, handed on as in `of`."""
-        if hops is not None and (isinstance(hops, bool) or hops < 0):
-            raise InputError(f"hops must be 0 or more, got {hops}.")
+        if hops is not None and (isinstance(hops, bool) or not isinstance(hops, int) or hops < 0):
+            raise InputError(f"hops must be 0 or more, got {hops!r}.")
         if not through and not hops:
             return self.row(span)
         handing = Handing(self.rows(), self.start)
@@ -302,7 +314,7 @@ class Answer(Record):
         if self.explained != "contrast":
             return TargetInfo(tokens[0].id, label, position=position)
         others = "".join(token.other for token in tokens)
-        name = others if len(tokens) == 1 else "the runner-up of each token"
+        name = others if len(tokens) == 1 else RUNNERS_UP
         return TargetInfo(tokens[0].id, label, tokens[0].other_id, name, position)
 
     def _explanation(self, span: Span, row: Row) -> Explanation:

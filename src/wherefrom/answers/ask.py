@@ -40,12 +40,18 @@ Given = str | Sequence[int]  # an answer as text or as token ids
 
 def is_several(prompt: Any) -> bool:
     """Whether this is a list of prompts: texts, `Prompt`s, lists of messages or of token ids."""
+    if not isinstance(prompt, (list, tuple)):
+        return False
+    if not prompt:
+        raise InputError("the list of prompts is empty: there is nothing to answer.")
     kinds = (str, Prompt, list, tuple)
-    return (
-        isinstance(prompt, (list, tuple))
-        and len(prompt) > 0
-        and all(isinstance(single, kinds) for single in prompt)
-    )
+    odd = [i for i, single in enumerate(prompt) if not isinstance(single, kinds)]
+    if odd and len(odd) < len(prompt):
+        raise InputError(
+            f"number {odd[0] + 1} of the list of prompts is a {type(prompt[odd[0]]).__name__}: a "
+            "prompt is a text, a Prompt, a list of chat messages, or token ids."
+        )
+    return not odd
 
 
 def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:

@@ -56,8 +56,15 @@ class Generation:
                 f"{subject.name} cannot generate text. Give the answer: "
                 "explainer.answer(prompt, …)."
             )
-        if isinstance(self.max_new_tokens, bool) or self.max_new_tokens < 1:
-            raise InputError(f"max_new_tokens must be 1 or more, got {self.max_new_tokens}.")
+        count = self.max_new_tokens
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InputError(f"max_new_tokens must be 1 or more, got {count!r}.")
+        temperature = self.options.get("temperature")
+        if temperature is not None and not temperature > 0:
+            raise InputError(
+                f"temperature must be more than 0, got {temperature}. Leave it out for the most "
+                "likely tokens."
+            )
         options = {key: value for key, value in self.options.items() if value is not None}
         sampling = bool(options.pop("do_sample", any(key in options for key in _SAMPLING)))
         config = copy.deepcopy(getattr(model, "generation_config", None))
@@ -71,7 +78,7 @@ class Generation:
         unused = config.update(
             **{
                 "max_length": None,  # max_new_tokens says it
-                "max_new_tokens": self.max_new_tokens,
+                "max_new_tokens": count,
                 "do_sample": sampling,
                 "num_beams": 1,
                 "return_dict_in_generate": False,
