@@ -317,5 +317,9 @@ def test_what_is_wrong_with_a_list_is_said_in_a_line(talker):
             talker.answer(prompts, wrong)
     with pytest.raises(InputError, match="batch_size must be 1 or more, got 0"):
         talker.answer(prompts, [" a", " b"], batch_size=0)
+    with pytest.raises(InputError, match="the list of prompts is empty"):
+        talker.generate([])
+    with pytest.raises(InputError, match="number 2 of the list of prompts is a NoneType"):
+        talker.generate(["the movie", None])
     with pytest.raises(InputError, match="images= is for one prompt"):
         talker.generate(prompts, images=["a.png"])
