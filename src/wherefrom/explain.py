@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,9 +15,10 @@ from wherefrom.answers.ask import Asking, is_several, listed, no_images, one_of_
 from wherefrom.answers.defaults import Of
 from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
-from wherefrom.assemble import explain_batch, library_versions
+from wherefrom.assemble import library_versions
+from wherefrom.batches import Request
 from wherefrom.comparison import Comparison
-from wherefrom.errors import InputError, ModelError, TargetError
+from wherefrom.errors import InputError, ModelError
 from wherefrom.explanation import Explanation
 from wherefrom.inputs import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
@@ -35,7 +34,7 @@ from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming, TargetSpec
 from wherefrom.progress import shown
 from wherefrom.scope import Scope, restores_state
-from wherefrom.spans import explain_answer, explain_entity, has_spans
+from wherefrom.spans import has_spans
 from wherefrom.subject import Forward, Inputs, Subject
 from wherefrom.target import Target
 from wherefrom.unwrap import unwrap
@@ -211,64 +210,27 @@ class Explainer:
         if find_reader(context, inputs).needs_class_texts(context):
             texts = [spec for spec in (*_flat(target), *_flat(against)) if isinstance(spec, str)]
             explainer = self.with_text_classes(texts)
-        options = (position, prefix, units, size, truncate, limit, entity)
-        return explainer._explain_all(inputs, resolved, target, against, *options)
+        request = Request(resolved, target, against, position, entity, size)
+        return explainer._explain_all(inputs, request, prefix, units, truncate, limit)
 
     @restores_state
     def _explain_all(
         self,
         inputs: Any,
-        method: Method,
-        target: TargetSpec | Sequence[TargetSpec],
-        against: TargetSpec | Sequence[TargetSpec],
-        position: int | None,
+        request: Request,
         prefix: str | None,
         units: Units | None,
-        batch_size: int,
         truncate: bool,
         memory: float | None,
-        entity: str | None,
     ) -> Explanation | list[Explanation]:
         # tensors made under the caller's inference mode could carry no gradient
-        with Scope(inference=False), ExitStack() as stack:
+        with Scope(inference=False):
             reader = self.reader(inputs, units).with_options(prefix=prefix)
             sources, is_single = reader.listed(inputs)
             items = reader.read_all(sources, truncate)
             subject = replace(reader.subject, memory=memory)
-            of_spans = isinstance(reader, TextReader) and has_spans(subject)
-            if entity is not None and not (of_spans and subject.task == "TokenClassification"):
-                raise TargetError("entity= is for models that classify every token.")
-            explanations: dict[int, Explanation] = {}
-            chunks = list(reader.chunks(items, batch_size))
-            report = stack.enter_context(shown("explaining", None if len(chunks) > 1 else False))
-            for chunk in chunks:
-                report(len(explanations), len(items), method.name)
-                specs = [_spec_of_each(each, chunk, len(items)) for each in (target, against)]
-                if of_spans and (position is None or subject.task == "QuestionAnswering"):
-                    for i, index, other in zip(chunk, *specs, strict=True):
-                        batch = reader.batch([items[i]])
-                        explanations[i] = self._explain_span(
-                            subject, batch, method, index, other, position, entity
-                        )
-                    continue
-                batch = reader.batch([items[i] for i in chunk])
-                indices, others = map(self._indices, specs)
-                self._check_contrast(indices, others)
-                batch_target = Target(indices, others, reader.positions(batch, position))
-                results = explain_batch(subject, batch, method, batch_target, self.naming)
-                predicted = torch.tensor([result.target.index for result in results])
-                self._check_contrast(predicted, others)
-                per_token = results[0].target.position is not None
-                if position is not None and not per_token:
-                    raise TargetError("position= is for models with an output for every token.")
-                if position is None and per_token:
-                    reader.check_position(batch)
-                if per_token and not self.naming.generates:
-                    results = [_placed(explanation) for explanation in results]
-                explanations.update(zip(chunk, results, strict=True))
-        if is_single:
-            return explanations[0]
-        return [explanations[i] for i in range(len(items))]
+            explanations = request.explained(subject, reader, items, self.naming)
+        return explanations[0] if is_single else explanations
 
     @overload
     def answer(
@@ -474,69 +436,17 @@ class Explainer:
             self._readers[kind] = kind.build(context)
         return self._readers[kind].with_options(units=units)
 
-    def _check_contrast(self, index: Tensor | None, against: Tensor | None) -> None:
-        """Refuses the difference of an output to itself, also of the most likely one."""
-        if index is None or against is None:
-            return
-        same = index[index == against.to(index.device)]
-        if len(same):
-            raise TargetError(
-                f'target and against are the same output, "{self.naming.name(int(same[0]))}": '
-                "their difference is always 0."
-            )
-
     def _plain(self, inputs: Any) -> Any:
         """Tables as lists of inputs, unless a reader of another package takes them."""
         context = self._context
         others = READERS.extras().values()
         return inputs if any(o.accepts(context, inputs) for o in others) else as_inputs(inputs)
 
-    def _explain_span(
-        self,
-        subject: Subject,
-        inputs: Inputs,
-        method: Method,
-        target: TargetSpec,
-        against: TargetSpec,
-        position: int | None,
-        entity: str | None,
-    ) -> Explanation:
-        """An answer in its context, or an entity."""
-        if subject.task == "QuestionAnswering":
-            return explain_answer(subject, inputs, method, self.naming, target, against, position)
-        return explain_entity(subject, inputs, method, self.naming, target, against, entity)
-
-    def _indices(self, specs: list[TargetSpec]) -> Tensor | None:
-        if all(spec is None for spec in specs):
-            return None
-        if any(spec is None for spec in specs):
-            raise TargetError("pass a target for every input, or for none.")
-        return torch.tensor([self.naming.index(spec) for spec in specs], device=self.subject.device)
-
 
 def _checked_size(size: int | None) -> int | None:
     if size is not None and size < 1:
         raise InputError(f"batch_size must be 1 or more, got {size}.")
     return size
-
-
-def _spec_of_each(specs: Any, chunk: list[int], count: int) -> list[TargetSpec]:
-    """The target of each sample of a chunk, from one for all or one for each."""
-    if isinstance(specs, (Tensor, np.ndarray)):
-        specs = specs.tolist()
-    if not isinstance(specs, (list, tuple)):
-        return [specs] * len(chunk)
-    if len(specs) != count:
-        raise TargetError(f"there are {len(specs)} targets for {count} inputs.")
-    return [specs[i] for i in chunk]
-
-
-def _placed(explanation: Explanation) -> Explanation:
-    """The explanation, saying in words which token's output it is of."""
-    target = explanation.target
-    assert target.position is not None
-    text = explanation.units[target.position].text
-    return replace(explanation, target=replace(target, place=f'token {target.position}, "{text}"'))
 
 
 def _flat(specs: Any) -> list[Any]:
