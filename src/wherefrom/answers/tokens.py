@@ -284,7 +284,7 @@ def _from_ids(tokenizer: Any, prompt: Any) -> PromptTokens:
 
 def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int]) -> AnswerTokens:
     """The tokens of an answer after those of the prompt, which stay as they are."""
-    if not isinstance(answer, (str, Sequence)) and not hasattr(answer, "tolist"):
+    if not hasattr(answer, "__len__"):
         raise InputError(
             f"an answer is a text or a list of token ids, got {type(answer).__name__}."
         )

@@ -68,25 +68,17 @@ def answer(
     device: Device = None,
 ) -> None:
     """Explain an answer of a language model: where it comes from."""
-    many = is_lines(prompt)
-    if many:
-        _refuse_single(passages, question, system, image, answer, html, png)
-    asked = read_lines(str(prompt)) if many else _prompt(prompt, passages, question, system)
-    explainer = load(model, device=device)
     options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
-    if many:
-        results = _answer_lines(explainer, asked, max_new_tokens, options, sampling)
-        if json is not None:
-            data = (_data(result, check, through) for result in results)
-            lines = "\n".join(json_text.dumps(each, ensure_ascii=False) for each in data)
-            _write_json(json, lines if str(json) == "-" else f"{lines}\n")
-        if json is None or str(json) != "-":
-            for number, result in enumerate(results):
-                if number:
-                    say("")
-                _show(result, check, through)
+    if prompt is not None and is_lines(prompt):
+        _refuse_single(passages, question, system, image, answer, html, png)
+        lines = read_lines(prompt)
+        explainer = load(model, device=device)
+        results = _answer_lines(explainer, lines, max_new_tokens, options, sampling)
+        _show_lines(results, json, check, through)
         return
+    asked = _prompt(prompt, passages, question, system)
+    explainer = load(model, device=device)
     options["images"] = image or []
     if answer is None:
         result = explainer.generate(asked, max_new_tokens, **sampling, **options)
@@ -140,6 +132,19 @@ def _prompt(
     return Prompt(question or "", texts, system or "")
 
 
+def _show_lines(results: Sequence[Answer], json: Path | None, check: bool, through: bool) -> None:
+    """A line of JSON for each, or each as it is shown alone."""
+    if json is not None:
+        data = (_data(result, check, through) for result in results)
+        text = "\n".join(json_text.dumps(each, ensure_ascii=False) for each in data)
+        _write_json(json, text if str(json) == "-" else f"{text}\n")
+    if json is None or str(json) != "-":
+        for number, result in enumerate(results):
+            if number:
+                say("")
+            _show(result, check, through)
+
+
 def _answer_lines(
     explainer: Explainer,
     lines: Sequence[Line],
@@ -148,15 +153,16 @@ def _answer_lines(
     sampling: dict[str, Any],
 ) -> list[Answer]:
     """The answers to the prompts of a file, generated unless it has them."""
-    prompts = [line.prompt for line in lines]
-    others = [line.against for line in lines]
-    if options["against"] is None and any(others):
-        options = {**options, "against": others}
-    elif options["against"] is not None:
-        options = {**options, "against": [options["against"]] * len(lines)}
+    prompts: Any = [line.prompt for line in lines]
+    others = [line.against or options["against"] for line in lines]
+    options = {**options, "against": others if any(others) else None}
+    answers: Any = [line.answer for line in lines]
+    results: Any
     if lines[0].answer is None:
-        return explainer.generate(prompts, max_new_tokens, **sampling, **options)
-    return explainer.answer(prompts, [str(line.answer) for line in lines], **options)
+        results = explainer.generate(prompts, max_new_tokens, **sampling, **options)
+    else:
+        results = explainer.answer(prompts, answers, **options)
+    return list(results)
 
 
 def _data(result: Answer, check: bool, through: bool) -> dict[str, Any]:

@@ -28,9 +28,9 @@ class Line:
     against: str | None = None
 
 
-def is_lines(prompt: str | None) -> bool:
+def is_lines(prompt: str) -> bool:
     """Whether this is the name of a file with a prompt on each line."""
-    return prompt is not None and prompt.endswith(_LINES)
+    return "\n" not in prompt and prompt.endswith(_LINES)
 
 
 def read_prompt(prompt: str) -> PromptLike:
