@@ -21,7 +21,7 @@ LEVELS = [
     {"models", "naming", "rules"},
     {"inputs"},
     {"answers", "audits", "corpus", "evaluation", "methods", "show", "studies"},
-    {"assemble", "explain", "loading", "spans", "testing"},
+    {"assemble", "batches", "explain", "loading", "spans", "testing"},
     {"scale"},
     {"__main__", "cli", "web"},
 ]  # fmt: skip

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.ask import answer_generated, answer_given, is_several, no_images, one_of_each
+from wherefrom.answers.ask import Asking, is_several, listed, no_images, one_of_each
 from wherefrom.answers.defaults import Of
+from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
-from wherefrom.assemble import explain_batch, library_versions
+from wherefrom.assemble import library_versions
+from wherefrom.batches import Request
 from wherefrom.comparison import Comparison
-from wherefrom.errors import InputError, ModelError, TargetError, WherefromError
+from wherefrom.errors import InputError, ModelError, WherefromError
 from wherefrom.explanation import Explanation
 from wherefrom.inputs import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
@@ -37,7 +38,7 @@ from wherefrom.naming import Naming, TargetSpec
 from wherefrom.progress import shown
 from wherefrom.rules.needed_rows import PASSES, is_settled
 from wherefrom.scope import Scope, restores_state
-from wherefrom.spans import explain_answer, explain_entity, has_spans
+from wherefrom.spans import has_spans
 from wherefrom.subject import Forward, Inputs, Subject
 from wherefrom.target import Target
 from wherefrom.unwrap import unwrap
@@ -208,8 +209,7 @@ class Explainer:
         may use, or a text such as "4GB"; by default what is free on the device. All other settings
         go to the method.
         """
-        if batch_size is not None and batch_size < 1:
-            raise InputError(f"batch_size must be 1 or more, got {batch_size}.")
+        size = _checked_size(batch_size) or 16
         resolved, limit = find_method(method, **settings), parse_memory(memory)
         context = self._context
         explainer = self
@@ -217,64 +217,27 @@ class Explainer:
         if find_reader(context, inputs).needs_class_texts(context):
             texts = [spec for spec in (*_flat(target), *_flat(against)) if isinstance(spec, str)]
             explainer = self.with_text_classes(texts)
-        options = (position, prefix, units, batch_size, truncate, limit, entity)
-        return explainer._explain_all(inputs, resolved, target, against, *options)
+        request = Request(resolved, target, against, position, entity, size)
+        return explainer._explain_all(inputs, request, prefix, units, truncate, limit)
 
     @restores_state
     def _explain_all(
         self,
         inputs: Any,
-        method: Method,
-        target: TargetSpec | Sequence[TargetSpec],
-        against: TargetSpec | Sequence[TargetSpec],
-        position: int | None,
+        request: Request,
         prefix: str | None,
         units: Units | None,
-        batch_size: int | None,
         truncate: bool,
         memory: float | None,
-        entity: str | None,
     ) -> Explanation | list[Explanation]:
         # tensors made under the caller's inference mode could carry no gradient
-        with Scope(inference=False), ExitStack() as stack:
+        with Scope(inference=False):
             reader = self.reader(inputs, units).with_options(prefix=prefix)
             sources, is_single = reader.listed(inputs)
             items = reader.read_all(sources, truncate)
             subject = replace(reader.subject, memory=memory)
-            of_spans = isinstance(reader, TextReader) and has_spans(subject)
-            if entity is not None and not (of_spans and subject.task == "TokenClassification"):
-                raise TargetError("entity= is for models that classify every token.")
-            explanations: dict[int, Explanation] = {}
-            chunks = list(reader.chunks(items, batch_size or 16))
-            report = stack.enter_context(shown("explaining", None if len(chunks) > 1 else False))
-            for chunk in chunks:
-                report(len(explanations), len(items), method.name)
-                specs = [_spec_of_each(each, chunk, len(items)) for each in (target, against)]
-                if of_spans and (position is None or subject.task == "QuestionAnswering"):
-                    for i, index, other in zip(chunk, *specs, strict=True):
-                        batch = reader.batch([items[i]])
-                        explanations[i] = self._explain_span(
-                            subject, batch, method, index, other, position, entity
-                        )
-                    continue
-                batch = reader.batch([items[i] for i in chunk])
-                indices, others = map(self._indices, specs)
-                self._check_contrast(indices, others)
-                batch_target = Target(indices, others, reader.positions(batch, position))
-                results = explain_batch(subject, batch, method, batch_target, self.naming)
-                predicted = torch.tensor([result.target.index for result in results])
-                self._check_contrast(predicted, others)
-                per_token = results[0].target.position is not None
-                if position is not None and not per_token:
-                    raise TargetError("position= is for models with an output for every token.")
-                if position is None and per_token:
-                    reader.check_position(batch)
-                if per_token and not self.naming.generates:
-                    results = [_placed(explanation) for explanation in results]
-                explanations.update(zip(chunk, results, strict=True))
-        if is_single:
-            return explanations[0]
-        return [explanations[i] for i in range(len(items))]
+            explanations = request.explained(subject, reader, items, self.naming)
+        return explanations[0] if is_single else explanations
 
     @overload
     def answer(
@@ -306,6 +269,7 @@ class Explainer:
         of: Of = "contrast",
         *,
         images: Sequence[Any] = (),
+        batch_size: int | None = None,
         memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
@@ -316,29 +280,19 @@ class Explainer:
         `against`: another answer; the first token at which the two differ is explained. `images`
         are for a model that sees: pictures or paths, in the order of their places in the prompt.
         `memory`: bytes that a pass may use, or a text such as "4GB". All other settings go to the
-        method. A list of prompts, with a list of as many answers, gives a list.
+        method.
+
+        A list of prompts, with a list of as many answers, gives a list: each answer as a whole is
+        explained at once, several of them in one forward and one backward pass (`batch_size`).
         """
         resolved = find_method(method, **settings)
-        if is_several(prompt):
-            no_images(images)
-            answers = one_of_each(prompt, answer, "answers")
-            others = [None] * len(prompt)
-            if against is not None:
-                others = one_of_each(prompt, against, "answers to compare with")
-            return [
-                self.answer(*each, method=resolved, of=of, memory=memory)
-                for each in zip(prompt, answers, others, strict=True)
-            ]
-        return answer_given(
-            self._text_reader(memory),
-            prompt,
-            answer,
-            against,
-            resolved,
-            of,
-            library_versions(),
-            images,
-        )
+        asking = self._asking(resolved, of, memory)
+        if not is_several(prompt):
+            return asking.given(prompt, answer, against, images)
+        no_images(images)
+        answers = one_of_each(prompt, answer, "answers")
+        others = listed(prompt, against, "answers to compare with")
+        return asking.given_to_each(prompt, answers, others, _checked_size(batch_size))
 
     @overload
     def generate(
@@ -376,6 +330,7 @@ class Explainer:
         do_sample: bool | None = None,
         tell: Callable[[str], None] | None = None,
         images: Sequence[Any] = (),
+        batch_size: int | None = None,
         memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
@@ -384,39 +339,21 @@ class Explainer:
         Greedy, unless `temperature`, `top_p` or `do_sample` ask for sampling, which `seed` makes
         repeatable. `generation` has further options of the model's `generate`. A stop token ends
         the answer and is no part of it. `tell(text)` is called with the answer as it grows.
-        A list of prompts gives a list.
+        A list of prompts gives a list, as of `answer`; greedy answers are generated in batches.
         """
         resolved = find_method(method, **settings)
         options = dict(generation or {})
         sampling = {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
         options |= {key: value for key, value in sampling.items() if value is not None}
-        if is_several(prompt):
-            no_images(images)
-            others = [None] * len(prompt)
-            if against is not None:
-                others = one_of_each(prompt, against, "answers to compare with")
-            return [
-                self.generate(
-                    single, max_new_tokens, other, resolved, of, seed=seed, generation=options,
-                    tell=tell, memory=memory,
-                )
-                for single, other in zip(prompt, others, strict=True)
-            ]  # fmt: skip
-        return answer_generated(
-            self._text_reader(memory),
-            prompt,
-            against,
-            resolved,
-            of,
-            library_versions(),
-            max_new_tokens,
-            seed,
-            options,
-            tell,
-            images,
-        )
+        how = Generation(max_new_tokens, seed, options)
+        asking = self._asking(resolved, of, memory)
+        if not is_several(prompt):
+            return asking.generated(prompt, against, how, tell, images)
+        no_images(images)
+        others = listed(prompt, against, "answers to compare with")
+        return asking.generated_for_each(prompt, others, how, _checked_size(batch_size), tell)
 
-    def _text_reader(self, memory: float | str | None) -> TextReader:
+    def _asking(self, method: Method, of: Of, memory: float | str | None) -> Asking:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.naming.is_language_model:
             raise ModelError(
@@ -424,7 +361,7 @@ class Explainer:
                 "prediction: explainer(input)."
             )
         subject = replace(reader.subject, memory=parse_memory(memory))
-        return replace(reader, subject=subject)
+        return Asking.by(replace(reader, subject=subject), method, of, library_versions())
 
     def compare(
         self,
@@ -524,63 +461,17 @@ class Explainer:
             self._readers[kind] = kind.build(context)
         return self._readers[kind].with_options(units=units)
 
-    def _check_contrast(self, index: Tensor | None, against: Tensor | None) -> None:
-        """Refuses the difference of an output to itself, also of the most likely one."""
-        if index is None or against is None:
-            return
-        same = index[index == against.to(index.device)]
-        if len(same):
-            raise TargetError(
-                f'target and against are the same output, "{self.naming.name(int(same[0]))}": '
-                "their difference is always 0."
-            )
-
     def _plain(self, inputs: Any) -> Any:
         """Tables as lists of inputs, unless a reader of another package takes them."""
         context = self._context
         others = READERS.extras().values()
         return inputs if any(o.accepts(context, inputs) for o in others) else as_inputs(inputs)
 
-    def _explain_span(
-        self,
-        subject: Subject,
-        inputs: Inputs,
-        method: Method,
-        target: TargetSpec,
-        against: TargetSpec,
-        position: int | None,
-        entity: str | None,
-    ) -> Explanation:
-        """An answer in its context, or an entity."""
-        if subject.task == "QuestionAnswering":
-            return explain_answer(subject, inputs, method, self.naming, target, against, position)
-        return explain_entity(subject, inputs, method, self.naming, target, against, entity)
 
-    def _indices(self, specs: list[TargetSpec]) -> Tensor | None:
-        if all(spec is None for spec in specs):
-            return None
-        if any(spec is None for spec in specs):
-            raise TargetError("pass a target for every input, or for none.")
-        return torch.tensor([self.naming.index(spec) for spec in specs], device=self.subject.device)
-
-
-def _spec_of_each(specs: Any, chunk: list[int], count: int) -> list[TargetSpec]:
-    """The target of each sample of a chunk, from one for all or one for each."""
-    if isinstance(specs, (Tensor, np.ndarray)):
-        specs = specs.tolist()
-    if not isinstance(specs, (list, tuple)):
-        return [specs] * len(chunk)
-    if len(specs) != count:
-        raise TargetError(f"there are {len(specs)} targets for {count} inputs.")
-    return [specs[i] for i in chunk]
-
-
-def _placed(explanation: Explanation) -> Explanation:
-    """The explanation, saying in words which token's output it is of."""
-    target = explanation.target
-    assert target.position is not None
-    text = explanation.units[target.position].text
-    return replace(explanation, target=replace(target, place=f'token {target.position}, "{text}"'))
+def _checked_size(size: int | None) -> int | None:
+    if size is not None and size < 1:
+        raise InputError(f"batch_size must be 1 or more, got {size}.")
+    return size
 
 
 def _flat(specs: Any) -> list[Any]:

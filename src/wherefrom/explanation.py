@@ -70,6 +70,10 @@ class Ledger:
         return sum(line.value for line in self.lines if line.kind in kinds)
 
 
+RUNNERS_UP = "the runner-up of each token"
+"""What several tokens of an answer are compared with."""
+
+
 @dataclass(frozen=True)
 class TargetInfo:
     """What is explained: a class or token, or the difference to a second one, `against`.

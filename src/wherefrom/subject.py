@@ -98,9 +98,11 @@ class Inputs:
         if isinstance(token, int):
             return token
         if token not in ("pad", "unk", "mask"):
-            raise MethodError(f'there is no baseline "{token}"; there are: zero, pad, unk, mask.')
+            raise MethodError(
+                f'there is no baseline "{token}"; there are: zero, mean, pad, unk, mask.'
+            )
         if token not in self.blanks:
-            known = ", ".join(("zero", *self.blanks))
+            known = ", ".join(("zero", "mean", *self.blanks))
             raise InputError(
                 f'this model has no "{token}" token to put in the place of a unit; there are: '
                 f"{known}."

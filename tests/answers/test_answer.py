@@ -407,3 +407,21 @@ def test_what_cannot_be_answered_is_said_in_a_line(talker, bytepairs, wordpiece)
     assert bytepairs("mo").input_ids == list(joined.runner.prompt.ids)
     assert bytepairs("movie").input_ids[: joined.start] != list(joined.runner.prompt.ids)
     assert joined.text == "vie"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda own: own.answer(PROMPT, ANSWER).of(1.5), TargetError, "got 1.5"),
+        (lambda own: own.answer(PROMPT, ANSWER).of(["x"]), TargetError, r"got \['x'\]"),
+        (lambda own: own.answer(PROMPT, ANSWER).of(" "), TargetError, "an empty text is no part"),
+        (lambda own: own.answer(PROMPT, ANSWER).of(1, hops="two"), InputError, "hops must be 0"),
+        (lambda own: own.answer(PROMPT, None), InputError, "a list of token ids, got NoneType"),
+        (lambda own: own.answer(PROMPT, 3), InputError, "a list of token ids, got int"),
+        (lambda own: own.generate(PROMPT, "3"), InputError, "max_new_tokens must be 1 or more"),
+        (lambda own: own.generate(PROMPT, temperature=0), InputError, "temperature must be more"),
+    ],
+)
+def test_what_is_wrong_with_a_part_or_an_answer_is_said_in_a_line(call, error, message):
+    with pytest.raises(error, match=message):
+        call(explainer("llama"))

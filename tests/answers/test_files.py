@@ -1,4 +1,4 @@
-"""Answers come back from files; those of several prompts and of half precision are right too."""
+"""Answers come back from files; those of half precision are right too."""
 
 import copy
 import json
@@ -103,23 +103,3 @@ def test_the_ledger_closes_to_the_precision_of_the_model(family, dtype):
         assert abs(ledger.residual) < 4 * torch.finfo(dtype).eps * size
         expected = exact.of(part).output
         assert ledger.output == pytest.approx(expected, abs=8 * torch.finfo(dtype).eps * size)
-
-
-# Several prompts.
-
-
-def test_a_list_of_prompts_is_its_prompts_one_by_one(talker):
-    prompts = [Prompt("who is it?", PASSAGES), Prompt("is it?")]
-    texts = [" it is Paris.", " love!"]
-    for answer, prompt, text in zip(talker.answer(prompts, texts), prompts, texts, strict=True):
-        assert answer.to_json() == talker.answer(prompt, text).to_json()
-    for answer, prompt in zip(talker.generate(prompts, 3), prompts, strict=True):
-        assert answer.to_json() == talker.generate(prompt, 3).to_json()
-    sampled = talker.generate(["the movie", "is it"], 4, temperature=1.0, seed=3)
-    again = [talker.generate(text, 4, temperature=1.0, seed=3) for text in ("the movie", "is it")]
-    assert [answer.text for answer in sampled] == [answer.text for answer in again]
-    ids = talker.answer([[5, 6, 7], [8, 9]], [[3, 4], [5]], against=[[3, 5], [6]])
-    assert [(len(answer), answer.against) for answer in ids] == [(2, 1), (1, 0)]
-    for wrong in (" it is", [" it is"]):
-        with pytest.raises(InputError, match="2 prompts need a list of as many answers, got 1"):
-            talker.answer(prompts, wrong)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.test_readme import ROOT, blocks
 from wherefrom import Passage, Prompt, load
-from wherefrom.errors import ModelError
+from wherefrom.errors import ModelError, NotComplete
 from wherefrom.models.smollm2 import weights
 
 pytestmark = pytest.mark.llm
@@ -75,6 +75,36 @@ def test_against_another_capital(smollm2):
     answer = smollm2.answer("The capital of France is", " Paris", against="London")
     assert (answer.tokens[0].other, answer.of().target.against_label) == (" London", " London")
     assert answer.sources("word")[0].text == "France"
+
+
+def test_integrated_gradients_close_from_the_mean_and_say_so_where_they_do_not(smollm2):
+    for prompt, word in (
+        ("The capital of France is", " Paris"),
+        ("The opposite of hot is", " cold"),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", NotComplete)
+            ledger = smollm2.answer(prompt, word, method="integrated_gradients").of().ledger
+        rise = ledger.output - ledger.of("baseline")
+        assert abs(ledger.residual) < 0.05 * abs(rise)
+    with pytest.warns(NotComplete, match='use baseline="mean"'):
+        zero = smollm2.answer("The capital of France is", " Paris", method="integrated_gradients",
+                              baseline="zero").of()  # fmt: skip
+    assert abs(zero.ledger.residual) > abs(zero.output)
+    assert any("instead of f(x)" in warning for warning in zero.warnings)
+
+
+def test_a_list_of_prompts_is_its_prompts_one_by_one(smollm2):
+    prompts = [f"The capital of {country} is" for country in COUNTRIES]
+    prompts.append("Once upon a time, the capital of Germany was")
+    answers = smollm2.generate(prompts, max_new_tokens=4)
+    for answer, prompt in zip(answers, prompts, strict=True):
+        single = smollm2.generate(prompt, max_new_tokens=4)
+        assert answer.text == single.text
+        row, expected = answer.row(), single.row()
+        size = np.abs(expected.values).max()
+        np.testing.assert_allclose(row.values, expected.values, rtol=0, atol=1e-5 * size)
+        assert answer.of().ledger.relative < 1e-5
 
 
 def test_the_page_of_the_documentation_prints_what_it_shows(smollm2, capsys):

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from benchmarks.tiny import model as tiny
 from wherefrom import Explainer, Prompt
+from wherefrom.answers.answer import Answer
 from wherefrom.cli import app
 from wherefrom.errors import InputError
 from wherefrom.show.answer import page, terminal
@@ -132,12 +133,72 @@ def test_the_command_explains_passages_messages_and_texts(folder, tmp_path):
         (["--prompt", "x", "--question", "y"], "pass either --prompt"),
         (["--prompt", "gone.json"], "there is no file gone.json"),
         (["--question", "x", "--passages", "gone.txt"], "gone.txt"),
+        (["--prompt", "gone.jsonl"], "there is no file gone.jsonl"),
+        (["--prompt", "gone.jsonl", "--html", "page.html"], "--html is for one prompt"),
     ],
 )
 def test_the_command_says_in_a_line_what_is_wrong(arguments, message):
     run = CliRunner().invoke(app, ["answer", "-m", "none", *arguments])
     assert run.exit_code == 2
     assert message in run.stderr
+
+
+def test_passages_go_with_a_prompt_that_is_a_text(folder, tmp_path):
+    (tmp_path / "one.txt").write_text("Paris is the movie.\n")
+    (tmp_path / "question.txt").write_text("who is it?\n")
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "who?"}]')
+    options = ["answer", "-m", str(folder), "--passages", str(tmp_path / "one.txt"), "--prompt"]
+    run = CliRunner().invoke(
+        app, [*options, str(tmp_path / "question.txt"), "--answer", "Paris.", "--json", "-"]
+    )
+    assert run.exit_code == 0, run.stderr
+    parts = {part["name"]: part for part in json.loads(run.stdout)["parts"]}
+    assert parts["passage 1"]["title"] == "one"
+    assert "question" in parts
+    run = CliRunner().invoke(app, [*options, str(tmp_path / "chat.json")])
+    assert run.exit_code == 2
+    assert "chat messages have their passages" in run.stderr
+
+
+def test_a_file_of_many_prompts_gives_a_line_for_each(folder, tmp_path):
+    lines = [
+        "the movie is",
+        {"prompt": "it is", "answer": " Paris."},
+        {"question": "who?", "passages": ["Paris is it.", {"text": "no", "title": "One"}]},
+        [{"role": "user", "content": "who is it?"}],
+    ]
+    given = [{**(line if isinstance(line, dict) else {"prompt": line}), "answer": " Paris. love"}
+             for line in lines]  # fmt: skip
+    file = tmp_path / "many.jsonl"
+    options = ["answer", "-m", str(folder), "--prompt", str(file)]
+    file.write_text("\n".join(map(json.dumps, given)) + "\n\n")
+    run = CliRunner().invoke(app, [*options, "--json", "-", "--of", "logit"])
+    assert run.exit_code == 0, run.stderr
+    results = [Answer.from_dict(json.loads(line)) for line in run.stdout.splitlines()]
+    assert [result.text for result in results] == [" Paris. love"] * 4
+    assert [part.title for part in results[2].parts] == ["", "One", ""]
+    alone = CliRunner().invoke(app, [*options[:3], "--prompt", "the movie is", "--answer",
+                                     " Paris. love", "--of", "logit", "--json", "-"])  # fmt: skip
+    expected = Answer.from_json(alone.stdout)
+    assert results[0].of().output == pytest.approx(expected.of().output, rel=1e-5)
+    file.write_text("\n".join(map(json.dumps, [lines[0], lines[2]])))
+    out = tmp_path / "answers.jsonl"
+    run = CliRunner().invoke(app, [*options, "--max-new-tokens", "3", "--json", str(out)])
+    assert run.exit_code == 0, run.stderr
+    assert [len(json.loads(line)["tokens"]) for line in out.read_text().splitlines()] == [3, 3]
+    assert run.stdout.count("explained:") == 2
+    for text, message in (
+        (json.dumps(lines[:2]), "line 1: a prompt is a text or a list of chat messages"),
+        ("\n".join(map(json.dumps, lines[:2])), "some lines have an answer and others have none"),
+        ('{"promt": "x"}', "line 1: there is no field 'promt'"),
+        ('"x"\n{', "line 2: "),
+        ('{"prompt": "x", "answer": 3}', "answer must be a text, got 3"),
+        ("\n", "is empty"),
+    ):
+        file.write_text(text)
+        run = CliRunner().invoke(app, options)
+        assert run.exit_code == 2
+        assert message in run.stderr
 
 
 def test_chat_messages_are_not_explained_as_texts(model, bytepairs):

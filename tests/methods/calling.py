@@ -23,8 +23,8 @@ def family(name, task, **changes):
 
 def of_ids(model, rows, prefix=None):
     """Ids padded into one batch, with what the decoder has written where there is one."""
-    opening = None if prefix is None else from_ids(None, prefix)
-    return batch(Subject(model), None, [from_ids(None, row) for row in rows], opening)
+    openings = None if prefix is None else [from_ids(None, prefix)] * len(rows)
+    return batch(Subject(model), None, [from_ids(None, row) for row in rows], openings)
 
 
 def of_texts(model, tokenizer, texts):

@@ -3,6 +3,7 @@
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from captum.attr import IntegratedGradients, LayerIntegratedGradients
@@ -153,7 +154,7 @@ def test_a_tolerance_out_of_reach_is_refused_with_the_gap(rng):
     [
         ({"steps": 0}, MethodError, "at least one step"),
         ({"rule": "left"}, MethodError, 'no rule "left"; there are: gauss, right, middle'),
-        ({"baseline": "blank"}, MethodError, 'no baseline "blank"; there are: zero, pad'),
+        ({"baseline": "blank"}, MethodError, 'no baseline "blank"; there are: zero, mean, pad'),
         ({"baseline": "mask"}, InputError, 'no "mask" token'),
     ],
 )
@@ -260,3 +261,21 @@ def test_an_integral_that_misses_its_ends_is_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert explainer(rows[0], "integrated_gradients", tolerance=1e-3, target=0).warnings == ()
+
+
+def test_a_language_model_is_compared_with_the_mean_embedding_behind_its_first_token(gpt2):
+    """The first token takes attention that has nowhere to go: it stays, and the path is smooth."""
+    ids = [[5, 17, 33, 8], [9, 2]]
+    table = gpt2.get_input_embeddings().weight.detach()
+    explainer = Explainer(gpt2)
+    for explanation, own in zip(explainer(ids, IG, target=7, steps=64), ids, strict=True):
+        assert explanation.settings["baseline"] == "mean"
+        start = table.mean(0).expand(len(own), -1).clone()
+        start[0] = table[own[0]]
+        with torch.no_grad():
+            low = gpt2(inputs_embeds=start.unsqueeze(0)).logits[0, -1, 7]
+        assert explanation.ledger.of("baseline") == pytest.approx(float(low), abs=1e-4)
+        assert explanation.scores[0] == 0
+        same = explainer(own, IG, target=7, steps=64, baseline=start.unsqueeze(0))
+        np.testing.assert_allclose(explanation.scores, same.scores, rtol=1e-4, atol=1e-5)
+        assert abs(explanation.ledger.residual) < 1e-3 * abs(explanation.output - float(low))

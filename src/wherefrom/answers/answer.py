@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,14 +22,15 @@ from wherefrom.answers.recorded import (
     row_data,
     row_of,
 )
-from wherefrom.answers.rows import Row, Values, ledger, total
+from wherefrom.answers.rows import Row, Values, total
 from wherefrom.answers.runner import Measured, Runner
 from wherefrom.answers.sources import Citation, Level, Source, cited, ranked, source_units
-from wherefrom.answers.spans import AnswerToken, Span, span_of_characters
-from wherefrom.answers.through import Handing
+from wherefrom.answers.span_explanation import explanation_of
+from wherefrom.answers.spans import AnswerToken, Span, span_of, span_of_characters
+from wherefrom.answers.through import Handing, kept_message
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
-from wherefrom.errors import InputError, TargetError, nearest
-from wherefrom.explanation import Explanation, Ledger, TargetInfo, Unit
+from wherefrom.errors import InputError
+from wherefrom.explanation import Explanation, Ledger, Unit
 from wherefrom.methods.method import Advance
 from wherefrom.storage.record import Record
 from wherefrom.storage.writing import write_text
@@ -51,6 +52,10 @@ class Answer(Record):
     against: int | None = None
     finished: bool | None = None  # whether generation ended by itself; None: the answer was given
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
+        return f"Answer({text!r}, model={self.model!r}, tokens={len(self)})"
 
     # What it consists of.
 
@@ -146,29 +151,9 @@ class Answer(Record):
 
         None is the whole answer, or the token at which it differs from the one it is compared with.
         """
-        if isinstance(part, Span):
-            return part
-        if isinstance(part, str):
-            start = self.text.find(part)
-            if start < 0 or not part.strip():
-                names = [self.text[a:b] for a, b in words_of(self.text)]
-                raise TargetError(
-                    f"{part!r} is no part of the answer; {nearest(part, dict.fromkeys(names))}"
-                )
-            return self._of_characters(start, start + len(part))
-        count = len(self)
         if part is None:
             part = slice(None) if self.against is None else self.against
-        if isinstance(part, slice):
-            first, last, step = part.indices(count)
-            if step != 1 or last <= first:
-                raise TargetError(f"{part} is no span of the answer, which has {count} tokens.")
-        else:
-            if not -count <= part < count:
-                raise TargetError(f"there is no token {part}: the answer has {count} tokens.")
-            first = part % count
-            last = first + 1
-        return Span("".join(self.runner.answer.pieces[first:last]), first, last)
+        return span_of(part, self.runner.answer.pieces)
 
     # Relevance.
 
@@ -197,6 +182,10 @@ class Answer(Record):
             )
         row: Row = self._cache[key]
         return row
+
+    def keep(self, span: tuple[int, int], row: Row) -> None:
+        """Notes the relevance of a span that was found elsewhere: `first` and `last` − 1."""
+        self._cache["row", *span] = row
 
     def of(
         self,
@@ -238,38 +227,23 @@ class Answer(Record):
 
     def row_through(self, span: Span, through: bool, hops: int | None = None) -> Row:
         """The relevance of a span's total, handed on as in `of`."""
-        if hops is not None and (isinstance(hops, bool) or hops < 0):
-            raise InputError(f"hops must be 0 or more, got {hops}.")
+        if hops is not None and (isinstance(hops, bool) or not isinstance(hops, int) or hops < 0):
+            raise InputError(f"hops must be 0 or more, got {hops!r}.")
         if not through and not hops:
             return self.row(span)
-        handing = Handing(self.rows(), self.start)
-        row = self.row(span)
+        handing, row = Handing(self.rows(), self.start), self.row(span)
         if row.lines is None:
             raise InputError(
                 f"{self.runner.method.name} has no ledger: its scores add up to nothing that could "
                 'be handed on. Use method="lrp".'
             )
-        if hops is None:
-            result = handing.all(row)
-        else:
-            result = row
-            for _ in range(hops):
-                result = handing.hop(result)
-        kept = [
-            place
-            for place in handing.keeps
-            if place < span.last and result.values[self.start + place]
-        ]
-        if kept:
-            names = ", ".join(repr(self.runner.answer.pieces[place]) for place in kept[:5])
-            more = f" and {len(kept) - 5} more" if len(kept) > 5 else ""
-            message = (
-                f"{names}{more}: the contributions to these tokens of the answer cancel to nearly "
-                "nothing, so they keep their relevance."
-            )
-            warnings.warn(message, stacklevel=3)
-            result = Row(result.values, result.lines, result.output, (*result.warnings, message))
-        return result
+        result = handing.handed_on(row, hops)
+        kept = [place for place in handing.keeping(result) if place < span.last]
+        if not kept:
+            return result
+        message = kept_message([self.runner.answer.pieces[place] for place in kept])
+        warnings.warn(message, stacklevel=3)
+        return replace(result, warnings=(*result.warnings, message))
 
     def group(self, unit: int) -> str:
         """What a unit counts as: image, prompt, first token, template, or answer.
@@ -290,39 +264,8 @@ class Answer(Record):
         """What a part's total is the sum of."""
         return self.of(part).ledger
 
-    def target_of(self, span: Span) -> TargetInfo:
-        """What is explained of a span, by name."""
-        tokens = self.tokens[span.first : span.last]
-        position = self.runner.place + span.first
-        label = "".join(token.text for token in tokens)
-        if self.explained != "contrast":
-            return TargetInfo(tokens[0].id, label, position=position)
-        others = "".join(token.other for token in tokens)
-        name = others if len(tokens) == 1 else "the runner-up of each token"
-        return TargetInfo(tokens[0].id, label, tokens[0].other_id, name, position)
-
     def _explanation(self, span: Span, row: Row) -> Explanation:
-        count = self.start + span.last - 1
-        units = self.units[:count]
-        runner = self.runner
-        end = max(unit.end or 0 for unit in units)
-        log_probability = float(self.measured.log_probabilities[span.first : span.last].sum())
-        return Explanation(
-            units=units,
-            scores=row.values[:count].astype(np.float32),
-            target=self.target_of(span),
-            output=row.output,
-            probability=math.exp(log_probability),
-            method=runner.method.name,
-            settings={**runner.method.settings(), "of": self.explained},
-            label=runner.method.short_label,
-            ledger=ledger(row, units, self.group),
-            text=(runner.prompt.lead + self.text)[:end],
-            scene={"kind": "images", "images": list(self.images)} if self.images else None,
-            model=self.model,
-            versions=dict(self.versions),
-            warnings=row.warnings,
-        )
+        return explanation_of(self, span, row)
 
     # Sources.
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from wherefrom.answers.answer import Answer
+from wherefrom.answers.batches import MOST, Task, explained
 from wherefrom.answers.defaults import Of
-from wherefrom.answers.generate import decoder_opening, generated
+from wherefrom.answers.generate import (
+    Generated,
+    Generation,
+    decoder_opening,
+    generated,
+    generated_together,
+    is_greedy_alone,
+    is_padding_ignored,
+)
 from wherefrom.answers.prompt import Prompt, PromptLike
-from wherefrom.answers.runner import Runner
+from wherefrom.answers.runner import Measured, Runner
 from wherefrom.answers.token_types import with_types
 from wherefrom.answers.tokens import (
     AnswerTokens,
@@ -22,18 +31,27 @@ from wherefrom.answers.tokens import (
     read_prompt,
 )
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
+from wherefrom.inputs.text import like_lengths
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method
+
+Given = str | Sequence[int]  # an answer as text or as token ids
 
 
 def is_several(prompt: Any) -> bool:
     """Whether this is a list of prompts: texts, `Prompt`s, lists of messages or of token ids."""
+    if not isinstance(prompt, (list, tuple)):
+        return False
+    if not prompt:
+        raise InputError("the list of prompts is empty: there is nothing to answer.")
     kinds = (str, Prompt, list, tuple)
-    return (
-        isinstance(prompt, (list, tuple))
-        and len(prompt) > 0
-        and all(isinstance(single, kinds) for single in prompt)
-    )
+    odd = [i for i, single in enumerate(prompt) if not isinstance(single, kinds)]
+    if odd and len(odd) < len(prompt):
+        raise InputError(
+            f"number {odd[0] + 1} of the list of prompts is a {type(prompt[odd[0]]).__name__}: a "
+            "prompt is a text, a Prompt, a list of chat messages, or token ids."
+        )
+    return not odd
 
 
 def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
@@ -52,74 +70,197 @@ def no_images(images: Sequence[Any]) -> None:
         )
 
 
-def answer_given(
-    reader: TextReader,
-    prompt: PromptLike,
-    answer: str | Sequence[int],
-    against: str | Sequence[int] | None,
-    method: Method,
-    of: Of,
-    versions: Mapping[str, str],
-    images: Sequence[Any] = (),
-) -> Answer:
-    """An answer that the caller gives."""
-    reader = _restoring(reader)
-    tokens = _read(reader, prompt, of, images)
-    if reader.has_decoder:
-        model = reader.subject.model
-        opening = decoder_opening(reader.subject, getattr(model, "generation_config", None))
-        tokens = tokens.opened(reader.tokenizer, opening)
-    answer_tokens = read_answer(reader.tokenizer, tokens, answer)
-    return _answer(reader, tokens, answer_tokens, against, method, of, versions, None)
+def listed(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
+    """The values, if there is one for each prompt; None for each if there are none at all."""
+    return [None] * len(prompts) if values is None else one_of_each(prompts, values, noun)
 
 
-def answer_generated(
-    reader: TextReader,
-    prompt: PromptLike,
-    against: str | Sequence[int] | None,
-    method: Method,
-    of: Of,
-    versions: Mapping[str, str],
-    max_new_tokens: int,
-    seed: int | None,
-    options: dict[str, Any],
-    tell: Callable[[str], None] | None = None,
-    images: Sequence[Any] = (),
-) -> Answer:
-    """An answer that the model generates; `tell` gets its text as it grows."""
-    reader = _restoring(reader)
-    tokens = _read(reader, prompt, of, images)
-    images_seen = tokens.seen
-    seen = {} if images_seen is None else {**images_seen.tensors, **images_seen.types}
-    ids, finished, opening = generated(
-        reader.subject,
-        tokens.ids,
-        max_new_tokens,
-        seed,
-        options,
-        _told(reader.tokenizer, tell),
-        seen,
-    )
-    if reader.has_decoder:
-        # some models begin by themselves as others are made to
-        begins = {getattr(reader.tokenizer, f"{name}_token_id", None) for name in ("bos", "cls")}
-        while ids and ids[0] in begins:
-            opening.append(ids.pop(0))
-        tokens = tokens.opened(reader.tokenizer, opening)
-    if not ids:
-        raise InputError(
-            "the answer is empty: the first token that the model generates is a stop token."
-        )
-    answer_tokens = answer_of_ids(reader.tokenizer, tokens, ids)
-    return _answer(reader, tokens, answer_tokens, against, method, of, versions, finished)
+@dataclass(frozen=True)
+class Asking:
+    """How prompts are answered and explained, the same for all of a call."""
+
+    reader: TextReader
+    method: Method
+    of: Of
+    versions: Mapping[str, str]
+
+    @staticmethod
+    def by(reader: TextReader, method: Method, of: Of, versions: Mapping[str, str]) -> Asking:
+        """For a model that is left as it was.
+
+        `generate` and models that see note what they were run on, and add hooks when they first
+        are.
+        """
+        if of not in get_args(Of):
+            raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
+        subject = replace(reader.subject, restores=True)
+        return Asking(replace(reader, subject=subject), method, of, versions)
+
+    def given(
+        self, prompt: PromptLike, answer: Given, against: Given | None, images: Sequence[Any] = ()
+    ) -> Answer:
+        """An answer that the caller gives."""
+        return self._single(self._given(prompt, answer, against, images))
+
+    def given_to_each(
+        self,
+        prompts: Sequence[PromptLike],
+        answers: Sequence[Given],
+        others: Sequence[Given | None],
+        batch_size: int | None,
+    ) -> list[Answer]:
+        """The same for several prompts, explained in batches."""
+        asked = zip(prompts, answers, others, strict=True)
+        return self._several([self._given(*each) for each in asked], batch_size)
+
+    def generated(
+        self,
+        prompt: PromptLike,
+        against: Given | None,
+        generation: Generation,
+        tell: Callable[[str], None] | None = None,
+        images: Sequence[Any] = (),
+    ) -> Answer:
+        """An answer that the model generates; `tell` gets its text as it grows."""
+        tokens = self._read(prompt, images)
+        return self._single(self._generated(tokens, self._alone(tokens, generation, tell), against))
+
+    def generated_for_each(
+        self,
+        prompts: Sequence[PromptLike],
+        others: Sequence[Given | None],
+        generation: Generation,
+        batch_size: int | None,
+        tell: Callable[[str], None] | None = None,
+    ) -> list[Answer]:
+        """The same for several prompts, generated and explained in batches where that can be."""
+        read = [self._read(prompt) for prompt in prompts]
+        written: dict[int, Generated] = {}
+        for chunk in self._generation_chunks(
+            read, generation, batch_size or MOST, tell is not None
+        ):
+            ids = [read[i].ids for i in chunk]
+            if len(chunk) == 1:
+                written[chunk[0]] = self._alone(read[chunk[0]], generation, tell)
+            else:
+                together = generated_together(self.reader.subject, ids, generation)
+                written.update(zip(chunk, together, strict=True))
+        tasks = [
+            self._generated(tokens, written[i], other)
+            for i, (tokens, other) in enumerate(zip(read, others, strict=True))
+        ]
+        return self._several(tasks, batch_size)
+
+    def _generation_chunks(
+        self, read: Sequence[PromptTokens], generation: Generation, size: int, told: bool
+    ) -> list[list[int]]:
+        """Which prompts are answered together.
+
+        One by one: samples, and what else depends on the other prompts of a batch; prompts with
+        images; if the text is told as it grows; and if the model does not ignore padding.
+        """
+        subject, lengths = self.reader.subject, [len(tokens.ids) for tokens in read]
+        texts_only = all(tokens.seen is None for tokens in read)
+        if told or not texts_only or not is_greedy_alone(subject, generation):
+            return [[i] for i in range(len(read))]
+        tried = self.reader.tried
+        short, long = (read[lengths.index(pick(lengths))].ids for pick in (min, max))
+        if size > 1 and len(short) < len(long) and "generation" not in tried:
+            tried["generation"] = is_padding_ignored(subject, short, long, generation)
+        return like_lengths(lengths, size, same=not tried.get("generation", False))
+
+    def _alone(
+        self, tokens: PromptTokens, generation: Generation, tell: Callable[[str], None] | None
+    ) -> Generated:
+        images = tokens.seen
+        seen = {} if images is None else {**images.tensors, **images.types}
+        told = _told(self.reader.tokenizer, tell)
+        return generated(self.reader.subject, tokens.ids, generation, told, seen)
+
+    def _read(self, prompt: PromptLike, images: Sequence[Any] = ()) -> PromptTokens:
+        reader = self.reader
+        if isinstance(images, (str, Path)) or not isinstance(images, Sequence):
+            raise InputError("images must be a list of pictures or paths.")
+        tokens = read_prompt(reader.tokenizer, prompt, reader.has_decoder, images, reader.sight)
+        if tokens.images is not None and reader.has_decoder:
+            raise ModelError(
+                f"{reader.subject.name} reads images with an encoder and writes with a decoder of "
+                "its own: answers of such models are not explained."
+            )
+        return with_types(reader, tokens)
+
+    def _given(
+        self, prompt: PromptLike, answer: Given, against: Given | None, images: Sequence[Any] = ()
+    ) -> _Asked:
+        reader, tokens = self.reader, self._read(prompt, images)
+        if reader.has_decoder:
+            model = reader.subject.model
+            opening = decoder_opening(reader.subject, getattr(model, "generation_config", None))
+            tokens = tokens.opened(reader.tokenizer, opening)
+        answer_tokens = read_answer(reader.tokenizer, tokens, answer)
+        return self._asked(tokens, answer_tokens, against, None)
+
+    def _generated(self, tokens: PromptTokens, written: Generated, against: Given | None) -> _Asked:
+        reader = self.reader
+        ids, finished, opening = written
+        if reader.has_decoder:
+            # some models begin by themselves as others are made to
+            names = ("bos_token_id", "cls_token_id")
+            begins = {getattr(reader.tokenizer, name, None) for name in names}
+            while ids and ids[0] in begins:
+                opening.append(ids.pop(0))
+            tokens = tokens.opened(reader.tokenizer, opening)
+        if not ids:
+            raise InputError(
+                f"the answer to {tokens.text[-60:]!r} is empty: the first token that the model "
+                "generates is a stop token."
+            )
+        answer_tokens = answer_of_ids(reader.tokenizer, tokens, ids)
+        return self._asked(tokens, answer_tokens, against, finished)
+
+    def _asked(
+        self,
+        prompt: PromptTokens,
+        answer: AnswerTokens,
+        against: Given | None,
+        finished: bool | None,
+    ) -> _Asked:
+        place, replaced, of = None, {}, self.of
+        if against is not None:
+            place, number = _difference(self.reader.tokenizer, prompt, answer, against)
+            replaced[place] = number
+            of = "contrast"  # of logits or of log-probabilities, it is the same
+        runner = Runner(self.reader, self.method, prompt, answer, of)
+        runner.check_length()
+        runner = replace(runner, method=self.method.resolved(runner.inputs(1)))
+        return _Asked(Task(runner, replaced), place, finished)
+
+    def _single(self, asked: _Asked) -> Answer:
+        """Its pass is kept: each span is a backward pass from there."""
+        task = asked.task
+        return self._answer(asked, task.runner.measured(task.against))
+
+    def _several(self, asked: Sequence[_Asked], batch_size: int | None) -> list[Answer]:
+        answers = []
+        results = explained([each.task for each in asked], batch_size)
+        for each, (measured, row) in zip(asked, results, strict=True):
+            answer = self._answer(each, measured)
+            answer.keep(each.task.span, row)
+            answers.append(answer)
+        return answers
+
+    def _answer(self, asked: _Asked, measured: Measured) -> Answer:
+        name, place = self.reader.subject.name, asked.place
+        runner = asked.task.runner
+        return Answer(runner, measured, name, self.versions, place, asked.finished)
 
 
-def _restoring(reader: TextReader) -> TextReader:
-    """The reader for a model that is left as it was.
+class _Asked(NamedTuple):
+    """A prompt with its answer before it is explained."""
 
-    `generate` and models that see note what they were run on, and add hooks when they first are.
-    """
-    return replace(reader, subject=replace(reader.subject, restores=True))
+    task: Task
+    place: int | None  # at which it differs from another answer
+    finished: bool | None
 
 
 def _told(tokenizer: Any, tell: Callable[[str], None] | None) -> Callable[[list[int]], None] | None:
@@ -136,44 +277,8 @@ def _told(tokenizer: Any, tell: Callable[[str], None] | None) -> Callable[[list[
     return told
 
 
-def _read(reader: TextReader, prompt: PromptLike, of: Of, images: Sequence[Any]) -> PromptTokens:
-    if of not in get_args(Of):
-        raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
-    if isinstance(images, (str, Path)) or not isinstance(images, Sequence):
-        raise InputError("images must be a list of pictures or paths.")
-    tokens = read_prompt(reader.tokenizer, prompt, reader.has_decoder, images, reader.sight)
-    if tokens.images is not None and reader.has_decoder:
-        raise ModelError(
-            f"{reader.subject.name} reads images with an encoder and writes with a decoder of its "
-            "own: answers of such models are not explained."
-        )
-    return with_types(reader, tokens)
-
-
-def _answer(
-    reader: TextReader,
-    prompt: PromptTokens,
-    answer: AnswerTokens,
-    against: str | Sequence[int] | None,
-    method: Method,
-    of: Of,
-    versions: Mapping[str, str],
-    finished: bool | None,
-) -> Answer:
-    place, replaced = None, {}
-    if against is not None:
-        place, number = _difference(reader.tokenizer, prompt, answer, against)
-        replaced[place] = number
-        of = "contrast"  # of logits or of log-probabilities, it is the same
-    runner = Runner(reader, method, prompt, answer, of)
-    runner.check_length()
-    runner = replace(runner, method=method.resolved(runner.inputs(1)))
-    measured = runner.measured(replaced)
-    return Answer(runner, measured, reader.subject.name, versions, place, finished)
-
-
 def _difference(
-    tokenizer: Any, prompt: PromptTokens, answer: AnswerTokens, against: str | Sequence[int]
+    tokenizer: Any, prompt: PromptTokens, answer: AnswerTokens, against: Given
 ) -> tuple[int, int]:
     """The first place at which two answers differ, and the token of the other one there.
 

@@ -5,15 +5,25 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from wherefrom.errors import InputError, ModelError
+from wherefrom.inputs.text import padded
 from wherefrom.scope import restores_state
 from wherefrom.subject import Subject
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+# settings that no other token than the most likely one comes of
+_HARMLESS = {
+    "_from_model_config", "bos_token_id", "cache_implementation", "decoder_start_token_id",
+    "do_sample", "eos_token_id", "forced_bos_token_id", "forced_eos_token_id", "max_length",
+    "max_new_tokens", "num_beams", "output_attentions", "output_hidden_states", "pad_token_id",
+    "return_dict_in_generate", "transformers_version", "use_cache",
+}  # fmt: skip
 
 
 class Generated(NamedTuple):
@@ -27,87 +37,176 @@ class Generated(NamedTuple):
     opening: list[int]
 
 
+@dataclass(frozen=True)
+class Generation:
+    """How an answer is generated: greedily, unless `options` of the model's `generate` differ.
+
+    An option of sampling turns sampling on; `seed` makes it repeatable.
+    """
+
+    max_new_tokens: int = 64
+    seed: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def config(self, subject: Subject) -> Any:
+        """A `GenerationConfig` of its own for the model, whose own stays as it is."""
+        model = subject.model
+        if subject.forward is not None or not callable(getattr(model, "generate", None)):
+            raise ModelError(
+                f"{subject.name} cannot generate text. Give the answer: "
+                "explainer.answer(prompt, …)."
+            )
+        count = self.max_new_tokens
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InputError(f"max_new_tokens must be 1 or more, got {count!r}.")
+        temperature = self.options.get("temperature")
+        if temperature is not None and not temperature > 0:
+            raise InputError(
+                f"temperature must be more than 0, got {temperature}. Leave it out for the most "
+                "likely tokens."
+            )
+        options = {key: value for key, value in self.options.items() if value is not None}
+        sampling = bool(options.pop("do_sample", any(key in options for key in _SAMPLING)))
+        config = copy.deepcopy(getattr(model, "generation_config", None))
+        if config is None:
+            raise ModelError(
+                f"{subject.name} has no generation_config to generate with. Give the answer: "
+                "explainer.answer(prompt, …)."
+            )
+        if not sampling:
+            config.update(**dict.fromkeys(_SAMPLING))
+        unused = config.update(
+            **{
+                "max_length": None,  # max_new_tokens says it
+                "max_new_tokens": count,
+                "do_sample": sampling,
+                "num_beams": 1,
+                "return_dict_in_generate": False,
+                **options,
+            }
+        )
+        if unused:
+            raise InputError(f"generation has no option {', '.join(map(repr, unused))}.")
+        stops = _stops(config)
+        if config.pad_token_id is None and stops:
+            config.pad_token_id = min(stops)
+        return config
+
+
 @restores_state
 def generated(
     subject: Subject,
     prompt: Sequence[int],
-    max_new_tokens: int,
-    seed: int | None,
-    options: dict[str, Any],
+    generation: Generation,
     tell: Callable[[list[int]], None] | None = None,
-    seen: Mapping[str, torch.Tensor] | None = None,
+    seen: Mapping[str, Tensor] | None = None,
 ) -> Generated:
     """The tokens that the model generates after a prompt; `tell` gets those so far.
 
-    `seen` are the tensors of images that it sees.
-
-    Greedy unless `options` say otherwise; an option of sampling turns sampling on. The state of
-    torch's random numbers is as it was afterwards.
+    `seen` are the tensors of images that it sees. The state of torch's random numbers is as it was
+    afterwards.
     """
-    model = subject.model
-    generate = getattr(model, "generate", None)
-    if subject.forward is not None or not callable(generate):
-        raise ModelError(
-            f"{subject.name} cannot generate text. Give the answer: explainer.answer(prompt, …)."
-        )
-    if isinstance(max_new_tokens, bool) or max_new_tokens < 1:
-        raise InputError(f"max_new_tokens must be 1 or more, got {max_new_tokens}.")
-    options = {key: value for key, value in options.items() if value is not None}
-    sampling = bool(options.pop("do_sample", any(key in options for key in _SAMPLING)))
-    config = copy.deepcopy(getattr(model, "generation_config", None))
-    if config is None:
-        raise ModelError(
-            f"{subject.name} has no generation_config to generate with. Give the answer: "
-            "explainer.answer(prompt, …)."
-        )
-    if not sampling:
-        config.update(**dict.fromkeys(_SAMPLING))
-    unused = config.update(
-        **{
-            "max_length": None,  # max_new_tokens says it
-            "max_new_tokens": max_new_tokens,
-            "do_sample": sampling,
-            "num_beams": 1,
-            "return_dict_in_generate": False,
-            **options,
-        }
-    )
-    if unused:
-        raise InputError(f"generation has no option {', '.join(map(repr, unused))}.")
-    stops = _stops(config)
-    if config.pad_token_id is None and stops:
-        config.pad_token_id = min(stops)
-    ids = torch.tensor([list(prompt)], device=subject.device)
+    config = generation.config(subject)
+    ids = torch.tensor([list(prompt)])
+    streamer = {} if tell is None else {"streamer": _Streamer(tell)}
+    given = {**streamer, **(seen or {})}
+    written = _written(subject, ids, torch.ones_like(ids), config, generation.seed, given)
+    return _cut(subject, written[0].tolist(), ids.shape[1], config)
+
+
+@restores_state
+def generated_together(
+    subject: Subject, prompts: Sequence[Sequence[int]], generation: Generation
+) -> list[Generated]:
+    """What the model generates after several prompts, in one call of its `generate`."""
+    config = generation.config(subject)
+    ids, mask = _batch(subject, prompts, config)
+    written = _written(subject, ids, mask, config)
+    return [_cut(subject, row, ids.shape[1], config) for row in written.tolist()]
+
+
+def is_greedy_alone(subject: Subject, generation: Generation) -> bool:
+    """Whether each token is the most likely one, and nothing else has a say in it.
+
+    What looks at the tokens before, such as a penalty for repetition, would see padding; samples
+    would depend on the other prompts of a batch.
+    """
+    config = generation.config(subject)
+    changed = {key for key, value in config.to_diff_dict().items() if value is not None}
+    return not config.do_sample and config.num_beams in (1, None) and changed <= _HARMLESS
+
+
+@restores_state
+def is_padding_ignored(
+    subject: Subject, short: Sequence[int], long: Sequence[int], generation: Generation
+) -> bool:
+    """Whether two tokens after a prompt are as likely if it is padded to the length of another."""
+    config = generation.config(subject)
+    changes = {"max_new_tokens": 2, "return_dict_in_generate": True, "output_logits": True}
+    config.update(**changes, eos_token_id=None, forced_eos_token_id=None)
+    logits = []
+    for prompts in ([short], [short, long]):
+        out = _written(subject, *_batch(subject, prompts, config), config)
+        logits.append(torch.stack([step[0] for step in out.logits]).double().cpu())
+    alone, padded_to = logits  # (2, vocabulary) each
+    scale = float(alone.abs().max())
+    return bool(torch.allclose(alone, padded_to, rtol=1e-3, atol=1e-3 * scale))
+
+
+def _batch(
+    subject: Subject, prompts: Sequence[Sequence[int]], config: Any
+) -> tuple[Tensor, Tensor]:
+    """Ids and mask; prompts are padded on the left, since the answers follow at their ends.
+
+    What an encoder reads is padded on the right: the answer is a text of its own.
+    """
+    padding = config.pad_token_id
+    number = padding if isinstance(padding, int) and padding >= 0 else 0
+    ids, mask = padded(prompts, number, left=not _has_encoder(subject))
+    return ids, mask.long()
+
+
+def _written(
+    subject: Subject,
+    ids: Tensor,
+    mask: Tensor,
+    config: Any,
+    seed: int | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> Any:
+    """What the model's own `generate` returns."""
+    generate: Any = subject.model.generate
     devices = [subject.device] if subject.device.type == "cuda" else []
-    with (
-        subject.evaluating(gradients=False),
-        torch.random.fork_rng(devices),
-    ):
+    with subject.evaluating(gradients=False), torch.random.fork_rng(devices):
         if seed is not None:
             torch.manual_seed(seed)
-        streamer = {} if tell is None else {"streamer": _Streamer(tell)}
-        out = generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
+        return generate(
+            ids.to(subject.device),
+            attention_mask=mask.to(subject.device),
             generation_config=config,
             **_held(generate),
-            **streamer,
-            **(seen or {}),
+            **(given or {}),
         )
+
+
+def _cut(subject: Subject, written: list[int], width: int, config: Any) -> Generated:
+    """The answer of a row, without what comes before it, its stop token, and padding."""
     opening: list[int] = []
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+    if _has_encoder(subject):
         opening = decoder_opening(subject, config)
-        written = out[0].tolist()
         if written[: len(opening)] != opening:
             raise ModelError(
                 f"{subject.name} began with the tokens {written[: len(opening)]} instead of "
                 f"{opening}. Give the answer: explainer.answer(prompt, …)."
             )
-        answer = written[len(opening) :]
-    else:
-        answer = [int(number) for number in out[0, ids.shape[1] :]]
-    finished = bool(answer) and answer[-1] in stops
-    return Generated(answer[:-1] if finished else answer, finished, opening)
+        width = len(opening)
+    answer, stops = written[width:], _stops(config)
+    end = next((place for place, number in enumerate(answer) if number in stops), None)
+    return Generated(answer[:end], end is not None, opening)
+
+
+def _has_encoder(subject: Subject) -> bool:
+    return bool(getattr(getattr(subject.model, "config", None), "is_encoder_decoder", False))
 
 
 def _held(generate: Callable[..., Any]) -> dict[str, Any]:
@@ -150,7 +249,7 @@ class _Streamer:
         self.tell = tell
         self.ids: list[int] | None = None  # None: the prompt is yet to come
 
-    def put(self, value: torch.Tensor) -> None:
+    def put(self, value: Tensor) -> None:
         if self.ids is None:
             self.ids = []
             return

@@ -36,23 +36,31 @@ class Row:
         return self.output - float(self.values.sum()) - sum((self.lines or {}).values())
 
     @staticmethod
-    def of(scores: Scores, output: float, length: int, patches: int = 0) -> Row:
-        """The row of a batch of one sample, over `length` units.
+    def of(
+        scores: Scores,
+        output: float,
+        length: int,
+        patches: int = 0,
+        sample: int = 0,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> Row:
+        """The row of a sample of a batch, over `length` units.
 
-        Scores have patches of images at their end, rows in front.
+        Scores have patches of images at their end, rows in front. `mask` tells units from padding.
         """
         values = np.zeros(length)
-        own = np.roll(scores.values[0].detach().double().cpu().numpy(), patches)
+        own = scores.values[sample].detach().double().cpu().numpy()
+        own = np.roll(own if mask is None else own[mask], patches)
         values[: len(own)] = own
         lines = None
         if scores.lines is not None:
             # totals over units are the values' own; the same kind may come from no unit as well
             lines = {
-                (label, kind): float(amounts[0])
+                (label, kind): float(amounts[sample])
                 for (label, kind), amounts in scores.lines.items()
                 if kind not in scores.parts or label not in (plural(kind), "embedding norm")
             }
-        return Row(values, lines, output, scores.warnings[0] if scores.warnings else ())
+        return Row(values, lines, output, scores.warnings[sample] if scores.warnings else ())
 
 
 def total(rows: Sequence[Row]) -> Row:

@@ -35,6 +35,30 @@ class Measured:
     others: tuple[int, ...]  # the tokens they are compared with
     other_log_probabilities: Values
 
+    @staticmethod
+    def of(logits: Tensor, answer: AnswerTokens, against: Mapping[int, int]) -> Measured:
+        """What the logits (tokens, vocabulary) say of the tokens of an answer.
+
+        They are compared with the most likely other token, or the one that `against` names.
+        """
+        rows = logits.double().cpu()
+        ids = torch.tensor(answer.ids).unsqueeze(1)
+        if int(ids.max()) >= rows.shape[1]:
+            raise InputError(
+                f"there is no token {int(ids.max())}: the model's outputs are 0 to "
+                f"{rows.shape[1] - 1}."
+            )
+        logs = rows.log_softmax(-1)
+        others = rows.scatter(1, ids, -torch.inf).argmax(-1, keepdim=True)
+        for place, number in against.items():
+            others[place] = number
+        return Measured(
+            rows.gather(1, ids)[:, 0].numpy(),
+            logs.gather(1, ids)[:, 0].numpy(),
+            tuple(others[:, 0].tolist()),
+            logs.gather(1, others)[:, 0].numpy(),
+        )
+
     def outputs(self, of: Of) -> Values:
         """What is explained of each token, as a number."""
         if of == "logit":
@@ -60,25 +84,23 @@ class Runner(Asked):
         """What names tokens."""
         return self.reader.tokenizer
 
-    def inputs(self, count: int) -> Inputs:
-        """What the model reads before it gives the answer's token number `count` − 1."""
+    def read(self, count: int) -> tuple[Encoded, Encoded | None]:
+        """What the model reads before it gives the answer's token number `count` − 1.
+
+        Of an encoder–decoder that is the source, and what its decoder has written.
+        """
         prompt, before = self.prompt, self.answer.ids[: count - 1]
-        units = with_answer(prompt, self.answer)[: self.start + len(before)]
-        text = prompt.lead + self.answer.text
+        units = with_answer(prompt, self.answer)[prompt.patches : self.start + len(before)]
+        text, source = prompt.lead + self.answer.text, len(prompt.ids)
         if not prompt.opening:
-            tokens = units[prompt.patches :]
-            inputs = self.reader.batch([Encoded([*prompt.ids, *before], tokens, text)])
-            return inputs if prompt.seen is None else prompt.seen.joined(inputs)
-        source = len(prompt.ids)
-        prefix = Encoded([*prompt.opening, *before], units[source:], None)
-        reader = replace(self.reader, decoder_prefix=prefix)
-        inputs = reader.batch([Encoded(list(prompt.ids), units[:source], text)])
-        if len(inputs.fields) == 1:
-            raise ModelError(
-                f"the forward that was given for {reader.subject.name} does not pass "
-                "decoder_input_ids on to it: the answer cannot be read."
-            )
-        return inputs
+            return Encoded([*prompt.ids, *before], units, text), None
+        written = Encoded([*prompt.opening, *before], units[source:], None)
+        return Encoded(list(prompt.ids), units[:source], text), written
+
+    def inputs(self, count: int) -> Inputs:
+        """The same as a batch of one."""
+        inputs = batch_of(self.reader, [self.read(count)])
+        return inputs if self.prompt.seen is None else self.prompt.seen.joined(inputs)
 
     def check_length(self) -> None:
         """Refuses what is longer than the model takes."""
@@ -123,23 +145,7 @@ class Runner(Asked):
         positions = self._positions()
         if logits is None:
             logits = run(self.reader.subject, self.inputs(len(self.answer.ids)), positions)
-        rows = SpanTarget(position=positions).rows(logits)[0].double().cpu()
-        ids = torch.tensor(self.answer.ids).unsqueeze(1)
-        if int(ids.max()) >= rows.shape[1]:
-            raise InputError(
-                f"there is no token {int(ids.max())}: the model's outputs are 0 to "
-                f"{rows.shape[1] - 1}."
-            )
-        logs = rows.log_softmax(-1)
-        others = rows.scatter(1, ids, -torch.inf).argmax(-1, keepdim=True)
-        for place, number in against.items():
-            others[place] = number
-        return Measured(
-            rows.gather(1, ids)[:, 0].numpy(),
-            logs.gather(1, ids)[:, 0].numpy(),
-            tuple(others[:, 0].tolist()),
-            logs.gather(1, others)[:, 0].numpy(),
-        )
+        return Measured.of(SpanTarget(position=positions).rows(logits)[0], self.answer, against)
 
     @restores_state
     def log_probabilities_without(self, name: str) -> Values:
@@ -210,3 +216,15 @@ class Runner(Asked):
             output = float(target(scores.logits.detach()).double().sum())
         length = self.start + len(self.answer.ids)
         return Row.of(scores, output, length, self.prompt.patches)
+
+
+def batch_of(reader: TextReader, items: Sequence[tuple[Encoded, Encoded | None]]) -> Inputs:
+    """What the model reads of several answers: texts, or sources with what was written."""
+    prefixes = [written for _, written in items if written is not None]
+    inputs = reader.batch_after([text for text, _ in items], prefixes or None)
+    if prefixes and len(inputs.fields) == 1:
+        raise ModelError(
+            f"the forward that was given for {reader.subject.name} does not pass "
+            "decoder_input_ids on to it: the answer cannot be read."
+        )
+    return inputs

@@ -66,6 +66,18 @@ class Handing:
                 arriving += arriving[token] / source.output * source.values[self.start :]
         return self._distributed(row, self._handed(arriving))
 
+    def handed_on(self, row: Row, hops: int | None) -> Row:
+        """So many hops; None: all."""
+        if hops is None:
+            return self.all(row)
+        for _ in range(hops):
+            row = self.hop(row)
+        return row
+
+    def keeping(self, row: Row) -> list[int]:
+        """The answer tokens that have kept relevance of a row."""
+        return [place for place in self.keeps if row.values[self.start + place]]
+
     def _handed(self, arriving: Values) -> Values:
         handed = arriving[: len(self.rows)].copy()
         handed[self.keeps] = 0.0
@@ -85,3 +97,13 @@ class Handing:
             for key, value in {**(source.lines or {}), _RESIDUAL: source.residual}.items():
                 lines[key] = lines.get(key, 0.0) + share * value
         return Row(values, lines, row.output, row.warnings)
+
+
+def kept_message(pieces: Sequence[str]) -> str:
+    """What is said of tokens that keep their relevance."""
+    names = ", ".join(map(repr, pieces[:5]))
+    more = f" and {len(pieces) - 5} more" if len(pieces) > 5 else ""
+    return (
+        f"{names}{more}: the contributions to these tokens of the answer cancel to nearly "
+        "nothing, so they keep their relevance."
+    )

@@ -284,6 +284,10 @@ def _from_ids(tokenizer: Any, prompt: Any) -> PromptTokens:
 
 def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int]) -> AnswerTokens:
     """The tokens of an answer after those of the prompt, which stay as they are."""
+    if not hasattr(answer, "__len__"):
+        raise InputError(
+            f"an answer is a text or a list of token ids, got {type(answer).__name__}."
+        )
     if not isinstance(answer, str):
         numbers = from_ids(tokenizer, list(answer)).ids if len(answer) else []
         if not numbers:
@@ -303,7 +307,7 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
         warnings.warn(
             f"the answer {answer[:20]!r} follows the prompt without a space: "
             f"{prompt.text[-10:] + answer[:10]!r}. Begin it with a space if it is a new word.",
-            stacklevel=4,
+            stacklevel=5,
         )
     together: tuple[int, ...] = ()
     if prompt.script is not None:
@@ -318,7 +322,7 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
                 f"the tokenizer would join the end of the prompt and the start of the answer "
                 f"{answer[:20]!r} to one token; the answer is tokenised by itself instead, since "
                 "the model read the prompt as it is.",
-                stacklevel=4,
+                stacklevel=5,
             )
     return answer_of_ids(tokenizer, prompt, ids, answer)
 

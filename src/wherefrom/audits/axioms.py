@@ -153,6 +153,7 @@ def _share(part: Tensor, whole: Tensor) -> float:
 
 def _with_numeric_baseline(method: Method, case: Case) -> Method:
     """The method with its baseline as numbers: a token cannot be looked up in changed inputs."""
+    method = method.resolved(case.inputs)
     baseline = getattr(method, "baseline", "zero")
     if isinstance(baseline, Tensor) or baseline == "zero":
         return method

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_text
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,13 +11,16 @@ import typer
 
 from wherefrom.cli.common import Device, Html, Json, Settings, load, progress, say, say_styled
 from wherefrom.cli.explain import parsed
-from wherefrom.errors import FileError, InputError
-from wherefrom.storage.text_file import decoded, read_bytes
+from wherefrom.cli.prompt_files import Line, is_lines, read_lines, read_prompt, text_of
+from wherefrom.errors import InputError
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.prompt import PromptLike
+    from wherefrom.explain import Explainer
 
 
 def answer(
@@ -27,7 +29,9 @@ def answer(
     ] = "smollm2",
     prompt: Annotated[
         str | None,
-        typer.Option(help="A text, a file with one, or a .json file of chat messages."),
+        typer.Option(
+            help="A text, a file with one, a .json file of chat messages, or a .jsonl file of many."
+        ),
     ] = None,
     passages: Annotated[
         list[Path] | None, typer.Option("--passages", help="A file with a passage; repeatable.")
@@ -64,14 +68,20 @@ def answer(
     device: Device = None,
 ) -> None:
     """Explain an answer of a language model: where it comes from."""
+    options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}
+    sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
+    if prompt is not None and is_lines(prompt):
+        _refuse_single(passages, question, system, image, answer, html, png)
+        lines = read_lines(prompt)
+        explainer = load(model, device=device)
+        results = _answer_lines(explainer, lines, max_new_tokens, options, sampling)
+        _show_lines(results, json, check, through)
+        return
     asked = _prompt(prompt, passages, question, system)
     explainer = load(model, device=device)
-    options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}
     options["images"] = image or []
     if answer is None:
-        result = explainer.generate(
-            asked, max_new_tokens, temperature=temperature, seed=seed, **options
-        )
+        result = explainer.generate(asked, max_new_tokens, **sampling, **options)
     else:
         result = explainer.answer(asked, answer, **options)
     if html is not None or png is not None or through:
@@ -82,13 +92,21 @@ def answer(
     if png is not None:
         result.to_png(png, through=through)
     if json is not None:
-        _write_json(result, json, check, through)
+        data = _data(result, check, through)
+        _write_json(json, json_text.dumps(data, ensure_ascii=False, indent=1))
     if json is None or str(json) != "-":
-        from wherefrom.show.answer import terminal
+        _show(result, check, through)
 
-        cited = any(part.kind == "passage" for part in result.parts)
-        citations = result.citations(check, through=through) if cited else None
-        say_styled(terminal(result, through=through, citations=citations))
+
+def _refuse_single(*given: Any) -> None:
+    """Refuses what is for one prompt beside a file of many."""
+    names = ("--passages", "--question", "--system", "--image", "--answer", "--html", "--png")
+    for name, value in zip(names, given, strict=True):
+        if value:
+            raise InputError(
+                f"{name} is for one prompt, and --prompt names a file of many. Its lines may have "
+                "a question, passages, a system message and an answer of their own."
+            )
 
 
 def _prompt(
@@ -97,46 +115,73 @@ def _prompt(
     from wherefrom.answers.prompt import Passage, Prompt
 
     if prompt is not None:
-        if passages or question or system:
+        if question:
+            raise InputError("pass either --prompt or --question, not both.")
+        read = read_prompt(prompt)
+        if not passages and not system:
+            return read
+        if not isinstance(read, str):
             raise InputError(
-                "pass either --prompt, or --question with --passages and --system, not both."
+                "chat messages have their passages and instructions in them: --passages and "
+                "--system are for a text."
             )
-        return _read_prompt(prompt)
+        question = read
     if question is None and not passages:
         raise InputError("there is no prompt. Pass --prompt, or --question and --passages.")
-    texts = [Passage(_text_of(path).strip(), path.stem) for path in passages or ()]
+    texts = [Passage(text_of(path).strip(), path.stem) for path in passages or ()]
     return Prompt(question or "", texts, system or "")
 
 
-def _read_prompt(prompt: str) -> PromptLike:
-    """A text as it is; a file's text without its last line break; messages of a .json file."""
-    is_file = len(prompt) < 4096 and "\n" not in prompt and os.path.isfile(prompt)
-    if not is_file:
-        if prompt.endswith((".json", ".txt")):
-            raise FileError(f"there is no file {prompt}.")
-        return prompt
-    text = _text_of(Path(prompt))
-    if not prompt.endswith(".json"):
-        return text.removesuffix("\n").removesuffix("\r")
-    try:
-        messages = json_text.loads(text)
-    except ValueError as error:
-        raise FileError(f"{prompt} is not JSON: {error}.") from error
-    if not isinstance(messages, list):
-        raise FileError(f"{prompt} must hold a list of chat messages.")
-    return messages
+def _show_lines(results: Sequence[Answer], json: Path | None, check: bool, through: bool) -> None:
+    """A line of JSON for each, or each as it is shown alone."""
+    if json is not None:
+        data = (_data(result, check, through) for result in results)
+        text = "\n".join(json_text.dumps(each, ensure_ascii=False) for each in data)
+        _write_json(json, text if str(json) == "-" else f"{text}\n")
+    if json is None or str(json) != "-":
+        for number, result in enumerate(results):
+            if number:
+                say("")
+            _show(result, check, through)
 
 
-def _text_of(path: Path) -> str:
-    return decoded(path, read_bytes(path))
+def _answer_lines(
+    explainer: Explainer,
+    lines: Sequence[Line],
+    max_new_tokens: int,
+    options: dict[str, Any],
+    sampling: dict[str, Any],
+) -> list[Answer]:
+    """The answers to the prompts of a file, generated unless it has them."""
+    prompts: Any = [line.prompt for line in lines]
+    others = [line.against or options["against"] for line in lines]
+    options = {**options, "against": others if any(others) else None}
+    answers: Any = [line.answer for line in lines]
+    results: Any
+    if lines[0].answer is None:
+        results = explainer.generate(prompts, max_new_tokens, **sampling, **options)
+    else:
+        results = explainer.answer(prompts, answers, **options)
+    return list(results)
 
 
-def _write_json(result: Answer, path: Path, check: bool, through: bool) -> None:
+def _data(result: Answer, check: bool, through: bool) -> dict[str, Any]:
     data = result.to_dict()
     if any(part.kind == "passage" for part in result.parts):
         data["citations"] = [asdict(c) for c in result.citations(check, through=through)]
-    text = json_text.dumps(data, ensure_ascii=False, indent=1)
+    return data
+
+
+def _write_json(path: Path, text: str) -> None:
     if str(path) == "-":
         say(text)
     else:
         write_text(path, text)
+
+
+def _show(result: Answer, check: bool, through: bool) -> None:
+    from wherefrom.show.answer import terminal
+
+    cited = any(part.kind == "passage" for part in result.parts)
+    citations = result.citations(check, through=through) if cited else None
+    say_styled(terminal(result, through=through, citations=citations))

@@ -10,6 +10,7 @@ from numbers import Integral
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from wherefrom.errors import InputError, TooLong
 from wherefrom.explanation import Unit
@@ -273,30 +274,32 @@ def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
 
 
 def batch(
-    subject: Subject, tokenizer: Any, rows: Sequence[Encoded], prefix: Encoded | None
+    subject: Subject,
+    tokenizer: Any,
+    rows: Sequence[Encoded],
+    prefixes: Sequence[Encoded] | None = None,
 ) -> Inputs:
-    """Encoded texts padded on the right to one length, with all tensors that the model takes."""
-    width = max(len(row.ids) for row in rows)
-    ids = torch.full((len(rows), width), _padding_id(subject, tokenizer))
-    mask = torch.zeros((len(rows), width), dtype=torch.bool)
-    types = torch.zeros((len(rows), width), dtype=torch.long)
-    for i, row in enumerate(rows):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)
-        mask[i, : len(row.ids)] = True
-        if row.types:
-            types[i, : len(row.ids)] = torch.tensor(row.types)
+    """Encoded texts padded on the right to one length, with all tensors that the model takes.
+
+    `prefixes` are what a decoder has generated after each of them.
+    """
+    padding = padding_id(subject, tokenizer)
+    ids, mask = padded([row.ids for row in rows], padding)
+    types = padded([row.types or [0] * len(row.ids) for row in rows], 0)[0]
     tensors = {"input_ids": ids}
-    if subject.forward is not None or subject.takes("attention_mask"):
+    if takes_mask(subject):
         tensors["attention_mask"] = mask.long()
     if any(gets_types(subject, row) for row in rows):
         tensors["token_type_ids"] = types
     fields: tuple[str, ...] = ("input_ids",)
     units = [row.units for row in rows]
-    if prefix is not None:
-        tensors["decoder_input_ids"] = torch.tensor([prefix.ids] * len(rows))
+    if prefixes is not None:
+        # padding after a prefix is read by no place of it
+        written, mask_of_prefixes = padded([prefix.ids for prefix in prefixes], padding)
+        tensors["decoder_input_ids"] = written
         fields += ("decoder_input_ids",)
-        mask = torch.cat([mask, torch.ones(len(rows), len(prefix.ids), dtype=torch.bool)], 1)
-        units = [row + prefix.units for row in units]
+        mask = torch.cat([mask, mask_of_prefixes], 1)
+        units = [row + prefix.units for row, prefix in zip(units, prefixes, strict=True)]
     device = subject.device
     return Inputs(
         tensors={name: tensor.to(device) for name, tensor in tensors.items()},
@@ -306,6 +309,20 @@ def batch(
         texts=tuple(row.text for row in rows),
         blanks=_blanks(tokenizer),
     )
+
+
+def padded(
+    rows: Sequence[Sequence[int]], padding: int, *, left: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Rows of ids as one tensor, padded on the right or the left, and which of it are theirs."""
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), padding)
+    mask = torch.zeros((len(rows), width), dtype=torch.bool)
+    for i, row in enumerate(rows):
+        own = slice(width - len(row), None) if left else slice(len(row))
+        ids[i, own] = torch.tensor(row)
+        mask[i, own] = True
+    return ids, mask
 
 
 def gets_types(subject: Subject, row: Encoded) -> bool:
@@ -341,10 +358,9 @@ def _blanks(tokenizer: Any) -> dict[str, int]:
     return {name: number for name, number in ids.items() if isinstance(number, int)}
 
 
-def can_pad(subject: Subject) -> bool:
-    """Whether texts of several lengths can share a batch."""
-    takes_mask = subject.forward is not None or subject.takes("attention_mask")
-    return takes_mask and has_padding(subject)
+def takes_mask(subject: Subject) -> bool:
+    """Whether the model can be told which places are padding."""
+    return subject.forward is not None or subject.takes("attention_mask")
 
 
 def has_padding(subject: Subject) -> bool:
@@ -353,7 +369,8 @@ def has_padding(subject: Subject) -> bool:
     return config is None or getattr(config, "pad_token_id", None) is not None
 
 
-def _padding_id(subject: Subject, tokenizer: Any) -> int:
+def padding_id(subject: Subject, tokenizer: Any) -> int:
+    """The id that texts are padded with; which one is all the same where it is ignored."""
     config = getattr(subject.model, "config", None)
     for owner in (config, tokenizer):
         number = getattr(owner, "pad_token_id", None)

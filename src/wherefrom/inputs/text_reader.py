@@ -21,7 +21,6 @@ from wherefrom.inputs.text import (
     Encoded,
     TextPair,
     batch,
-    can_pad,
     encode_each,
     fitted,
     from_ids,
@@ -31,6 +30,7 @@ from wherefrom.inputs.text import (
     is_pair,
     like_lengths,
     longest,
+    takes_mask,
     vocabulary,
 )
 from wherefrom.naming import Naming
@@ -55,8 +55,8 @@ class TextReader(Reader[Encoded, Form]):
     naming: Naming
     decoder_prefix: Encoded | None = None
     sight: Sight | None = None
-    _padding_is_ignored: bool | None = field(default=None, repr=False)  # None: not tried yet
-    _prefix_is_used: bool | None = field(default=None, repr=False)  # by the user's forward
+    tried: dict[str, bool] = field(default_factory=dict, repr=False)
+    """What was found out by running the model, once for this reader and its copies."""
     _blanks: dict[str | int, int] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -72,12 +72,16 @@ class TextReader(Reader[Encoded, Form]):
     @property
     def pads(self) -> bool:  # type: ignore[override]
         """Whether texts of several lengths may share a batch, as far as was tried."""
-        return self._padding_is_ignored is not False and can_pad(self.subject)
+        return self.tried.get("padding", True) and self._can_be_padded
 
     @property
     def alone(self) -> bool:  # type: ignore[override]
         """A classifier without a padding id takes no batch."""
-        return not has_padding(self.subject)
+        return not self.naming.generates and not has_padding(self.subject)
+
+    @property
+    def _can_be_padded(self) -> bool:
+        return takes_mask(self.subject) and not self.alone
 
     def __post_init__(self) -> None:
         if self.decoder_prefix is None and self.has_decoder:
@@ -207,9 +211,13 @@ class TextReader(Reader[Encoded, Form]):
 
     def batch(self, items: Sequence[Encoded]) -> Inputs:
         prefix = self.decoder_prefix
-        if prefix is not None and self.subject.forward is not None:
-            prefix = prefix if self._uses_prefix(items[0], prefix) else None
-        inputs = batch(self.subject, self.tokenizer, items, prefix)
+        return self.batch_after(items, None if prefix is None else [prefix] * len(items))
+
+    def batch_after(self, items: Sequence[Encoded], prefixes: Sequence[Encoded] | None) -> Inputs:
+        """Items as one batch, each with what a decoder has generated after it."""
+        if prefixes is not None and self.subject.forward is not None:
+            prefixes = prefixes if self._uses_prefix(items[0], prefixes[0]) else None
+        inputs = batch(self.subject, self.tokenizer, items, prefixes)
         return replace(inputs, missing=self._missing)
 
     @property
@@ -226,15 +234,15 @@ class TextReader(Reader[Encoded, Form]):
 
     def _uses_prefix(self, item: Encoded, prefix: Encoded) -> bool:
         """Whether the user's forward passes the decoder's ids on: tried once, with other ids."""
-        if self._prefix_is_used is None:
-            tensors = batch(self.subject, self.tokenizer, [item], prefix).tensors
+        if "prefix" not in self.tried:
+            tensors = batch(self.subject, self.tokenizer, [item], [prefix]).tensors
             ids = tensors["decoder_input_ids"]
             other = torch.where(ids == 0, torch.ones_like(ids), ids - 1)
             first, second = (
                 self._run({**tensors, "decoder_input_ids": given}) for given in (ids, other)
             )
-            self._prefix_is_used = not torch.equal(first, second)
-        return self._prefix_is_used
+            self.tried["prefix"] = not torch.equal(first, second)
+        return self.tried["prefix"]
 
     def size(self, item: Encoded) -> int:
         return len(item.ids)
@@ -261,9 +269,9 @@ class TextReader(Reader[Encoded, Form]):
 
     def _can_pad(self, short: Encoded, long: Encoded) -> bool:
         """Whether the model ignores padding: tried once, on a text padded to another's length."""
-        if self._padding_is_ignored is None and len(short.ids) < len(long.ids):
-            self._padding_is_ignored = can_pad(self.subject) and self._same_padded(short, long)
-        return bool(self._padding_is_ignored)
+        if "padding" not in self.tried and len(short.ids) < len(long.ids):
+            self.tried["padding"] = self._can_be_padded and self._same_padded(short, long)
+        return self.tried.get("padding", False)
 
     def _same_padded(self, short: Encoded, long: Encoded) -> bool:
         alone, padded = self.batch([short]), self.batch([short, long]).take([0])
@@ -346,7 +354,7 @@ class TextReader(Reader[Encoded, Form]):
         if types:  # all or none: see `batch_shape`
             stacked["token_type_ids"] = np.stack(types)
         tensors = {n: torch.from_numpy(rows).to(self.subject.device) for n, rows in stacked.items()}
-        if self.subject.forward is not None or self.subject.takes("attention_mask"):
+        if takes_mask(self.subject):
             tensors["attention_mask"] = torch.ones_like(tensors["input_ids"])
         return tensors
 

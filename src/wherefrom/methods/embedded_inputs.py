@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -13,8 +13,9 @@ from torch import Tensor
 from wherefrom.errors import MethodError
 from wherefrom.memory import SavedBytes, free_memory, is_out_of_memory, release_memory
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
+from wherefrom.methods.root import root_change
 from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import Entering, Place, Span
+from wherefrom.rules.sources import Change, Entering, Place, Span
 from wherefrom.rules.tables import PLAIN
 from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Inputs, Subject
@@ -50,13 +51,20 @@ class EmbeddedInputs:
     @staticmethod
     @restores_state
     def capture(
-        subject: Subject, inputs: Inputs, at: Place = "lookup", target: Target | None = None
+        subject: Subject,
+        inputs: Inputs,
+        at: Place = "lookup",
+        target: Target | None = None,
+        change: Change | None = None,
     ) -> tuple[EmbeddedInputs, Tensor]:
-        """Runs the model once to see where and as what the input is read; and its logits."""
+        """Runs the model once to see where and as what the input is read; and its logits.
+
+        `change` replaces what enters the model.
+        """
         # the way to the block is followed by what requires a gradient
         gradients = at == "block"
         with intercepted_forward(
-            PLAIN, subject, inputs, target or Target(), at=at, gradients=gradients
+            PLAIN, subject, inputs, target or Target(), at=at, gradients=gradients, change=change
         ) as forward:
             return EmbeddedInputs.of(forward, inputs), forward.logits.detach()
 
@@ -203,12 +211,16 @@ def baseline_values(
     """What the embedded input is when it says nothing.
 
     "zero": zero vectors. "pad", "unk", "mask", or a token id: that token in place of every unit
-    that is no special token. A tensor: the embedded baseline itself, or one that spreads to it.
+    that is no special token. "mean": the mean embedding there, but for the first token that a
+    language model reads. A tensor: the embedded baseline itself, or one that spreads to it.
     """
     if isinstance(baseline, Tensor):
         blank = [baseline.detach().cpu().to(v.dtype).expand_as(v) for v in embedded.values]
     elif baseline == "zero":
         blank = [torch.zeros_like(value) for value in embedded.values]
+    elif baseline == "mean":
+        change = root_change(_first_kept(inputs), "mean")
+        blank = EmbeddedInputs.capture(subject, inputs, embedded.place, change=change)[0].values
     else:
         blank = EmbeddedInputs.capture(subject, replaced_units(inputs, baseline), embedded.place)[
             0
@@ -218,6 +230,23 @@ def baseline_values(
         torch.where(embedded.valid_mask(k).unsqueeze(-1), b, v)
         for k, (b, v) in enumerate(zip(blank, embedded.values, strict=True))
     ]
+
+
+def _first_kept(inputs: Inputs) -> Inputs:
+    """The inputs with the first token that a language model reads as a special one.
+
+    Attention that has nowhere to go goes there, whatever it is: without it the model is another,
+    and no path from there is smooth.
+    """
+    if inputs.missing != "mean":
+        return inputs
+    ids = [name for name in inputs.fields if not inputs.tensors[name].is_floating_point()]
+    before = sum(inputs.tensors[name].shape[1] for name in ids[:-1])
+    units = []
+    for mask, row in zip(inputs.mask, inputs.units, strict=True):
+        first = int(mask[:before].sum())
+        units.append((*row[:first], replace(row[first], special=True), *row[first + 1 :]))
+    return replace(inputs, units=tuple(units))
 
 
 def replaced_units(inputs: Inputs, token: str | int) -> Inputs:

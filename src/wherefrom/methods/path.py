@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -55,7 +55,16 @@ class _AlongPath(Method):
     softplus: float | None
     at: At
 
+    def resolved(self, inputs: Inputs) -> _AlongPath:
+        if not isinstance(self.baseline, str) or self.baseline != "auto":
+            return self
+        baseline = "mean" if inputs.missing == "mean" else "zero"
+        return replace(self, baseline=baseline)  # type: ignore[type-var]
+
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        return self.resolved(inputs)._read(subject, inputs, target)
+
+    def _read(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
 
     def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
@@ -73,18 +82,22 @@ class _AlongPath(Method):
             high - low if self.softplus is None else self._rise(subject, resolved, embedded, start)
         )
         values = self._until_close(subject, resolved, embedded, start, rise)
-        gaps = self._warn_if_incomplete(values.sum(1) - rise, rise)
+        advice = "choose another baseline"
+        is_mean = isinstance(self.baseline, str) and self.baseline == "mean"
+        if inputs.missing == "mean" and not is_mean:
+            advice = 'use baseline="mean"'
+        gaps = self._warn_if_incomplete(values.sum(1) - rise, rise, advice)
         values = values * inputs.mask
         noun = inputs.noun
         lines = {(plural(noun), noun): values.sum(1), ("baseline", "baseline"): low}
         return Scores(values, logits, {noun: values}, lines, warnings=by_sample(len(inputs), gaps))
 
-    def _warn_if_incomplete(self, gaps: Tensor, rise: Tensor) -> dict[int, str]:
+    def _warn_if_incomplete(self, gaps: Tensor, rise: Tensor, advice: str) -> dict[int, str]:
         """Warns of samples whose integral misses f(x) − f(x′) by half of it or more."""
         messages = {
             i: f"{self.label}: the scores add up to {float(rise[i] + gaps[i]):.3g} instead of "
             f"f(x) − f(x′) = {float(rise[i]):.3g}: the gradient changes too much along the path. "
-            'Take more steps, set tolerance=, choose another baseline, or use method="lrp".'
+            f'Take more steps, set tolerance=, {advice}, or use method="lrp".'
             for i in (gaps.abs() > _INCOMPLETE * rise.abs()).nonzero().flatten().tolist()
         }
         for message in list(messages.values())[:1]:  # one for the batch
@@ -170,12 +183,15 @@ class _AlongPath(Method):
 
 @dataclass(frozen=True)
 class IntegratedGradients(_AlongPath):
-    """The mean gradient on the line from a baseline x′ to x, times x − x′; sums to f(x) − f(x′)."""
+    """The mean gradient on the line from a baseline x′ to x, times x − x′; sums to f(x) − f(x′).
+
+    "auto" is the mean embedding for texts of a model that generates, else zero.
+    """
 
     name: ClassVar[str] = "integrated_gradients"
     paper: ClassVar[str] = "Sundararajan et al. 2017"
     steps: int = 32
-    baseline: Baseline = "zero"
+    baseline: Baseline = "auto"
     rule: Literal["gauss", "right", "middle"] = "gauss"
     tolerance: float | None = None
     softplus: float | None = None
@@ -220,7 +236,7 @@ class PathGradients(_AlongPath):
     paper: ClassVar[str] = "Friedman 2004; Sundararajan et al. 2017"
     path: Curve = field(default=straight)
     steps: int = 64
-    baseline: Baseline = "zero"
+    baseline: Baseline = "auto"
     softplus: float | None = None
     at: At = "lookup"
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wherefrom.errors import printable
+from wherefrom.explanation import RUNNERS_UP
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import page as whole_page
 from wherefrom.show.terminal import (
@@ -43,7 +44,9 @@ def what(answer: Answer, explanation: Explanation) -> str:
     """What is explained, in a line."""
     target = explanation.target
     if answer.explained == "contrast" and target.against_label is not None:
-        return f"{target.label!r} − {target.against_label!r}"
+        single = target.against_label != RUNNERS_UP
+        other = repr(target.against_label) if single else RUNNERS_UP
+        return f"{target.label!r} − {other}"
     return f"{_WHAT[answer.explained]} of {target.label!r}"
 
 
