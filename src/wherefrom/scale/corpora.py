@@ -292,10 +292,9 @@ def explained_parts(
     The folder stays locked while the results are in use. `check` is called before the model runs.
     """
     source = open_source(data, columns, PART_ROWS)
-    explainer = model.explainer()
-    target = common_target(explainer, settings.target, settings.against)
-    fingerprint = explainer_fingerprint(explainer)
-    with engine.connected():
+    with engine.connected(model.explainer) as explainer:
+        target = common_target(explainer, settings.target, settings.against)
+        fingerprint = explainer_fingerprint(explainer)
         counts = Counts.of(engine, source, search)
         if not counts.texts:
             raise InputError("the data has no text.")

@@ -1,17 +1,15 @@
 """Work on Ray Data: pieces are read by tasks, items are worked on by a pool of actors.
 
-The only file that imports Ray. A row of the dataset is one item, pickled: an item is never cut or
-joined with others, and Ray repeats it elsewhere when a worker or a node is lost. Blocks hold one
-row, so Ray's back-pressure counts items.
+A row of the dataset is one item, pickled: an item is never cut or joined with others, and Ray
+repeats it elsewhere when a worker or a node is lost. Blocks hold one row, so Ray's back-pressure
+counts items.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import ray
@@ -19,18 +17,20 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
-from wherefrom.errors import InputError, WherefromError
+from wherefrom.errors import WherefromError
 from wherefrom.scale.engines import Engine, Work
+from wherefrom.scale.ray_connection import connected, free_workers
 from wherefrom.storage.arrow import binary_table
 
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
+_READ_HERE = 32_000_000  # bytes
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
 
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
     """The results of all items, as they come."""
     with connected(engine):
-        workers = engine.workers or _free_workers(engine)
+        workers = engine.workers or free_workers(engine)
         dataset = _dataset(engine, pieces, work, workers)
         for row in dataset.iter_rows():
             result = pickle.loads(row["result"])
@@ -45,12 +45,10 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
     context.execution_options.preserve_order = False
     context.enable_progress_bars = False
     with ray.data.DataContext.current(context):
-        return ray.data.read_datasource(
-            _Pieces(pieces),
-            num_cpus=0,  # the actors have all of them
-            concurrency=max(1, min(len(pieces), round(workers * _READERS))),
-            override_num_blocks=len(pieces),
-        ).map_batches(
+        dataset, items = _read(engine, pieces, workers)
+        # where items are few, none may wait for an actor while another has nothing to do
+        few = items is not None and items < _IN_FLIGHT * workers
+        return dataset.map_batches(
             _Worker,
             fn_constructor_args=([ray.put(work)],),
             batch_size=1,
@@ -58,48 +56,32 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
             num_cpus=1,
             num_gpus=engine.gpus_per_worker or None,
             compute=ray.data.ActorPoolStrategy(
-                size=workers, max_tasks_in_flight_per_actor=_IN_FLIGHT
+                size=workers, max_tasks_in_flight_per_actor=1 if few else _IN_FLIGHT
             ),
         )
 
 
-@contextmanager
-def connected(engine: Engine) -> Iterator[None]:
-    """The Ray that runs already, else that of the address, else a local one until the end."""
-    if ray.is_initialized():
-        yield
-        return
-    options: dict[str, Any] = {"address": engine.address}
+def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tuple[Any, int | None]:
+    """The items as a dataset, and their number: small data on one machine is read here.
+
+    Else tasks read it, and the number is not known. Starting a process that reads takes a second.
+    """
     if engine.address is None:
-        options = {"address": "local", "num_cpus": engine.workers or os.cpu_count()}
-    try:
-        ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot start or reach Ray ({options['address']}): {error}") from error
-    for name in ("ray.data", "ray"):  # a line of progress is shown instead
-        logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        if engine.address is None:
-            _check_gpus(engine)
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _check_gpus(engine: Engine) -> None:
-    """A local Ray gets no more graphics cards; a cluster may, so there Ray waits for them."""
-    needed = (engine.workers or 1) * engine.gpus_per_worker
-    present = ray.cluster_resources().get("GPU", 0)
-    if needed > present:
-        raise InputError(f"the workers need {needed:g} GPUs, and this machine has {present:g}.")
-
-
-def _free_workers(engine: Engine) -> int:
-    """As many workers as the cluster has processors, or graphics cards for them, now."""
-    resources = ray.cluster_resources()
-    if engine.gpus_per_worker:
-        return max(1, int(resources.get("GPU", 0) / engine.gpus_per_worker))
-    return max(1, int(resources.get("CPU", 1)))
+        blocks, size = [], 0
+        for block in chain.from_iterable(_Reading(piece)() for piece in pieces):
+            blocks.append(block)
+            size += block.nbytes
+            if size > _READ_HERE:
+                break
+        else:
+            return ray.data.from_arrow(blocks), len(blocks)
+    dataset = ray.data.read_datasource(
+        _Pieces(pieces),
+        num_cpus=0,  # the actors have all of them
+        concurrency=max(1, min(len(pieces), round(workers * _READERS))),
+        override_num_blocks=len(pieces),
+    )
+    return dataset, None
 
 
 class _Pieces(Datasource):  # type: ignore[misc]
