@@ -62,6 +62,10 @@ def test_rows_are_those_of_one_process_and_the_model_can_travel(data, tmp_path):
     compare(tmp_path / "local", tmp_path / "ray")
     assert seen[-1][:2] == (49, 49)
     assert len(seen) == 8
+    again = wherefrom.run(
+        explainer, data, tmp_path / "ray", part_rows=8, engine="ray", workers=2, resume=True
+    )
+    assert (again.explained, again.rejected, again.parts) == (48, 1, 7)
 
 
 @pytest.mark.parametrize("command", ["corpus", "bias", "evaluate"])

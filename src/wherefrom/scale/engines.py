@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Literal, TypeVar
 
 from wherefrom.errors import InputError, MissingExtra
@@ -49,25 +48,26 @@ class Engine:
         if self.name == "local":
             yield load()
             return
-        connected = _ray_module("ray_connection").connected
+        on_ray = _ray_engine()
         with ThreadPoolExecutor(1) as thread:
             loading = thread.submit(load)
-            thread.submit(_ray_module, "ray_engine")
-            with connected(self):
+            thread.submit(on_ray.import_ray_data)
+            with on_ray.connected(self):
                 yield loading.result()
 
     def results(self, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
         """The result of every item of every piece, in any order."""
         if self.name == "ray":
-            yield from _ray_module("ray_engine").ray_results(self, pieces, work)
+            yield from _ray_engine().ray_results(self, pieces, work)
             return
         for piece in pieces:
             for item in piece:
                 yield work(item)
 
 
-def _ray_module(name: str) -> Any:
+def _ray_engine() -> Any:
     try:
-        return import_module(f"wherefrom.scale.{name}")
+        from wherefrom.scale import ray_engine
     except ImportError as error:
         raise MissingExtra("ray", "ray", "the engine ray") from error
+    return ray_engine

@@ -3,34 +3,36 @@
 A row of the dataset is one item, pickled: an item is never cut or joined with others, and Ray
 repeats it elsewhere when a worker or a node is lost. Blocks hold one row, so Ray's back-pressure
 counts items.
+
+The only file that imports Ray. Ray Data takes longer to import than Ray, which can start before.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from itertools import chain
 from typing import Any
 
 import ray
-import ray.data
-from ray.data.block import BlockMetadata
-from ray.data.datasource import Datasource, ReadTask
 
-from wherefrom.errors import WherefromError
+from wherefrom.errors import InputError, WherefromError
 from wherefrom.scale.engines import Engine, Work
-from wherefrom.scale.ray_connection import connected, free_workers
 from wherefrom.storage.arrow import binary_table
 
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
-_READ_HERE = 32_000_000  # bytes
+_READ_HERE = 8_000_000  # bytes of items, some fifty thousand sentences
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
 
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
     """The results of all items, as they come."""
     with connected(engine):
-        workers = engine.workers or free_workers(engine)
+        workers = engine.workers or _free_workers(engine)
         dataset = _dataset(engine, pieces, work, workers)
         for row in dataset.iter_rows():
             result = pickle.loads(row["result"])
@@ -39,12 +41,18 @@ def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> 
             yield result
 
 
+def import_ray_data() -> Any:
+    """Ray Data, which takes a while at the first call."""
+    return import_module("ray.data")
+
+
 def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, workers: int) -> Any:
-    context = ray.data.DataContext.get_current().copy()
+    data = import_ray_data()
+    context = data.DataContext.get_current().copy()
     context.target_max_block_size = 1  # bytes: a block for each row
     context.execution_options.preserve_order = False
     context.enable_progress_bars = False
-    with ray.data.DataContext.current(context):
+    with data.DataContext.current(context):
         dataset, items = _read(engine, pieces, workers)
         # where items are few, none may wait for an actor while another has nothing to do
         few = items is not None and items < _IN_FLIGHT * workers
@@ -55,7 +63,7 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
             batch_format="numpy",
             num_cpus=1,
             num_gpus=engine.gpus_per_worker or None,
-            compute=ray.data.ActorPoolStrategy(
+            compute=data.ActorPoolStrategy(
                 size=workers, max_tasks_in_flight_per_actor=1 if few else _IN_FLIGHT
             ),
         )
@@ -74,9 +82,10 @@ def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tupl
             if size > _READ_HERE:
                 break
         else:
-            return ray.data.from_arrow(blocks), len(blocks)
-    dataset = ray.data.read_datasource(
-        _Pieces(pieces),
+            if blocks:  # Ray makes no dataset of none
+                return import_ray_data().from_arrow(blocks), len(blocks)
+    dataset = import_ray_data().read_datasource(
+        _of_pieces(pieces),
         num_cpus=0,  # the actors have all of them
         concurrency=max(1, min(len(pieces), round(workers * _READERS))),
         override_num_blocks=len(pieces),
@@ -84,21 +93,75 @@ def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tupl
     return dataset, None
 
 
-class _Pieces(Datasource):  # type: ignore[misc]
-    """One task of reading for each piece."""
+@contextmanager
+def connected(engine: Engine) -> Iterator[None]:
+    """The Ray that runs already, else that of the address, else a local one until the end."""
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"address": engine.address}
+    if engine.address is None:
+        options = {"address": "local", "num_cpus": engine.workers or os.cpu_count()}
+        if "RAY_worker_niceness" not in os.environ:  # Ray's 15 is for machines that others use too
+            options["_system_config"] = {"worker_niceness": 0}
+    try:
+        ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(f"cannot start or reach Ray ({options['address']}): {error}") from error
+    for name in ("ray.data", "ray"):  # a line of progress is shown instead
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        if engine.address is None:
+            _check_gpus(engine)
+        yield
+    finally:
+        if engine.address is None:
+            _end_autoscaler()
+        ray.shutdown()
 
-    def __init__(self, pieces: Sequence[Iterable[Any]]) -> None:
-        self._pieces = list(pieces)
 
-    def get_name(self) -> str:
-        return "Parts"
+def _end_autoscaler() -> None:
+    """Ends a process that a Ray on one machine does not need, and whose end takes Ray a second."""
+    node = getattr(ray._private.worker, "_global_node", None)
+    for info in node.all_processes.get("monitor", ()) if node is not None else ():
+        info.process.kill()
 
-    def estimate_inmemory_data_size(self) -> int | None:
-        return None
 
-    def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:
-        unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        return [ReadTask(_Reading(piece), unknown) for piece in self._pieces]
+def _check_gpus(engine: Engine) -> None:
+    """A local Ray gets no more graphics cards; a cluster may, so there Ray waits for them."""
+    needed = (engine.workers or 1) * engine.gpus_per_worker
+    present = ray.cluster_resources().get("GPU", 0)
+    if needed > present:
+        raise InputError(f"the workers need {needed:g} GPUs, and this machine has {present:g}.")
+
+
+def _free_workers(engine: Engine) -> int:
+    """As many workers as the cluster has processors, or graphics cards for them, now."""
+    resources = ray.cluster_resources()
+    if engine.gpus_per_worker:
+        return max(1, int(resources.get("GPU", 0) / engine.gpus_per_worker))
+    return max(1, int(resources.get("CPU", 1)))
+
+
+def _of_pieces(pieces: Sequence[Iterable[Any]]) -> Any:
+    """A source of data for Ray with one task of reading for each piece."""
+    from ray.data.block import BlockMetadata
+    from ray.data.datasource import Datasource, ReadTask
+
+    class Pieces(Datasource):  # type: ignore[misc]
+        def get_name(self) -> str:
+            return "Parts"
+
+        def estimate_inmemory_data_size(self) -> int | None:
+            return None
+
+        def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:
+            unknown = BlockMetadata(
+                num_rows=None, size_bytes=None, input_files=None, exec_stats=None
+            )
+            return [ReadTask(_Reading(piece), unknown) for piece in pieces]
+
+    return Pieces()
 
 
 class _Reading:
