@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -149,23 +150,24 @@ def throughput(
 
 def _timed(commands: list[list[str]]) -> tuple[float, float]:
     """Seconds until all of these runs are through, and processor time of all their processes."""
-    # Ray runs its workers at niceness 15: beside other work they would hardly run
     mark = f"WHEREFROM_BENCHMARK={secrets.token_hex(8)}"
     name, _, value = mark.partition("=")
-    environment = {
-        **os.environ, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0", name: value,
-    }  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", name: value}
     start, used = time.monotonic(), {}
     processes = [
         subprocess.Popen([sys.executable, "-m", "wherefrom", "run", *command], env=environment)
         for command in commands
     ]
-    while any(process.poll() is None for process in processes):
-        used |= _processor_seconds(mark.encode())
-        time.sleep(0.5)
+    for step in count():
+        if all(process.poll() is not None for process in processes):
+            break
+        if step % 4 == 0:
+            used |= _processor_seconds(mark.encode())
+        time.sleep(0.05)
+    seconds = time.monotonic() - start
     if any(process.returncode for process in processes):
         raise SystemExit("a run failed")
-    return time.monotonic() - start, sum(used.values())
+    return seconds, sum(used.values())
 
 
 def _processor_seconds(mark: bytes) -> dict[int, float]:

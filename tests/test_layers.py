@@ -15,7 +15,7 @@ HOME = Path(wherefrom.__file__).parent
 LEVELS = [
     {
         "errors", "memory", "plugins", "progress", "scope", "stopping", "storage",
-        "torch_internals", "views",
+        "tensors", "torch_internals", "views",
     },
     {"subject", "target", "comparison", "explanation", "unwrap"},
     {"models", "naming", "rules"},

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from wherefrom.evaluation.results import Evaluation
     from wherefrom.explain import Explainer
     from wherefrom.explanation import Explanation, Unit
-    from wherefrom.inputs import READERS, register_reader
     from wherefrom.inputs.graph import Graph
     from wherefrom.inputs.reader import Reader, ReaderContext
+    from wherefrom.inputs.readers import READERS, register_reader
     from wherefrom.inputs.table import read_table
     from wherefrom.loading import load
     from wherefrom.methods import METHODS, Method, Scores, method
@@ -34,7 +34,7 @@ __version__ = "0.1.0"  # the only place where it is written: pyproject.toml read
 # `import wherefrom` brings in neither torch nor transformers.
 _HOMES = {
     "METHODS": "wherefrom.methods",
-    "READERS": "wherefrom.inputs",
+    "READERS": "wherefrom.inputs.readers",
     "Answer": "wherefrom.answers.answer",
     "Audit": "wherefrom.audits.report",
     "Comparison": "wherefrom.comparison",
@@ -60,7 +60,7 @@ _HOMES = {
     "load": "wherefrom.loading",
     "method": "wherefrom.methods",
     "read_table": "wherefrom.inputs.table",
-    "register_reader": "wherefrom.inputs",
+    "register_reader": "wherefrom.inputs.readers",
     "run": "wherefrom.scale.run",
 }
 __all__ = [

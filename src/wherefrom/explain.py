@@ -23,12 +23,13 @@ from wherefrom.batches import Request
 from wherefrom.comparison import Comparison
 from wherefrom.errors import InputError, ModelError, WherefromError
 from wherefrom.explanation import Explanation
-from wherefrom.inputs import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
+from wherefrom.inputs.readers import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.records import as_inputs, paired
 from wherefrom.inputs.sight import Sight
-from wherefrom.inputs.text import Encoded, TextPair
+from wherefrom.inputs.text import Encoded
+from wherefrom.inputs.text_pair import TextPair
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.memory import parse_memory
 from wherefrom.methods import METHODS, Method

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import wherefrom
+from tests.scale import crashing
+from tests.scale.test_attempts import check_rows
 from tests.test_readme import ROOT, blocks
 from tools.ray_soak import compare, soak
 from wherefrom import load
@@ -60,6 +62,10 @@ def test_rows_are_those_of_one_process_and_the_model_can_travel(data, tmp_path):
     compare(tmp_path / "local", tmp_path / "ray")
     assert seen[-1][:2] == (49, 49)
     assert len(seen) == 8
+    again = wherefrom.run(
+        explainer, data, tmp_path / "ray", part_rows=8, engine="ray", workers=2, resume=True
+    )
+    assert (again.explained, again.rejected, again.parts) == (48, 1, 7)
 
 
 @pytest.mark.parametrize("command", ["corpus", "bias", "evaluate"])
@@ -122,7 +128,9 @@ def test_errors_of_workers_and_readers_arrive_as_they_are():
     assert sorted(engine.results([[1, 2], [3]], _Doubles())) == [2, 4, 6]
 
 
-def test_every_item_is_a_block_so_that_one_file_keeps_all_workers_busy():
+@pytest.mark.parametrize("read_here", [0, 10**6])
+def test_every_item_is_a_block_so_that_one_file_keeps_all_workers_busy(monkeypatch, read_here):
+    monkeypatch.setattr(engine_module, "_READ_HERE", read_here)
     engine = Engine("ray", workers=2)
     dataset = engine_module._dataset(engine, [list(range(6))], _Doubles(), 2)
     blocks = [entry.metadata for b in dataset.iter_internal_ref_bundles() for entry in b.blocks]
@@ -143,6 +151,25 @@ def test_the_cluster_file_of_the_docs_is_one():
 def test_killed_workers_nodes_and_drivers_lose_nothing(local_ray):
     kills = soak(3, seed=3, rows=300, part_rows=8, wait=3.0, a_run=3, nodes=2)
     assert dict(kills) == {"worker": 1, "node": 1, "driver": 1}
+
+
+def test_a_row_that_kills_its_worker_is_rejected_and_stops_nothing(tmp_path):
+    result = wherefrom.run(
+        crashing.explainer(), crashing.TEXTS, tmp_path / "out", part_rows=18, engine="ray",
+        workers=2,
+    )  # fmt: skip
+    assert (result.explained, result.rejected) == (34, 2)
+    check_rows(tmp_path / "out", tmp_path / "whole")
+
+
+def test_data_beyond_some_size_is_read_by_tasks_and_gives_the_same(monkeypatch):
+    pieces = [list(range(6)), [], [6, 7]]
+    engine = Engine("ray", workers=2)
+    assert engine_module._read(engine, pieces, 2)[1] == 8
+    monkeypatch.setattr(engine_module, "_READ_HERE", 20)
+    assert engine_module._read(engine, pieces, 2)[1] is None
+    results = engine.results(pieces, _Doubles())
+    assert sorted(results) == [2 * number for number in range(8)]
 
 
 def test_nothing_is_left_running():

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -145,3 +147,15 @@ def test_a_changed_file_is_other_data(tmp_path):
     assert open_source(path, Columns(), 2).fingerprint == before
     path.write_bytes(path.read_bytes() + b"\r\nmore,1")
     assert open_source(path, Columns(), 2).fingerprint != before
+
+
+def test_reading_and_starting_a_run_import_no_torch():
+    code = (
+        "import sys\n"
+        "from wherefrom.scale.reading import Columns, open_source\n"
+        "import wherefrom.scale.engines, wherefrom.scale.model_source, wherefrom.scale.run\n"
+        "print([part.texts for part in open_source(['a', 'b'], Columns(), 1).pieces[0]])\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[['a'], ['b']]", "False"]

@@ -15,10 +15,9 @@ from wherefrom.corpus.views import text_records, word_records
 from wherefrom.errors import InputError, TargetError
 from wherefrom.inputs.table import Rows
 from wherefrom.scale import corpora
-from wherefrom.scale.corpora import CorpusSettings
-from wherefrom.scale.engines import Engine
+from wherefrom.scale.corpora import CorpusJob, CorpusSettings
 from wherefrom.scale.model_source import ModelSource
-from wherefrom.scale.reading import Columns, Location
+from wherefrom.scale.reading import Location
 from wherefrom.scale.studies import bias_study, corpus_overview
 from wherefrom.show.corpus import render_bias, render_overview
 from wherefrom.storage.arrow import Folder
@@ -28,7 +27,6 @@ TEXTS = planted.texts(0)[:90]
 LABELS = [["NEGATIVE", "POSITIVE"][i % 2] for i in range(len(TEXTS))]
 SETTINGS = CorpusSettings(method("lrp"))
 NAMES = {"ambiguous": "drop", "ordinary": "drop", "stop": [], "min_capitalised": 0.5}
-LOCAL = Engine()
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +93,7 @@ def test_words_of_parts_are_those_of_the_corpus(explainer, data, tmp_path, targe
             Path(path).write_text(content, "utf-8")
     expected = overview(explain_corpus(explainer, rows, target=settings.target), 2)
     out = tmp_path / "out"
-    with corpus_overview(ModelSource(explainer), paths, out, LOCAL, Columns(), settings, 2) as view:
+    with corpus_overview(CorpusJob(ModelSource(explainer), paths, out, settings), 2) as view:
         for name, table in expected.tables().items():
             close(view.tables()[name], table)
         assert view.wrong == expected.wrong > 0
@@ -110,9 +108,8 @@ def test_words_of_parts_are_those_of_the_corpus(explainer, data, tmp_path, targe
 def test_only_the_texts_of_examples_are_kept(explainer, tmp_path, monkeypatch):
     monkeypatch.setattr("wherefrom.scale.studies._SHOWN", 1)
     texts = [f"film {name}" for name in planted.WOMEN[:10]] * 9
-    with corpus_overview(
-        ModelSource(explainer), texts, tmp_path, LOCAL, Columns(), SETTINGS
-    ) as view:
+    job = CorpusJob(ModelSource(explainer), texts, tmp_path, SETTINGS)
+    with corpus_overview(job) as view:
         assert view.corpus.explained == 90
         assert 0 < len(view.corpus) < 60
 
@@ -121,9 +118,8 @@ def test_a_bias_study_of_parts_is_that_of_the_corpus(explainer, data, tmp_path):
     paths, rows = data
     expected = bias(explain_corpus(explainer, rows), planted.LEXICON)
     out = tmp_path / "out"
-    with bias_study(
-        ModelSource(explainer), paths, out, LOCAL, Columns(), SETTINGS, planted.LEXICON, NAMES
-    ) as study:
+    job = CorpusJob(ModelSource(explainer), paths, out, SETTINGS)
+    with bias_study(job, planted.LEXICON, NAMES) as study:
         study.write_summary(tmp_path / "parts")
         expected.write_summary(tmp_path / "whole")
         assert str(study) == str(expected)
@@ -152,9 +148,8 @@ def test_whether_texts_are_cased_is_decided_over_all_parts(explainer, tmp_path):
     lower = [text.lower() for text in TEXTS]
     texts = TEXTS[:60] + lower[60:]  # the last part alone would be taken for lower case
     expected = bias(explain_corpus(explainer, texts), planted.LEXICON)
-    with bias_study(
-        ModelSource(explainer), texts, tmp_path, LOCAL, Columns(), SETTINGS, planted.LEXICON, NAMES
-    ) as study:
+    job = CorpusJob(ModelSource(explainer), texts, tmp_path, SETTINGS)
+    with bias_study(job, planted.LEXICON, NAMES) as study:
         assert study.cased
         assert study.dropped == expected.dropped
         assert [vars(e)["name"] for e in study.entities] == [e.name for e in expected.entities]
@@ -162,7 +157,7 @@ def test_whether_texts_are_cased_is_decided_over_all_parts(explainer, tmp_path):
 
 def test_a_study_resumes_and_refuses_other_names(explainer, data, tmp_path, monkeypatch):
     paths, _ = data
-    job = (ModelSource(explainer), paths, tmp_path / "out", LOCAL, Columns(), SETTINGS)
+    job = CorpusJob(ModelSource(explainer), paths, tmp_path / "out", SETTINGS)
     calls = []
 
     def stop(done, total, note):
@@ -170,15 +165,15 @@ def test_a_study_resumes_and_refuses_other_names(explainer, data, tmp_path, monk
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    with bias_study(*job, planted.LEXICON, NAMES, progress=stop) as study:
+    with bias_study(job, planted.LEXICON, NAMES, progress=stop) as study:
         assert study.corpus.interruption.startswith("interrupted: 3")
-    with bias_study(*job, planted.LEXICON, NAMES, resume=True) as study:
+    with bias_study(job, planted.LEXICON, NAMES, resume=True) as study:
         assert study.corpus.complete
     whole = bias(explain_corpus(explainer, data[1]), planted.LEXICON)
     assert str(study) == str(whole)
     with (
         pytest.raises(OSError, match="names"),
-        bias_study(*job, planted.LEXICON, NAMES | {"stop": ["anna"]}, resume=True),
+        bias_study(job, planted.LEXICON, NAMES | {"stop": ["anna"]}, resume=True),
     ):
         pass
 
@@ -187,13 +182,13 @@ def test_errors_before_the_model_runs(explainer, tmp_path, bert, wordpiece):
     three = ModelSource(Explainer(bert, wordpiece))
     with (
         pytest.raises(InputError, match="difference of two outputs"),
-        bias_study(three, TEXTS, tmp_path, LOCAL, Columns(), SETTINGS, planted.LEXICON, NAMES),
+        bias_study(CorpusJob(three, TEXTS, tmp_path, SETTINGS), planted.LEXICON, NAMES),
     ):
         pass
     labelled = list(zip(TEXTS, ["other"] * len(TEXTS), strict=True))
     with (
         pytest.raises(TargetError, match="other"),
-        corpus_overview(ModelSource(explainer), labelled, tmp_path, LOCAL, Columns(), SETTINGS),
+        corpus_overview(CorpusJob(ModelSource(explainer), labelled, tmp_path, SETTINGS)),
     ):
         pass
 

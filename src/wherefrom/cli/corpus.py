@@ -34,10 +34,7 @@ if TYPE_CHECKING:
     from wherefrom.explain import Explainer
     from wherefrom.inputs.table import Rows
     from wherefrom.methods import Method
-    from wherefrom.scale.corpora import CorpusSettings
-    from wherefrom.scale.engines import Engine
-    from wherefrom.scale.model_source import ModelSource
-    from wherefrom.scale.reading import Columns, Location
+    from wherefrom.scale.corpora import CorpusJob
 
 Data = Annotated[list[str], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
 Out = Annotated[Path, typer.Option(help="Folder for the tables and the report.")]
@@ -117,13 +114,13 @@ def bias(
         from wherefrom.scale.studies import bias_study
 
         job = _job(
-            (engine, address, workers, gpus_per_worker), data, out, (model, dtype, device),
-            (text_column, label_column, None, encoding),
+            data, out, (model, dtype, device), (text_column, label_column, None, encoding),
             (with_setting(method, settings), target, against, tokens, truncate, no_labels),
+            (engine, address, workers, gpus_per_worker),
         )  # fmt: skip
         with (
             progress("explaining", lines=True) as advance,
-            bias_study(*job, lexicon, options, resume=resume, progress=advance) as study,
+            bias_study(job, lexicon, options, resume=resume, progress=advance) as study,
         ):
             study.write_summary(out)
             _write_bias_report(study, out)
@@ -182,13 +179,13 @@ def corpus(
         from wherefrom.scale.studies import corpus_overview
 
         job = _job(
-            (engine, address, workers, gpus_per_worker), data, out, (model, dtype, device),
-            (text_column, label_column, None, encoding),
+            data, out, (model, dtype, device), (text_column, label_column, None, encoding),
             (with_setting(method, settings), target, against, tokens, truncate, no_labels),
+            (engine, address, workers, gpus_per_worker),
         )  # fmt: skip
         with (
             progress("explaining", lines=True) as advance,
-            corpus_overview(*job, min_count, resume=resume, progress=advance) as view,
+            corpus_overview(job, min_count, resume=resume, progress=advance) as view,
         ):
             write_tables(out, view.tables())
             write_text(out / "report.html", render_overview(view))
@@ -236,30 +233,30 @@ def _explain(
 
 
 def _job(
-    engine: tuple[Any, ...],
     data: list[str],
     out: Path,
     model: tuple[str | None, str | None, str | None],
     columns: tuple[str | None, ...],
     settings: tuple[Any, ...],
-) -> tuple[ModelSource, list[Location], Path, Engine, Columns, CorpusSettings]:
-    """What `corpus_overview` and `bias_study` take first, from the options of a command."""
-    from wherefrom.scale.corpora import CorpusSettings
+    engine: tuple[Any, ...],
+) -> CorpusJob:
+    """What `corpus_overview` and `bias_study` work on, from the options of a command."""
+    from wherefrom.scale.corpora import CorpusJob, CorpusSettings
     from wherefrom.scale.engines import Engine
     from wherefrom.scale.model_source import ModelSource
     from wherefrom.scale.reading import Columns, Location
 
     name, dtype, device = model
     options = {"dtype": dtype, "device": device}
-    return (
+    return CorpusJob(
         ModelSource(
             name or "sentiment", {key: value for key, value in options.items() if value is not None}
         ),
         [Location(entry) for entry in data],
         out,
-        Engine(*engine),
-        Columns(*columns),
         CorpusSettings(*settings),
+        Columns(*columns),
+        Engine(*engine),
     )
 
 

@@ -67,11 +67,13 @@ def run(
     dtype: Dtype = None,
 ) -> None:
     """Explain every row of a corpus, into Parquet files."""
-    from wherefrom.memory import keep_heap
     from wherefrom.scale.reading import Location
     from wherefrom.scale.run import run as run_all
 
-    keep_heap()
+    if engine == "local":  # who explains in this process; importing torch need not delay Ray
+        from wherefrom.memory import keep_heap
+
+        keep_heap()
     with progress("explaining", lines=True) as advance:
         result = run_all(
             model or "sentiment", [Location(entry) for entry in data], out, method, target, against,

@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.stats import bootstrap, mannwhitneyu
 
 from wherefrom.corpus.corpus import Floats
 
@@ -89,12 +88,16 @@ def _mann_whitney(a: Floats, b: Floats) -> tuple[float, float]:
     """The two-sided p-value, and the probability that a value of `a` lies above one of `b`."""
     if np.ptp(np.concatenate([a, b])) == 0:
         return 1.0, 0.5  # all values are equal: nothing to rank
+    from scipy.stats import mannwhitneyu  # at its use: scipy takes long to import
+
     result = mannwhitneyu(a, b, alternative="two-sided")
     return float(result.pvalue), float(result.statistic) / (len(a) * len(b))
 
 
 def _interval(a: Floats, b: Floats, draws: int, seed: int) -> tuple[float, float]:
     """The 95 % percentile interval of the difference of medians."""
+    from scipy.stats import bootstrap
+
     # SciPy needs two observations; twice the same value resamples to itself, as one would
     samples = [np.repeat(sample, 2) if len(sample) == 1 else sample for sample in (a, b)]
     interval = bootstrap(

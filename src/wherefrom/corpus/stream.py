@@ -17,7 +17,8 @@ from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, concatenated, word_s
 from wherefrom.errors import InputError, TargetError, TooLong
 from wherefrom.explanation import Explanation, TargetInfo
 from wherefrom.inputs.table import Rows, as_rows
-from wherefrom.inputs.text import Encoded, TextPair, batch, like_lengths
+from wherefrom.inputs.text import Encoded, batch, like_lengths
+from wherefrom.inputs.text_pair import TextPair
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.intercept import run

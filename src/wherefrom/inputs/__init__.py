@@ -1,53 +1,29 @@
-"""Every kind of input: the one place where a new reader is entered.
+"""Every kind of input. `readers` is the one place where a new reader is entered.
 
-Another package adds one through the entry point group `wherefrom.readers`: name = "module:Class".
+Its names are imported when they are first used: tables of texts are read without torch.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from wherefrom.inputs.graph_reader import GraphReader
-from wherefrom.inputs.image import ImageReader
-from wherefrom.inputs.reader import Reader, ReaderContext, first_of
-from wherefrom.inputs.rows import RowsReader
-from wherefrom.inputs.signal import SignalReader
-from wherefrom.inputs.text_reader import TextReader
-from wherefrom.plugins import PluginTable
-
-AnyReader = TypeVar("AnyReader", bound=type[Reader[Any, Any]])
-
-# in the order in which they are asked; the last one takes what no other accepts
-_BUILTIN: tuple[type[Reader[Any, Any]], ...] = (
-    GraphReader, SignalReader, ImageReader, RowsReader, TextReader,
-)  # fmt: skip
-
-
-def _problem(name: str, kind: Any) -> str | None:
-    """Why a class cannot be the reader of this name."""
-    if not (isinstance(kind, type) and issubclass(kind, Reader)):
-        return f"{kind!r} is not derived from wherefrom.Reader"
-    if getattr(kind, "name", None) != name:
-        return f"its name is {getattr(kind, 'name', None)!r}, not {name!r}"
-    missing = sorted(kind.__abstractmethods__)
-    return f"it does not define {', '.join(missing)}" if missing else None
-
-
-READERS: PluginTable[type[Reader[Any, Any]]] = PluginTable(
-    "wherefrom.readers", {kind.name: kind for kind in _BUILTIN}, _problem
-)
-
-
-def register_reader(kind: AnyReader) -> AnyReader:
-    """Adds a reader for this process, asked before the built-in ones; usable as a decorator."""
-    READERS.add(kind.name, kind)
-    return kind
-
-
-def find_reader(context: ReaderContext, inputs: Any) -> type[Reader[Any, Any]]:
-    """The reader for these inputs: the first that accepts them, those of others asked first."""
-    kinds = (*READERS.extras().values(), *READERS.builtin.values())
-    return next(kind for kind in kinds if kind.accepts(context, inputs))
-
+if TYPE_CHECKING:
+    from wherefrom.inputs.readers import (
+        READERS,
+        Reader,
+        ReaderContext,
+        find_reader,
+        first_of,
+        register_reader,
+    )
 
 __all__ = ["READERS", "Reader", "ReaderContext", "find_reader", "first_of", "register_reader"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name of `readers` at its first use."""
+    if name not in __all__:
+        raise AttributeError(f"module 'wherefrom.inputs' has no attribute {name!r}")
+    from wherefrom.inputs import readers
+
+    return getattr(readers, name)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from wherefrom.errors import FileError, InputError, MissingExtra, TooLong, WherefromError
+from wherefrom.tensors import is_tensor
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
 # Pillow reads many others: some run programs, and all are code that a file can attack
@@ -54,7 +54,7 @@ def opened(source: Any) -> tuple[Any, str | None]:
             raise type(error)(f"{source}: {error}") from error
         except Exception as error:  # Pillow raises what its decoders happen to raise
             raise FileError(f"cannot read {source} as an image in {_ALLOWED}: {error}") from error
-    if isinstance(source, Tensor):
+    if is_tensor(source):
         array = source.cpu().numpy()
         channels_first = array.ndim == 3 and array.shape[0] in (1, 3)
         source = array.transpose(1, 2, 0) if channels_first else array

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from wherefrom.errors import InputError, nearest
-from wherefrom.inputs.text import TextPair
+from wherefrom.inputs.text_pair import TextPair
+from wherefrom.tensors import is_tensor
 
 Record = Mapping[str, Any]
 
@@ -138,7 +138,8 @@ def is_missing(value: Any) -> bool:
 
 def collected(data: Any) -> Any:
     """A generator, the column of a data set and the like as a list; everything else as it is."""
-    plain = isinstance(data, (*_AS_THEY_ARE, Set)) or _has_columns(data) or _is_series(data)
+    plain = isinstance(data, _AS_THEY_ARE) or is_tensor(data)
+    plain = plain or _has_columns(data) or _is_series(data)
     return list(data) if isinstance(data, Iterable) and not plain else data
 
 
@@ -173,7 +174,7 @@ def as_inputs(inputs: Any) -> Any:
     return inputs
 
 
-_AS_THEY_ARE = (str, bytes, bytearray, list, tuple, Mapping, np.ndarray, Tensor)
+_AS_THEY_ARE = (str, bytes, bytearray, list, tuple, Mapping, Set, np.ndarray)
 
 
 def _is_series(inputs: Any) -> bool:

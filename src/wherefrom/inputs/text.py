@@ -14,6 +14,7 @@ from torch import Tensor
 
 from wherefrom.errors import InputError, TooLong
 from wherefrom.explanation import Unit
+from wherefrom.inputs.text_pair import TextPair
 from wherefrom.subject import Inputs, Subject
 
 
@@ -25,23 +26,6 @@ class Encoded:
     units: tuple[Unit, ...]
     text: str | None
     types: list[int] | None = None
-
-
-@dataclass(frozen=True)
-class TextPair:
-    """Two texts that a model reads as one input: premise and hypothesis, question and context.
-
-    `fields` are the names of the halves, which their units carry.
-    """
-
-    first: str
-    second: str
-    fields: tuple[str, str] = ("first", "second")
-
-    @property
-    def text(self) -> str:
-        """Both halves, a line each: what the spans of the units refer to."""
-        return f"{self.first}\n{self.second}"
 
 
 def is_pair(source: Any) -> bool:

@@ -19,7 +19,6 @@ from wherefrom.inputs.reader import Present, Reader, ReaderContext, resolve_posi
 from wherefrom.inputs.sight import Sight
 from wherefrom.inputs.text import (
     Encoded,
-    TextPair,
     batch,
     encode_each,
     fitted,
@@ -33,6 +32,7 @@ from wherefrom.inputs.text import (
     takes_mask,
     vocabulary,
 )
+from wherefrom.inputs.text_pair import TextPair
 from wherefrom.naming import Naming
 from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject

@@ -26,6 +26,7 @@ from wherefrom.errors import FileError, InputError
 from wherefrom.explanation import TargetInfo
 from wherefrom.inputs.table import Rows
 from wherefrom.methods import Method
+from wherefrom.scale.attempts import Attempts
 from wherefrom.scale.engines import Engine
 from wherefrom.scale.model_source import ModelSource
 from wherefrom.scale.reading import Columns, Label, Part, Source, open_source
@@ -63,6 +64,18 @@ class CorpusSettings:
     tokens: int = 4096
     truncate: bool = False
     no_labels: bool = False
+
+
+@dataclass(frozen=True)
+class CorpusJob:
+    """What is explained, by whom, how, and where the tables go."""
+
+    model: ModelSource
+    data: Any
+    out: str | Path
+    settings: CorpusSettings
+    columns: Columns = field(default_factory=Columns)
+    engine: Engine = field(default_factory=Engine)
 
 
 @dataclass
@@ -147,8 +160,34 @@ class _ExplainPart:
         if self._explainer is None:
             self._explainer = self.model.verified(self.fingerprint, self.on_gpu)
         texts, labels, _ = usable(part)
-        if not texts:
-            return self.folder.add(part.name, [], {"read": 0, "explained": 0, "skipped": {}})
+        skipped: Counter[str] = Counter()
+        corpora: list[Corpus] = []
+        if texts:
+            for some, result in Attempts.at(self.folder, part.name).results(
+                len(texts), lambda some: self._corpus(texts[some], labels[some])
+            ):
+                if isinstance(result, str):
+                    skipped["ended its process"] += 1
+                else:
+                    skipped.update(result.skipped)
+                    first = self.firsts[part.name] + some.start
+                    corpora.append(replace(result, rows=result.rows + first))
+        record: Record = {"read": len(texts), "explained": 0, "skipped": dict(skipped)}
+        if not corpora:
+            return self.folder.add(part.name, [], record)
+        corpus = Corpus.joined(corpora)
+        record |= {"explained": len(corpus), "cut": sum(group.cut for group in corpora)}
+        tables = [_table("texts", text_records(corpus), TEXTS)]
+        words = word_records(corpus)
+        if self.search is None:
+            tables.append(_table("occurrences", words, WORDS))
+        else:
+            names, counts = self._names(corpus, self.search)
+            tables += [_table("words", words, WORDS), _table("occurrences", names, NAMES)]
+            record |= counts
+        return self.folder.add(part.name, tables, record)
+
+    def _corpus(self, texts: list[str], labels: list[Label]) -> Corpus:
         chosen = self.settings
         corpus = explain_corpus(
             self._explainer,
@@ -163,22 +202,7 @@ class _ExplainPart:
         )
         if not corpus.complete:
             raise KeyboardInterrupt
-        corpus = replace(corpus, rows=corpus.rows + self.firsts[part.name])
-        record = {
-            "read": len(texts),
-            "explained": len(corpus),
-            "skipped": dict(corpus.skipped),
-            "cut": corpus.cut,
-        }
-        tables = [_table("texts", text_records(corpus), TEXTS)]
-        words = word_records(corpus)
-        if self.search is None:
-            tables.append(_table("occurrences", words, WORDS))
-        else:
-            names, counts = self._names(corpus, self.search)
-            tables += [_table("words", words, WORDS), _table("occurrences", names, NAMES)]
-            record |= counts
-        return self.folder.add(part.name, tables, record)
+        return corpus
 
     def _names(
         self, corpus: Corpus, search: NameSearch
@@ -274,12 +298,7 @@ class ExplainedParts:
 
 @contextmanager
 def explained_parts(
-    model: ModelSource,
-    data: Any,
-    out: str | Path,
-    engine: Engine,
-    columns: Columns,
-    settings: CorpusSettings,
+    job: CorpusJob,
     *,
     search: NameSearch | None = None,
     check: Callable[[Counts, TargetInfo | None], None] | None = None,
@@ -291,11 +310,14 @@ def explained_parts(
 
     The folder stays locked while the results are in use. `check` is called before the model runs.
     """
-    source = open_source(data, columns, PART_ROWS)
-    explainer = model.explainer()
-    target = common_target(explainer, settings.target, settings.against)
-    fingerprint = explainer_fingerprint(explainer)
-    with engine.connected():
+    source, settings, engine = (
+        open_source(job.data, job.columns, PART_ROWS),
+        job.settings,
+        job.engine,
+    )
+    with engine.connected(job.model.explainer) as explainer:
+        target = common_target(explainer, settings.target, settings.against)
+        fingerprint = explainer_fingerprint(explainer)
         counts = Counts.of(engine, source, search)
         if not counts.texts:
             raise InputError("the data has no text.")
@@ -311,20 +333,20 @@ def explained_parts(
             "target": target and [target.index, target.against],
             "batches": [settings.tokens, PART_ROWS],
             "truncate": settings.truncate,
-            "columns": list(vars(columns).values()),
+            "columns": list(vars(job.columns).values()),
             "has_labels": has_labels,
             "data": source.fingerprint,
             "names": None if search is None else digest([search.lexicon.groups, search.options]),
             **fingerprint,
         }
-        with ResultsFolder.opened(out, plain, resume) as (folder, finished):
+        with ResultsFolder.opened(job.out, plain, resume) as (folder, finished):
             parts = ExplainedParts(
                 counts, folder, "occurrences" if search is None else "words",
                 tuple(explainer.labels()), target, explainer.subject.name, settings.method,
                 skipped=Counter(counts.skipped),
             )  # fmt: skip
             work = _ExplainPart(
-                model, fingerprint, engine.gpus_per_worker > 0, settings, has_labels,
+                job.model, fingerprint, engine.gpus_per_worker > 0, settings, has_labels,
                 dict(zip(counts.parts, counts.firsts, strict=True)), search, counts.uses, folder,
             )  # fmt: skip
             pieces = source.without(record["part"] for record in finished)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from wherefrom.errors import InputError, MissingExtra
 
 EngineName = Literal["local", "ray"]
+Loaded = TypeVar("Loaded")
 Work = Callable[[Any], Any]
 """From an item to its result; it goes to every worker once, and loads its model there."""
 
@@ -37,12 +39,21 @@ class Engine:
                 "those of an address, or GPUs for them need --engine ray (engine='ray')."
             )
 
-    def connected(self) -> AbstractContextManager[None]:
-        """Keeps one connection, or one local Ray, for all that is done within."""
-        if self.name == "ray":
-            connection: AbstractContextManager[None] = _ray_engine().connected(self)
-            return connection
-        return nullcontext()
+    @contextmanager
+    def connected(self, load: Callable[[], Loaded]) -> Iterator[Loaded]:
+        """One connection, or one local Ray, for all that is done within; gives what `load` does.
+
+        Starting a Ray is mostly waiting for its processes: `load` runs meanwhile.
+        """
+        if self.name == "local":
+            yield load()
+            return
+        on_ray = _ray_engine()
+        with ThreadPoolExecutor(1) as thread:
+            loading = thread.submit(load)
+            thread.submit(on_ray.import_ray_data)
+            with on_ray.connected(self):
+                yield loading.result()
 
     def results(self, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
         """The result of every item of every piece, in any order."""

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wherefrom.errors import ModelError
-from wherefrom.explain import Explainer
-from wherefrom.loading import load
 from wherefrom.storage.fingerprint import changes, explainer_fingerprint
+
+if TYPE_CHECKING:
+    from wherefrom.explain import Explainer
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class ModelSource:
 
     def explainer(self) -> Explainer:
         """The explainer, loaded once in a process."""
-        if isinstance(self.source, Explainer):
-            return self.source
-        return _loaded(str(self.source), tuple(sorted(self.options.items())))
+        if isinstance(self.source, (str, Path)):
+            return _loaded(str(self.source), tuple(sorted(self.options.items())))
+        return self.source
 
     def verified(self, fingerprint: Mapping[str, Any], on_gpu: bool) -> Explainer:
         """The explainer, if weights, tokenizer and versions are those of the process that asks."""
@@ -43,4 +44,6 @@ class ModelSource:
 
 @cache
 def _loaded(source: str, options: tuple[tuple[str, Any], ...]) -> Explainer:
+    from wherefrom.loading import load  # with torch, which starting a run does not wait for
+
     return load(source, **dict(options))

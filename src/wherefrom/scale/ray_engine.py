@@ -1,8 +1,10 @@
 """Work on Ray Data: pieces are read by tasks, items are worked on by a pool of actors.
 
-The only file that imports Ray. A row of the dataset is one item, pickled: an item is never cut or
-joined with others, and Ray repeats it elsewhere when a worker or a node is lost. Blocks hold one
-row, so Ray's back-pressure counts items.
+A row of the dataset is one item, pickled: an item is never cut or joined with others, and Ray
+repeats it elsewhere when a worker or a node is lost. Blocks hold one row, so Ray's back-pressure
+counts items.
+
+The only file that imports Ray. Ray Data takes longer to import than Ray, which can start before.
 """
 
 from __future__ import annotations
@@ -12,18 +14,18 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from itertools import chain
 from typing import Any
 
 import ray
-import ray.data
-from ray.data.block import BlockMetadata
-from ray.data.datasource import Datasource, ReadTask
 
 from wherefrom.errors import InputError, WherefromError
 from wherefrom.scale.engines import Engine, Work
 from wherefrom.storage.arrow import binary_table
 
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
+_READ_HERE = 8_000_000  # bytes of items, some fifty thousand sentences
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
 
 
@@ -39,28 +41,56 @@ def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> 
             yield result
 
 
+def import_ray_data() -> Any:
+    """Ray Data, which takes a while at the first call."""
+    return import_module("ray.data")
+
+
 def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, workers: int) -> Any:
-    context = ray.data.DataContext.get_current().copy()
+    data = import_ray_data()
+    context = data.DataContext.get_current().copy()
     context.target_max_block_size = 1  # bytes: a block for each row
     context.execution_options.preserve_order = False
     context.enable_progress_bars = False
-    with ray.data.DataContext.current(context):
-        return ray.data.read_datasource(
-            _Pieces(pieces),
-            num_cpus=0,  # the actors have all of them
-            concurrency=max(1, min(len(pieces), round(workers * _READERS))),
-            override_num_blocks=len(pieces),
-        ).map_batches(
+    with data.DataContext.current(context):
+        dataset, items = _read(engine, pieces, workers)
+        # where items are few, none may wait for an actor while another has nothing to do
+        few = items is not None and items < _IN_FLIGHT * workers
+        return dataset.map_batches(
             _Worker,
             fn_constructor_args=([ray.put(work)],),
             batch_size=1,
             batch_format="numpy",
             num_cpus=1,
             num_gpus=engine.gpus_per_worker or None,
-            compute=ray.data.ActorPoolStrategy(
-                size=workers, max_tasks_in_flight_per_actor=_IN_FLIGHT
+            compute=data.ActorPoolStrategy(
+                size=workers, max_tasks_in_flight_per_actor=1 if few else _IN_FLIGHT
             ),
         )
+
+
+def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tuple[Any, int | None]:
+    """The items as a dataset, and their number: small data on one machine is read here.
+
+    Else tasks read it, and the number is not known. Starting a process that reads takes a second.
+    """
+    if engine.address is None:
+        blocks, size = [], 0
+        for block in chain.from_iterable(_Reading(piece)() for piece in pieces):
+            blocks.append(block)
+            size += block.nbytes
+            if size > _READ_HERE:
+                break
+        else:
+            if blocks:  # Ray makes no dataset of none
+                return import_ray_data().from_arrow(blocks), len(blocks)
+    dataset = import_ray_data().read_datasource(
+        _of_pieces(pieces),
+        num_cpus=0,  # the actors have all of them
+        concurrency=max(1, min(len(pieces), round(workers * _READERS))),
+        override_num_blocks=len(pieces),
+    )
+    return dataset, None
 
 
 @contextmanager
@@ -72,6 +102,8 @@ def connected(engine: Engine) -> Iterator[None]:
     options: dict[str, Any] = {"address": engine.address}
     if engine.address is None:
         options = {"address": "local", "num_cpus": engine.workers or os.cpu_count()}
+        if "RAY_worker_niceness" not in os.environ:  # Ray's 15 is for machines that others use too
+            options["_system_config"] = {"worker_niceness": 0}
     try:
         ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -83,7 +115,16 @@ def connected(engine: Engine) -> Iterator[None]:
             _check_gpus(engine)
         yield
     finally:
+        if engine.address is None:
+            _end_autoscaler()
         ray.shutdown()
+
+
+def _end_autoscaler() -> None:
+    """Ends a process that a Ray on one machine does not need, and whose end takes Ray a second."""
+    node = getattr(ray._private.worker, "_global_node", None)
+    for info in node.all_processes.get("monitor", ()) if node is not None else ():
+        info.process.kill()
 
 
 def _check_gpus(engine: Engine) -> None:
@@ -102,21 +143,25 @@ def _free_workers(engine: Engine) -> int:
     return max(1, int(resources.get("CPU", 1)))
 
 
-class _Pieces(Datasource):  # type: ignore[misc]
-    """One task of reading for each piece."""
+def _of_pieces(pieces: Sequence[Iterable[Any]]) -> Any:
+    """A source of data for Ray with one task of reading for each piece."""
+    from ray.data.block import BlockMetadata
+    from ray.data.datasource import Datasource, ReadTask
 
-    def __init__(self, pieces: Sequence[Iterable[Any]]) -> None:
-        self._pieces = list(pieces)
+    class Pieces(Datasource):  # type: ignore[misc]
+        def get_name(self) -> str:
+            return "Parts"
 
-    def get_name(self) -> str:
-        return "Parts"
+        def estimate_inmemory_data_size(self) -> int | None:
+            return None
 
-    def estimate_inmemory_data_size(self) -> int | None:
-        return None
+        def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:
+            unknown = BlockMetadata(
+                num_rows=None, size_bytes=None, input_files=None, exec_stats=None
+            )
+            return [ReadTask(_Reading(piece), unknown) for piece in pieces]
 
-    def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:
-        unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        return [ReadTask(_Reading(piece), unknown) for piece in self._pieces]
+    return Pieces()
 
 
 class _Reading:

@@ -24,6 +24,10 @@ _RECORDS = "checkpoint"
 _SETTINGS = f"{_RECORDS}/settings.json"
 
 
+def _attempts(part: str) -> str:
+    return f"{_RECORDS}/attempts-{part}.json"
+
+
 @dataclass(frozen=True)
 class Table:
     """Columns of a part with their types; it goes into a folder `name`.parquet."""
@@ -76,16 +80,16 @@ class ResultsFolder:
                 f"cannot resume from {self.folder.path}: model, data, settings or versions changed "
                 f"({'; '.join(differences)}). Choose another folder."
             )
-        records = map(self._record, names)
+        records = (self._json(f"{_RECORDS}/{name}") for name in names)
         return [record for record in records if record.get("run") == self.run]
 
-    def _record(self, name: str) -> Record:
-        """The record of a part; that of a damaged one is empty, and the part is done again."""
+    def _json(self, name: str) -> Record:
+        """The content of a file; empty if it is damaged: then a part is done again."""
         try:
-            record: Record = json.loads(self.folder.read(f"{_RECORDS}/{name}") or b"{}")
+            content: Record = json.loads(self.folder.read(name) or b"{}")
         except ValueError:
             return {}
-        return record
+        return content
 
     def add(self, part: str, tables: list[Table], record: Mapping[str, Any]) -> Record:
         """Writes the tables of a part that have rows, then the record that says it is finished."""
@@ -95,7 +99,19 @@ class ResultsFolder:
                 self.folder.write(f"{table.name}.parquet/{part}.parquet", content)
         whole = {"run": self.run, "part": part, **record}
         self.folder.write(f"{_RECORDS}/{part}.json", json.dumps(whole).encode())
+        self.folder.remove(_attempts(part))
         return whole
+
+    def note_attempts(self, part: str, deaths: Mapping[str, int]) -> None:
+        """Notes what of a part is in work, or was when a process died; see `Attempts`."""
+        note = {"run": self.run, "deaths": deaths}
+        self.folder.write(_attempts(part), json.dumps(note).encode())
+
+    def attempts(self, part: str) -> dict[str, int]:
+        """What this run has noted of a part that is not finished."""
+        note = self._json(_attempts(part))
+        deaths: dict[str, int] = note["deaths"] if note.get("run") == self.run else {}
+        return deaths
 
     def check_seen(self, record: Record) -> None:
         """Raises an error if what a worker has written is not in the folder as it is seen here."""

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wherefrom.errors import InputError
-from wherefrom.explain import Explainer
-from wherefrom.methods import Method
-from wherefrom.methods import method as find_method
-from wherefrom.scale.engines import Engine, EngineName
-from wherefrom.scale.explain_rows import RowExplainer
+from wherefrom.scale.engines import Engine, EngineName, Work
 from wherefrom.scale.model_source import ModelSource
-from wherefrom.scale.reading import Columns, Part, Source, open_source
-from wherefrom.scale.results_folder import Record, ResultsFolder, Table
-from wherefrom.scale.rows import REJECTED, TYPES, columns
-from wherefrom.storage.fingerprint import explainer_fingerprint
+from wherefrom.scale.reading import Columns, Source, open_source
+from wherefrom.scale.results_folder import Record, ResultsFolder
+
+if TYPE_CHECKING:
+    from wherefrom.explain import Explainer
+    from wherefrom.methods import Method
+    from wherefrom.scale.explain_parts import Explaining
 
 PART_ROWS = 2048
 Progress = Callable[[float, int, str], None]  # rows done, of about how many, a note
@@ -84,59 +84,34 @@ def run(
     for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
         if value < 1:
             raise InputError(f"{name} must be 1 or more, got {value}.")
-    loaded = model.explainer()
-    for spec in (target, against):
-        if spec is not None:
-            loaded.index_of(spec)
-    explaining = find_method(method)
-    fingerprint = explainer_fingerprint(loaded)
-    settings = {
-        "model": loaded.subject.name,
-        "method": [explaining.name, explaining.settings()],
-        "target": [target, against],
-        "batches": [batch_size, batch_tokens, part_rows],
-        "columns": [text_column, label_column, id_column],
-        "truncate": truncate,
-        "data": source.fingerprint,
-        **fingerprint,
-    }
-    with ResultsFolder.opened(out, settings, resume, filesystem) as (folder, finished):
-        options = {
-            "method": explaining, "target": target, "against": against,
-            "batch_size": batch_size, "batch_tokens": batch_tokens, "truncate": truncate,
-        }  # fmt: skip
-        work = _ExplainParts(model, fingerprint, options, gpus_per_worker > 0, folder)
-        return _follow(where, source, work, finished, progress)
+    options = {
+        "method": method, "target": target, "against": against,
+        "batch_size": batch_size, "batch_tokens": batch_tokens, "truncate": truncate,
+    }  # fmt: skip
+
+    with where.connected(partial(_explaining, model, options)) as explaining:
+        settings = {
+            "batches": [batch_size, batch_tokens, part_rows],
+            "columns": [text_column, label_column, id_column],
+            "data": source.fingerprint,
+            **explaining.settings,
+        }
+        with ResultsFolder.opened(out, settings, resume, filesystem) as (folder, finished):
+            work = explaining.work(folder, gpus_per_worker > 0)
+            return _follow(where, source, work, folder, finished, progress)
 
 
-@dataclass
-class _ExplainParts:
-    """The work of `run`: a part is explained and written; what comes back is its record."""
+def _explaining(model: ModelSource, options: dict[str, Any]) -> Explaining:
+    from wherefrom.scale.explain_parts import Explaining  # with torch: see `Engine.connected`
 
-    model: ModelSource
-    fingerprint: Mapping[str, Any]
-    options: Mapping[str, Any]
-    on_gpu: bool
-    folder: ResultsFolder
-    _explain: RowExplainer | None = None
-
-    def __call__(self, part: Part) -> Record:
-        if self._explain is None:
-            explainer = self.model.verified(self.fingerprint, self.on_gpu)
-            self._explain = RowExplainer(explainer, **self.options)
-        explained, rejected = self._explain(part.ids, part.texts, part.labels)
-        tables = [
-            Table("results", columns(explained, TYPES), TYPES),
-            Table("rejected", columns(rejected, REJECTED), REJECTED),
-        ]
-        counts = {"explained": len(explained), "rejected": len(rejected), "size": part.size}
-        return self.folder.add(part.name, tables, counts)
+    return Explaining.checked(model, options)
 
 
 def _follow(
     engine: Engine,
     source: Source,
-    work: _ExplainParts,
+    work: Work,
+    folder: ResultsFolder,
     finished: list[Record],
     progress: Progress | None,
 ) -> Run:
@@ -162,12 +137,12 @@ def _follow(
         pieces = source.without(record["part"] for record in finished)
         for number, record in enumerate(engine.results(pieces, work)):
             if number == 0:
-                work.folder.check_seen(record)
+                folder.check_seen(record)
             count(record)
             report()
     except KeyboardInterrupt:
         complete = False
     return Run(
-        work.folder.folder.path, counts["explained"], counts["rejected"], counts["parts"],
+        folder.folder.path, counts["explained"], counts["rejected"], counts["parts"],
         time.monotonic() - start, complete,
     )  # fmt: skip

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,40 +17,26 @@ from wherefrom.corpus.totals import EVERY_CLASS, Totals
 from wherefrom.corpus.views import Overview, overview_of
 from wherefrom.explanation import TargetInfo
 from wherefrom.scale.corpora import (
-    CorpusSettings,
+    CorpusJob,
     Counts,
     ExplainedParts,
     NameSearch,
     explained_parts,
 )
-from wherefrom.scale.engines import Engine
-from wherefrom.scale.model_source import ModelSource
-from wherefrom.scale.reading import Columns
 
 _SHOWN = 400  # words of a list whose examples are kept: no page shows more
 _SHOWN_TEXTS = 20  # of a name
 
 
 @contextmanager
-def corpus_overview(
-    model: ModelSource,
-    data: Any,
-    out: str | Path,
-    engine: Engine,
-    columns: Columns,
-    settings: CorpusSettings,
-    min_count: int = 5,
-    **options: Any,
-) -> Iterator[Overview]:
+def corpus_overview(job: CorpusJob, min_count: int = 5, **options: Any) -> Iterator[Overview]:
     """The overview of a corpus; its texts and occurrences are in folders of Parquet files."""
     totals = Totals()
 
     def add(parts: ExplainedParts, record: Mapping[str, Any]) -> None:
         totals.add(parts.part(record["part"]))
 
-    with explained_parts(
-        model, data, out, engine, columns, settings, added=add, **options
-    ) as parts:
+    with explained_parts(job, added=add, **options) as parts:
         ranked = overview_of(totals, parts.empty(), min_count)
         rows: set[int] = set()
         scopes = [EVERY_CLASS] if parts.target is not None else [EVERY_CLASS, *totals.classes]
@@ -69,12 +54,7 @@ def corpus_overview(
 
 @contextmanager
 def bias_study(
-    model: ModelSource,
-    data: Any,
-    out: str | Path,
-    engine: Engine,
-    columns: Columns,
-    settings: CorpusSettings,
+    job: CorpusJob,
     lexicon: Lexicon,
     names: Mapping[str, Any],
     draws: int = 2000,
@@ -84,12 +64,10 @@ def bias_study(
     """A bias study; `names` are options of `find_entities`. Its occurrences are Parquet files."""
 
     def check(counts: Counts, target: TargetInfo | None) -> None:
-        check_contrast(target, model.explainer().labels())
+        check_contrast(target, job.model.explainer().labels())
 
     search = NameSearch(lexicon, names)
-    with explained_parts(
-        model, data, out, engine, columns, settings, search=search, check=check, **options
-    ) as parts:
+    with explained_parts(job, search=search, check=check, **options) as parts:
         yield _study(parts, lexicon, dict(names) | {"draws": draws, "seed": seed})
 
 

@@ -265,6 +265,16 @@ class Folder:
         except (OSError, ValueError) as error:
             raise FileError(f"cannot read {path}: {reason(error)}.") from error
 
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        path = posixpath.join(self.path, name)
+        try:
+            self.filesystem.delete_file(path)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            raise FileError(f"cannot remove {path}: {reason(error)}.") from error
+
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder, sorted, without hidden ones."""
         fs_module = _pyarrow("reading files").fs

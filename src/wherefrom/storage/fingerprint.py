@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from wherefrom import __version__
+from wherefrom.tensors import is_tensor
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _LENGTH = 16  # hexadecimal digits: 64 bits
 _LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
@@ -93,7 +95,9 @@ def _short(value: Any) -> str:
 
 def _update(state: Any, value: Any) -> None:
     """Adds a value to a digest, with its kind and length, so that no two values run together."""
-    if isinstance(value, Tensor):
+    if is_tensor(value):
+        import torch
+
         value = value.detach().cpu().contiguous()
         _add(state, "tensor", f"{value.dtype} {tuple(value.shape)}".encode())
         flat = value.reshape(-1)

@@ -12,7 +12,7 @@ from typing import Any
 
 from wherefrom.errors import InputError, MethodError, TooLong, nearest
 from wherefrom.inputs.pictures import decoded, is_image
-from wherefrom.inputs.text import TextPair
+from wherefrom.inputs.text_pair import TextPair
 from wherefrom.methods import METHODS
 from wherefrom.naming import TargetSpec
 from wherefrom.web.fields import FIELDS, matches
