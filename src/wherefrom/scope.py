@@ -217,7 +217,8 @@ class Scope:
             for module in run.training:
                 module.training = True
             for attributes, before in run.contents:
-                _restore_contents(attributes, before)
+                if attributes or before:  # most are registries without a hook
+                    _restore_contents(attributes, before)
             _RUNS.pop(model, None)
         run.scopes.discard(self)
 
