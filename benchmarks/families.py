@@ -80,7 +80,6 @@ NOT_READ = {
     "gemma4_assistant": _DRAFTS,
     "gemma4_unified_assistant": _DRAFTS,
     "layoutlmv2": "needs the library detectron2",
-    "reformer": "its layers have a backward pass of their own, which refuses a model in evaluation",
     "voxtral_realtime": "takes a text only with the sound that it transcribes",
 }
 OPEN = {

@@ -115,6 +115,13 @@ _OWN: dict[str, dict[str, Any]] = {
         "width_coefficient": 0.25, "depth_coefficient": 0.5, "hidden_dim": 320, "image_size": 64,
         "num_hidden_layers": None,
     },
+    "pp_lcnet": {  # as deep as it comes, a random one forgets its input
+        "block_configs": [
+            [[3, 16, 16, 1, False]], [[3, 16, 24, 2, False]], [[3, 24, 32, 2, False]],
+            [[5, 32, 32, 1, True]], [[5, 32, 48, 2, True]],
+        ],
+        "depths": [1] * 5, "class_expand": 64,
+    },
     "convnext": {**_CONVOLUTIONS}, "convnextv2": {**_CONVOLUTIONS},
     "clip": {**_TOWERS}, "siglip": {**_TOWERS}, "metaclip_2": {**_TOWERS},
     "siglip2": {**_TOWERS, "vision_config": {**_TOWER, "num_patches": 16, "patch_size": 8}},

@@ -152,19 +152,42 @@ def test_a_model_with_gradient_checkpointing_is_explained(reentrant):
     exactly(Explainer(model.train())(IDS).scores, expected)
 
 
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("method", ["lrp", "integrated_gradients"])
-def test_checkpointing_outside_of_training_is_refused(reentrant, method):
-    class Checkpointed(Nano):
-        def forward(self, idx):
-            step = self.attention
-            x = self.wte(idx)
-            x = x + checkpoint(lambda y: step(self.norm(y))[..., :16], x, use_reentrant=reentrant)
-            return self.head(x)
+class Checkpointed(Nano):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.reentrant = reentrant
 
+    def step(self, x):
+        return self.attention(self.norm(x))[..., :16]
+
+    def forward(self, idx):
+        x = self.wte(idx)
+        added = (
+            self.step(x)
+            if self.reentrant is None
+            else checkpoint(self.step, x, use_reentrant=self.reentrant)
+        )
+        return self.head(x + added)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
+@pytest.mark.parametrize(
+    ("method", "reentrant"),
+    [("lrp", False), ("integrated_gradients", True), ("integrated_gradients", False)],
+)
+def test_checkpointing_outside_of_training_is_refused(reentrant, method):
     with pytest.raises(ModelError, match=r"^Checkpointed calls torch\.utils\.checkpoint"):
-        Explainer(Checkpointed())(IDS, method)
+        Explainer(Checkpointed(reentrant))(IDS, method)
+
+
+def test_a_checkpoint_that_is_an_autograd_function_is_written_out():
+    expected = Explainer(Checkpointed(None).double())(IDS, target=3)
+    explanation = Explainer(Checkpointed(True).double())(IDS, target=3)
+    exactly(explanation.scores, expected.scores)
+    assert [(line.label, line.kind) for line in explanation.ledger.lines] == [
+        (line.label, line.kind) for line in expected.ledger.lines
+    ]
+    assert explanation.ledger.relative < 1e-12
 
 
 def test_flex_attention_is_refused_where_it_has_no_backward_pass():

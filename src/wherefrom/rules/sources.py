@@ -164,6 +164,7 @@ class Sources:
     at: Place = "lookup"
     paths: Sequence[tuple[int, ...]] | None = None
     entered: list[Source] = field(default_factory=list)
+    leaves: list[Tensor] = field(default_factory=list)  # that were made, also those not read at
     trails: list[Trail] = field(default_factory=list)
     extent: int = 0
     rows_ahead: dict[int, int] = field(default_factory=dict)  # put in front of a stream's first
@@ -239,6 +240,7 @@ class Sources:
         # a tensor that someone else differentiates by stays in their graph
         leaf = value if value.requires_grad else value.detach().requires_grad_()
         self.entered.append(Source(leaf, span, places_first, table=table))
+        self.leaves.append(leaf)
         # a copy: the model may write into what it gets, and a leaf forbids that
         return leaf.clone()
 
