@@ -124,6 +124,55 @@ def test_ids_that_are_hashed_are_those_of_their_units():
         assert explanation.ledger.relative < 1e-12
 
 
+class Embedded(nn.Module):
+    """The sum of looked-up rows, under weights that differ from place to place."""
+
+    def __init__(self, change):
+        super().__init__()
+        torch.manual_seed(0)
+        self.change = change
+        self.embed, self.head = nn.Embedding(30, 6), nn.Linear(6, 3, bias=False)
+
+    def forward(self, input_ids):
+        rows = self.embed(self.change(input_ids))
+        return self.head((rows * torch.arange(1.0, rows.shape[1] + 1)[:, None]).sum(1))
+
+
+def replaced(ids):
+    """As models do with the tokens that stand for an image, which are all 9 here."""
+    other = ids.clone()
+    other[ids == 9] = 0
+    return other
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        (replaced, slice(0, 6)),
+        (lambda ids: torch.where(ids == 9, 0, ids), slice(0, 6)),
+        (lambda ids: ids[:, 2:], slice(2, 6)),
+        (lambda ids: ids[:, :-1], slice(0, 5)),
+    ],
+)
+def test_ids_of_which_some_are_replaced_or_cut_off_are_those_of_their_units(change, kept):
+    module, ids = Embedded(change).double(), [9, 3, 9, 5, 7, 3]
+    with torch.no_grad():
+        looked_up = change(torch.tensor([ids]))
+        weights = torch.arange(1.0, looked_up.shape[1] + 1)
+        expected = torch.zeros(6, dtype=torch.float64)
+        expected[kept] = module.embed(looked_up)[0] @ module.head.weight[1] * weights
+    explanation = Explainer(module)(ids, target=1, root=None)
+    exactly(explanation.scores, expected, tol=1e-6)
+    assert explanation.ledger.relative < 1e-12
+
+
+def test_ids_of_another_order_are_no_units():
+    """The same ids at other places: which unit a row belongs to is not known."""
+    module = Embedded(lambda ids: ids.flip(1)).double()
+    with pytest.raises(ModelError, match="found no embedding lookup"):
+        Explainer(module)([3, 4, 5, 6], target=1, root=None)
+
+
 class Prompted(Nano):
     """As CPM-Ant: puts tokens of its own in front of the input, and takes them away at the end."""
 

@@ -270,7 +270,8 @@ class LocallyLinear(CallMode):
             self._constants_before = self.ledger.count
             self._trails_before = len(self.sources.trails)
         free = self._activation_rule is not None and self._activation is None
-        if free and _is_activation(module) and len(args) == 1 and live(args[0]):
+        is_input = len(args) == 1 and live(args[0]) and not isinstance(args[0], nn.Parameter)
+        if free and _is_activation(module) and is_input:
             self._activation = (module, args[0])
             x = args[0].detach()
             return (x.clone() if getattr(module, "inplace", False) else x,)
@@ -350,7 +351,7 @@ class LocallyLinear(CallMode):
             self._writing = before
 
     def _is_own_function(self, module: nn.Module, x: Any, out: Any) -> bool:
-        """Whether a module of one tensor gave back, in the same shape, an autograd Function's result.
+        """Whether a module of one tensor gave back an autograd Function's result of its shape.
 
         A module without matrices of weights is then taken as an activation.
         """

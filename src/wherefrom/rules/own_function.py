@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
