@@ -30,11 +30,6 @@ from wherefrom.storage.writing import write_text
 PROMPT = [1, 17, 45, 8, 99, 23]
 ANSWER = [33, 71, 5, 60]
 MATRIX = Path(__file__).parent.parent / "docs" / "families.md"
-# linear attention and recurrent states, on which shared gates are open
-FROZEN = (
-    "nemotron_h", "olmo_hybrid", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
-    "recurrent_gemma",
-)  # fmt: skip
 PARTS = (slice(None), slice(1, 3))
 
 
@@ -44,9 +39,9 @@ def families() -> list[str]:
     return [family for family in rows if family in TASKS["write"]]
 
 
-def worst_residual(made: Any, **settings: Any) -> float:
+def worst_residual(made: Any) -> float:
     """The largest |residual| / Σ |lines| over parts of the answer."""
-    answer = wherefrom.Explainer(made).answer(PROMPT, ANSWER, of="contrast", **settings)
+    answer = wherefrom.Explainer(made).answer(PROMPT, ANSWER, of="contrast")
     residuals = []
     for part in PARTS:
         ledger = answer.of(part).ledger

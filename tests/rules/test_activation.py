@@ -157,6 +157,15 @@ def test_prelu_module_with_a_slope_for_each_channel(count, rng):
     exactly(found.relevance[0], act(x).detach())
 
 
+@pytest.mark.parametrize("gate", [nn.Sigmoid(), nn.Hardsigmoid(), nn.Softplus()])
+def test_what_an_activation_module_is_at_zero_is_a_bias(gate, rng):
+    x = normal(rng, 1, 5, 3)
+    found = through(CONSERVATIVE, nn.Sequential(gate), x)
+    ((kind, entry),) = ((key[1], entry) for key, entry in found.view.ledger.entries.items())
+    assert kind == "bias"
+    exactly(float(entry.total), 15 * float(gate(torch.zeros(1, dtype=torch.float64))))
+
+
 def test_an_activation_of_a_parameter_is_a_constant(rng):
     """As the gates of layers that are put into a trained model: tanh(α) · x."""
     gate, layer, x = nn.Tanh(), nn.Module(), normal(rng, 1, 5, 3)

@@ -273,7 +273,8 @@ class LocallyLinear(CallMode):
         is_input = len(args) == 1 and live(args[0]) and not isinstance(args[0], nn.Parameter)
         if free and _is_activation(module) and is_input:
             self._activation = (module, args[0])
-            x = args[0].detach()
+            with without_function_modes():  # no call of the model at which a gradient would end
+                x = args[0].detach()
             return (x.clone() if getattr(module, "inplace", False) else x,)
         return None
 
