@@ -280,7 +280,9 @@ def prepared(kind: Any, seed: int = 0, settings: Any = None, **changes: Any) -> 
         for parameter in made.parameters():
             if parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
-            elif parameter.numel() and parameter.abs().max() < 1e-6:  # through which next to nothing would pass
+            elif (
+                parameter.numel() and parameter.abs().max() < 1e-6
+            ):  # through which next to nothing would pass
                 parameter.normal_(0.0, 0.1)
             elif parameter.ndim == 4:  # of many convolutions on end: neither to fade nor to burst
                 torch.nn.init.kaiming_normal_(parameter)

@@ -426,7 +426,7 @@ def _is_for_inference(module: nn.Module) -> bool:
 
 def _is_of_function(tensor: Tensor) -> bool:
     """Whether a tensor is the result of an autograd Function that is not ours."""
-    node = type(tensor.grad_fn)
+    node: Any = type(tensor.grad_fn)
     ours = function_class(node).__module__.startswith("wherefrom.")
     return issubclass(node, BackwardCFunction) and not ours
 
