@@ -93,6 +93,7 @@ families: .venv/ready-dev ## the family matrix, into docs/families.md
 	$(BIN)/python -m benchmarks.families --out docs/families.md
 	$(BIN)/python -m benchmarks.families --vision --out docs/families.md
 	$(BIN)/python -m benchmarks.signal_families --out docs/families.md
+	$(BIN)/python -m benchmarks.seeing_families --out docs/families.md
 
 bench: .venv/ready-dev ## run time and memory beside LXT, Captum, Inseq, FlashTrace, networkx, into docs/performance.md: [PEERS="folder …"]
 	$(BIN)/python -m benchmarks.race --out docs/performance.md $(foreach folder,$(PEERS),--path "$(folder)")

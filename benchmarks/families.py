@@ -80,16 +80,10 @@ NOT_READ = {
     "gemma4_assistant": _DRAFTS,
     "gemma4_unified_assistant": _DRAFTS,
     "layoutlmv2": "needs the library detectron2",
-    "reformer": "its layers have a backward pass of their own, which refuses a model in evaluation",
     "voxtral_realtime": "takes a text only with the sound that it transcribes",
 }
-OPEN = {
-    "mra": "computes its attention in autograd Functions, in which no torch call is seen",
-    "pp_lcnet": "has gates that hold a part of the output constant; it is not understood yet why",
-    "recurrent_gemma": "takes the root of its gates in an autograd Function, in which no torch "
-    'call is seen; with `gate="frozen"`, where gates are constants, it closes',
-    "yoso": "computes its attention in an autograd Function, whose backward pass is not the "
-    "derivative of its forward pass",
+REMARKS = {
+    "mra": "without its CUDA kernel, transformers gives zeros in place of its attention",
 }
 
 
@@ -248,8 +242,10 @@ def table(rows: list[Row]) -> str:
     still_open = [row.family for row in rows if row.verdict == "open"]
     if still_open:
         lines += ["", "## Open", ""]
-        lines += [f"- `{name}` {OPEN.get(name, 'is not understood yet')}." for name in still_open]
+        lines += [f"- `{name}` is not understood yet." for name in still_open]
         lines += ["", "There `lrp` warns with [`NotConserved`](ledger.md) and names the place."]
+    remarks = [f"`{row.family}`: {REMARKS[row.family]}." for row in rows if row.family in REMARKS]
+    lines += ["", *remarks] if remarks else []
     lines += ["", "## Not run", "", "| family | class | reason |", "|---|---|---|"]
     lines += [
         f"| {row.family} | {row.kind} | {row.note.replace('|', '/')} |"
@@ -259,7 +255,9 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-IMAGES = "## Images"
+IMAGES = "## Images\n"
+SIGNALS = "## Sound, video and series"
+SEEING = "## Images with texts"
 
 
 def table_of_images(rows: list[Row]) -> str:
@@ -268,7 +266,6 @@ def table_of_images(rows: list[Row]) -> str:
     closed = [row for row in run if row.verdict == "closed"]
     lines = [
         IMAGES,
-        "",
         f"`python -m benchmarks.families --vision`, transformers {transformers.__version__}, "
         f"torch {torch.__version__.partition('+')[0]}. All families of "
         "`AutoModelForImageClassification`, on two images; the bounds are those above.",
@@ -288,10 +285,7 @@ def table_of_images(rows: list[Row]) -> str:
     still_open = [row for row in run if row.verdict == "open"]
     if still_open:
         lines += ["", "Open:", ""]
-        lines += [
-            f"- `{row.family}` {OPEN.get(row.family, 'is not understood yet')}."
-            for row in still_open
-        ]
+        lines += [f"- `{row.family}` is not understood yet." for row in still_open]
     lines += ["", "Not run:", "", "| family | class | reason |", "|---|---|---|"]
     lines += [
         f"| {row.family} | {row.kind} | {row.note.replace('|', '/')} |"
@@ -302,11 +296,12 @@ def table_of_images(rows: list[Row]) -> str:
 
 
 def written(path: Path, text: str) -> str:
-    """The page with one of its two halves, texts and images, made new."""
-    texts, _, pictures = (path.read_text("utf-8") if path.exists() else "").partition(IMAGES)
-    if text.startswith(IMAGES):
-        return f"{texts.rstrip()}\n\n{text}"
-    return f"{text}\n{IMAGES}{pictures}" if pictures else text
+    """The page with its part about texts, or that about images, made new."""
+    texts, mark, rest = (path.read_text("utf-8") if path.exists() else "").partition(IMAGES)
+    if not text.startswith(IMAGES):
+        return f"{text}\n{mark}{rest}" if mark else text
+    _, signals, others = rest.partition(SIGNALS)
+    return f"{texts.rstrip()}\n\n{text}" + (f"\n{signals}{others}" if signals else "")
 
 
 def main(

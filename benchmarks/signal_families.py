@@ -19,11 +19,10 @@ import typer
 from transformers.models.auto import modeling_auto as auto
 
 import wherefrom
-from benchmarks.families import Row, _Casts, _first, limited
+from benchmarks.families import SEEING, SIGNALS, Row, _Casts, _first, limited
 from benchmarks.tiny import prepared
 from wherefrom.inputs.signal import signal_argument
 
-SIGNALS = "## Sound, video and series"
 SOUND, VIDEO, SERIES = (8000,), (4, 3, 32, 32), (24, 3)
 _SERIES = {
     "context_length": 24, "num_input_channels": 3, "patch_length": 4, "patch_stride": 4,
@@ -137,12 +136,6 @@ def table(rows: list[Row]) -> str:
             "" if row.units is None else str(row.units), row.note.replace("|", "/"),
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
-    if any(row.family == "sew-d" and row.verdict == "open" for row in rows):
-        lines += [
-            "",
-            "`sew-d` computes the softmax of its attention in an autograd Function, in which no "
-            'torch call is seen; with `gate="frozen"` it closes.',
-        ]
     return "\n".join(lines) + "\n"
 
 
@@ -160,8 +153,10 @@ def main(
             rows.append(listen(family, name, case))
             typer.echo(f"{rows[-1].verdict:8} {family:28} {rows[-1].residual} {rows[-1].note}")
     if out is not None:
-        before = out.read_text("utf-8").partition(SIGNALS)[0].rstrip()
-        out.write_text(f"{before}\n\n{table(rows)}", encoding="utf-8")
+        before, _, after = out.read_text("utf-8").partition(SIGNALS)
+        _, mark, rest = after.partition(SEEING)
+        text = f"{before.rstrip()}\n\n{table(rows)}"
+        out.write_text(f"{text}\n{mark}{rest}" if mark else text, encoding="utf-8")
 
 
 if __name__ == "__main__":

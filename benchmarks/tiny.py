@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -76,6 +77,7 @@ _ZAMBA = {
     "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"],
     "layer_types": None, "num_key_value_heads": 4, "mamba_d_state": 8, "chunk_size": 8,
 }  # fmt: skip
+_SAM = {"global_attn_indexes": [1], "mlp_dim": 48, "output_channels": 8, "window_size": 2}
 # Sizes that hang together in one family's own way.
 _OWN: dict[str, dict[str, Any]] = {
     "funnel": {"num_hidden_layers": None, "block_sizes": [1, 1], "d_head": 8},
@@ -114,6 +116,13 @@ _OWN: dict[str, dict[str, Any]] = {
     "efficientnet": {
         "width_coefficient": 0.25, "depth_coefficient": 0.5, "hidden_dim": 320, "image_size": 64,
         "num_hidden_layers": None,
+    },
+    "pp_lcnet": {  # as deep as it comes, a random one forgets its input
+        "block_configs": [
+            [[3, 16, 16, 1, False]], [[3, 16, 24, 2, False]], [[3, 24, 32, 2, False]],
+            [[5, 32, 32, 1, True]], [[5, 32, 48, 2, True]],
+        ],
+        "depths": [1] * 5, "class_expand": 64,
     },
     "convnext": {**_CONVOLUTIONS}, "convnextv2": {**_CONVOLUTIONS},
     "clip": {**_TOWERS}, "siglip": {**_TOWERS}, "metaclip_2": {**_TOWERS},
@@ -155,18 +164,60 @@ _OWN: dict[str, dict[str, Any]] = {
     "blt": {"encoder_hash_byte_group_vocab": 50, "encoder_hash_byte_group_size": [3, 4]},
     "vibevoice_acoustic_tokenizer_encoder": {"num_filters": 4, "depths": [1] * 7},
     "musicgen_decoder": {"num_codebooks": 1}, "musicgen_melody_decoder": {"num_codebooks": 1},
+    # parts of models that read images with texts
+    "llama4_vision_model": {
+        "intermediate_size": 128, "projector_input_dim": 32, "projector_output_dim": 32,
+        "vision_output_dim": 32,
+    },
+    "mllama_vision_model": {
+        "vision_output_dim": 64, "intermediate_layers_indices": [0], "num_global_layers": 1,
+        "attention_heads": 4,
+    },
+    "mllama_text_model": {"cross_attention_layers": [1]},
+    "florence_vision": {
+        "depths": [1] * 4, "embed_dim": [8, 16, 24, 32], "num_heads": [1, 2, 3, 4],
+        "num_groups": [1, 2, 3, 4], "window_size": 4, "projection_dim": 32, "patch_size": None,
+    },
+    "cosmos3_edge_text": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]},
+    },
+    "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"]},
+    "diffusion_gemma_text": {**_GEMMA, "top_k_experts": 2},
+    "nemotron_h": {"layer_types": ["linear_attention", "moe", "full_attention", "mlp"]},
+    "align_vision_model": {
+        "width_coefficient": 0.25, "depth_coefficient": 0.5, "hidden_dim": 64,
+        "num_hidden_layers": None,
+    },
+    "videoprism_vision_model": {"num_frames": 2},
+    "molmo2_vision": {"image_size": [32, 32], "num_position_embeddings": 16},
+    "molmo2_adapter": {"vision_feature_layer": [1, 0], "text_hidden_size": 32},
+    "glm5_next_text": {
+        "qk_rope_head_dim": 0, "head_dim": 0, "qk_head_dim": 8, "index_head_dim": 8,
+        "index_n_heads": 2, "index_topk": 16, "linear_head_dim": 8, "linear_num_heads": 4,
+    },
+    "muse_spark_audio": {"num_hidden_layers": None},
+    "radio": {"video_temporal_patch_size": 2, "max_img_size": 64},
+    "pp_formulanet_vision": {
+        "decoder_hidden_size": 32, "post_conv_in_channels": 8, "post_conv_mid_channels": 16,
+        "post_conv_out_channels": 32, "output_channels": 8, "global_attn_indexes": [1],
+        "mlp_dim": 48, "window_size": 2,
+    },
+    "sam_vision_model": {**_SAM}, "deepseek_ocr2_sam_vision_model": {**_SAM, "downsample_channels": [16, 32]},
+    "unlimited_ocr_sam_vision_model": {**_SAM, "downsample_channels": [16, 32]},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
 }  # fmt: skip
 
 
-def config(kind: type[Any], **changes: Any) -> Any:
-    """The family's config with every size made small."""
+def config(kind: type[Any], more: Mapping[str, Any] | None = None, **changes: Any) -> Any:
+    """The family's config with every size made small; `more` has sizes for its parts too."""
     plain = kind()
     latent = hasattr(plain, "kv_lora_rank")  # latent attention has one key for each head
     latent_sizes = {"num_key_value_heads": 4, "head_dim": None} if latent else {}
     own = _OWN.get(kind.model_type, {})
-    sizes = {**_SIZES, **latent_sizes, **own}
+    sizes = {**_SIZES, **(more or {}), **latent_sizes, **own}
     small = {k: v for k, v in sizes.items() if v is not None and _settable(plain, k)}
+    if more is not None:
+        small = {k: v for k, v in small.items() if k in own or _is_of_kind(plain, k, v)}
     if getattr(plain, "forced_eos_token_id", None) is None:  # an end is forced by few families
         small.pop("forced_eos_token_id", None)
     for key in ("layer_types", "mlp_layer_types"):
@@ -176,7 +227,7 @@ def config(kind: type[Any], **changes: Any) -> Any:
     for key in getattr(kind, "sub_configs", {}):
         part = getattr(plain, key, None)
         if key not in own and isinstance(part, _CONFIG):
-            small[key] = config(type(part))
+            small[key] = config(type(part), more)
             if _NEEDS_DICTS:
                 small[key] = small[key].to_dict()
     made = kind(**{**small, **changes})
@@ -184,6 +235,15 @@ def config(kind: type[Any], **changes: Any) -> Any:
         if not hasattr(made, key):
             setattr(made, key, number)
     return made
+
+
+def _is_of_kind(plain: Any, name: str, value: Any) -> bool:
+    """Whether a config that has a list, or none, is given one."""
+    try:
+        before = getattr(plain, name, None)
+    except Exception:  # of sizes that differ by layer some configs refuse to name one
+        return True
+    return before is None or isinstance(before, (list, tuple)) == isinstance(value, (list, tuple))
 
 
 def _settable(plain: Any, name: str) -> bool:
@@ -208,18 +268,22 @@ def model(name: str, task: str, seed: int = 0, **changes: Any) -> Any:
     return prepared(model_class(name, task), seed, **changes)
 
 
-def prepared(kind: Any, seed: int = 0, **changes: Any) -> Any:
+def prepared(kind: Any, seed: int = 0, settings: Any = None, **changes: Any) -> Any:
     """A tiny random model in float64, biases and norms made anything but zero and one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
-        settings = config(kind.config_class, **changes)
+        settings = config(kind.config_class, **changes) if settings is None else settings
         settings._experts_implementation = "eager"  # the fused kernels have no float64
         made = kind(settings).double().eval()
     with torch.no_grad():
         for parameter in made.parameters():
             if parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif (
+                parameter.numel() and parameter.abs().max() < 1e-6
+            ):  # through which next to nothing would pass
+                parameter.normal_(0.0, 0.1)
             elif parameter.ndim == 4:  # of many convolutions on end: neither to fade nor to burst
                 torch.nn.init.kaiming_normal_(parameter)
             else:

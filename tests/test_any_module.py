@@ -124,6 +124,55 @@ def test_ids_that_are_hashed_are_those_of_their_units():
         assert explanation.ledger.relative < 1e-12
 
 
+class Embedded(nn.Module):
+    """The sum of looked-up rows, under weights that differ from place to place."""
+
+    def __init__(self, change):
+        super().__init__()
+        torch.manual_seed(0)
+        self.change = change
+        self.embed, self.head = nn.Embedding(30, 6), nn.Linear(6, 3, bias=False)
+
+    def forward(self, input_ids):
+        rows = self.embed(self.change(input_ids))
+        return self.head((rows * torch.arange(1.0, rows.shape[1] + 1)[:, None]).sum(1))
+
+
+def replaced(ids):
+    """As models do with the tokens that stand for an image, which are all 9 here."""
+    other = ids.clone()
+    other[ids == 9] = 0
+    return other
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        (replaced, slice(0, 6)),
+        (lambda ids: torch.where(ids == 9, 0, ids), slice(0, 6)),
+        (lambda ids: ids[:, 2:], slice(2, 6)),
+        (lambda ids: ids[:, :-1], slice(0, 5)),
+    ],
+)
+def test_ids_of_which_some_are_replaced_or_cut_off_are_those_of_their_units(change, kept):
+    module, ids = Embedded(change).double(), [9, 3, 9, 5, 7, 3]
+    with torch.no_grad():
+        looked_up = change(torch.tensor([ids]))
+        weights = torch.arange(1.0, looked_up.shape[1] + 1)
+        expected = torch.zeros(6, dtype=torch.float64)
+        expected[kept] = module.embed(looked_up)[0] @ module.head.weight[1] * weights
+    explanation = Explainer(module)(ids, target=1, root=None)
+    exactly(explanation.scores, expected, tol=1e-6)
+    assert explanation.ledger.relative < 1e-12
+
+
+def test_ids_of_another_order_are_no_units():
+    """The same ids at other places: which unit a row belongs to is not known."""
+    module = Embedded(lambda ids: ids.flip(1)).double()
+    with pytest.raises(ModelError, match="found no embedding lookup"):
+        Explainer(module)([3, 4, 5, 6], target=1, root=None)
+
+
 class Prompted(Nano):
     """As CPM-Ant: puts tokens of its own in front of the input, and takes them away at the end."""
 
@@ -152,19 +201,42 @@ def test_a_model_with_gradient_checkpointing_is_explained(reentrant):
     exactly(Explainer(model.train())(IDS).scores, expected)
 
 
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("method", ["lrp", "integrated_gradients"])
-def test_checkpointing_outside_of_training_is_refused(reentrant, method):
-    class Checkpointed(Nano):
-        def forward(self, idx):
-            step = self.attention
-            x = self.wte(idx)
-            x = x + checkpoint(lambda y: step(self.norm(y))[..., :16], x, use_reentrant=reentrant)
-            return self.head(x)
+class Checkpointed(Nano):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.reentrant = reentrant
 
+    def step(self, x):
+        return self.attention(self.norm(x))[..., :16]
+
+    def forward(self, idx):
+        x = self.wte(idx)
+        added = (
+            self.step(x)
+            if self.reentrant is None
+            else checkpoint(self.step, x, use_reentrant=self.reentrant)
+        )
+        return self.head(x + added)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
+@pytest.mark.parametrize(
+    ("method", "reentrant"),
+    [("lrp", False), ("integrated_gradients", True), ("integrated_gradients", False)],
+)
+def test_checkpointing_outside_of_training_is_refused(reentrant, method):
     with pytest.raises(ModelError, match=r"^Checkpointed calls torch\.utils\.checkpoint"):
-        Explainer(Checkpointed())(IDS, method)
+        Explainer(Checkpointed(reentrant))(IDS, method)
+
+
+def test_a_checkpoint_that_is_an_autograd_function_is_written_out():
+    expected = Explainer(Checkpointed(None).double())(IDS, target=3)
+    explanation = Explainer(Checkpointed(True).double())(IDS, target=3)
+    exactly(explanation.scores, expected.scores)
+    assert [(line.label, line.kind) for line in explanation.ledger.lines] == [
+        (line.label, line.kind) for line in expected.ledger.lines
+    ]
+    assert explanation.ledger.relative < 1e-12
 
 
 def test_flex_attention_is_refused_where_it_has_no_backward_pass():

@@ -4,8 +4,13 @@ from functools import cache
 
 import pytest
 import torch
+import transformers
 
 from benchmarks.families import IDS, _Casts, see
+from benchmarks.seeing_families import cases
+from benchmarks.seeing_families import measure as read_with_text
+from benchmarks.signal_families import cases as signal_cases
+from benchmarks.signal_families import listen
 from tests.helpers import family_model
 from wherefrom import Explainer
 
@@ -23,6 +28,10 @@ FAMILIES = {
     "falcon": "write",
     "longformer": "classify",
     "gpt_oss": "write",
+    # autograd Functions of their own
+    "yoso": "classify",
+    "reformer": "classify",
+    "recurrent_gemma": "write",
 }
 METHODS = ("gradient", "lrp_ah_ln", "attn_lrp")
 ONLY_HERE = ["albert", "xlnet", "bloom", "falcon", "longformer", "gpt_oss"]  # see test_every_method
@@ -65,9 +74,29 @@ def test_other_methods_run_and_are_the_same_in_a_batch(family, method):
 @pytest.mark.parametrize(
     "name",
     ["vit", "deit", "dinov2", "dinov2_with_registers", "swin", "pvt", "segformer", "convnext",
-     "levit", "hiera", "clip", "siglip"],
+     "levit", "hiera", "clip", "siglip", "pp_lcnet"],
 )  # fmt: skip
 def test_ledger_closes_on_images(name):
     row = see(name)
+    assert row.verdict == "closed", row
+    assert row.units >= 16
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_ledger_closes_on_a_softmax_that_is_a_function():
+    row = listen("sew-d", *signal_cases()["sew-d"])
+    assert row.verdict == "closed", row
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["clip", "siglip", "align", "llava", "qwen2_vl", "paligemma", "idefics", "idefics3", "gemma3",
+     "gemma4", "kimi_k25", "mllama", "florence2", "qwen3_vl"],
+)  # fmt: skip
+def test_ledger_closes_on_patches_and_words(name):
+    known = [case for case in cases() if case[0] == name]
+    if not known:
+        pytest.skip(f"transformers {transformers.__version__} has no {name}")
+    row = read_with_text(*known[0])
     assert row.verdict == "closed", row
     assert row.units >= 16

@@ -93,6 +93,7 @@ def state(model):
         "saved": torch_internals.saved_tensors_pack(),
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
+        "apply": vars(torch.autograd.Function)["apply"],
         "scopes": len(scope._THREAD.scopes),
         "runs": len(scope._RUNS),
         "lock": scope._LOCK._is_owned(),

@@ -279,6 +279,9 @@ class Choosy(torch.autograd.Function):
         return gradient if bool(gradient.any()) else torch.zeros_like(gradient)
 
 
+choose = Choosy.apply  # before a pass is made: the Function is run as it is
+
+
 def test_a_function_without_a_batched_form_is_run_for_each_row(llama, monkeypatch):
     expected = llama.answer(PROMPT, ANSWER).rows()
     body = type(llama.subject.model.model)
@@ -286,7 +289,7 @@ def test_a_function_without_a_batched_form_is_run_for_each_row(llama, monkeypatc
 
     def choosy(self, *args, **kwargs):
         out = forward(self, *args, **kwargs)
-        out.last_hidden_state = Choosy.apply(out.last_hidden_state)
+        out.last_hidden_state = choose(out.last_hidden_state)
         return out
 
     monkeypatch.setattr(body, "forward", choosy)

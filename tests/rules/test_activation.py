@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformers.activations import ACT2FN
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules.tables import AH_LN, CONSERVATIVE, PLAIN
+from wherefrom.rules.tables import AH_LN, CONSERVATIVE, CONSERVATIVE_SHARED, PLAIN
 
 HOLDS = {
     "gelu": F.gelu,
@@ -155,6 +155,23 @@ def test_prelu_module_with_a_slope_for_each_channel(count, rng):
     x = normal(rng, 1, 4, 3)  # channels on the axis after the batch
     found = through(CONSERVATIVE, act, x)
     exactly(found.relevance[0], act(x).detach())
+
+
+@pytest.mark.parametrize("gate", [nn.Sigmoid(), nn.Hardsigmoid(), nn.Softplus()])
+def test_what_an_activation_module_is_at_zero_is_a_bias(gate, rng):
+    x = normal(rng, 1, 5, 3)
+    found = through(CONSERVATIVE, nn.Sequential(gate), x)
+    ((kind, entry),) = ((key[1], entry) for key, entry in found.view.ledger.entries.items())
+    assert kind == "bias"
+    exactly(float(entry.total), 15 * float(gate(torch.zeros(1, dtype=torch.float64))))
+
+
+def test_an_activation_of_a_parameter_is_a_constant(rng):
+    """As the gates of layers that are put into a trained model: tanh(α) · x."""
+    gate, layer, x = nn.Tanh(), nn.Module(), normal(rng, 1, 5, 3)
+    layer.alpha = nn.Parameter(normal(rng, 3))
+    found = through(CONSERVATIVE_SHARED, lambda x: gate(layer.alpha) * x, x, model=layer)
+    exactly(found.relevance[0], x * layer.alpha.detach().tanh())
 
 
 class _Cube(torch.autograd.Function):

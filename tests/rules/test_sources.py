@@ -214,3 +214,11 @@ def test_other_lookups_are_of_positions_or_of_types(ids, meaning):
     ids = torch.tensor(ids)
     assert meaning_of(sources.lookup(ids, weight, weight[ids])) == meaning
     assert not sources.entered
+
+
+def test_an_empty_tensor_of_one_axis_is_no_row_in_front():
+    """As torch.cat takes it, whatever the others' shape."""
+    sources = Sources([torch.arange(4)[None]])
+    rows = torch.ones(1, 4, 3, requires_grad=True)
+    sources.join([torch.empty(0), torch.ones(1, 2, 3), rows], 0)
+    assert sources.rows_ahead == {0: 2}

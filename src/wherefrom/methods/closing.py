@@ -21,7 +21,8 @@ from wherefrom.target import Target
 # the number type in use, far below what a missing rule or rows in the wrong sample leave
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 _ROUNDINGS = 10  # of a narrower number type
-_DETACHED = 0.01  # less, as of weights that are rounded on the way, is no other explanation
+# less, as of weights that are rounded on the way, is no other explanation
+_DETACHED = 0.01
 
 
 def _tolerance(dtype: torch.dtype) -> float:
@@ -80,11 +81,13 @@ class Closing:
         sizes = added.amax(0).clamp_min(1e-300)
         tolerance = max(map(_tolerance, {forward.output.dtype, *forward.view.precisions}))
         residual = output - lines.sum(0)
-        detached = torch.zeros_like(output)
+        detached, hidden = torch.zeros_like(output), torch.zeros_like(output)
         for (_, kind), values in scores.lines.items():
             detached += values if kind == "detached" else 0
+            hidden += values.abs() if kind == "function" else 0
         lost = residual.abs() > tolerance * sizes
         cut = detached.abs() > _DETACHED * sizes
+        opaque = hidden > _DETACHED * sizes
         messages: dict[int, str] = {}
         if bool(lost.any()):
             worst = int((residual.abs() / sizes).argmax())
@@ -99,6 +102,13 @@ class Closing:
                 "the output, though it depends on them: the gradient ends "
                 f"{forward.view.detached[0]}. Let it pass there, or compare with "
                 'method="occlusion".'
+            )
+        for i in (opaque & ~cut & ~lost).nonzero().flatten().tolist():
+            messages[i] = (
+                f"{self.label}: lines of {float(hidden[i]):.3g} in all are those of "
+                f"{forward.view.opaque[0]}, in which no torch call is seen: relevance passes it by "
+                "its own backward pass, which does not conserve, and the lines are what is left. "
+                'Compare with method="integrated_gradients" or "occlusion", which need no rules.'
             )
         for message in list(messages.values())[:1]:  # one for the batch
             warnings.warn(message, NotConserved, stacklevel=2)

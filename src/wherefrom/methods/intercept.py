@@ -90,7 +90,19 @@ class ForwardPass:
     def at_sources(self, retain: bool = False, seed: Tensor | None = None) -> list[Tensor]:
         """∂ output / ∂ each embedded input, (B, T, D) each."""
         sources, batch = self.view.sources.entered, self.view.sources.batch
-        gradients = self.gradients([source.leaf for source in sources], retain, seed)
+        leaves = [source.leaf for source in sources]
+        known = set(map(id, self.view.sources.leaves))
+        # constants that the model itself wants a gradient for
+        own = [
+            (leaf, where)
+            for leaf, where in self.view.leaves
+            if leaf.is_leaf and id(leaf) not in known  # a Function's result was one for a while
+        ]
+        leaves += [leaf for leaf, _ in own]
+        gradients = self.gradients(leaves, retain, seed)
+        for (leaf, where), gradient in zip(own, gradients[len(sources) :], strict=True):
+            self.view.ledger.enter(leaf, gradient, where)
+        gradients = gradients[: len(sources)]
         return [s.by_sample(g, batch) for s, g in zip(sources, gradients, strict=True)]
 
     def need(self, kind: str) -> None:

@@ -95,6 +95,14 @@ class LedgerRecorder:
 
         node.register_hook(enter)
 
+    def enter(self, leaf: Tensor, gradient: Tensor, where: str) -> None:
+        """Enters what a constant that the model has a gradient for added, once that is known."""
+        if self.enabled:
+            with torch.no_grad(), without_function_modes():
+                part = leaf.detach()
+                part = part[..., :1, :] if part.ndim > 1 and _same_rows(part) else part
+                self._enter(gradient, part, where, "bias", tag_of(leaf))
+
     def lose_track(self, where: str) -> None:
         """Notes that rows could not be told apart by sample in a module."""
         place = f"in {where}" if where else "in the model itself"

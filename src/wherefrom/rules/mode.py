@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,14 +31,23 @@ from wherefrom.rules.cut import Cut, constant_cut, follow_cut, passes_on
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.needed_rows import NeededRows
+from wherefrom.rules.own_function import KEEPS_RESULT, Writing
 from wherefrom.rules.projection import Projection
 from wherefrom.rules.recompute import SavedTensors
 from wherefrom.rules.sources import Sources
 from wherefrom.rules.tag_propagation import propagate
-from wherefrom.rules.tags import mark, meaning_of, tag_of
+from wherefrom.rules.tags import like, mark, meaning_of, tag_of
 from wherefrom.rules.tape import Tape
 from wherefrom.scope import Hooks, Scope
-from wherefrom.torch_internals import function_class, submodules, without_function_modes
+from wherefrom.torch_internals import (
+    ALL_DISABLED,
+    function_class,
+    function_modes,
+    function_state,
+    set_grad_enabled,
+    submodules,
+    without_function_modes,
+)
 
 Rule = Callable[["LocallyLinear", TorchCall], Any]
 Table = Mapping[Kind, Rule]
@@ -134,11 +144,16 @@ class LocallyLinear(CallMode):
         self.touched: Counter[str] = Counter()
         self.precisions: set[torch.dtype] = set()  # of what depends on the input
         self.detached: list[Cut] = []  # of constants that depend on the input
+        self.leaves: list[tuple[Tensor, str]] = []  # that calls gave, and where
+        self.opaque: list[str] = []  # autograd Functions of the model that no call is seen of
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
         self._path: list[str] = []
         self._path_before: Sequence[str] = ()  # of modules that are being run when it is opened
         self._activation: tuple[nn.Module, Tensor] | None = None  # the one being run, its input
         self._activation_rule = table.get(Kind.ACTIVATION_MODULE)
+        self._writing: Writing | None = None  # the autograd Function that is being written out
+        self._written: weakref.ref[Tensor] | None = None  # what the last one gave
+        self._packed = 0  # modules of packed weights that are being run
         self._thread = 0
         self._watches = torch.is_grad_enabled()
         self._calls = 0
@@ -173,6 +188,10 @@ class LocallyLinear(CallMode):
             return self._attribute(call)
         self.seen[name] += 1
         call = without_parameters(call)
+        if self._writing is not None:
+            if call.function is set_grad_enabled:
+                return call.function(self._writing.turn(*call.args))
+            self._writing.note(name, call)
         kind = call.kind
         self._calls += 1
         before, entered = self._calls, len(self.sources.entered)
@@ -183,6 +202,8 @@ class LocallyLinear(CallMode):
         into_constant = kind is Kind.WRITE and call.in_place and not live(call.args[0])
         out = call.run() if rule is None else rule(self, call)
         propagate(call, out, into_constant)
+        if self._writing is not None and kind in KEEPS_RESULT and live(out):
+            out = like(out.clone(), out)
         if projection is not None:
             projection.note(call, out)
         if self.rows is not None:
@@ -192,6 +213,8 @@ class LocallyLinear(CallMode):
             follow_cut(call, out, self.where, frozen, len(self.sources.entered) > entered)
         if live(out):
             self.precisions.add(out.dtype)
+            if out.is_leaf:  # a constant that the model itself wants a gradient for, or a source
+                self.leaves.append((out, self.where))
         if self.saved is not None:
             self.saved.called(call, out)
         if kind is Kind.JOIN:
@@ -231,7 +254,9 @@ class LocallyLinear(CallMode):
         self._path = list(self._path_before)
         self._activation = None
         self._leaves = 0
-        return Scope(mode=self, hooks=Hooks(self._before, self._after))
+        self._packed = 0
+        functions = self._own_function if Kind.OWN_FUNCTION in self.table else None
+        return Scope(mode=self, hooks=Hooks(self._before, self._after), functions=functions)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if threading.get_ident() != self._thread:
@@ -239,14 +264,17 @@ class LocallyLinear(CallMode):
         self._path.append(self._names.get(id(module), self.where))
         if self.saved is not None:
             self.saved.enter(self, module)
+        self._packed += _is_packed(module)
         if not submodules(module):
             self._leaves += 1
             self._constants_before = self.ledger.count
             self._trails_before = len(self.sources.trails)
         free = self._activation_rule is not None and self._activation is None
-        if free and _is_activation(module) and len(args) == 1 and live(args[0]):
+        is_input = len(args) == 1 and live(args[0]) and not isinstance(args[0], nn.Parameter)
+        if free and _is_activation(module) and is_input:
             self._activation = (module, args[0])
-            x = args[0].detach()
+            with without_function_modes():  # no call of the model at which a gradient would end
+                x = args[0].detach()
             return (x.clone() if getattr(module, "inplace", False) else x,)
         return None
 
@@ -265,7 +293,7 @@ class LocallyLinear(CallMode):
             self.saved.leave(self, module, args, kwargs)
         changed = None
         free = self._activation is None and self._activation_rule and len(args) == 1
-        if free and _is_own_function(module, args[0], out):
+        if free and self._is_own_function(module, args[0], out):
             self._activation = (module, args[0])
             out = out.detach()
         if self._activation is not None and self._activation[0] is module:
@@ -283,6 +311,7 @@ class LocallyLinear(CallMode):
         if unseen and not submodules(module):
             self._packed_linear(module, args, out)
         self._path.pop()
+        self._packed -= _is_packed(module)
         if not submodules(module):
             self._leaves -= 1
             if self.sources.trails and not self._leaves:
@@ -293,6 +322,47 @@ class LocallyLinear(CallMode):
                 changed = changed if followed is result else followed
         return changed
 
+    # Autograd Functions of the model's own.
+
+    def _own_function(
+        self, kind: type[torch.autograd.Function], apply: Function, args: Any, kwargs: Any
+    ) -> Any:
+        """What an autograd Function gives: written out, unless it is ours or of packed weights."""
+        if kind.__module__.startswith("wherefrom.") or self._packed or self._activation is not None:
+            return apply(*args, **kwargs)
+        call = without_parameters(TorchCall(apply, tuple(args), kwargs))
+        seen = function_state() != ALL_DISABLED and function_modes()[-1:] == [self]
+        if not (seen and torch.is_grad_enabled() and any(map(live, call.args))):
+            return apply(*args, **kwargs)
+        out = self.table[Kind.OWN_FUNCTION](self, call)
+        self._written = weakref.ref(out) if isinstance(out, Tensor) else None
+        return out
+
+    @contextmanager
+    def writing_out(self) -> Iterator[Writing]:
+        """While the forward of a Function is run as a part of the model."""
+        before, path, leaves = self._writing, list(self._path), self._leaves
+        self._writing = writing = Writing()
+        try:
+            yield writing
+        except RuntimeError:  # of modules that were being run
+            self._path, self._leaves = path, leaves
+            raise
+        finally:
+            self._writing = before
+
+    def _is_own_function(self, module: nn.Module, x: Any, out: Any) -> bool:
+        """Whether a module of one tensor gave back an autograd Function's result of its shape.
+
+        A module without matrices of weights is then taken as an activation.
+        """
+        if not live(out) or not live(x) or out.shape != x.shape:
+            return False
+        written = self._written is not None and self._written() is out
+        if not (written or _is_of_function(out)):
+            return False
+        return all(parameter.ndim < 2 for parameter in module.parameters())
+
     # A second run of a block, for the backward pass.
 
     def second_run(self, path: Sequence[str]) -> LocallyLinear:
@@ -301,6 +371,7 @@ class LocallyLinear(CallMode):
         view.sources = self.sources.for_second_run()
         view.ledger = LedgerRecorder(view.sources, enabled=self.ledger.enabled)
         view.seen, view.touched, view.precisions, view.detached = Counter(), Counter(), set(), []
+        view.leaves, view.opaque, view._writing, view._written = [], [], None, None
         view.saved = view.projection = None
         view._path_before = path
         return view
@@ -353,20 +424,11 @@ def _is_for_inference(module: nn.Module) -> bool:
     return bool(getattr(state, "packing_format_for_cpu", False))
 
 
-def _is_own_function(module: nn.Module, x: Any, out: Any) -> bool:
-    """Whether a module of one tensor gave back, in the same shape, an autograd Function's result.
-
-    No torch call is seen within such a Function: a module without matrices of weights is taken as
-    an activation.
-    """
-    if not live(out) or not live(x):
-        return False
-    node = type(out.grad_fn)
-    if not issubclass(node, BackwardCFunction) or out.shape != x.shape:
-        return False
-    if function_class(node).__module__.startswith("wherefrom."):
-        return False
-    return all(parameter.ndim < 2 for parameter in module.parameters())
+def _is_of_function(tensor: Tensor) -> bool:
+    """Whether a tensor is the result of an autograd Function that is not ours."""
+    node: Any = type(tensor.grad_fn)
+    ours = function_class(node).__module__.startswith("wherefrom.")
+    return issubclass(node, BackwardCFunction) and not ours
 
 
 def without_parameters(call: TorchCall) -> TorchCall:

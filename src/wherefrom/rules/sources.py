@@ -164,6 +164,7 @@ class Sources:
     at: Place = "lookup"
     paths: Sequence[tuple[int, ...]] | None = None
     entered: list[Source] = field(default_factory=list)
+    leaves: list[Tensor] = field(default_factory=list)  # that were made, also those not read at
     trails: list[Trail] = field(default_factory=list)
     extent: int = 0
     rows_ahead: dict[int, int] = field(default_factory=dict)  # put in front of a stream's first
@@ -239,6 +240,7 @@ class Sources:
         # a tensor that someone else differentiates by stays in their graph
         leaf = value if value.requires_grad else value.detach().requires_grad_()
         self.entered.append(Source(leaf, span, places_first, table=table))
+        self.leaves.append(leaf)
         # a copy: the model may write into what it gets, and a leaf forbids that
         return leaf.clone()
 
@@ -337,6 +339,8 @@ class Sources:
         """
         count = self.rows_ahead.get(stream, 0)
         for part in parts:
+            if part.ndim < 2:  # torch joins an empty tensor of one axis with any other
+                continue
             if not part.requires_grad:
                 count += part.shape[1]
             elif part.shape[1] > count:
@@ -355,6 +359,13 @@ class Sources:
                     return self._looked_up(out, span, weight)
                 if ids.ndim == 2 and torch.equal(ids.T, own_ids):
                     return self._looked_up(out, span, weight, places_first=True)
+            for number, own_ids in enumerate(self.fields):
+                if _has_replaced(ids, own_ids):
+                    return self._looked_up(out, self.span_of(number), weight)
+                cut = _cut_from(ids, own_ids)
+                if cut is not None:
+                    start = self.span_of(number).start + cut
+                    return self._looked_up(out, Span(number, start, 0, ids.shape[1]), weight)
         if meaning_of(ids) == "hashed":  # place by place: a row is still that of its unit
             for number, own_ids in enumerate(self.fields):
                 if ids.shape == own_ids.shape:
@@ -422,6 +433,31 @@ def _begins_with(ids: Tensor, own: Tensor) -> bool:
     if rows.ndim != 2 or rows.shape[0] != batch or rows.shape[1] < width:
         return False
     return torch.equal(rows[:, :width], own.to(rows.dtype))
+
+
+def _cut_from(ids: Tensor, own: Tensor) -> int | None:
+    """Where these ids begin in the input's, if they are its last or its first; else None."""
+    if own.is_floating_point() or ids.ndim != 2 or own.ndim != 2 or len(ids) != len(own):
+        return None
+    rest = own.shape[1] - ids.shape[1]
+    if rest <= 0 or not ids.shape[1]:
+        return None
+    for start in (rest, 0):
+        if torch.equal(own[:, start : start + ids.shape[1]].to(ids.dtype), ids):
+            return start
+    return None
+
+
+def _has_replaced(ids: Tensor, own: Tensor) -> bool:
+    """Whether these are the input's ids with some of them, wherever they stand, made one other.
+
+    So models do with the tokens that stand for an image, which their tables may not have.
+    """
+    if ids.shape != own.shape or own.is_floating_point():
+        return False
+    changed = ids != own
+    fills, replaced, kept = ids[changed].unique(), own[changed].unique(), own[~changed].unique()
+    return len(fills) == 1 and len(kept) > 0 and not bool(torch.isin(replaced, kept).any())
 
 
 def _meaning_of_lookup(ids: Tensor) -> Meaning:

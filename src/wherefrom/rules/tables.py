@@ -12,6 +12,7 @@ from wherefrom.rules.attention import SOFTMAX
 from wherefrom.rules.catalogue import Kind, TorchCall
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.norm import NORM, NORM_BIAS
+from wherefrom.rules.own_function import OWN_FUNCTION
 from wherefrom.rules.product import Policy, Products
 from wherefrom.rules.two_points import TWO_POINTS
 
@@ -34,7 +35,7 @@ def conservative(gate: Literal["frozen", "shared"], to_weights: float = 0.0) -> 
     """
     attention: Policy = "shared" if to_weights else "frozen"
     products = Products(attention, gate, to_weights)
-    return {**_RECORDED, **NORM, **SECANT, **products.table()}
+    return {**_RECORDED, **NORM, **SECANT, **OWN_FUNCTION, **products.table()}
 
 
 CONSERVATIVE: Table = conservative("frozen")

@@ -27,6 +27,7 @@ from wherefrom.rules.affine import in_order, lookup
 from wherefrom.rules.attention import decomposed, dot_product_arguments, explicit_attention, softmax
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.rules.own_function import OWN_FUNCTION
 from wherefrom.rules.product import FEW_KEYS, Products, freeze
 from wherefrom.rules.tag_propagation import einsum_terms
 from wherefrom.rules.tags import like, mark, meaning_of
@@ -292,6 +293,7 @@ def batch_norm(view: LocallyLinear, call: TorchCall) -> Any:
 _BY_PARTS = Products(gate="shared")  # calls whose parts the mode then sees one by one
 
 TWO_POINTS: Table = {
+    **OWN_FUNCTION,
     Kind.LOOKUP: lookup,
     Kind.BATCH_NORM: batch_norm,
     Kind.ACTIVATION_MODULE: module,
