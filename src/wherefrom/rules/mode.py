@@ -414,8 +414,9 @@ def _is_activation(module: nn.Module) -> bool:
 
 def _is_packed(module: nn.Module) -> bool:
     """Whether a module's weight is a matrix of integers, several to a number or not."""
-    weight = getattr(module, "weight", None)
-    return isinstance(weight, Tensor) and weight.ndim > 1 and not weight.is_floating_point()
+    # asked of every module, most of which have none
+    weight = module._parameters.get("weight", module._buffers.get("weight"))
+    return weight is not None and weight.ndim > 1 and not weight.is_floating_point()
 
 
 def _is_for_inference(module: nn.Module) -> bool:
