@@ -1,6 +1,6 @@
 """The nine data sets, the cheapest first.
 
-Epochs were fixed before any test figure was seen. Minutes and seconds are of one core.
+No setting was chosen by a test figure. Minutes and seconds are of one core.
 """
 
 from __future__ import annotations
