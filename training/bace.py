@@ -14,7 +14,7 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -23,12 +23,13 @@ import torch
 import typer
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from training.card import write_card
-from training.graphs import with_holes
+from training.graphs import HOLES, with_holes
 from training.loop import Batches, Plan, fit, progress
+from training.structure import Structure
 from wherefrom.inputs.graph import Graph, batch
 from wherefrom.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
 from wherefrom.models.graphormer import Graphormer, GraphormerConfig
@@ -88,9 +89,21 @@ class Setting:
     width: int
     dropout: float
     epochs: int
+    rate: float = 2e-4
+    holes: float = HOLES  # the share of the molecules that have some atoms removed in an epoch
+    structure: float = 0.0  # the weight of what it learns beside the classes
 
     def __str__(self) -> str:
-        return f"width {self.width}, dropout {self.dropout}, {self.epochs} epochs"
+        text = f"width {self.width}, dropout {self.dropout}, {self.epochs} epochs"
+        others = {
+            "rate": f"learning rate {self.rate}",
+            "holes": f"atoms removed from {self.holes:.0%}",
+            "structure": f"structure learned with weight {self.structure}",
+        }
+        changed = [
+            f for f in fields(self) if f.name in others and getattr(self, f.name) != f.default
+        ]
+        return ", ".join([text, *(others[f.name] for f in changed)])
 
 
 SETTINGS = (
@@ -190,15 +203,29 @@ def train(data: Data, rows: list[int], setting: Setting, checkpoint: Path) -> Gr
         )
     )
     batches = Batches([len(data.graphs[i]) for i in rows], size=16)
+    smiles = [str(graph.source) for graph in data.graphs]
+    structure = Structure(setting.width, smiles, rows) if setting.structure else None
+    states: list[Tensor] = []  # what the head read in the last pass
 
     def loss_at(step: int) -> Tensor:
         chosen = [rows[i] for i in batches[step].tolist()]
         given = batch([data.graphs[i] for i in chosen], PATH)
-        given["mask"] = with_holes(given["mask"])
-        return cross_entropy(model(**given), data.labels[chosen])
+        atoms = given["mask"].sum(1)
+        given["mask"] = with_holes(given["mask"], setting.holes)
+        loss = cross_entropy(model(**given), data.labels[chosen])
+        if structure is None:
+            return loss
+        whole = given["mask"].sum(1) == atoms
+        return loss + setting.structure * structure.loss(states.pop(), chosen, whole)
 
     steps = setting.epochs * batches.per_epoch
-    fit(model, loss_at, Plan(str(setting), steps, 2e-4, checkpoint, average_last=0.1))
+    plan = Plan(str(setting), steps, setting.rate, checkpoint, average_last=0.1)
+    if structure is None:
+        fit(model, loss_at, plan)
+        return model
+    hook = model.norm.register_forward_hook(lambda *call: states.append(call[-1]))
+    fit(nn.ModuleList([model, structure]), loss_at, plan)
+    hook.remove()
     return model
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+HOLES = 0.2  # the share of the graphs that have nodes taken out
 
-def with_holes(mask: Tensor, share: float = 0.2) -> Tensor:
+
+def with_holes(mask: Tensor, share: float = HOLES) -> Tensor:
     """The mask with nodes taken out of some of the graphs, a part drawn anew for each of them.
 
     So the model knows what a graph with nodes removed looks like, down to the empty one.
