@@ -207,7 +207,7 @@ class Checkpointed(Nano):
         self.reentrant = reentrant
 
     def step(self, x):
-        return self.attention(self.norm(x))[..., :16]
+        return torch.tanh(self.attention(self.norm(x))[..., :16])
 
     def forward(self, idx):
         x = self.wte(idx)
@@ -237,6 +237,32 @@ def test_a_checkpoint_that_is_an_autograd_function_is_written_out():
         (line.label, line.kind) for line in expected.ledger.lines
     ]
     assert explanation.ledger.relative < 1e-12
+
+
+class Caches(Nano):
+    """Keeps what it makes of its parameters in its first pass, with the graph of that pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift, self.kept = torch.nn.Parameter(torch.randn(16)), None
+
+    def forward(self, idx):
+        self.kept = self.shift * 2 if self.kept is None else self.kept
+        return self.head(self.wte(idx) + self.kept)
+
+
+def test_what_a_model_cached_of_its_parameters_is_a_bias():
+    torch.manual_seed(0)
+    model = Caches().double()
+    model(torch.tensor([IDS]))  # gradients are on
+    assert model.kept.requires_grad
+    explanation = Explainer(model)(IDS, target=3, root=None)
+    assert explanation.ledger.relative < 1e-12
+    expected = (model.head.weight[3] @ model.kept).detach()
+    assert sum(x.value for x in explanation.ledger.lines if x.kind == "bias") == pytest.approx(
+        float(expected), rel=1e-9
+    )
+    assert model.kept.requires_grad
 
 
 def test_flex_attention_is_refused_where_it_has_no_backward_pass():

@@ -101,7 +101,7 @@ BAD = {
     "no metric": (["--metrics", ","], {}, "no metric was selected"),
     "method": ([], {"methods": "lrp,lpr"}, 'did you mean "lrp"'),
     "twice": ([], {"methods": "lrp,lrp"}, "listed twice with the same settings: lrp"),
-    "blank": (["--blank", "nothing"], {}, "zero, pad, unk, mask"),
+    "blank": (["--blank", "nothing"], {}, "zero, mean, pad, unk, mask"),
 }
 
 

@@ -246,7 +246,8 @@ def test_a_bar_in_a_terminal_appears_only_in_a_long_call(monkeypatch, capsys):
 
 def test_long_calls_report_their_steps(explainer, monkeypatch):
     calls = []
-    monkeypatch.setattr("wherefrom.explain.shown", _recorder(calls))
+    for module in ("explain", "batches"):
+        monkeypatch.setattr(f"wherefrom.{module}.shown", _recorder(calls))
     explainer(TEXTS, batch_size=1)
     explainer.compare(TEXTS[0], ["lrp", "gradient"])
     assert [call for call in calls if call[0] == "explaining" and call[3] is None] == [

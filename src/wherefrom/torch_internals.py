@@ -207,3 +207,17 @@ def attention_with_log_sums(
             return out, log_sums
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, **settings)
     return out, None
+
+
+def sequence_number(tensor: Tensor) -> int | None:
+    """When a result came into the graph, counted by thread; None for a leaf."""
+    node: Any = tensor.grad_fn
+    return None if node is None else node._sequence_nr()
+
+
+def next_sequence_number() -> int:
+    """The number that the next result of this thread has, or one before it."""
+    with torch.enable_grad():
+        number = sequence_number(torch.zeros((), requires_grad=True).view(()))
+    assert number is not None
+    return number

@@ -217,7 +217,7 @@ def test_a_default_that_has_changed_since_is_not_resumed(explainer, tmp_path):
         (["a film"], {"sample": -3}, InputError, "sample must be 1 or more, got -3"),
         (["a film"], {"seed": -1}, InputError, "seed must be 0 or more, got -1"),
         (["a film"], {"window": 0}, InputError, "window must be 1 or more, got 0"),
-        (["a film"], {"blank": "nothing"}, MethodError, "zero, pad, unk, mask"),
+        (["a film"], {"blank": "nothing"}, MethodError, "zero, mean, pad, unk, mask"),
     ],
 )
 def test_bad_input_gets_a_message(explainer, data, options, error, words):

@@ -233,6 +233,10 @@ class ReadsHeads(Reads):
 LOOKS = {
     "all rows": (lambda seen: (seen, seen.sum((1, 2, 3)).unsqueeze(1)), None),
     "another row": (lambda seen: (seen, seen[:, :, 4].sum((1, 2)).unsqueeze(1)), None),
+    "rows mixed": (
+        lambda seen: (seen.reshape(len(seen), 9, 2, 3).transpose(1, 2), 0.0),
+        None,
+    ),
     "axes mixed": (lambda seen: (seen.mT.contiguous().mT.flip(2), 0.0), None),
     "nothing": (lambda seen: (seen, 0.0), 1),
     "a cast": (lambda seen: (seen.to(torch.float64), 0.0), 1),

@@ -58,8 +58,7 @@ def linear(view: LocallyLinear, call: TorchCall) -> Any:
     weight, bias = call["weight"], call.get("bias")
     if is_packed(weight) and live(call["input"]):
         return packed_linear(view, call, weight.dequantize, bias)
-    limits = view.rows is None or view.rows.may_limit(weight)
-    out = _of_needed_rows(view, call) if limits and _is_plain(call) else call.run()
+    out = _of_needed_rows(view, call) if _is_plain(call) else call.run()
     return out if bias is None else view.constant(call, out, bias)
 
 

@@ -44,6 +44,8 @@ from wherefrom.torch_internals import (
     function_class,
     function_modes,
     function_state,
+    next_sequence_number,
+    sequence_number,
     set_grad_enabled,
     submodules,
     without_function_modes,
@@ -155,6 +157,7 @@ class LocallyLinear(CallMode):
         self._written: weakref.ref[Tensor] | None = None  # what the last one gave
         self._packed = 0  # modules of packed weights that are being run
         self._thread = 0
+        self._begun = 0  # what comes into the graph from here on is of this pass
         self._watches = torch.is_grad_enabled()
         self._calls = 0
         self._leaves = 0  # modules without parts that are being run
@@ -188,6 +191,10 @@ class LocallyLinear(CallMode):
             return self._attribute(call)
         self.seen[name] += 1
         call = without_parameters(call)
+        for value in call.args:
+            if type(value) is Tensor and value.requires_grad and self._is_earlier(value):
+                call.args = tuple(map(self._without_earlier, call.args))
+                break
         if self._writing is not None:
             if call.function is set_grad_enabled:
                 return call.function(self._writing.turn(*call.args))
@@ -225,6 +232,20 @@ class LocallyLinear(CallMode):
             self.maps.reach(out)
         return out
 
+    def _is_earlier(self, value: Tensor) -> bool:
+        """Whether a tensor has a graph of its own from before the pass, as one that a model caches.
+
+        It depends on parameters, not on this input.
+        """
+        if hasattr(value, "wherefrom_tag"):  # most: known in this pass
+            return False
+        number = sequence_number(value)
+        return number is not None and number < self._begun
+
+    def _without_earlier(self, value: Any) -> Any:
+        is_earlier = type(value) is Tensor and value.requires_grad and self._is_earlier(value)
+        return value.detach() if is_earlier else value
+
     def _attribute(self, call: TorchCall) -> Any:
         value = call.run()
         if not isinstance(value, Tensor):  # a size, a device
@@ -255,6 +276,7 @@ class LocallyLinear(CallMode):
         self._activation = None
         self._leaves = 0
         self._packed = 0
+        self._begun = next_sequence_number()
         functions = self._own_function if Kind.OWN_FUNCTION in self.table else None
         return Scope(mode=self, hooks=Hooks(self._before, self._after), functions=functions)
 

@@ -84,10 +84,6 @@ class NeededRows:
             rows = self.positions
         self._rows = rows.detach().cpu().unique()
 
-    def may_limit(self, weight: Tensor) -> bool:
-        """Whether rows of a layer may be left out: one behind the last attention, or not known."""
-        return self._stage == "noting" or weight_key(weight) in self._known.layers
-
     def of(self, call: TorchCall, attended: int) -> Tensor | None:
         """The rows that a linear layer is to be run for; None for all. `attended`: so far."""
         x, stage = call["input"], self._stage
