@@ -258,7 +258,7 @@ def test_what_a_model_cached_of_its_parameters_is_a_bias():
     assert model.kept.requires_grad
     explanation = Explainer(model)(IDS, target=3, root=None)
     assert explanation.ledger.relative < 1e-12
-    expected = (model.head.weight[3] @ model.kept).detach()
+    expected = (model.head.weight[3] @ model.kept + model.head.bias[3]).detach()
     assert sum(x.value for x in explanation.ledger.lines if x.kind == "bias") == pytest.approx(
         float(expected), rel=1e-9
     )
