@@ -358,8 +358,8 @@ class Explainer:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.naming.is_language_model:
             raise ModelError(
-                f"{self.subject.name} is no language model: it gives no answers. Explain its "
-                "prediction: explainer(input)."
+                f"{self.subject.name} is not a language model: it gives no answers. Explain its "
+                "prediction: explainer(input), or `wherefrom explain`."
             )
         subject = replace(reader.subject, memory=parse_memory(memory))
         return Asking.by(replace(reader, subject=subject), method, of, library_versions())
