@@ -47,7 +47,9 @@ def answer(
     passages: Annotated[
         list[Path] | None, typer.Option("--passages", help="A file with a passage; repeatable.")
     ] = None,
-    question: Annotated[str | None, typer.Option(help="A question, asked by the chat template.")] = None,
+    question: Annotated[
+        str | None, typer.Option(help="A question, asked by the chat template.")
+    ] = None,
     system: Annotated[str | None, typer.Option(help="An instruction to the model.")] = None,
     image: Annotated[
         list[Path] | None,
@@ -65,7 +67,10 @@ def answer(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Makes sampling repeatable.")] = None,
     through: Annotated[
-        bool, typer.Option("--through", help="Hand the relevance of earlier answer tokens on to the prompt.")
+        bool,
+        typer.Option(
+            "--through", help="Hand the relevance of earlier answer tokens on to the prompt."
+        ),
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Also leave each passage out, and measure the drop.")
