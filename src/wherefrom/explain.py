@@ -418,7 +418,7 @@ class Explainer:
         return self.reader("").read_each(texts, truncate)
 
     def for_many(self, method: str | Method) -> Explainer:
-        """The explainer for a run over many texts: leaves out rows of the model that nobody reads.
+        """The explainer for a run over many texts: leaves out rows that the output does not use.
 
         What is learnt of a model changes the last bit of later results. So it is learnt before the
         run, from a text of its own: texts have the same scores whenever they are explained.
