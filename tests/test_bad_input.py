@@ -255,6 +255,6 @@ def test_every_error_is_a_wherefrom_error():
 
 
 def test_nearest_shows_the_like_ones_first_and_not_all_of_many():
-    assert nearest("x", "abc") == "There are: a, b, c"
+    assert nearest("x", "abc") == "there are: a, b, c"
     assert nearest("n7", [f"n{i}" for i in range(20)]).endswith("and 8 more")
     assert nearest("Postive", ["A", "POSITIVE"]).startswith('did you mean "POSITIVE"?')

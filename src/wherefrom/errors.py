@@ -171,10 +171,12 @@ def nearest(wanted: str, known: Iterable[str]) -> str:
 
     >>> nearest("positiv", ["NEGATIVE", "POSITIVE"])
     'did you mean "POSITIVE"? There are: POSITIVE, NEGATIVE'
+    >>> nearest("GOOD", ["NEGATIVE", "POSITIVE"])
+    'there are: NEGATIVE, POSITIVE'
     """
     names = [str(name) for name in known]
     folded = {name.lower(): name for name in names}
     close = [folded[hit] for hit in get_close_matches(wanted.lower(), folded, n=3, cutoff=0.6)]
     listed = close + [name for name in names if name not in close]
     shown = ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
-    return (f'did you mean "{close[0]}"? ' if close else "") + f"There are: {shown}"
+    return f'did you mean "{close[0]}"? There are: {shown}' if close else f"there are: {shown}"

@@ -358,8 +358,8 @@ class Explainer:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.naming.is_language_model:
             raise ModelError(
-                f"{self.subject.name} is no language model: it gives no answers. Explain its "
-                "prediction: explainer(input)."
+                f"{self.subject.name} is not a language model: it gives no answers. Explain its "
+                "prediction: explainer(input), or `wherefrom explain`."
             )
         subject = replace(reader.subject, memory=parse_memory(memory))
         return Asking.by(replace(reader, subject=subject), method, of, library_versions())
@@ -418,7 +418,7 @@ class Explainer:
         return self.reader("").read_each(texts, truncate)
 
     def for_many(self, method: str | Method) -> Explainer:
-        """The explainer for a run over many texts: leaves out rows of the model that nobody reads.
+        """The explainer for a run over many texts: leaves out rows that the output does not use.
 
         What is learnt of a model changes the last bit of later results. So it is learnt before the
         run, from a text of its own: texts have the same scores whenever they are explained.

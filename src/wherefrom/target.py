@@ -96,7 +96,7 @@ class SpanTarget(Target):
         assert self.position is not None
         if logits.ndim != 3:
             raise TargetError(
-                f"the model has outputs of shape {tuple(logits.shape)}: it is no language model "
+                f"the model has outputs of shape {tuple(logits.shape)}: it is not a language model "
                 "that gives some for each token."
             )
         if logits.shape[1] == self.position.shape[1]:  # only these rows were computed

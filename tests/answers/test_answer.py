@@ -395,7 +395,7 @@ def test_what_cannot_be_answered_is_said_in_a_line(talker, bytepairs, wordpiece)
         talker.answer("the movie", " is", stpes=3)
     with pytest.raises(InputError, match="the model takes 512"):
         talker.answer("the movie " * 200, " is")
-    with pytest.raises(ModelError, match="is no language model"):
+    with pytest.raises(ModelError, match="is not a language model"):
         Explainer(tiny("bert", "classify"), wordpiece).answer("the film", "good")
     with pytest.warns(UserWarning, match="without a space"):
         talker.answer("the movie", "is")

@@ -158,6 +158,10 @@ def test_tables_and_summary(small, tmp_path):
     assert (labelled.texts, labelled.skipped) == (list(small.texts[:4]), {"no label": 1})
     assert read_table(tmp_path / "occurrences.parquet", "word").texts.count("good") == 3
     assert "wrong: 2 of 4" in str(view)
+    partly = replace(small, skipped={"empty text": 3})
+    summary = str(overview(partly, min_count=99))
+    assert "texts (skipped: empty text (3)), relevance" in summary
+    assert "most impact: none" in summary
 
 
 def test_without_labels_no_prediction_is_wrong(small):

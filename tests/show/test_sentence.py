@@ -58,8 +58,8 @@ def test_a_class_that_is_not_predicted_is_never_said():
         target=TargetInfo(0, "NEGATIVE"), largest=made([1] * 6).largest,
     )  # fmt: skip
     assert sentence(one) == (
-        "The model says POSITIVE (99.8 %), not NEGATIVE (0.2 %). For NEGATIVE speaks “his”; "
-        "against it “best” and “life”."
+        "The model says POSITIVE (99.8 %), not NEGATIVE (0.2 %). “his” speaks for NEGATIVE; "
+        "“best” and “life” against it."
     )
 
 

@@ -88,7 +88,7 @@ def test_without_passages_a_prompt_stays_as_it_is(ask):
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ({"model": "sentiment"}, "ModelError", ["no language model"]),
+        ({"model": "sentiment"}, "ModelError", ["not a language model"]),
         ({"max_new_tokens": 0}, "InputError", ["max_new_tokens must be an integer from 1 on"]),
         ({"max_new_tokens": 1000}, "InputError", ["max_new_tokens may be up to 128, got 1000"]),
         ({"passages": "x"}, "InputError", ["passages must be a list of texts"]),

@@ -156,7 +156,7 @@ def test_a_request_by_the_examples_of_the_description_is_answered(client, descri
         request = body(text=properties["text"]["examples"][0], curve="pruning", methods=["lrp"])
         response = client.post(f"/api/{route}", json=request)
         if route == "answer":  # none of these models is a language model
-            assert error_kind(response, 422, "no language model") == "ModelError"
+            assert error_kind(response, 422, "not a language model") == "ModelError"
             continue
         assert response.status_code == 200, response.text
         media_types = describe_statuses(description, route)["200"]["content"]

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wherefrom.cli.common import Device, Html, Json, Settings, load, progress, say, say_styled
+from wherefrom.cli.common import (
+    Device,
+    Dtype,
+    Html,
+    Json,
+    Settings,
+    load,
+    progress,
+    say,
+    say_styled,
+)
 from wherefrom.cli.explain import parsed
 from wherefrom.cli.prompt_files import Line, is_lines, read_lines, read_prompt, text_of
 from wherefrom.errors import InputError
@@ -30,13 +40,16 @@ def answer(
     prompt: Annotated[
         str | None,
         typer.Option(
-            help="A text, a file with one, a .json file of chat messages, or a .jsonl file of many."
+            help="A text to continue, a file with one, a .json file of chat messages, or a .jsonl "
+            "file of many prompts."
         ),
     ] = None,
     passages: Annotated[
         list[Path] | None, typer.Option("--passages", help="A file with a passage; repeatable.")
     ] = None,
-    question: Annotated[str | None, typer.Option(help="What to answer from the passages.")] = None,
+    question: Annotated[
+        str | None, typer.Option(help="A question, asked by the chat template.")
+    ] = None,
     system: Annotated[str | None, typer.Option(help="An instruction to the model.")] = None,
     image: Annotated[
         list[Path] | None,
@@ -54,7 +67,10 @@ def answer(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Makes sampling repeatable.")] = None,
     through: Annotated[
-        bool, typer.Option("--through", help="Hand relevance on earlier answer tokens on.")
+        bool,
+        typer.Option(
+            "--through", help="Hand the relevance of earlier answer tokens on to the prompt."
+        ),
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Also leave each passage out, and measure the drop.")
@@ -65,6 +81,7 @@ def answer(
         Path | None, typer.Option("--png", help="Draw answer tokens × prompt words here.")
     ] = None,
     settings: Settings = None,
+    dtype: Dtype = None,
     device: Device = None,
 ) -> None:
     """Explain an answer of a language model: where it comes from."""
@@ -73,12 +90,12 @@ def answer(
     if prompt is not None and is_lines(prompt):
         _refuse_single(passages, question, system, image, answer, html, png)
         lines = read_lines(prompt)
-        explainer = load(model, device=device)
+        explainer = load(model, dtype=dtype, device=device)
         results = _answer_lines(explainer, lines, max_new_tokens, options, sampling)
         _show_lines(results, json, check, through)
         return
     asked = _prompt(prompt, passages, question, system)
-    explainer = load(model, device=device)
+    explainer = load(model, dtype=dtype, device=device)
     options["images"] = image or []
     if answer is None:
         result = explainer.generate(asked, max_new_tokens, **sampling, **options)

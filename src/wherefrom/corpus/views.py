@@ -101,7 +101,9 @@ class Overview(Views):
 
     def __str__(self) -> str:
         corpus = self.corpus
-        lines = [f"{corpus.model}, {corpus.explained} texts, relevance for {corpus.question}"]
+        skipped = ", ".join(f"{reason} ({n})" for reason, n in corpus.skipped.items())
+        texts = f"{corpus.explained} texts{f' (skipped: {skipped})' if skipped else ''}"
+        lines = [f"{corpus.model}, {texts}, relevance for {corpus.question}"]
         if not corpus.complete:
             lines.append(f"  {corpus.interruption}: partial results")
         lines.append(_line("most impact", self.words))
@@ -228,4 +230,4 @@ def _record(word: Word | MisleadingWord | ContextualWord) -> dict[str, Any]:
 
 
 def _line(title: str, words: tuple[Word | MisleadingWord | ContextualWord, ...]) -> str:
-    return f"  {title}: {', '.join(word.word for word in words[:10])}"
+    return f"  {title}: {', '.join(word.word for word in words[:10]) or 'none'}"

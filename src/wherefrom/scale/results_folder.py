@@ -62,9 +62,10 @@ class ResultsFolder:
         names = [name for name in self.folder.names(_RECORDS) if name.startswith("part-")]
         saved = self.folder.read(_SETTINGS)
         if not resume and names:
+            parts = f"{len(names)} finished part{'s' if len(names) > 1 else ''}"
             raise FileError(
-                f"{self.folder.path} has {len(names)} finished parts of an earlier run. Continue "
-                "it with --resume (resume=True), or choose another folder."
+                f"{self.folder.path} has {parts} of an earlier run. "
+                "Continue it with --resume (resume=True), or choose another folder."
             )
         self.folder.remove_partial_files()
         if not resume or saved is None:

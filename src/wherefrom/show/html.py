@@ -75,7 +75,7 @@ def _key(explanation: Explanation, several: bool, meaning: tuple[str, str] | Non
     else:
         scale = f"full colour: a score of {signed(largest_score(explanation)).lstrip('+')}"
     kind = svg.kind_of(explanation)
-    below = "blue, on paper hatched" if kind == "image" else "blue, dashed"
+    below = "blue, hatched in print" if kind == "image" else "blue, dashed"
     return (
         '<p class="key dim"><span><span class="u" style="background:rgba(var(--for),.6)">red'
         f'</span> {escape(meaning[0])}</span><span><span class="u n" style="background:'

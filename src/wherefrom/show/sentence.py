@@ -165,7 +165,7 @@ def _preferred(
 
 
 def _speak(name: Piece, reasons: Sequence[str], doubts: Sequence[str]) -> list[Piece]:
-    """For POSITIVE speaks “best”; against it “his”."""
+    """“best” speaks for POSITIVE; “his” against it."""
     if not reasons and not doubts:
         return [("", "Nothing speaks for or against "), name, ("", ".")]
     if not reasons:
@@ -175,8 +175,10 @@ def _speak(name: Piece, reasons: Sequence[str], doubts: Sequence[str]) -> list[P
             ("", f" {verb} against it."),
         ]  # fmt: skip
     verb = "speaks" if len(reasons) == 1 else "speak"
-    against: list[Piece] = [("", "; against it "), *_listed(doubts, "against")] if doubts else []
-    return [("", "For "), name, ("", f" {verb} "), *_listed(reasons, "for"), *against, ("", ".")]
+    speaking: list[Piece] = [*_listed(reasons, "for"), ("", f" {verb} for "), name]
+    if not doubts:
+        return [*speaking, ("", ".")]
+    return [*speaking, ("", "; "), *_listed(doubts, "against"), ("", " against it.")]
 
 
 def _doubts(doubts: Sequence[str]) -> list[Piece]:

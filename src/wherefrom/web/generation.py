@@ -34,7 +34,7 @@ class Question:
         """The question of a request, if it is not larger than the page explains."""
         model, data = request.model, request.data
         if not model.answers:
-            raise ModelError(f"{model.name} is no language model: it gives no answers.")
+            raise ModelError(f"{model.name} is not a language model: it gives no answers.")
         passages = FIELDS["passages"].read(data)
         answer = FIELDS["answer"].read(data)
         count = FIELDS["max_new_tokens"].read(data)
