@@ -126,6 +126,12 @@ def view_base(tensor: Tensor) -> Tensor | None:
     return tensor._base if tensor._is_view() else None
 
 
+def own_tensor(module: nn.Module, name: str) -> Tensor | None:
+    """A parameter or buffer of a module's own; to ask for one that is not there costs little."""
+    tensor: Tensor | None = module._parameters.get(name, module._buffers.get(name))
+    return tensor
+
+
 def submodules(module: nn.Module) -> dict[str, nn.Module | None]:
     """The direct submodules by name, those too that are None or that have two names."""
     return module._modules

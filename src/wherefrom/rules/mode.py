@@ -45,6 +45,7 @@ from wherefrom.torch_internals import (
     function_modes,
     function_state,
     next_sequence_number,
+    own_tensor,
     sequence_number,
     set_grad_enabled,
     submodules,
@@ -436,8 +437,7 @@ def _is_activation(module: nn.Module) -> bool:
 
 def _is_packed(module: nn.Module) -> bool:
     """Whether a module's weight is a matrix of integers, several to a number or not."""
-    # asked of every module, most of which have none
-    weight = module._parameters.get("weight", module._buffers.get("weight"))
+    weight = own_tensor(module, "weight")
     return weight is not None and weight.ndim > 1 and not weight.is_floating_point()
 
 
