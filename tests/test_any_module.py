@@ -242,18 +242,26 @@ def test_a_checkpoint_that_is_an_autograd_function_is_written_out():
 class Caches(Nano):
     """Keeps what it makes of its parameters in its first pass, with the graph of that pass."""
 
-    def __init__(self):
+    def __init__(self, add):
         super().__init__()
-        self.shift, self.kept = torch.nn.Parameter(torch.randn(16)), None
+        self.shift, self.kept, self.add = torch.nn.Parameter(torch.randn(16)), None, add
 
     def forward(self, idx):
         self.kept = self.shift * 2 if self.kept is None else self.kept
-        return self.head(self.wte(idx) + self.kept)
+        return self.head(self.add(self.wte(idx), self.kept))
 
 
-def test_what_a_model_cached_of_its_parameters_is_a_bias():
+ADDED = {
+    "by position": lambda x, kept: x + kept,
+    "by name": lambda x, kept: torch.add(x, other=kept),
+    "in a list": lambda x, kept: torch.stack([x, kept.expand_as(x)]).sum(0),
+}
+
+
+@pytest.mark.parametrize("add", list(ADDED.values()), ids=list(ADDED))
+def test_what_a_model_cached_of_its_parameters_is_a_bias(add):
     torch.manual_seed(0)
-    model = Caches().double()
+    model = Caches(add).double()
     model(torch.tensor([IDS]))  # gradients are on
     assert model.kept.requires_grad
     explanation = Explainer(model)(IDS, target=3, root=None)

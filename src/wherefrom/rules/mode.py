@@ -192,10 +192,8 @@ class LocallyLinear(CallMode):
             return self._attribute(call)
         self.seen[name] += 1
         call = without_parameters(call)
-        for value in call.args:
-            if type(value) is Tensor and value.requires_grad and self._is_earlier(value):
-                call.args = tuple(map(self._without_earlier, call.args))
-                break
+        if any(map(self._is_earlier, call.tensors())):
+            call = call.mapped(lambda t: t.detach() if self._is_earlier(t) else t)
         if self._writing is not None:
             if call.function is set_grad_enabled:
                 return call.function(self._writing.turn(*call.args))
@@ -238,14 +236,10 @@ class LocallyLinear(CallMode):
 
         It depends on parameters, not on this input.
         """
-        if hasattr(value, "wherefrom_tag"):  # most: known in this pass
+        if hasattr(value, "wherefrom_tag") or not value.requires_grad:  # most
             return False
         number = sequence_number(value)
         return number is not None and number < self._begun
-
-    def _without_earlier(self, value: Any) -> Any:
-        is_earlier = type(value) is Tensor and value.requires_grad and self._is_earlier(value)
-        return value.detach() if is_earlier else value
 
     def _attribute(self, call: TorchCall) -> Any:
         value = call.run()

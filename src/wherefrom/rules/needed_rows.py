@@ -138,26 +138,21 @@ class NeededRows:
         if not limited:
             return
         with without_function_modes():
-            limits = [tensor.wherefrom_limited for tensor in limited]  # type: ignore[attr-defined]
-            if any(limit.by == "attention" for limit in limits):
-                self._follow_attention(call, limited, limits, out)
+            attended = next((t for t in limited if _limit_of(t).by == "attention"), None)
+            if attended is not None:
+                self._follow_attention(call, attended, out)
             elif _keeps_rows(call, limited, out):
                 for tensor in list_tensors((out,)):
                     self.limit(tensor)
             elif not self._reads_needed(call, limited):
                 self._refuse()
 
-    def _follow_attention(
-        self, call: TorchCall, limited: list[Tensor], limits: list[_Limit], out: Any
-    ) -> None:
+    def _follow_attention(self, call: TorchCall, x: Tensor, out: Any) -> None:
         """From attention to the layer behind it rows change their axis, and meet no others."""
-        if len(limited) > 1 or not isinstance(out, Tensor):
-            self._give_up_attention()
-            return
-        x, axis = limited[0], limits[0].axis
+        axis = _limit_of(x).axis
         if call.kind is Kind.LINEAR and axis == 1 and is_limited(out):
             return  # the layer behind it, which takes the rows that are there
-        moved = _axis_after(call, x, axis, out)
+        moved = _axis_after(call, x, axis, out) if isinstance(out, Tensor) else None
         if moved is None:
             self._give_up_attention()
         else:
@@ -222,6 +217,11 @@ def is_settled(model: nn.Module) -> bool:
 def is_limited(tensor: object) -> bool:
     """Whether only some rows of a tensor have been computed."""
     return hasattr(tensor, "wherefrom_limited")
+
+
+def _limit_of(tensor: Tensor) -> _Limit:
+    limit: _Limit = tensor.wherefrom_limited  # type: ignore[attr-defined]
+    return limit
 
 
 def _axis_after(call: TorchCall, x: Tensor, axis: int, out: Tensor) -> int | None:

@@ -146,16 +146,16 @@ class Products:
     ) -> Any:
         """Attention with constant weights, for the queries whose rows are read if that is known."""
         places = None if view.rows is None else view.rows.of_attention(query, view.where)
-        if view.rows is not None and places is not None:
-            if len(places):
-                shape = (*query.shape[:-1], value.shape[-1])
-                query, settings = of_queries_at(places, query, key, settings)
-                out = self._frozen_of(call, query, key, value, settings)
-                out = value.new_ones(shape).index_copy(-2, places, out)
-            else:
-                out = self._frozen_of(call, query, key, value, settings)
-            return view.rows.limit(out, out.ndim - 2, "attention")
-        return self._frozen_of(call, query, key, value, settings)
+        if view.rows is None or places is None:
+            return self._frozen_of(call, query, key, value, settings)
+        if len(places):
+            out = value.new_ones(*query.shape[:-1], value.shape[-1])
+            query, settings = of_queries_at(places, query, key, settings)
+            attended = self._frozen_of(call, query, key, value, settings)
+            out = out.index_copy(-2, places, attended)
+        else:  # it is followed what becomes of them
+            out = self._frozen_of(call, query, key, value, settings)
+        return view.rows.limit(out, out.ndim - 2, "attention")
 
     def _frozen_of(
         self, call: TorchCall, query: Tensor, key: Tensor, value: Tensor, settings: dict[str, Any]
