@@ -57,8 +57,9 @@ class _HalvedProduct(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
-        half = gradients[0] * 0.5
-        return half * b, half.mul_(a)
+        zero = a.new_zeros(1)  # one pass over memory for each half
+        left, right = (torch.addcmul(zero, gradients[0], x, value=0.5) for x in (b, a))
+        return left, right
 
 
 def _halved_product(left: Tensor, right: Tensor) -> Tensor:
