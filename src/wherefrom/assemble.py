@@ -86,16 +86,13 @@ def _largest(
     """The two largest outputs of each sample, the prediction first."""
     name = cache(partial(naming.name, outputs=rows.shape[1]))
     indices = rows.topk(min(2, rows.shape[1])).indices.tolist()
+    shares = [None] * len(rows) if probabilities is None else probabilities.tolist()
     return [
         tuple(
-            Output(name(k), float(row[k]), None if chances is None else float(chances[k]))
-            for k in chosen
+            Output(name(k), row[k], None if chances is None else chances[k]) for k in chosen
         )
-        for row, chances, chosen in zip(
-            rows, [None] * len(rows) if probabilities is None else probabilities, indices,
-            strict=True,
-        )
-    ]  # fmt: skip
+        for row, chances, chosen in zip(rows.tolist(), shares, indices, strict=True)
+    ]
 
 
 def _ledgers(scores: Scores, outputs: list[float]) -> list[Ledger | None]:

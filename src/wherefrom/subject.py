@@ -112,9 +112,8 @@ class Inputs:
     def special(self) -> Tensor:
         """Which units are special tokens, (B, units) bool; padding is not."""
         special = torch.zeros_like(self.mask, device="cpu")
-        for row, units in enumerate(self.units):
-            places = self.mask[row].nonzero().flatten().tolist()
-            special[row, places] = torch.tensor([unit.special for unit in units])
+        flags = [unit.special for units in self.units for unit in units]
+        special[self.mask.cpu()] = torch.tensor(flags, dtype=torch.bool)
         return special
 
     def with_tensors(self, changed: Mapping[str, Tensor]) -> Inputs:

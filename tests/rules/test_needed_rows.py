@@ -1,5 +1,7 @@
 """Rows that nothing reads are not computed behind the last attention, and nothing else changes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -53,12 +55,13 @@ def same(actual, expected):
 
 
 def rows_run(monkeypatch, run):
-    """How many rows of each linear layer are computed, the whole ones as None."""
+    """How many rows of each linear layer are computed; None where there are no rows."""
     rows, apply = [], affine._rows_linear
 
     def counted(x, weight, bias, places=None):
-        rows.append(None if places is None else len(places))
-        return apply(x, weight, bias, places)
+        out = apply(x, weight, bias, places)
+        rows.append(out.shape[1] if out.ndim == 3 else None)
+        return out
 
     with monkeypatch.context() as patch:
         patch.setattr(affine, "_rows_linear", counted)
@@ -68,7 +71,7 @@ def rows_run(monkeypatch, run):
 
 MODELS = {
     "a classifier reads its first place": ("bert", "classify", 0, 3),
-    "a decoder the asked ones": ("llama", "write", 1, 4),
+    "a decoder the asked ones": ("llama", "write", 1, 5),  # the output projection has one anyway
 }
 
 
@@ -84,7 +87,7 @@ def test_only_rows_that_are_read_are_computed_and_nothing_changes(case, name, mo
         same(explained(model, inputs, target, name), expected)
     counts = rows_run(monkeypatch, lambda: same(explained(model, inputs, target, name), expected))
     assert counts.count(1) == layers
-    assert set(counts) <= {None, 1}  # a pooler has one row anyway
+    assert set(counts) <= {None, 1, len(IDS[batch])}
 
 
 def test_the_rows_of_a_batch_are_those_that_any_sample_asks_for(monkeypatch):
@@ -95,7 +98,7 @@ def test_the_rows_of_a_batch_are_those_that_any_sample_asks_for(monkeypatch):
     for _ in range(2):
         explained(model, inputs, target)
     counts = rows_run(monkeypatch, lambda: same(explained(model, inputs, target), expected))
-    assert counts.count(2) == 4
+    assert counts.count(2) == 5
 
 
 ELSEWHERE = {
@@ -117,6 +120,8 @@ ELSEWHERE = {
     "written": lambda x: torch.zeros_like(x).add_(x).sum(1),
     "branch": lambda x: x[:, 0] if x.sum() > 1e9 else x[:, 0] * 2,
     "select": lambda x: x.select(1, 2),
+    # what it adds is a position's, of each unit
+    "a constant for each row": lambda x: (x + torch.linspace(2, 3, 54).view(9, D).double())[:, 0],
 }
 
 
@@ -129,7 +134,7 @@ def test_what_reads_other_rows_gets_them(read, monkeypatch):
     for _ in range(3):
         same(explained(model, inputs, target), expected)
     counts = rows_run(monkeypatch, lambda: explained(model, inputs, target))
-    assert set(counts) <= {None}
+    assert set(counts) <= {None, 9}
 
 
 FIRST = {
@@ -138,6 +143,14 @@ FIRST = {
     "norm": lambda x: F.layer_norm(x * 2, (D,))[:, :1].squeeze(1),
     "scaled": lambda x: (x * x.pow(2).mean(-1, keepdim=True).add(1e-3).rsqrt())[:, 0],
     "halves": lambda x: torch.cat([part[:, 0] for part in x.chunk(2, -1)], -1),
+    "in place": lambda x: x.mul_(2).add_(x)[:, 0],
+    "a module": lambda x: nn.GELU()(x)[:, 0],
+    "a module in place": lambda x: (nn.ELU(inplace=True)(x) + x)[:, 0],
+    "a factor for each row": lambda x: (x * torch.linspace(2, 3, 9).double().unsqueeze(-1))[:, 0],
+    "joined": lambda x: torch.cat([x * 2, x], -1)[:, 0, :D],
+    "an index": lambda x: x[:, torch.tensor([0])].squeeze(1),
+    "a cast": lambda x: x.float().double()[:, 0],
+    "out of the graph": lambda x: (x * x.detach())[:, 0],
 }
 
 
@@ -150,6 +163,19 @@ def test_what_reads_the_first_row_gets_it_alone(read, monkeypatch):
         explained(model, inputs, target)
     counts = rows_run(monkeypatch, lambda: same(explained(model, inputs, target), expected))
     assert counts.count(1) == 1
+
+
+def test_several_rows_are_picked_in_their_order(monkeypatch):
+    order = lambda x: x[:, torch.tensor([6, 2])]  # noqa: E731
+    for read in (lambda x: order(x).flatten(1)[:, :D] + order(x)[:, 1], lambda x: x[:, 2:7:4, :1]):
+        model = reading(lambda x, read=read: read(x).flatten(1)[:, :1].expand(-1, D))
+        inputs, target = of_tensor(torch.randn(1, 9, D).double()), Target(torch.tensor([1]))
+        target = replace(target, position=torch.tensor([[2, 6]]))
+        expected = in_full(model, inputs, target)
+        for _ in range(2):
+            explained(model, inputs, target)
+        counts = rows_run(monkeypatch, lambda: same(explained(model, inputs, target), expected))
+        assert counts == [9, 2, None]
 
 
 @pytest.mark.parametrize("read", [ELSEWHERE["mean"], ELSEWHERE["another row"]])

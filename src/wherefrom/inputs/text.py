@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from numbers import Integral
 from typing import Any
 
@@ -97,6 +98,7 @@ def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encode
     # lengths are checked in `fitted`, with a better message than the tokenizer's
     output = tokenizer(*halves, return_special_tokens_mask=True, verbose=False, **settings)
     special_ids = _special_ids(tokenizer)
+    name_of = cache(lambda number: str(tokenizer.convert_ids_to_tokens([number])[0]))
     for row, source in enumerate(texts):
         pair = source if isinstance(source, TextPair) else None
         text = source if isinstance(source, str) else source.text
@@ -123,8 +125,7 @@ def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encode
                 start, end = start + shift, end + shift
                 units.append(Unit(text[start:end], start, end, False, word, field))
             else:
-                name = str(tokenizer.convert_ids_to_tokens([number])[0])
-                units.append(Unit(name, special=special, word=word, field=field))
+                units.append(Unit(name_of(number), special=special, word=word, field=field))
         yield Encoded(ids, tuple(units), text, types)
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.quantised import QUANTISED, is_packed, packed_linear
+from wherefrom.rules.tag_propagation import propagate
 from wherefrom.rules.tags import meaning_of
 from wherefrom.torch_internals import stacked
 
@@ -58,17 +59,19 @@ def linear(view: LocallyLinear, call: TorchCall) -> Any:
     weight, bias = call["weight"], call.get("bias")
     if is_packed(weight) and live(call["input"]):
         return packed_linear(view, call, weight.dequantize, bias)
-    out = _of_needed_rows(view, call) if _is_plain(call) else call.run()
-    return out if bias is None else view.constant(call, out, bias)
-
-
-def _of_needed_rows(view: LocallyLinear, call: TorchCall) -> Tensor:
-    """The result of a linear layer, for the rows that are read if it is known which."""
-    x, weight, bias = call["input"], call["weight"], call.get("bias")
+    if not _is_plain(call):
+        out = call.run()
+        return out if bias is None else view.constant(call, out, bias)
     needed = None if view.rows is None else view.rows.of(call, view.touched["attention"])
     places = needed if needed is not None and len(needed) else None
-    out: Tensor = _rows_linear(x, weight, bias, places)
-    return out if view.rows is None or needed is None else view.rows.limit(out)
+    out = _rows_linear(call["input"], weight, bias, places)
+    out = out if bias is None else view.constant(call, out, bias)
+    if view.rows is None or needed is None:
+        return out
+    if places is None:  # it is followed what becomes of them
+        return view.rows.limit(out)
+    propagate(call, out)
+    return view.rows.placeholder(out, call["input"].shape[1])
 
 
 _MANY_OUTPUTS = 4096  # from which on it pays to look for those without a gradient
@@ -79,7 +82,7 @@ class _RowsLinear(Function):
 
     Most models read one place of the last block: there the gradient of all other rows is zero. So
     is that of most logits of a language model.
-    With `places`, of (B, T, D) only the rows there are computed; the others are never read.
+    With `places`, of (B, T, D) only the rows there are computed, (B, places, D).
     """
 
     @staticmethod
@@ -89,9 +92,8 @@ class _RowsLinear(Function):
         ctx.weight = weight  # a constant of the model, which nothing has to keep count of
         ctx.places = places
         if places is not None:
-            # in the other rows any number will do; a one is none that a secant divides zero by
-            out = x.new_ones(*x.shape[:-1], weight.shape[0])
-            return out.index_copy_(1, places, F.linear(x.index_select(1, places), weight, bias))
+            ctx.count = x.shape[1]
+            return F.linear(x.index_select(1, places), weight, bias)
         if bias is None:
             return F.linear(x, weight)
         # with a bias torch gives a view, and a model may write into it
@@ -104,8 +106,8 @@ class _RowsLinear(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         weight, gradient = ctx.weight, gradients[0]
         if ctx.places is not None:
-            back = gradient.new_zeros(*gradient.shape[:-1], weight.shape[1])
-            back.index_copy_(1, ctx.places, gradient.index_select(1, ctx.places) @ weight)
+            back = gradient.new_zeros(len(gradient), ctx.count, weight.shape[1])
+            back.index_copy_(1, ctx.places, gradient @ weight)
             return back, None, None, None
         rows = gradient.reshape(-1, gradient.shape[-1])
         if len(rows) > 8:

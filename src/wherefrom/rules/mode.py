@@ -30,7 +30,7 @@ from wherefrom.rules.catalogue import (
 from wherefrom.rules.cut import Cut, constant_cut, follow_cut, passes_on
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
-from wherefrom.rules.needed_rows import NeededRows
+from wherefrom.rules.needed_rows import NeededRows, rows_of
 from wherefrom.rules.own_function import KEEPS_RESULT, Writing
 from wherefrom.rules.projection import Projection
 from wherefrom.rules.recompute import SavedTensors
@@ -190,6 +190,8 @@ class LocallyLinear(CallMode):
         name = getattr(call.function, "__name__", "")
         if name == "__get__":
             return self._attribute(call)
+        if self.rows is not None and (on_rows := self.rows.narrowed(call)) is not None:
+            return self.rows.widened(call, self.on_call(on_rows))
         self.seen[name] += 1
         call = without_parameters(call)
         if any(map(self._is_earlier, call.tensors())):
@@ -291,7 +293,7 @@ class LocallyLinear(CallMode):
         if free and _is_activation(module) and is_input:
             self._activation = (module, args[0])
             with without_function_modes():  # no call of the model at which a gradient would end
-                x = args[0].detach()
+                x = rows_of(args[0]).detach()
             return (x.clone() if getattr(module, "inplace", False) else x,)
         return None
 
@@ -315,15 +317,18 @@ class LocallyLinear(CallMode):
             out = out.detach()
         if self._activation is not None and self._activation[0] is module:
             assert self._activation_rule is not None
-            x, self._activation = self._activation[1], None
+            whole, self._activation = self._activation[1], None
+            x = rows_of(whole)
             call = TorchCall(module.forward, (x, out))
             changed = self._activation_rule(self, call)
             propagate(call, changed)
-            if self.rows is not None:
-                self.rows.limit_like(changed, x)
             if getattr(module, "inplace", False):
                 changed = mark(x.copy_(changed), meaning_of(changed))
-            args = (x,)
+            if x is not whole and self.rows is not None:
+                changed = self.rows.placeholder(changed, whole.shape[1])
+            elif self.rows is not None:
+                self.rows.limit_like(changed, x)
+            args = (whole,)
         unseen = self.ledger.count == self._constants_before or not live(out)
         if unseen and not submodules(module):
             self._packed_linear(module, args, out)

@@ -1,9 +1,10 @@
 """Rows that nothing reads: behind the last attention most models go on with one place only.
 
 A first pass notes the last attention and the linear layers behind it. A second follows what their
-results become, call by call: if only some rows are ever read, attention and layers are run for
-these rows from then on. Every later pass follows them again, so that a model which comes to read
-others is noticed.
+results become, call by call: if only some rows are ever read, attention, layers and all calls behind
+them are run for these rows from then on. What the model gets of such a call looks as if it had all
+rows; calls on it are made on the rows that are there. So a model which comes to read others is
+noticed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
-from wherefrom.rules.catalogue import ELEMENTWISE, Kind, TorchCall, list_tensors
+from wherefrom.rules.catalogue import ELEMENTWISE, Kind, TorchCall, list_tensors, map_tensors
 from wherefrom.rules.projection import Weight, weight_key
+from wherefrom.rules.tags import like
 from wherefrom.torch_internals import function_class, without_function_modes
 
 Stage = Literal["noting", "following", "narrowing", "off"]
@@ -26,6 +28,7 @@ _FEWEST = 4  # times as many rows as are read, from which on narrowing pays
 _BY_ROW = ELEMENTWISE | {
     Kind.SUM, Kind.NEGATION, Kind.PRODUCT, Kind.QUOTIENT, Kind.ADDED_PRODUCT, Kind.CAST,
 }  # fmt: skip
+_ADDING = frozenset((Kind.SUM, Kind.ADDED_PRODUCT, Kind.JOIN))
 
 
 class RowsRead(BaseException):
@@ -41,10 +44,15 @@ class _Known:
 
 
 class _Limit(NamedTuple):
-    """Of a tensor of which only some rows are computed: their axis, and what left them out."""
+    """Of a tensor of which only some rows are computed: their axis, and what left them out.
 
-    axis: int
-    by: Literal["attention", "layer"]
+    `rows` are those behind a layer, (B, rows, D); the tensor itself then has only the shape that
+    the model expects.
+    """
+
+    axis: int = 1
+    by: Literal["attention", "layer"] = "layer"
+    rows: Tensor | None = None
 
 
 # by model, by whether positions are asked for, and whether it is one of many passes
@@ -130,6 +138,67 @@ class NeededRows:
         if is_limited(x):
             out.wherefrom_limited = x.wherefrom_limited  # type: ignore[attr-defined]
 
+    def narrowed(self, call: TorchCall) -> TorchCall | None:
+        """The call on the rows that are there, where an argument has no others; else None."""
+        if not self._limited or self._stage != "narrowing":
+            return None
+        limited = [tensor for tensor in call.tensors() if rows_of(tensor) is not tensor]
+        if not limited:
+            return None
+        with without_function_modes():
+            changed = self._picked(call, limited)
+            if changed is None and _keeps_rows(call, limited):
+                changed = self._on_rows(call, limited[0].shape[1])
+            if changed is None:
+                self._refuse()
+            return changed
+
+    def widened(self, call: TorchCall, out: Any) -> Any:
+        """What the model gets of a call that was made on rows: as if it had all of them."""
+        if call.kind is Kind.SELECT:
+            return out
+        model_has = next(t for t in call.tensors() if rows_of(t) is not t)
+        if call.in_place:
+            call.args[0].wherefrom_limited = _Limit(rows=out)
+            return call.args[0]
+        if not _has_rows(out, rows_of(model_has).shape[:2]):
+            self._refuse()
+        return map_tensors(out, lambda rows: self.placeholder(rows, model_has.shape[1]))
+
+    def placeholder(self, rows: Tensor, count: int) -> Tensor:
+        """A tensor of so many rows, of which only these are there, in the place of a result."""
+        with without_function_modes():
+            whole = like(rows[:, :1].expand(-1, count, -1), rows)
+        whole.wherefrom_limited = _Limit(rows=rows)  # type: ignore[attr-defined]
+        return whole
+
+    def _on_rows(self, call: TorchCall, count: int) -> TorchCall:
+        """A call that keeps rows, of which there are `count`, on those that are needed."""
+        if call.kind in (Kind.LINEAR, Kind.LAYER_NORM, Kind.RMS_NORM):  # beside it only weights
+            return call.with_(input=rows_of(call["input"]))
+
+        def narrow(tensor: Tensor) -> Tensor:
+            rows = rows_of(tensor)
+            if rows is not tensor or tensor.ndim < 2 or tensor.shape[-2] != count:
+                return rows
+            return like(tensor.index_select(-2, self._places(count, tensor.device)), tensor)
+
+        return call.mapped(narrow)
+
+    def _picked(self, call: TorchCall, limited: list[Tensor]) -> TorchCall | None:
+        """A call that picks some of the rows, on those that are there; None for any other."""
+        if not self._reads_needed(call, limited):
+            return None
+        x, index = call["input"], call["index"]
+        chosen = index[1] if isinstance(index, tuple) else index
+        chosen = chosen.cpu() if isinstance(chosen, Tensor) else chosen
+        numbers = torch.searchsorted(
+            self._rows % x.shape[1], torch.arange(x.shape[1])[chosen].contiguous()
+        )
+        at: Any = int(numbers) if numbers.ndim == 0 else numbers.to(x.device)
+        index = (index[0], at, *index[2:]) if isinstance(index, tuple) else at
+        return call.with_(input=rows_of(x), index=index)
+
     def follow(self, call: TorchCall, out: Any) -> None:
         """Notes what a call makes of a tensor that has only some rows."""
         if not self._limited or self._refused:
@@ -141,7 +210,7 @@ class NeededRows:
             attended = next((t for t in limited if _limit_of(t).by == "attention"), None)
             if attended is not None:
                 self._follow_attention(call, attended, out)
-            elif _keeps_rows(call, limited, out):
+            elif _keeps_rows(call, limited) and _has_rows(out, limited[0].shape[:2]):
                 for tensor in list_tensors((out,)):
                     self.limit(tensor)
             elif not self._reads_needed(call, limited):
@@ -219,6 +288,12 @@ def is_limited(tensor: object) -> bool:
     return hasattr(tensor, "wherefrom_limited")
 
 
+def rows_of(tensor: Tensor) -> Tensor:
+    """The rows that are there of a tensor that has only the shape of more; else the tensor."""
+    limit: _Limit | None = getattr(tensor, "wherefrom_limited", None)
+    return tensor if limit is None or limit.rows is None else limit.rows
+
+
 def _limit_of(tensor: Tensor) -> _Limit:
     limit: _Limit = tensor.wherefrom_limited  # type: ignore[attr-defined]
     return limit
@@ -240,19 +315,20 @@ def _axis_after(call: TorchCall, x: Tensor, axis: int, out: Tensor) -> int | Non
     return None
 
 
-def _keeps_rows(call: TorchCall, limited: list[Tensor], out: Any) -> bool:
-    """Whether row t of a result is made of row t of what it is made of."""
+def _keeps_rows(call: TorchCall, limited: list[Tensor]) -> bool:
+    """Whether a call makes row t of its result of row t of what it is given."""
     kind = call.kind
     if call.in_place and not is_limited(call.args[0]):
         return False  # other views of what is written into would not be known
     shape = limited[0].shape[:2]
-    results = list_tensors((out,))
-    if any(t.ndim != 3 or t.shape[:2] != shape for t in (*limited, *results)) or not results:
+    if any(tensor.ndim != 3 or tensor.shape[:2] != shape for tensor in limited):
         return False
+    if kind in _ADDING and any(
+        t.ndim > 1 and t.shape[-2] == shape[1] and not t.requires_grad for t in call.tensors()
+    ):
+        return False  # a constant for each place has a line for each unit
     if kind is Kind.SPLIT:
         return call.get("dim", 0) in (-1, 2)
-    if not isinstance(out, Tensor):
-        return False
     if kind is Kind.LINEAR:
         return limited[0] is call["input"] and len(limited) == 1
     if kind is Kind.LAYER_NORM or kind is Kind.RMS_NORM:
@@ -260,6 +336,12 @@ def _keeps_rows(call: TorchCall, limited: list[Tensor], out: Any) -> bool:
     if kind is Kind.REDUCTION or call.get("dim") is not None:
         return call.get("dim") in (-1, 2, (-1,), [-1], (2,), [2])
     return kind in _BY_ROW
+
+
+def _has_rows(out: Any, shape: torch.Size) -> bool:
+    """Whether all results have rows of this many samples and places."""
+    results = list_tensors((out,))
+    return bool(results) and all(t.ndim == 3 and t.shape[:2] == shape for t in results)
 
 
 def _has_foreign_function(out: Tensor) -> bool:
