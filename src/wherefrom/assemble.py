@@ -88,9 +88,7 @@ def _largest(
     indices = rows.topk(min(2, rows.shape[1])).indices.tolist()
     shares = [None] * len(rows) if probabilities is None else probabilities.tolist()
     return [
-        tuple(
-            Output(name(k), row[k], None if chances is None else chances[k]) for k in chosen
-        )
+        tuple(Output(name(k), row[k], None if chances is None else chances[k]) for k in chosen)
         for row, chances, chosen in zip(rows.tolist(), shares, indices, strict=True)
     ]
 

@@ -1,7 +1,5 @@
 """Rows that nothing reads are not computed behind the last attention, and nothing else changes."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
@@ -165,17 +163,21 @@ def test_what_reads_the_first_row_gets_it_alone(read, monkeypatch):
     assert counts.count(1) == 1
 
 
-def test_several_rows_are_picked_in_their_order(monkeypatch):
-    order = lambda x: x[:, torch.tensor([6, 2])]  # noqa: E731
-    for read in (lambda x: order(x).flatten(1)[:, :D] + order(x)[:, 1], lambda x: x[:, 2:7:4, :1]):
-        model = reading(lambda x, read=read: read(x).flatten(1)[:, :1].expand(-1, D))
-        inputs, target = of_tensor(torch.randn(1, 9, D).double()), Target(torch.tensor([1]))
-        target = replace(target, position=torch.tensor([[2, 6]]))
-        expected = in_full(model, inputs, target)
-        for _ in range(2):
-            explained(model, inputs, target)
-        counts = rows_run(monkeypatch, lambda: same(explained(model, inputs, target), expected))
-        assert counts == [9, 2, None]
+ORDERED = {
+    "by an index": lambda x: x[:, torch.tensor([6, 2])].flatten(1)[:, :D],
+    "by a slice": lambda x: x[:, 2:7:4, 1:].flatten(1)[:, :D],
+}
+
+
+@pytest.mark.parametrize("read", list(ORDERED.values()), ids=list(ORDERED))
+def test_several_rows_are_picked_in_their_order(read, monkeypatch):
+    model, inputs = reading(read), of_tensor(torch.randn(1, 9, D).double())
+    target = Target(torch.tensor([1]), position=torch.tensor([[2, 6]]))
+    expected = in_full(model, inputs, target)
+    for _ in range(2):
+        explained(model, inputs, target)
+    counts = rows_run(monkeypatch, lambda: same(explained(model, inputs, target), expected))
+    assert counts == [9, 2, None]
 
 
 @pytest.mark.parametrize("read", [ELSEWHERE["mean"], ELSEWHERE["another row"]])
@@ -199,16 +201,20 @@ def test_a_model_that_comes_to_read_others_is_noticed(read, caught):
 
 def queries_run(monkeypatch, run):
     """How many queries each attention call is made for."""
-    counts, attend = [], Products._frozen_of
-
-    def counted(self, call, query, *rest):
-        counts.append(query.shape[-2])
-        return attend(self, call, query, *rest)
-
+    counts = []
     with monkeypatch.context() as patch:
-        patch.setattr(Products, "_frozen_of", counted)
+        for name in ("_frozen_of", "_share_fused"):
+            patch.setattr(Products, name, counting(getattr(Products, name), counts))
         run()
     return counts
+
+
+def counting(attend, counts):
+    def counted(self, view, call, query, *rest):
+        counts.append(query.shape[-2])
+        return attend(self, view, call, query, *rest)
+
+    return counted
 
 
 LONG = [[5 + (7 * i) % 90 for i in range(300)], [5 + (11 * i) % 90 for i in range(271)]]
@@ -221,16 +227,19 @@ DECODERS = {
 }
 
 
+@pytest.mark.parametrize("name", ["lrp", "attn_lrp"])
 @pytest.mark.parametrize("case", list(DECODERS.values()), ids=list(DECODERS))
-def test_the_last_attention_runs_for_the_queries_that_are_read(case, monkeypatch):
+def test_the_last_attention_runs_for_the_queries_that_are_read(case, name, monkeypatch):
     ids, settings, read = case
     model = tiny("llama", "write", max_position_embeddings=512, **settings)
     inputs = of_ids(model, ids)
     target = asked(inputs, 1)
-    expected = in_full(model, inputs, target)
+    expected = in_full(model, inputs, target, name)
     for _ in range(2):
-        same(explained(model, inputs, target), expected)
-    counts = queries_run(monkeypatch, lambda: same(explained(model, inputs, target), expected))
+        same(explained(model, inputs, target, name), expected)
+    counts = queries_run(
+        monkeypatch, lambda: same(explained(model, inputs, target, name), expected)
+    )
     longest = max(map(len, ids))
     assert counts == [longest, read]
 
@@ -269,13 +278,14 @@ LOOKS = {
 }
 
 
+@pytest.mark.parametrize("share", [0.0, 0.25])
 @pytest.mark.parametrize("case", list(LOOKS.values()), ids=list(LOOKS))
-def test_heads_that_are_read_elsewhere_are_all_computed(case, monkeypatch):
+def test_heads_that_are_read_elsewhere_are_all_computed(case, share, monkeypatch):
     look, queries = case
     torch.manual_seed(0)
     model, inputs = ReadsHeads(look).double().eval(), of_tensor(torch.randn(2, 9, D).double())
     target = Target(torch.tensor([0, 1]))
-    plain = method("lrp", attention=0.0)
+    plain = method("lrp", attention=share)
     run = lambda: plain(subject_of(model, inputs), inputs, target)  # noqa: E731
     expected = run()
     for _ in range(3):

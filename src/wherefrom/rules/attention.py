@@ -126,9 +126,9 @@ def of_queries_at(
     if settings.get("is_causal"):
         mask = torch.arange(key.shape[-2], device=places.device) <= places.unsqueeze(1)
     elif mask is not None and mask.shape[-2] > 1:
-        mask = mask.index_select(-2, places)
+        mask = like(mask.index_select(-2, places), mask)
     settings = {k: v for k, v in settings.items() if k != "is_causal"} | {"attn_mask": mask}
-    return query.index_select(-2, places), settings
+    return like(query.index_select(-2, places), query), settings
 
 
 def decomposed(view: CallMode, call: TorchCall) -> Any:

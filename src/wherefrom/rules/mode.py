@@ -314,7 +314,7 @@ class LocallyLinear(CallMode):
         free = self._activation is None and self._activation_rule and len(args) == 1
         if free and self._is_own_function(module, args[0], out):
             self._activation = (module, args[0])
-            out = out.detach()
+            out = rows_of(out).detach()
         if self._activation is not None and self._activation[0] is module:
             assert self._activation_rule is not None
             whole, self._activation = self._activation[1], None

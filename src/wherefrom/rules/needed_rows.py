@@ -1,10 +1,10 @@
 """Rows that nothing reads: behind the last attention most models go on with one place only.
 
 A first pass notes the last attention and the linear layers behind it. A second follows what their
-results become, call by call: if only some rows are ever read, attention, layers and all calls behind
-them are run for these rows from then on. What the model gets of such a call looks as if it had all
-rows; calls on it are made on the rows that are there. So a model which comes to read others is
-noticed.
+results become, call by call: if only some rows are ever read, attention, layers and all that comes
+behind them are run for these rows from then on. What the model gets of such a call looks as if it
+had all rows; calls on it are made on the rows that are there. So a model which comes to read others
+is noticed.
 """
 
 from __future__ import annotations

@@ -129,14 +129,14 @@ class Products:
             weights, value = explicit_attention(query, key, value, **settings)
             weights, value = self._attend(view, of_queries(weights, query), value)
             return weights @ value
+        if self.attention == "true":
+            return call.function(query, key, value, **settings)
         if self.attention == "frozen":
             settings["attn_mask"] = freeze(settings.get("attn_mask"))
-            return self._frozen(view, call, freeze(query), freeze(key), value, settings)
-        elif self.attention == "shared":
-            return self._share_fused(view, call, query, key, value, settings)
-        return call.function(query, key, value, **settings)
+            query, key = freeze(query), freeze(key)
+        return self._of_read_queries(view, call, query, key, value, settings)
 
-    def _frozen(
+    def _of_read_queries(
         self,
         view: LocallyLinear,
         call: TorchCall,
@@ -145,22 +145,30 @@ class Products:
         value: Tensor,
         settings: dict[str, Any],
     ) -> Any:
-        """Attention with constant weights, for the queries whose rows are read if that is known."""
+        """Attention under the rule, for the queries whose rows are read if that is known."""
+        attend = self._frozen_of if self.attention == "frozen" else self._share_fused
         places = None if view.rows is None else view.rows.of_attention(query, view.where)
         if view.rows is None or places is None:
-            return self._frozen_of(call, query, key, value, settings)
+            return attend(view, call, query, key, value, settings)
         if len(places):
             out = value.new_ones(*query.shape[:-1], value.shape[-1])
             query, settings = of_queries_at(places, query, key, settings)
-            attended = self._frozen_of(call, query, key, value, settings)
-            out = out.index_copy(-2, places, attended)
+            attended = attend(view, call, query, key, value, settings)
+            out = like(out.index_copy(-2, places, attended), attended)
         else:  # it is followed what becomes of them
-            out = self._frozen_of(call, query, key, value, settings)
+            out = attend(view, call, query, key, value, settings)
         return view.rows.limit(out, out.ndim - 2, "attention")
 
     def _frozen_of(
-        self, call: TorchCall, query: Tensor, key: Tensor, value: Tensor, settings: dict[str, Any]
+        self,
+        view: LocallyLinear,
+        call: TorchCall,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        settings: dict[str, Any],
     ) -> Any:
+        """The fused call with constant weights: kept where keys are few, else formed again."""
         if key.shape[-2] <= FEW_KEYS and not value.is_cuda:
             weights, value = explicit_attention(query, key, value, **settings)
             return weights @ value
