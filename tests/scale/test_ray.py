@@ -172,6 +172,33 @@ def test_data_beyond_some_size_is_read_by_tasks_and_gives_the_same(monkeypatch):
     assert sorted(results) == [2 * number for number in range(8)]
 
 
+def test_small_data_is_handed_over_without_tasks(monkeypatch):
+    """A process that has run a task is never an actor, so workers would wait for others."""
+
+    def submit(*_, **__):
+        raise AssertionError("a task was started")
+
+    monkeypatch.setattr("ray.remote_function.RemoteFunction._remote", submit)
+    assert engine_module._read(Engine("ray", workers=2), [[1, 2]], 2)[1] == 2
+
+
+def test_settings_of_a_ray_started_here_leave_those_of_the_environment(monkeypatch):
+    options = {}
+
+    def init(**given):
+        options.update(given)
+        raise ConnectionError
+
+    monkeypatch.setattr(engine_module.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(engine_module.ray, "init", init)
+    monkeypatch.delenv("RAY_enable_worker_prestart", raising=False)
+    monkeypatch.setenv("RAY_worker_niceness", "15")
+    with pytest.raises(InputError, match="cannot start"), engine_module.connected(Engine("ray")):
+        pass
+    assert options["_system_config"]["enable_worker_prestart"] is True
+    assert "worker_niceness" not in options["_system_config"]
+
+
 def test_nothing_is_left_running():
     folder = tempfile.mkdtemp(prefix="ray")  # a short path: sockets lie in it
     code = (

@@ -27,6 +27,13 @@ from wherefrom.storage.arrow import binary_table
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
 _READ_HERE = 8_000_000  # bytes of items, some fifty thousand sentences
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
+_OWN_RAY = {  # settings of a Ray that is started here
+    "worker_niceness": 0,  # Ray's 15 is for machines that others use too
+    "enable_worker_prestart": True,  # processes of workers start before the driver is connected
+    # a process that is asked before it listens is asked again after this time: Ray's is a second
+    "raylet_client_connect_timeout_milliseconds": 50,
+    "raylet_client_num_connect_attempts": 200,
+}
 
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
@@ -75,15 +82,17 @@ def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tupl
     Else tasks read it, and the number is not known. Starting a process that reads takes a second.
     """
     if engine.address is None:
-        blocks, size = [], 0
-        for block in chain.from_iterable(_Reading(piece)() for piece in pieces):
-            blocks.append(block)
-            size += block.nbytes
+        rows, size = [], 0
+        for content in chain.from_iterable(map(_contents, pieces)):
+            rows.append({"item": content})
+            size += len(content)
             if size > _READ_HERE:
                 break
         else:
-            if blocks:  # Ray makes no dataset of none
-                return import_ray_data().from_arrow(blocks), len(blocks)
+            if rows:  # Ray makes no dataset of none
+                # unlike from_arrow, this starts no tasks that look at the blocks
+                read_here = import_ray_data().from_items(rows, override_num_blocks=len(rows))
+                return read_here, len(rows)
     dataset = import_ray_data().read_datasource(
         _of_pieces(pieces),
         num_cpus=0,  # the actors have all of them
@@ -101,9 +110,13 @@ def connected(engine: Engine) -> Iterator[None]:
         return
     options: dict[str, Any] = {"address": engine.address}
     if engine.address is None:
-        options = {"address": "local", "num_cpus": engine.workers or os.cpu_count()}
-        if "RAY_worker_niceness" not in os.environ:  # Ray's 15 is for machines that others use too
-            options["_system_config"] = {"worker_niceness": 0}
+        options = {
+            "address": "local",
+            "num_cpus": engine.workers or os.cpu_count(),
+            "_system_config": {
+                name: value for name, value in _OWN_RAY.items() if f"RAY_{name}" not in os.environ
+            },
+        }
     try:
         ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -164,8 +177,17 @@ def _of_pieces(pieces: Sequence[Iterable[Any]]) -> Any:
     return Pieces()
 
 
+def _contents(piece: Iterable[Any]) -> Iterator[bytes]:
+    """The items of a piece, pickled; an error in the place of the item it came at."""
+    try:
+        for item in piece:
+            yield pickle.dumps(item)
+    except WherefromError as error:
+        yield _pickled_error(error)
+
+
 class _Reading:
-    """The items of a piece as blocks of one row; an error in the place of the item it came at."""
+    """The items of a piece as blocks of one row."""
 
     __name__ = "read"
 
@@ -173,11 +195,8 @@ class _Reading:
         self.piece = piece
 
     def __call__(self) -> Iterator[Any]:
-        try:
-            for item in self.piece:
-                yield binary_table("item", [pickle.dumps(item)])
-        except WherefromError as error:
-            yield binary_table("item", [_pickled_error(error)])
+        for content in _contents(self.piece):
+            yield binary_table("item", [content])
 
 
 class _Worker:
