@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from itertools import chain
 from typing import Any
@@ -27,12 +28,14 @@ from wherefrom.storage.arrow import binary_table
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
 _READ_HERE = 8_000_000  # bytes of items, some fifty thousand sentences
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
+_NODE_SECONDS = 10  # after which Ray's own waiting begins
 _OWN_RAY = {  # settings of a Ray that is started here
     "worker_niceness": 0,  # Ray's 15 is for machines that others use too
     "enable_worker_prestart": True,  # processes of workers start before the driver is connected
     # a process that is asked before it listens is asked again after this time: Ray's is a second
     "raylet_client_connect_timeout_milliseconds": 50,
     "raylet_client_num_connect_attempts": 200,
+    "actor_graceful_shutdown_timeout_ms": 10,  # a worker that is through has nothing to put away
 }
 
 
@@ -46,6 +49,11 @@ def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> 
             if isinstance(result, WherefromError):
                 raise result
             yield result
+
+
+def is_running() -> bool:
+    """Whether this process is connected to a Ray."""
+    return bool(ray.is_initialized())
 
 
 def import_ray_data() -> Any:
@@ -105,7 +113,7 @@ def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tupl
 @contextmanager
 def connected(engine: Engine) -> Iterator[None]:
     """The Ray that runs already, else that of the address, else a local one until the end."""
-    if ray.is_initialized():
+    if is_running():
         yield
         return
     options: dict[str, Any] = {"address": engine.address}
@@ -118,7 +126,8 @@ def connected(engine: Engine) -> Iterator[None]:
             },
         }
     try:
-        ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+        with nullcontext() if engine.address else _node_awaited():
+            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(f"cannot start or reach Ray ({options['address']}): {error}") from error
     for name in ("ray.data", "ray"):  # a line of progress is shown instead
@@ -131,6 +140,33 @@ def connected(engine: Engine) -> Iterator[None]:
         if engine.address is None:
             _end_autoscaler()
         ray.shutdown()
+
+
+@contextmanager
+def _node_awaited() -> Iterator[None]:
+    """Lets Ray look for the node that it starts once it is there: else Ray sleeps a second.
+
+    The names are private ones of Ray; where they are others, it takes that second.
+    """
+    services: Any = getattr(ray._private, "services", None)
+    find_node = getattr(services, "get_node", None)
+    if find_node is None:
+        yield
+        return
+
+    def find_when_there(address: str, *arguments: Any) -> Any:
+        with suppress(AttributeError, TypeError, ray.exceptions.RayError):
+            registry = ray._raylet.GcsClient(address=address)
+            end = time.monotonic() + _NODE_SECONDS
+            while not registry.get_all_node_info() and time.monotonic() < end:
+                time.sleep(0.02)
+        return find_node(address, *arguments)
+
+    services.get_node = find_when_there
+    try:
+        yield
+    finally:
+        services.get_node = find_node
 
 
 def _end_autoscaler() -> None:
@@ -203,9 +239,10 @@ class _Worker:
     """An actor of the pool: the work is fetched once, and loads its model at the first item."""
 
     def __init__(self, work: list[Any]) -> None:
-        from wherefrom.memory import keep_heap  # with torch, which the tasks that read do not need
+        # with torch, which the tasks that read do not need
+        from wherefrom.scale.process import prepare_for_many_rows
 
-        keep_heap()
+        prepare_for_many_rows()
         self._work: Work = ray.get(work[0])
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[bytes]]:
