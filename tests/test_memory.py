@@ -1,5 +1,6 @@
 """How much memory may be used: limits as texts, what is free, and errors that say it is short."""
 
+import gc
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from wherefrom.memory import (
     memory_in_use,
     parse_memory,
     release_memory,
+    set_imports_aside,
 )
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -258,3 +260,18 @@ def test_a_command_keeps_freed_memory_for_the_next_batch():
         return int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
 
     assert 4 * faults("keep") < faults()
+
+
+def test_imports_are_left_out_of_collections_and_what_comes_later_is_not():
+    def is_collected(thing):
+        return any(entry is thing for entry in gc.get_objects())
+
+    gc.unfreeze()
+    assert is_collected(vars(torch))
+    try:
+        set_imports_aside()
+        later = [CPU]
+        assert not is_collected(vars(torch))
+        assert is_collected(later)
+    finally:
+        gc.unfreeze()

@@ -176,6 +176,15 @@ def keep_heap() -> None:
         option(parameter, size)
 
 
+def set_imports_aside() -> None:
+    """Leaves what is imported out of garbage collections, in a process of our own.
+
+    Python looks at all objects again and again, and those of modules stay to the end anyway.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def release_memory(device: torch.device) -> None:
     """Gives back what is no longer in use, also what only reference cycles hold."""
     gc.collect()

@@ -172,6 +172,86 @@ def test_data_beyond_some_size_is_read_by_tasks_and_gives_the_same(monkeypatch):
     assert sorted(results) == [2 * number for number in range(8)]
 
 
+def test_small_data_is_handed_over_without_tasks(monkeypatch):
+    """Processes that ran tasks were not taken for the workers, which then waited for others."""
+
+    def submit(*_, **__):
+        raise AssertionError("a task was started")
+
+    monkeypatch.setattr("ray.remote_function.RemoteFunction._remote", submit)
+    assert engine_module._read(Engine("ray", workers=2), [[1, 2]], 2)[1] == 2
+
+
+def test_settings_of_a_ray_started_here_leave_those_of_the_environment(monkeypatch):
+    options = {}
+
+    def init(**given):
+        options.update(given)
+        raise ConnectionError
+
+    monkeypatch.setattr(engine_module.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(engine_module.ray, "init", init)
+    monkeypatch.delenv("RAY_enable_worker_prestart", raising=False)
+    monkeypatch.setenv("RAY_worker_niceness", "15")
+    with pytest.raises(InputError, match="cannot start"), engine_module.connected(Engine("ray")):
+        pass
+    assert options["_system_config"]["enable_worker_prestart"] is True
+    assert "worker_niceness" not in options["_system_config"]
+
+
+def test_ray_looks_for_its_node_once_that_is_registered(monkeypatch):
+    answers = [{}, {}, {"node": 1}]
+    registry = type(
+        "Registry", (), {"__init__": lambda *_, **__: None,
+                         "get_all_node_info": lambda _: answers.pop(0)},
+    )  # fmt: skip
+    monkeypatch.setattr(ray._raylet, "GcsClient", registry)
+    monkeypatch.setattr(ray._private.services, "get_node", lambda *_: ("found", len(answers)))
+    find_node = ray._private.services.get_node
+    with engine_module._node_awaited():
+        assert ray._private.services.get_node("address", "id") == ("found", 0)
+    assert ray._private.services.get_node is find_node
+    monkeypatch.delattr(ray._raylet, "GcsClient")  # names of another Ray
+    with engine_module._node_awaited():
+        assert ray._private.services.get_node("address", "id") == ("found", 0)
+    monkeypatch.delattr(ray._private.services, "get_node")
+    with engine_module._node_awaited():
+        pass
+
+
+def test_the_driver_of_a_ray_of_its_own_imports_no_torch_and_refuses_the_same(data, tmp_path):
+    wherefrom.run("sentiment", data, tmp_path / "local", part_rows=8)
+    code = f"""
+import sys
+import wherefrom
+from wherefrom.errors import FileError, TargetError
+def run(out, **options):
+    return wherefrom.run(
+        "sentiment", {str(data)!r}, {str(tmp_path)!r} + out, part_rows=8, engine="ray", workers=2,
+        **options,
+    )
+result = run("/ray")
+assert (result.explained, result.rejected, result.parts) == (48, 1, 7), result
+try:
+    run("/bad", target="no such class")
+except TargetError as error:
+    assert "no such class" in str(error)
+else:
+    raise AssertionError
+assert "torch" not in sys.modules
+try:
+    run("/ray", dtype="float64", resume=True)
+except FileError as error:
+    assert "other weights" in str(error)
+else:
+    raise AssertionError
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    compare(tmp_path / "local", tmp_path / "ray")
+    assert not (tmp_path / "bad" / "results.parquet").exists()
+
+
 def test_nothing_is_left_running():
     folder = tempfile.mkdtemp(prefix="ray")  # a short path: sockets lie in it
     code = (

@@ -17,8 +17,12 @@ from wherefrom.errors import FileError, InputError, MissingExtra, ModelError, Ta
 from wherefrom.scale.engines import Engine
 from wherefrom.scale.evaluations import recorded_by
 from wherefrom.scale.explain_rows import RowExplainer
+from wherefrom.scale.load_and_explain import LoadAndExplain
 from wherefrom.scale.model_source import ModelSource
+from wherefrom.scale.reading import Columns, open_source
+from wherefrom.scale.results_folder import OpenedFolder, check_same_run
 from wherefrom.scale.rows import FRAME, TYPES, explanation_of, spark_schema
+from wherefrom.scale.run import _follow
 from wherefrom.storage.arrow import Folder
 from wherefrom.storage.fingerprint import explainer_fingerprint
 
@@ -199,6 +203,77 @@ def test_a_worker_with_another_model_is_refused(explainer):
     versions = {**fingerprint["versions"], "torch": "1.0"}
     with pytest.raises(ModelError, match=r"torch 1.0 → "):
         ModelSource(explainer).verified(fingerprint | {"versions": versions}, False)
+
+
+PARTS = open_source(TEXTS, Columns(), 8).pieces[0]
+OPTIONS = {
+    "method": "lrp", "target": None, "against": None, "batch_size": 128, "batch_tokens": 4096,
+    "truncate": False,
+}  # fmt: skip
+
+
+def test_workers_that_load_the_model_write_the_rows_of_a_run(explainer, tmp_path):
+    wherefrom.run(explainer, TEXTS, tmp_path / "run", part_rows=8)
+    with OpenedFolder.opened(tmp_path / "later", {"data": 1}, False) as (opened, finished):
+        assert finished == []
+        workers = [LoadAndExplain(ModelSource(explainer), OPTIONS, False, opened) for _ in "ab"]
+        for number, part in enumerate(PARTS):
+            workers[number % 2](part)
+    expected, rows = (rows_of(tmp_path / name / "results.parquet") for name in ("run", "later"))
+    assert rows == expected
+    with OpenedFolder.opened(tmp_path / "later", {"data": 1}, True) as (_, finished):
+        assert [record["part"] for record in finished] == [part.name for part in PARTS]
+
+
+def test_workers_with_different_models_are_refused(explainer, tmp_path):
+    part, second = next(iter(PARTS)), planted.explainer(1, 0.0)
+    with OpenedFolder.opened(tmp_path, {"data": 1}, False) as (opened, _):
+        record = LoadAndExplain(ModelSource(explainer), OPTIONS, False, opened)(part)
+        with pytest.raises(ModelError, match=r"workers have different models.*other weights"):
+            LoadAndExplain(ModelSource(second), OPTIONS, False, opened)(part)
+    check_same_run(record, record)
+    with pytest.raises(ModelError, match="workers have different models"):
+        check_same_run(record, record | {"run": "another"})
+    with OpenedFolder.opened(tmp_path, {"data": 1}, True) as (opened, finished):
+        assert finished == [record]
+        LoadAndExplain(ModelSource(explainer), OPTIONS, False, opened).loaded()
+        with pytest.raises(FileError, match=r"cannot resume.*other weights"):
+            LoadAndExplain(ModelSource(second), OPTIONS, False, opened).loaded()
+    with (
+        pytest.raises(FileError, match=r"cannot resume.*other data"),
+        OpenedFolder.opened(tmp_path, {"data": 2}, True),
+    ):
+        pass
+
+
+def test_a_run_ends_when_its_parts_are_of_different_runs(tmp_path):
+    folder = Folder.at(tmp_path)
+
+    def work(part):
+        folder.write(f"checkpoint/{part.name}.json", b"{}")
+        return {
+            "run": part.number // 3,
+            "part": part.name,
+            "explained": 8,
+            "rejected": 0,
+            "size": 8,
+        }
+
+    with pytest.raises(ModelError, match=r"different models .in part-00000-000000 and .*000003"):
+        _follow(Engine(), open_source(TEXTS, Columns(), 8), work, folder, [], None)
+
+
+def test_settings_of_a_run_that_finished_nothing_bind_no_other(tmp_path):
+    for model in ("one", "other"):
+        with OpenedFolder.opened(tmp_path, {}, False) as (opened, _):
+            opened.completed({"weights": model})
+
+
+def test_only_a_named_model_is_left_to_workers_before_torch_is_imported(explainer, monkeypatch):
+    assert not ModelSource("sentiment").only_named
+    monkeypatch.delitem(sys.modules, "torch")
+    assert ModelSource("sentiment").only_named
+    assert not ModelSource(explainer).only_named
 
 
 def test_engines_refuse_what_they_cannot_do():

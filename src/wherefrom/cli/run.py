@@ -71,9 +71,9 @@ def run(
     from wherefrom.scale.run import run as run_all
 
     if engine == "local":  # who explains in this process; importing torch need not delay Ray
-        from wherefrom.memory import keep_heap
+        from wherefrom.scale.process import prepare_for_many_rows
 
-        keep_heap()
+        prepare_for_many_rows()
     with progress("explaining", lines=True) as advance:
         result = run_all(
             model or "sentiment", [Location(entry) for entry in data], out, method, target, against,

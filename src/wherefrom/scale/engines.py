@@ -39,6 +39,11 @@ class Engine:
                 "those of an address, or GPUs for them need --engine ray (engine='ray')."
             )
 
+    @property
+    def starts_ray(self) -> bool:
+        """Whether a Ray is started on this machine, so that workers have the files of this one."""
+        return self.name == "ray" and self.address is None and not _ray_engine().is_running()
+
     @contextmanager
     def connected(self, load: Callable[[], Loaded]) -> Iterator[Loaded]:
         """One connection, or one local Ray, for all that is done within; gives what `load` does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +22,14 @@ class ModelSource:
 
     source: str | Path | Explainer
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def only_named(self) -> bool:
+        """Whether this process knows no more than the model's name: it has not imported torch.
+
+        Once it has, methods and readers of the user's own may be there, which workers have not.
+        """
+        return isinstance(self.source, (str, Path)) and "torch" not in sys.modules
 
     def explainer(self) -> Explainer:
         """The explainer, loaded once in a process."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from itertools import chain
 from typing import Any
@@ -27,6 +28,15 @@ from wherefrom.storage.arrow import binary_table
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
 _READ_HERE = 8_000_000  # bytes of items, some fifty thousand sentences
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
+_NODE_SECONDS = 10  # after which Ray's own waiting begins
+_OWN_RAY = {  # settings of a Ray that is started here
+    "worker_niceness": 0,  # Ray's 15 is for machines that others use too
+    "enable_worker_prestart": True,  # processes of workers start before the driver is connected
+    # a process that is asked before it listens is asked again after this time: Ray's is a second
+    "raylet_client_connect_timeout_milliseconds": 50,
+    "raylet_client_num_connect_attempts": 200,
+    "actor_graceful_shutdown_timeout_ms": 10,  # a worker that is through has nothing to put away
+}
 
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
@@ -39,6 +49,11 @@ def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> 
             if isinstance(result, WherefromError):
                 raise result
             yield result
+
+
+def is_running() -> bool:
+    """Whether this process is connected to a Ray."""
+    return bool(ray.is_initialized())
 
 
 def import_ray_data() -> Any:
@@ -75,15 +90,17 @@ def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tupl
     Else tasks read it, and the number is not known. Starting a process that reads takes a second.
     """
     if engine.address is None:
-        blocks, size = [], 0
-        for block in chain.from_iterable(_Reading(piece)() for piece in pieces):
-            blocks.append(block)
-            size += block.nbytes
+        rows, size = [], 0
+        for content in chain.from_iterable(map(_contents, pieces)):
+            rows.append({"item": content})
+            size += len(content)
             if size > _READ_HERE:
                 break
         else:
-            if blocks:  # Ray makes no dataset of none
-                return import_ray_data().from_arrow(blocks), len(blocks)
+            if rows:  # Ray makes no dataset of none
+                # unlike from_arrow, this starts no tasks that look at the blocks
+                read_here = import_ray_data().from_items(rows, override_num_blocks=len(rows))
+                return read_here, len(rows)
     dataset = import_ray_data().read_datasource(
         _of_pieces(pieces),
         num_cpus=0,  # the actors have all of them
@@ -96,16 +113,21 @@ def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tupl
 @contextmanager
 def connected(engine: Engine) -> Iterator[None]:
     """The Ray that runs already, else that of the address, else a local one until the end."""
-    if ray.is_initialized():
+    if is_running():
         yield
         return
     options: dict[str, Any] = {"address": engine.address}
     if engine.address is None:
-        options = {"address": "local", "num_cpus": engine.workers or os.cpu_count()}
-        if "RAY_worker_niceness" not in os.environ:  # Ray's 15 is for machines that others use too
-            options["_system_config"] = {"worker_niceness": 0}
+        options = {
+            "address": "local",
+            "num_cpus": engine.workers or os.cpu_count(),
+            "_system_config": {
+                name: value for name, value in _OWN_RAY.items() if f"RAY_{name}" not in os.environ
+            },
+        }
     try:
-        ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+        with nullcontext() if engine.address else _node_awaited():
+            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(f"cannot start or reach Ray ({options['address']}): {error}") from error
     for name in ("ray.data", "ray"):  # a line of progress is shown instead
@@ -118,6 +140,33 @@ def connected(engine: Engine) -> Iterator[None]:
         if engine.address is None:
             _end_autoscaler()
         ray.shutdown()
+
+
+@contextmanager
+def _node_awaited() -> Iterator[None]:
+    """Lets Ray look for the node that it starts once it is there: else Ray sleeps a second.
+
+    The names are private ones of Ray; where they are others, it takes that second.
+    """
+    services: Any = getattr(ray._private, "services", None)
+    find_node = getattr(services, "get_node", None)
+    if find_node is None:
+        yield
+        return
+
+    def find_when_there(address: str, *arguments: Any) -> Any:
+        with suppress(AttributeError, TypeError, ray.exceptions.RayError):
+            registry = ray._raylet.GcsClient(address=address)
+            end = time.monotonic() + _NODE_SECONDS
+            while not registry.get_all_node_info() and time.monotonic() < end:
+                time.sleep(0.02)
+        return find_node(address, *arguments)
+
+    services.get_node = find_when_there
+    try:
+        yield
+    finally:
+        services.get_node = find_node
 
 
 def _end_autoscaler() -> None:
@@ -164,8 +213,17 @@ def _of_pieces(pieces: Sequence[Iterable[Any]]) -> Any:
     return Pieces()
 
 
+def _contents(piece: Iterable[Any]) -> Iterator[bytes]:
+    """The items of a piece, pickled; an error in the place of the item it came at."""
+    try:
+        for item in piece:
+            yield pickle.dumps(item)
+    except WherefromError as error:
+        yield _pickled_error(error)
+
+
 class _Reading:
-    """The items of a piece as blocks of one row; an error in the place of the item it came at."""
+    """The items of a piece as blocks of one row."""
 
     __name__ = "read"
 
@@ -173,20 +231,18 @@ class _Reading:
         self.piece = piece
 
     def __call__(self) -> Iterator[Any]:
-        try:
-            for item in self.piece:
-                yield binary_table("item", [pickle.dumps(item)])
-        except WherefromError as error:
-            yield binary_table("item", [_pickled_error(error)])
+        for content in _contents(self.piece):
+            yield binary_table("item", [content])
 
 
 class _Worker:
     """An actor of the pool: the work is fetched once, and loads its model at the first item."""
 
     def __init__(self, work: list[Any]) -> None:
-        from wherefrom.memory import keep_heap  # with torch, which the tasks that read do not need
+        # with torch, which the tasks that read do not need
+        from wherefrom.scale.process import prepare_for_many_rows
 
-        keep_heap()
+        prepare_for_many_rows()
         self._work: Work = ray.get(work[0])
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[bytes]]:

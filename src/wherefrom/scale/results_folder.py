@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wherefrom.errors import FileError
+from wherefrom.errors import FileError, ModelError
 from wherefrom.storage.arrow import Folder, parquet_bytes
 from wherefrom.storage.fingerprint import changes, digest
 from wherefrom.storage.folder_lock import locked
@@ -22,6 +22,7 @@ Record = dict[str, Any]
 """What is known of a finished part: its name, its numbers of rows, and what the run adds."""
 _RECORDS = "checkpoint"
 _SETTINGS = f"{_RECORDS}/settings.json"
+_SAME_FILES = "Give all machines the same files and versions."
 
 
 def _attempts(part: str) -> str:
@@ -37,6 +38,15 @@ class Table:
     types: Mapping[str, str]
 
 
+def _json(folder: Folder, name: str) -> Record:
+    """The content of a file; empty if it is damaged: then a part is done again."""
+    try:
+        content: Record = json.loads(folder.read(name) or b"{}")
+    except ValueError:
+        return {}
+    return content
+
+
 @dataclass(frozen=True)
 class ResultsFolder:
     """What all processes of a run know of its folder; `run` is the digest of its settings."""
@@ -50,47 +60,8 @@ class ResultsFolder:
         out: str | Path, settings: Mapping[str, Any], resume: bool, filesystem: Any = None
     ) -> Iterator[tuple[ResultsFolder, list[Record]]]:
         """The folder, locked if it is on a disk of this machine, and what is finished in it."""
-        folder = Folder.at(out, filesystem)
-        plain = json.loads(json.dumps(settings))
-        results = ResultsFolder(folder, digest(plain))
-        with locked(folder.local):
-            finished = results._finished(plain, resume)
-            folder.write(_SETTINGS, json.dumps(plain).encode())
-            yield results, finished
-
-    def _finished(self, settings: Record, resume: bool) -> list[Record]:
-        names = [name for name in self.folder.names(_RECORDS) if name.startswith("part-")]
-        saved = self.folder.read(_SETTINGS)
-        if not resume and names:
-            parts = f"{len(names)} finished part{'s' if len(names) > 1 else ''}"
-            raise FileError(
-                f"{self.folder.path} has {parts} of an earlier run. "
-                "Continue it with --resume (resume=True), or choose another folder."
-            )
-        self.folder.remove_partial_files()
-        if not resume or saved is None:
-            return []
-        try:
-            differences = changes(json.loads(saved), settings)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise FileError(
-                f"cannot resume: {self.folder.path}/{_SETTINGS} is damaged. Choose another folder."
-            ) from error
-        if differences:
-            raise FileError(
-                f"cannot resume from {self.folder.path}: model, data, settings or versions changed "
-                f"({'; '.join(differences)}). Choose another folder."
-            )
-        records = (self._json(f"{_RECORDS}/{name}") for name in names)
-        return [record for record in records if record.get("run") == self.run]
-
-    def _json(self, name: str) -> Record:
-        """The content of a file; empty if it is damaged: then a part is done again."""
-        try:
-            content: Record = json.loads(self.folder.read(name) or b"{}")
-        except ValueError:
-            return {}
-        return content
+        with OpenedFolder.opened(out, settings, resume, filesystem) as (opened, finished):
+            yield opened.completed({}), finished
 
     def add(self, part: str, tables: list[Table], record: Mapping[str, Any]) -> Record:
         """Writes the tables of a part that have rows, then the record that says it is finished."""
@@ -110,14 +81,108 @@ class ResultsFolder:
 
     def attempts(self, part: str) -> dict[str, int]:
         """What this run has noted of a part that is not finished."""
-        note = self._json(_attempts(part))
+        note = _json(self.folder, _attempts(part))
         deaths: dict[str, int] = note["deaths"] if note.get("run") == self.run else {}
         return deaths
 
-    def check_seen(self, record: Record) -> None:
-        """Raises an error if what a worker has written is not in the folder as it is seen here."""
-        if self.folder.read(f"{_RECORDS}/{record['part']}.json") is None:
-            raise FileError(
-                f"a worker has written to {self.folder.path}, but it is not there on this "
-                "machine: choose a folder that all machines share, or one in object storage."
+
+@dataclass(frozen=True)
+class OpenedFolder:
+    """A folder with the settings that are known before a model is loaded.
+
+    `saved` are all settings of the run that is continued. The process that loads the model
+    completes the settings; the first one writes them, and what others have must be equal.
+    """
+
+    folder: Folder
+    settings: Mapping[str, Any]
+    saved: Mapping[str, Any] | None
+
+    @staticmethod
+    @contextmanager
+    def opened(
+        out: str | Path, settings: Mapping[str, Any], resume: bool, filesystem: Any = None
+    ) -> Iterator[tuple[OpenedFolder, list[Record]]]:
+        """The folder, locked if it is on a disk of this machine, and what is finished in it."""
+        folder = Folder.at(out, filesystem)
+        with locked(folder.local):
+            names = [name for name in folder.names(_RECORDS) if name.startswith("part-")]
+            if not resume and names:
+                parts = f"{len(names)} finished part{'s' if len(names) > 1 else ''}"
+                raise FileError(
+                    f"{folder.path} has {parts} of an earlier run. "
+                    "Continue it with --resume (resume=True), or choose another folder."
+                )
+            folder.remove_partial_files()
+            opened = OpenedFolder(folder, _plain(settings), _saved(folder) if resume else None)
+            if opened.saved is None:
+                folder.remove(_SETTINGS)  # of a run that finished nothing
+                yield opened, []
+            else:
+                opened._check_saved({name: opened.saved.get(name) for name in opened.settings})
+                yield opened, opened._finished(names, digest(opened.saved))
+
+    def completed(self, of_model: Mapping[str, Any]) -> ResultsFolder:
+        """The folder to write to, with the settings that a loaded model adds."""
+        whole = {**self.settings, **_plain(of_model)}
+        if self.saved is not None:
+            replace(self, settings=whole)._check_saved(self.saved)
+            return ResultsFolder(self.folder, digest(self.saved))
+        first = _saved(self.folder)
+        if first is None:
+            self.folder.write(_SETTINGS, json.dumps(whole).encode())
+        elif differences := changes(first, whole):
+            raise ModelError(
+                f"workers have different models ({'; '.join(differences)}). {_SAME_FILES}"
             )
+        return ResultsFolder(self.folder, digest(whole))
+
+    def _check_saved(self, saved: Mapping[str, Any]) -> None:
+        if differences := changes(saved, self.settings):
+            raise FileError(
+                f"cannot resume from {self.folder.path}: model, data, settings or versions changed "
+                f"({'; '.join(differences)}). Choose another folder."
+            )
+
+    def _finished(self, names: list[str], run: str) -> list[Record]:
+        records = (_json(self.folder, f"{_RECORDS}/{name}") for name in names)
+        return [record for record in records if record.get("run") == run]
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they are read again."""
+    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    return plain
+
+
+def _saved(folder: Folder) -> Record | None:
+    """The settings that are written in a folder, if there are any."""
+    content = folder.read(_SETTINGS)
+    if content is None:
+        return None
+    try:
+        saved = json.loads(content)
+    except ValueError:
+        saved = None
+    if not isinstance(saved, dict):
+        raise FileError(
+            f"cannot resume: {folder.path}/{_SETTINGS} is damaged. Choose another folder."
+        )
+    return saved
+
+
+def check_seen(folder: Folder, record: Record) -> None:
+    """Raises an error if what a worker has written is not in the folder as it is seen here."""
+    if folder.read(f"{_RECORDS}/{record['part']}.json") is None:
+        raise FileError(
+            f"a worker has written to {folder.path}, but it is not there on this "
+            "machine: choose a folder that all machines share, or one in object storage."
+        )
+
+
+def check_same_run(one: Record, other: Record) -> None:
+    """Raises an error if two parts were not explained with the same model and settings."""
+    if one["run"] != other["run"]:
+        raise ModelError(
+            f"workers have different models (in {one['part']} and {other['part']}). {_SAME_FILES}"
+        )

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from wherefrom.errors import InputError
 from wherefrom.scale.engines import Engine, EngineName, Work
+from wherefrom.scale.load_and_explain import LoadAndExplain
 from wherefrom.scale.model_source import ModelSource
 from wherefrom.scale.reading import Columns, Source, open_source
-from wherefrom.scale.results_folder import Record, ResultsFolder
+from wherefrom.scale.results_folder import (
+    OpenedFolder,
+    Record,
+    ResultsFolder,
+    check_same_run,
+    check_seen,
+)
+from wherefrom.storage.arrow import Folder
 
 if TYPE_CHECKING:
     from wherefrom.explain import Explainer
@@ -89,16 +97,27 @@ def run(
         "batch_size": batch_size, "batch_tokens": batch_tokens, "truncate": truncate,
     }  # fmt: skip
 
+    settings = {
+        "batches": [batch_size, batch_tokens, part_rows],
+        "columns": [text_column, label_column, id_column],
+        "data": source.fingerprint,
+    }
+    on_gpu = gpus_per_worker > 0
+    if where.starts_ray and model.only_named:
+        with (
+            OpenedFolder.opened(out, settings, resume, filesystem) as (opened, finished),
+            where.connected(lambda: None),
+        ):
+            later = LoadAndExplain(model, options, on_gpu, opened)
+            result = _follow(where, source, later, opened.folder, finished, progress)
+            if result.complete and result.parts == len(finished):
+                later.loaded()  # no worker has, and other settings than before are an error
+            return result
     with where.connected(partial(_explaining, model, options)) as explaining:
-        settings = {
-            "batches": [batch_size, batch_tokens, part_rows],
-            "columns": [text_column, label_column, id_column],
-            "data": source.fingerprint,
-            **explaining.settings,
-        }
-        with ResultsFolder.opened(out, settings, resume, filesystem) as (folder, finished):
-            work = explaining.work(folder, gpus_per_worker > 0)
-            return _follow(where, source, work, folder, finished, progress)
+        whole = {**settings, **explaining.settings}
+        with ResultsFolder.opened(out, whole, resume, filesystem) as (folder, finished):
+            work = explaining.work(folder, on_gpu)
+            return _follow(where, source, work, folder.folder, finished, progress)
 
 
 def _explaining(model: ModelSource, options: dict[str, Any]) -> Explaining:
@@ -111,7 +130,7 @@ def _follow(
     engine: Engine,
     source: Source,
     work: Work,
-    folder: ResultsFolder,
+    folder: Folder,
     finished: list[Record],
     progress: Progress | None,
 ) -> Run:
@@ -137,12 +156,14 @@ def _follow(
         pieces = source.without(record["part"] for record in finished)
         for number, record in enumerate(engine.results(pieces, work)):
             if number == 0:
-                folder.check_seen(record)
+                first = record
+                check_seen(folder, record)
+            check_same_run(first, record)
             count(record)
             report()
     except KeyboardInterrupt:
         complete = False
     return Run(
-        folder.folder.path, counts["explained"], counts["rejected"], counts["parts"],
+        folder.path, counts["explained"], counts["rejected"], counts["parts"],
         time.monotonic() - start, complete,
     )  # fmt: skip
