@@ -17,7 +17,7 @@ from wherefrom.memory import (
     memory_in_use,
     parse_memory,
     release_memory,
-    set_imports_aside,
+    set_objects_aside,
 )
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -269,7 +269,7 @@ def test_imports_are_left_out_of_collections_and_what_comes_later_is_not():
     gc.unfreeze()
     assert is_collected(vars(torch))
     try:
-        set_imports_aside()
+        set_objects_aside()
         later = [CPU]
         assert not is_collected(vars(torch))
         assert is_collected(later)

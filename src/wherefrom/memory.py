@@ -176,10 +176,10 @@ def keep_heap() -> None:
         option(parameter, size)
 
 
-def set_imports_aside() -> None:
-    """Leaves what is imported out of garbage collections, in a process of our own.
+def set_objects_aside() -> None:
+    """Leaves the objects that there are out of garbage collections, in a process of our own.
 
-    Python looks at all objects again and again, and those of modules stay to the end anyway.
+    Python looks at all objects again and again; those of modules and models stay to the end anyway.
     """
     gc.collect()
     gc.freeze()

@@ -185,7 +185,7 @@ def test_small_data_is_handed_over_without_tasks(monkeypatch):
 def test_settings_of_a_ray_started_here_leave_those_of_the_environment(monkeypatch):
     options = {}
 
-    def init(**given):
+    def init(*_, **given):
         options.update(given)
         raise ConnectionError
 
@@ -197,6 +197,20 @@ def test_settings_of_a_ray_started_here_leave_those_of_the_environment(monkeypat
         pass
     assert options["_system_config"]["enable_worker_prestart"] is True
     assert "worker_niceness" not in options["_system_config"]
+
+
+def test_a_ray_that_does_not_know_the_settings_starts_without_them(monkeypatch):
+    calls = []
+
+    def init(address, **given):
+        calls.append(sorted(given))
+        if "_system_config" in given:
+            raise RuntimeError("Timed out waiting for file")
+
+    monkeypatch.setattr(engine_module.ray, "init", init)
+    with pytest.warns(UserWarning, match="Timed out .* without them"):
+        engine_module._start(2)
+    assert calls[1] == [name for name in calls[0] if name != "_system_config"]
 
 
 def test_ray_looks_for_its_node_once_that_is_registered(monkeypatch):

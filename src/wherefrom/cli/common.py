@@ -202,13 +202,15 @@ def load(
     """The model with this name, else the embedded one for this kind of input."""
     from wherefrom.inputs.pictures import is_image
     from wherefrom.loading import load as load_model
-    from wherefrom.memory import keep_heap
+    from wherefrom.memory import keep_heap, set_objects_aside
 
     keep_heap()
     are_images = bool(sources) and all(is_image(source) for source in sources or ())
     given = {"dtype": dtype, "device": device}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return load_model(model or ("digits" if are_images else "sentiment"), **options)
+    explainer = load_model(model or ("digits" if are_images else "sentiment"), **options)
+    set_objects_aside()
+    return explainer
 
 
 def image_units(value: str | None) -> Any:

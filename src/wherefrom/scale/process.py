@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import wherefrom.scale.explain_parts  # noqa: F401 (all that explaining needs, before it is set aside)
-from wherefrom.memory import keep_heap, set_imports_aside
+from wherefrom.memory import keep_heap, set_objects_aside
 
 
 def prepare_for_many_rows() -> None:
     """Saves time in every batch; for a process of our own: a command or a worker."""
     keep_heap()
-    set_imports_aside()
+    set_objects_aside()

@@ -13,8 +13,9 @@ import logging
 import os
 import pickle
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import chain
 from typing import Any
@@ -37,6 +38,7 @@ _OWN_RAY = {  # settings of a Ray that is started here
     "raylet_client_num_connect_attempts": 200,
     "actor_graceful_shutdown_timeout_ms": 10,  # a worker that is through has nothing to put away
 }
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
@@ -116,20 +118,14 @@ def connected(engine: Engine) -> Iterator[None]:
     if is_running():
         yield
         return
-    options: dict[str, Any] = {"address": engine.address}
-    if engine.address is None:
-        options = {
-            "address": "local",
-            "num_cpus": engine.workers or os.cpu_count(),
-            "_system_config": {
-                name: value for name, value in _OWN_RAY.items() if f"RAY_{name}" not in os.environ
-            },
-        }
     try:
-        with nullcontext() if engine.address else _node_awaited():
-            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+        if engine.address is None:
+            _start(engine.workers or os.cpu_count())
+        else:
+            ray.init(engine.address, **_QUIET)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot start or reach Ray ({options['address']}): {error}") from error
+        place = engine.address or "local"
+        raise InputError(f"cannot start or reach Ray ({place}): {error}") from error
     for name in ("ray.data", "ray"):  # a line of progress is shown instead
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
@@ -140,6 +136,21 @@ def connected(engine: Engine) -> Iterator[None]:
         if engine.address is None:
             _end_autoscaler()
         ray.shutdown()
+
+
+def _start(workers: int | None) -> None:
+    """Starts a Ray on this machine; one that does not know a setting starts without them all."""
+    settings = {name: value for name, value in _OWN_RAY.items() if f"RAY_{name}" not in os.environ}
+    try:
+        with _node_awaited():
+            ray.init("local", num_cpus=workers, _system_config=settings, **_QUIET)
+    except RuntimeError as error:
+        ray.shutdown()
+        warnings.warn(
+            f"Ray {ray.__version__} did not start with the settings that make it start sooner "
+            f"({error}); it was started without them."
+        )
+        ray.init("local", num_cpus=workers, **_QUIET)
 
 
 @contextmanager
@@ -154,13 +165,13 @@ def _node_awaited() -> Iterator[None]:
         yield
         return
 
-    def find_when_there(address: str, *arguments: Any) -> Any:
+    def find_when_there(address: str, *arguments: Any, **named: Any) -> Any:
         with suppress(AttributeError, TypeError, ray.exceptions.RayError):
             registry = ray._raylet.GcsClient(address=address)
             end = time.monotonic() + _NODE_SECONDS
             while not registry.get_all_node_info() and time.monotonic() < end:
                 time.sleep(0.02)
-        return find_node(address, *arguments)
+        return find_node(address, *arguments, **named)
 
     services.get_node = find_when_there
     try:
