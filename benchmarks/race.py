@@ -184,7 +184,7 @@ def of_flashtrace() -> Callable[[int], Run]:
     return prepare
 
 
-def of_encoder(kind: str, name: str) -> Callable[[int], Run]:
+def of_encoder(kind: str, name: str, **settings: Any) -> Callable[[int], Run]:
     """BERT-base on 8 × 128 tokens or ViT-B/16 on 4 images: plain, or a method of this library."""
     import torch
 
@@ -207,7 +207,9 @@ def of_encoder(kind: str, name: str) -> Callable[[int], Run]:
         plainly = lambda: plain_at_pixels(model, pixels, target)  # noqa: E731
 
     def prepare(length: int) -> Run:
-        return plainly if name == "plain" else lambda: method(name)(subject, inputs, target)
+        if name == "plain":
+            return plainly
+        return lambda: method(name, **settings)(subject, inputs, target)
 
     return prepare
 
@@ -241,6 +243,9 @@ CONTENDERS: dict[str, dict[str, Callable[[], Callable[[int], Run]]]] = {
         for kind in ENCODERS
     },
 }
+CONTENDERS["vit"]["wherefrom lrp (attention=0, the rule for texts)"] = lambda: of_encoder(
+    "vit", "lrp", attention=0
+)
 
 
 def serve_runs(model: str, name: str, orders: Any) -> None:
@@ -387,12 +392,15 @@ def verdicts(cells: dict[Key, Cell], lengths: list[int], threads: list[int]) -> 
                 for key in cells if key[1:] == (length, count) for name in [key[0]]
             }  # fmt: skip
             ours, theirs = ratio["wherefrom lrp"], ratio.get("LXT CP-LRP")
+            same_rules = ratio.get("wherefrom lrp (rules of CP-LRP)")
             goal = {512: 0.80, 2048: 0.70}.get(length)
             parts = [f"`lrp` {ours:.2f}"]
             if goal is not None:
                 parts.append(f"goal ≤ {goal:.2f} {'reached' if ours <= goal else 'missed'}")
             if theirs is not None:
                 parts.append(f"LXT CP-LRP {theirs:.2f}, {'slower' if theirs > ours else 'faster'}")
+            if same_rules is not None:
+                parts.append(f"`lrp` with the rules of CP-LRP {same_rules:.2f}")
             lines.append(f"- length {length}, {count} thread(s): {'; '.join(parts)}.")
     return lines
 
@@ -419,7 +427,7 @@ def main(
         names = [name for name in CONTENDERS[LLAMA] if name == BASELINE or name in chosen]
         cells, problems = race(LLAMA, names, sizes, counts, rounds)
         encoders = {
-            kind: race(kind, CONTENDERS[kind], [0], counts[:1], rounds)[0]
+            kind: race(kind, CONTENDERS[kind], [0], counts, rounds)[0]
             for kind in ENCODERS
             if kind in models
         }
@@ -497,9 +505,10 @@ def report(
             lines += ["", f"### {length:,} tokens, {count} thread(s)", ""]
             lines += table(cells, names, length, count)
     title = {"bert": "BERT-base, 8 × 128 tokens", "vit": "ViT-B/16, 4 images of 224 × 224"}
-    for kind, found in encoders.items():
-        lines += ["", f"### {title[kind]}, {threads[0]} thread(s)", ""]
-        lines += table(found, CONTENDERS[kind], 0, threads[0])
+    for kind, measured in encoders.items():
+        for count in threads:
+            lines += ["", f"### {title[kind]}, {count} thread(s)", ""]
+            lines += table(measured, CONTENDERS[kind], 0, count)
     missing = [f"- {name}: {reason}." for name, reason in problems.items()]
     missing += [
         f"- {name}: not on {length:,} tokens: {_why_not(name)}."

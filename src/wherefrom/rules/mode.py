@@ -190,6 +190,9 @@ class LocallyLinear(CallMode):
         name = getattr(call.function, "__name__", "")
         if name == "__get__":
             return self._attribute(call)
+        projection = self.projection if call.kind is Kind.LINEAR else None
+        if projection is not None:
+            call = projection.narrowed(call)
         if self.rows is not None and (on_rows := self.rows.narrowed(call)) is not None:
             return self.rows.widened(call, self.on_call(on_rows))
         self.seen[name] += 1
@@ -204,9 +207,6 @@ class LocallyLinear(CallMode):
         self._calls += 1
         before, entered = self._calls, len(self.sources.entered)
         rule = None if kind is None or self._activation is not None else self.table.get(kind)
-        projection = self.projection if kind is Kind.LINEAR else None
-        if projection is not None:
-            call = projection.narrowed(call)
         into_constant = kind is Kind.WRITE and call.in_place and not live(call.args[0])
         out = call.run() if rule is None else rule(self, call)
         propagate(call, out, into_constant)

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from wherefrom.rules.catalogue import ELEMENTWISE, Kind, TorchCall, list_tensors, map_tensors
-from wherefrom.rules.projection import Weight, weight_key
 from wherefrom.rules.tags import like
 from wherefrom.torch_internals import function_class, without_function_modes
 
 Stage = Literal["noting", "following", "narrowing", "off"]
+Weight = tuple[int, torch.Size]  # where it lies in memory, and its shape
 _FEWEST = 4  # times as many rows as are read, from which on narrowing pays
 _BY_ROW = ELEMENTWISE | {
     Kind.SUM, Kind.NEGATION, Kind.PRODUCT, Kind.QUOTIENT, Kind.ADDED_PRODUCT, Kind.CAST,
@@ -46,13 +46,14 @@ class _Known:
 class _Limit(NamedTuple):
     """Of a tensor of which only some rows are computed: their axis, and what left them out.
 
-    `rows` are those behind a layer, (B, rows, D); the tensor itself then has only the shape that
-    the model expects.
+    `rows` are those behind a layer, (B, rows, D), at these `places`; the tensor itself then has
+    only the shape that the model expects.
     """
 
     axis: int = 1
     by: Literal["attention", "layer"] = "layer"
     rows: Tensor | None = None
+    places: Tensor | None = None
 
 
 # by model, by whether positions are asked for, and whether it is one of many passes
@@ -159,7 +160,7 @@ class NeededRows:
             return out
         model_has = next(t for t in call.tensors() if rows_of(t) is not t)
         if call.in_place:
-            call.args[0].wherefrom_limited = _Limit(rows=out)
+            call.args[0].wherefrom_limited = _limit_of(model_has)._replace(rows=out)
             return call.args[0]
         if not _has_rows(out, rows_of(model_has).shape[:2]):
             self._refuse()
@@ -169,7 +170,8 @@ class NeededRows:
         """A tensor of so many rows, of which only these are there, in the place of a result."""
         with without_function_modes():
             whole = like(rows[:, :1].expand(-1, count, -1), rows)
-        whole.wherefrom_limited = _Limit(rows=rows)  # type: ignore[attr-defined]
+        limit = _Limit(rows=rows, places=self._rows % count)
+        whole.wherefrom_limited = limit  # type: ignore[attr-defined]
         return whole
 
     def _on_rows(self, call: TorchCall, count: int) -> TorchCall:
@@ -192,9 +194,7 @@ class NeededRows:
         x, index = call["input"], call["index"]
         chosen = index[1] if isinstance(index, tuple) else index
         chosen = chosen.cpu() if isinstance(chosen, Tensor) else chosen
-        numbers = torch.searchsorted(
-            self._rows % x.shape[1], torch.arange(x.shape[1])[chosen].contiguous()
-        )
+        numbers = _indices(torch.arange(x.shape[1])[chosen], self._rows % x.shape[1])
         at: Any = int(numbers) if numbers.ndim == 0 else numbers.to(x.device)
         index = (index[0], at, *index[2:]) if isinstance(index, tuple) else at
         return call.with_(input=rows_of(x), index=index)
@@ -292,6 +292,32 @@ def rows_of(tensor: Tensor) -> Tensor:
     """The rows that are there of a tensor that has only the shape of more; else the tensor."""
     limit: _Limit | None = getattr(tensor, "wherefrom_limited", None)
     return tensor if limit is None or limit.rows is None else limit.rows
+
+
+def rows_at(tensor: Tensor, places: Tensor) -> Tensor | None:
+    """The rows at some places of each sample, (B, places), of all that a tensor seems to have.
+
+    None where one of them was not computed.
+    """
+    rows = rows_of(tensor)
+    if rows is not tensor:
+        computed = _limit_of(tensor).places
+        assert computed is not None
+        if not bool(torch.isin(places.cpu(), computed).all()):
+            return None
+        places = _indices(places.cpu(), computed)
+    samples = torch.arange(len(rows), device=rows.device).unsqueeze(1)
+    return like(rows[samples, places.to(rows.device)], tensor)
+
+
+def weight_key(weight: Tensor) -> Weight:
+    """By what a weight is known from pass to pass."""
+    return weight.data_ptr(), weight.shape
+
+
+def _indices(places: Tensor, computed: Tensor) -> Tensor:
+    """Where each place stands among those that were computed."""
+    return (places.unsqueeze(-1) == computed).int().argmax(-1)
 
 
 def _limit_of(tensor: Tensor) -> _Limit:

@@ -6,14 +6,12 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, nn
 
 from wherefrom.rules.catalogue import TorchCall
-from wherefrom.rules.tags import like
+from wherefrom.rules.needed_rows import Weight, rows_at, weight_key
 from wherefrom.torch_internals import without_function_modes
 
-Weight = tuple[int, torch.Size]  # where it lies in memory, and its shape
 _PROJECTIONS: weakref.WeakKeyDictionary[nn.Module, Weight] = weakref.WeakKeyDictionary()
 
 
@@ -41,9 +39,8 @@ class Projection:
         ):
             return call
         with without_function_modes():  # no call of the model
-            samples = torch.arange(len(x), device=x.device).unsqueeze(1)
-            rows = x[samples, self.positions.to(x.device).reshape(len(x), -1)]
-        return call.with_(input=like(rows, x))
+            rows = rows_at(x, self.positions.reshape(len(x), -1))
+        return call if rows is None else call.with_(input=rows)
 
     def note(self, call: TorchCall, out: Tensor) -> None:
         """Notes the result of a linear layer, which may be the output projection."""
@@ -55,8 +52,3 @@ class Projection:
         """Remembers the last layer if the logits are what it gave."""
         if self._last is not None and self._last[1] is logits and self._uses[self._last[0]] == 1:
             _PROJECTIONS[self.model] = self._last[0]
-
-
-def weight_key(weight: Tensor) -> Weight:
-    """By what a weight is known from pass to pass."""
-    return weight.data_ptr(), weight.shape
