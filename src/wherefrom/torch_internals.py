@@ -142,7 +142,7 @@ def global_hooks() -> tuple[Any, Any]:
     return registries._global_forward_pre_hooks, registries._global_forward_hooks
 
 
-HANDS_KWARGS = hasattr(nn.modules.module, "_global_forward_hooks_with_kwargs")  # not torch 2.4
+HANDS_KWARGS = hasattr(nn.modules.module, "_global_forward_hooks_with_kwargs")  # from 2.6 on
 
 
 def taking_kwargs(hook: Any) -> Any:
