@@ -45,6 +45,10 @@ _SIZES: dict[str, Any] = {
     "image_grid_pinpoints": [[SIDE, SIDE]], "vision_feature_layer": -1, "num_query_tokens": 4,
     "patch_embed_hidden_size": 3 * PATCH * PATCH, "intermediate_layers_indices": [0],
 }  # fmt: skip
+# how many places an image needs, as a model's error says it
+_NEEDED = re.compile(
+    r"(?:features:? |value tensor of shape \[|Got (?:\d+ image tokens .* but )?)(\d+)"
+)
 _ROPE = {
     "rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2],
     "partial_rotary_factor": 1.0,
@@ -119,16 +123,13 @@ def settings_of(kind: Any) -> Iterator[Any]:
     sees = getattr(plain, "sub_configs", {}).get("vision_config")
     if sees is not None and getattr(plain(), "vision_config", 0) is None:
         own = {"vision_config": config(sees, _SIZES), **own}
-    rotary = getattr(texts, "rope_parameters", None)
-    for parts in ({}, {"text_config": _ROPE}):
-        changes = dict(own)
-        if parts and not isinstance(rotary, dict):
-            return
-        if parts:
-            changes["text_config"] = config(
-                type(texts), _SIZES, rope_parameters={**rotary, **_ROPE}
-            )
-        yield config(plain, _SIZES, **changes)
+    yield config(plain, _SIZES, **own)
+    name, rotary = "rope_parameters", getattr(texts, "rope_parameters", None)
+    if not hasattr(texts, name) and hasattr(texts, "rope_scaling"):  # before transformers 5
+        name, rotary = "rope_scaling", texts.rope_scaling or {}
+    if isinstance(rotary, dict):
+        texts = config(type(texts), _SIZES, **{name: {**rotary, **_ROPE}})
+        yield config(plain, _SIZES, **{**own, "text_config": texts})
 
 
 def tiny(kind: Any, compares: bool) -> tuple[Any, dict[str, Tensor]]:
@@ -244,9 +245,7 @@ def fitting(made: Any, compares: bool) -> dict[str, Tensor]:
                 with torch.no_grad():
                     made(**given)
             except Exception as error:
-                needed = re.search(
-                    r"(?:features:? |value tensor of shape \[|Got )(\d+)", str(error)
-                )
+                needed = _NEEDED.search(str(error))
                 shape = next(tuple(value.shape) for value in pixels.values())
                 errors.append(f"{[*pixels]} {shape} {_first(error)}")
                 if needed is None or int(needed[1]) < places:

@@ -19,7 +19,7 @@ TASKS = {
 }
 # its name before transformers 5
 _CONFIG = getattr(transformers, "PreTrainedConfig", None) or transformers.PretrainedConfig
-_NEEDS_DICTS = transformers.__version__ < "5"  # many configs take the configs of parts as such only
+_NEEDS_DICTS = transformers.__version__ < "5.1"  # many want the configs of their parts so
 # What a size is called in one config or another; only those that a config has are set.
 _SIZES: dict[str, Any] = {
     "vocab_size": 120, "hidden_size": 32, "d_model": 32, "n_embd": 32, "embed_dim": 32, "dim": 32,
@@ -228,9 +228,10 @@ def config(kind: type[Any], more: Mapping[str, Any] | None = None, **changes: An
         part = getattr(plain, key, None)
         if key not in own and isinstance(part, _CONFIG):
             small[key] = config(type(part), more)
-            if _NEEDS_DICTS:
-                small[key] = small[key].to_dict()
-    made = kind(**{**small, **changes})
+    small |= changes
+    if _NEEDS_DICTS:
+        small |= {k: v.to_dict() for k, v in small.items() if isinstance(v, _CONFIG)}
+    made = kind(**small)
     for key, number in (("decoder_start_token_id", 1), ("pad_token_id", 0)):
         if not hasattr(made, key):
             setattr(made, key, number)

@@ -19,6 +19,8 @@ from wherefrom.rules.sources import Sources
 
 # transformers 5 has it a second time, for torchvision, and this name for the one without
 ViTProcessor = getattr(transformers, "ViTImageProcessorPil", transformers.ViTImageProcessor)
+TORCH_2_4 = torch.__version__.startswith("2.4.")
+BEFORE_TORCH_2_6 = torch.__version__.startswith(("2.4.", "2.5."))
 GLOBAL_HOOKS = [name for name in vars(torch_modules) if name.startswith("_global_")]
 
 

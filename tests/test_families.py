@@ -11,7 +11,8 @@ from benchmarks.seeing_families import cases
 from benchmarks.seeing_families import measure as read_with_text
 from benchmarks.signal_families import cases as signal_cases
 from benchmarks.signal_families import listen
-from tests.helpers import family_model
+from benchmarks.tiny import TASKS
+from tests.helpers import BEFORE_TORCH_2_6, family_model
 from wherefrom import Explainer
 
 FAMILIES = {
@@ -77,6 +78,8 @@ def test_other_methods_run_and_are_the_same_in_a_batch(family, method):
      "levit", "hiera", "clip", "siglip", "pp_lcnet"],
 )  # fmt: skip
 def test_ledger_closes_on_images(name):
+    if name not in TASKS["see"]:
+        pytest.skip(f"transformers {transformers.__version__} has no {name}")
     row = see(name)
     assert row.verdict == "closed", row
     assert row.units >= 16
@@ -97,6 +100,10 @@ def test_ledger_closes_on_patches_and_words(name):
     known = [case for case in cases() if case[0] == name]
     if not known:
         pytest.skip(f"transformers {transformers.__version__} has no {name}")
+    if name == "qwen2_vl" and not hasattr(transformers.Qwen2VLConfig(), "image_token_id"):
+        pytest.skip("its config has no image token, a checkpoint's has")
     row = read_with_text(*known[0])
+    if name in ("paligemma", "gemma3") and row.verdict == "not run" and BEFORE_TORCH_2_6:
+        pytest.skip("transformers builds its mask with torch 2.6 or newer only")
     assert row.verdict == "closed", row
     assert row.units >= 16

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules import module as torch_modules
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 import wherefrom
 from tests.helpers import GLOBAL_HOOKS
@@ -73,6 +73,13 @@ class Small(Encoder):
         return self.head(self.drop(self.embed(input_ids)).sum(1))
 
 
+def function_state():
+    """Whether subclasses and modes see calls; torch before 2.6 tells neither by itself."""
+    with TorchFunctionMode():
+        modes = torch._C._is_torch_function_mode_enabled()
+    return torch._C._is_torch_function_enabled(), modes
+
+
 def state(model):
     """All that an explanation may change, of the model and of torch in this thread."""
     return {
@@ -89,7 +96,7 @@ def state(model):
         },
         "everywhere": {name: copy.copy(getattr(torch_modules, name)) for name in GLOBAL_HOOKS},
         "modes": _get_current_function_mode_stack(),
-        "functions": torch._C._get_torch_function_state(),
+        "functions": function_state(),
         "saved": torch_internals.saved_tensors_pack(),
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),

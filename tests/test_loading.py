@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import exactly
+from tests.helpers import BEFORE_TORCH_2_6, exactly
 from wherefrom import load
 from wherefrom.errors import ModelError
 from wherefrom.loading import _beside_model, _named_as_in, find_device
@@ -107,10 +107,21 @@ def test_a_model_is_moved_to_the_device():
 
 
 def test_auto_is_the_accelerator_where_there_is_one(monkeypatch):
+    if BEFORE_TORCH_2_6:
+        pytest.skip(f"torch {torch.__version__} has no torch.accelerator")
     assert find_device("auto") == torch.device("cpu") or torch.accelerator.is_available()
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
     assert find_device("auto") == torch.device("meta")
+
+
+def test_auto_asks_each_backend_where_torch_does_not_name_its_accelerator(monkeypatch):
+    monkeypatch.delattr(torch, "accelerator", raising=False)
+    for backend in (torch.cuda, torch.xpu, torch.backends.mps):
+        monkeypatch.setattr(backend, "is_available", lambda: False)
+    assert find_device("auto") == torch.device("cpu")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert find_device("auto") == torch.device("mps")
 
 
 def test_half_precision_stays_on_a_gpu(tmp_path, monkeypatch):

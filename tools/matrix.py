@@ -136,9 +136,13 @@ def merged(text: str, rows: list[Row]) -> str:
     table, _, after = rest.partition(END)
     kept = {row_key(line): line for line in table.splitlines() if re.match(r"\| \d", line)}
     kept.update({row_key(str(row)): str(row) for row in rows})
-    ordered = sorted(kept, key=lambda key: [int(part) for part in re.findall(r"\d+", key[0])])
+    ordered = sorted(kept, key=lambda key: [_numbers(version) for version in key])
     lines = "\n".join([BEGIN, *HEAD, *(kept[key] for key in ordered), END])
     return f"{before}{lines}{after}"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
 
 
 def row_key(line: str) -> tuple[str, str, str]:

@@ -78,8 +78,7 @@ def find_device(name: str | torch.device) -> torch.device:
     """The device of this name; an error if this machine or this build of torch does not have it."""
     try:
         if str(name) == "auto":
-            found = torch.accelerator.is_available() and torch.accelerator.current_accelerator()
-            return found or torch.device("cpu")
+            return _accelerator() or torch.device("cpu")
         device = torch.device(name)
         torch.empty(0, device=device)
     except Exception as error:  # RuntimeError, AssertionError, NotImplementedError, by the backend
@@ -90,6 +89,16 @@ def find_device(name: str | torch.device) -> torch.device:
             f"{', '.join(known)}. A GPU needs a build of torch for it."
         ) from error
     return device
+
+
+def _accelerator() -> torch.device | None:
+    """The accelerator of this machine; None where there is none."""
+    if hasattr(torch, "accelerator"):
+        available = torch.accelerator.is_available()
+        return torch.accelerator.current_accelerator() if available else None
+    backends = {"cuda": torch.cuda, "xpu": torch.xpu, "mps": torch.backends.mps}  # before torch 2.6
+    found = (name for name, backend in backends.items() if backend.is_available())
+    return next(map(torch.device, found), None)
 
 
 def _load(

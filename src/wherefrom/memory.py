@@ -64,7 +64,8 @@ def allowed_memory(limit: float | None, device: torch.device) -> float:
 
 def free_memory(device: torch.device | None = None) -> float:
     """Free bytes on a GPU, or of the host as far as its control group lets this process use it."""
-    if device is not None and device.type == "mps":
+    knows_limit = hasattr(torch.mps, "recommended_max_memory")  # torch 2.4: that of the host
+    if device is not None and device.type == "mps" and knows_limit:
         limit = torch.mps.recommended_max_memory()
         return float(max(0, limit - torch.mps.driver_allocated_memory()))
     module = _accelerator(device)

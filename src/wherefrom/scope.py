@@ -32,9 +32,11 @@ from wherefrom.torch_internals import (
     pop_function_mode,
     pop_saved_tensors_hooks,
     push_saved_tensors_hooks,
+    register_taking_kwargs,
     saved_tensors_pack,
     set_function_state,
     set_grad_enabled,
+    taking_kwargs,
 )
 
 P = ParamSpec("P")
@@ -99,7 +101,8 @@ class Scope:
         functions: Callable[..., Any] | None = None,
     ) -> None:
         self._model, self._gradients, self._inference = model, gradients, inference
-        self._mode, self._hooks, self._saved = mode, hooks, saved
+        self._mode, self._saved = mode, saved
+        self._hooks = hooks and Hooks(hooks.before, taking_kwargs(hooks.after))
         self._unpack = unpack or _same
         self._restores = restores
         self._functions = functions
@@ -165,7 +168,7 @@ class Scope:
         if self._hooks is not None:
             before: Any = self._hooks.before
             torch_modules.register_module_forward_pre_hook(before)
-            torch_modules.register_module_forward_hook(self._hooks.after, with_kwargs=True)
+            register_taking_kwargs(self._hooks.after)
         if self._functions is not None:
             _locked(self._divert)
         if self._mode is not None:

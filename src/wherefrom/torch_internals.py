@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import math
+import operator
+import sys
 import threading
+from collections import deque
 from typing import Any
 
 import torch
@@ -29,9 +32,36 @@ def function_modes() -> list[Any]:
 
 count_function_modes = torch._C._len_torch_function_stack
 pop_function_mode = torch._C._pop_torch_function_stack
-function_state: Any = torch._C._get_torch_function_state  # type: ignore[attr-defined]
-ALL_DISABLED: Any = torch._C._TorchFunctionState.ALL_DISABLED  # type: ignore[attr-defined]
-set_function_state: Any = torch._C._set_torch_function_state  # type: ignore[attr-defined]
+_modes_enabled = torch._C._is_torch_function_mode_enabled
+
+
+def innermost_mode() -> Any:
+    """The function mode that sees the calls of this thread; None where none does."""
+    return function_modes()[-1] if _modes_enabled() else None
+
+
+def _held_state() -> Any:
+    """A guard that holds whether function modes are enabled, for torch before 2.6.
+
+    It is entered and left within one call of C, which no interrupt divides.
+    """
+    guard: Any = without_function_modes()
+    deque(map(operator.call, (guard.__enter__, guard.__exit__)), maxlen=0)
+    return guard
+
+
+def _set_held_state(guard: Any) -> None:
+    guard.__exit__()  # sets what was there as it was entered
+
+
+TELLS_FUNCTION_STATE = hasattr(torch._C, "_get_torch_function_state")
+function_state: Any = _held_state
+set_function_state: Any = _set_held_state
+if TELLS_FUNCTION_STATE:
+    function_state = torch._C._get_torch_function_state  # type: ignore[attr-defined]
+    set_function_state = torch._C._set_torch_function_state  # type: ignore[attr-defined]
+with without_function_modes():
+    ALL_DISABLED: Any = function_state()
 # as torch.set_grad_enabled and torch.inference_mode, in one instruction and without a context
 set_grad_enabled = torch._C._set_grad_enabled
 inference_guard = torch._C._InferenceMode
@@ -71,7 +101,8 @@ class _Pushed(threading.local):
             self.probe = torch.zeros((), requires_grad=True)
             self.probe.sin()
             self.probe = None
-        return self.answer
+        answer, self.answer = self.answer, None  # or what the hook belongs to is kept
+        return answer
 
 
 _PUSHED = _Pushed()
@@ -111,9 +142,29 @@ def global_hooks() -> tuple[Any, Any]:
     return registries._global_forward_pre_hooks, registries._global_forward_hooks
 
 
+HANDS_KWARGS = hasattr(nn.modules.module, "_global_forward_hooks_with_kwargs")  # from 2.6 on
+
+
+def taking_kwargs(hook: Any) -> Any:
+    """The hook after the forward of all modules to register: one that gets keyword arguments."""
+    if HANDS_KWARGS:
+        return hook
+
+    def receive(module: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
+        return hook(module, args, sys._getframe(1).f_locals["kwargs"], out)  # of Module._call_impl
+
+    return receive
+
+
+def register_taking_kwargs(hook: Any) -> None:
+    """Registers what `taking_kwargs` gave."""
+    settings: dict[str, Any] = {"with_kwargs": True} if HANDS_KWARGS else {}
+    nn.modules.module.register_module_forward_hook(hook, **settings)
+
+
 def global_hooks_with_kwargs() -> Any:
     """The keys of the hooks after the forward of all modules that get its keyword arguments."""
-    return nn.modules.module._global_forward_hooks_with_kwargs
+    return nn.modules.module._global_forward_hooks_with_kwargs if HANDS_KWARGS else {}
 
 
 def version_of(tensor: Tensor) -> int:

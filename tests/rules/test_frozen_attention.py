@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.helpers import exactly, normal, through
+from tests.helpers import TORCH_2_4, exactly, normal, through
 from wherefrom.rules import frozen_attention as module
 from wherefrom.rules.attention import explicit_attention
 from wherefrom.rules.frozen_attention import frozen_attention
@@ -33,6 +33,8 @@ def masks(rng):
 def test_only_the_values_get_what_the_weights_pass_on(rng, monkeypatch, name, shared, numbers):
     monkeypatch.setattr(module, "_NUMBERS", numbers)
     settings = masks(rng)[name]
+    if TORCH_2_4 and (shared > 1 or name == "boolean"):
+        pytest.skip("torch 2.4 shares no keys, and gives nan to a query that sees none")
     if shared > 1:
         settings["enable_gqa"] = True
     query, gradient = normal(rng, B, H, T, D), normal(rng, B, H, T, D)

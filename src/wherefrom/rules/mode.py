@@ -40,10 +40,8 @@ from wherefrom.rules.tags import like, mark, meaning_of, tag_of
 from wherefrom.rules.tape import Tape
 from wherefrom.scope import Hooks, Scope
 from wherefrom.torch_internals import (
-    ALL_DISABLED,
     function_class,
-    function_modes,
-    function_state,
+    innermost_mode,
     next_sequence_number,
     own_tensor,
     sequence_number,
@@ -353,7 +351,7 @@ class LocallyLinear(CallMode):
         if kind.__module__.startswith("wherefrom.") or self._packed or self._activation is not None:
             return apply(*args, **kwargs)
         call = without_parameters(TorchCall(apply, tuple(args), kwargs))
-        seen = function_state() != ALL_DISABLED and function_modes()[-1:] == [self]
+        seen = innermost_mode() is self
         if not (seen and torch.is_grad_enabled() and any(map(live, call.args))):
             return apply(*args, **kwargs)
         out = self.table[Kind.OWN_FUNCTION](self, call)
