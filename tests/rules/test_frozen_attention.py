@@ -30,8 +30,16 @@ def masks(rng):
 @pytest.mark.parametrize("name", list(masks(torch.Generator())))
 @pytest.mark.parametrize("shared", [1, 2, 4])
 @pytest.mark.parametrize("numbers", [1, 1 << 22])
-def test_only_the_values_get_what_the_weights_pass_on(rng, monkeypatch, name, shared, numbers):
+@pytest.mark.parametrize("log_sums", [True, False])  # a kernel that tells the divisor, or not
+def test_only_the_values_get_what_the_weights_pass_on(
+    rng, monkeypatch, name, shared, numbers, log_sums
+):
     monkeypatch.setattr(module, "_NUMBERS", numbers)
+    if not log_sums:
+        attend = module.attention_with_log_sums
+        monkeypatch.setattr(
+            module, "attention_with_log_sums", lambda *a, **k: (attend(*a, **k)[0], None)
+        )
     settings = masks(rng)[name]
     if TORCH_2_4 and (shared > 1 or name == "boolean"):
         pytest.skip("torch 2.4 shares no keys, and gives nan to a query that sees none")

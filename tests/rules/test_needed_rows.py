@@ -99,6 +99,7 @@ def test_the_rows_of_a_batch_are_those_that_any_sample_asks_for(monkeypatch):
     assert counts.count(2) == 5
 
 
+BY_ROW = torch.linspace(2, 3, 9 * D).view(9, D).double()
 ELSEWHERE = {
     "mean": lambda x: x.mean(1),
     "another row": lambda x: x[:, 3],
@@ -118,8 +119,9 @@ ELSEWHERE = {
     "written": lambda x: torch.zeros_like(x).add_(x).sum(1),
     "branch": lambda x: x[:, 0] if x.sum() > 1e9 else x[:, 0] * 2,
     "select": lambda x: x.select(1, 2),
-    # what it adds is a position's, of each unit
-    "a constant for each row": lambda x: (x + torch.linspace(2, 3, 54).view(9, D).double())[:, 0],
+    # what these add is a position's, of each unit
+    "a constant for each row": lambda x: (x + BY_ROW)[:, 0],
+    "a product added to one": lambda x: torch.addcmul(BY_ROW, x, torch.full_like(x, 2.0))[:, 0],
 }
 
 
@@ -144,7 +146,8 @@ FIRST = {
     "in place": lambda x: x.mul_(2).add_(x)[:, 0],
     "a module": lambda x: nn.GELU()(x)[:, 0],
     "a module in place": lambda x: (nn.ELU(inplace=True)(x) + x)[:, 0],
-    "a factor for each row": lambda x: (x * torch.linspace(2, 3, 9).double().unsqueeze(-1))[:, 0],
+    "a factor for each row": lambda x: (x * BY_ROW[:, :1])[:, 0],
+    "joined to a constant": lambda x: torch.cat([x, BY_ROW.expand(2, -1, -1)], -1)[:, 0, 2 : D + 2],
     "joined": lambda x: torch.cat([x * 2, x], -1)[:, 0, :D],
     "an index": lambda x: x[:, torch.tensor([0])].squeeze(1),
     "a cast": lambda x: x.float().double()[:, 0],
@@ -163,9 +166,17 @@ def test_what_reads_the_first_row_gets_it_alone(read, monkeypatch):
     assert counts.count(1) == 1
 
 
+def test_rows_that_were_not_computed_are_not_picked():
+    rows = needed_rows.NeededRows(nn.Identity(), torch.tensor([2, 6]))
+    whole = rows.placeholder(torch.randn(1, 2, D), 9)
+    assert needed_rows.rows_at(whole, torch.tensor([[6, 3]])) is None
+    exactly(needed_rows.rows_at(whole, torch.tensor([[6]])), needed_rows.rows_of(whole)[:, 1:])
+
+
 ORDERED = {
     "by an index": lambda x: x[:, torch.tensor([6, 2])].flatten(1)[:, :D],
     "by a slice": lambda x: x[:, 2:7:4, 1:].flatten(1)[:, :D],
+    "behind a module": lambda x: (nn.GELU()(x) + x)[:, torch.tensor([6, 2])].sum(1),
 }
 
 
@@ -180,7 +191,15 @@ def test_several_rows_are_picked_in_their_order(read, monkeypatch):
     assert counts == [9, 2, None]
 
 
-@pytest.mark.parametrize("read", [ELSEWHERE["mean"], ELSEWHERE["another row"]])
+CHANGED = {
+    "mean": ELSEWHERE["mean"],
+    "another row": ELSEWHERE["another row"],
+    "an axis less": lambda x: x.mean(-1)[:, :D],
+    "written into": lambda x: x.masked_fill_(torch.arange(9).unsqueeze(-1) > 3, 0.0)[:, 0],
+}
+
+
+@pytest.mark.parametrize("read", list(CHANGED.values()), ids=list(CHANGED))
 @pytest.mark.parametrize("caught", [False, True])
 def test_a_model_that_comes_to_read_others_is_noticed(read, caught):
     model, inputs = reading(FIRST["row"]), of_tensor(torch.randn(2, 9, D).double())

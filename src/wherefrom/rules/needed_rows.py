@@ -28,7 +28,7 @@ _FEWEST = 4  # times as many rows as are read, from which on narrowing pays
 _BY_ROW = ELEMENTWISE | {
     Kind.SUM, Kind.NEGATION, Kind.PRODUCT, Kind.QUOTIENT, Kind.ADDED_PRODUCT, Kind.CAST,
 }  # fmt: skip
-_ADDING = frozenset((Kind.SUM, Kind.ADDED_PRODUCT, Kind.JOIN))
+_ADDING = frozenset((Kind.SUM, Kind.ADDED_PRODUCT))
 
 
 class RowsRead(BaseException):
@@ -158,10 +158,9 @@ class NeededRows:
         """What the model gets of a call that was made on rows: as if it had all of them."""
         if call.kind is Kind.SELECT:
             return out
-        model_has = next(t for t in call.tensors() if rows_of(t) is not t)
-        if call.in_place:
-            call.args[0].wherefrom_limited = _limit_of(model_has)._replace(rows=out)
+        if call.in_place:  # its rows were written into
             return call.args[0]
+        model_has = next(t for t in call.tensors() if rows_of(t) is not t)
         if not _has_rows(out, rows_of(model_has).shape[:2]):
             self._refuse()
         return map_tensors(out, lambda rows: self.placeholder(rows, model_has.shape[1]))

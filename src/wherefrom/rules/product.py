@@ -154,7 +154,7 @@ class Products:
             out = value.new_ones(*query.shape[:-1], value.shape[-1])
             query, settings = of_queries_at(places, query, key, settings)
             attended = attend(view, call, query, key, value, settings)
-            out = like(out.index_copy(-2, places, attended), attended)
+            out = out.index_copy(-2, places, attended)
         else:  # it is followed what becomes of them
             out = attend(view, call, query, key, value, settings)
         return view.rows.limit(out, out.ndim - 2, "attention")
