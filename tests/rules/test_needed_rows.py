@@ -176,7 +176,7 @@ def test_rows_that_were_not_computed_are_not_picked():
 ORDERED = {
     "by an index": lambda x: x[:, torch.tensor([6, 2])].flatten(1)[:, :D],
     "by a slice": lambda x: x[:, 2:7:4, 1:].flatten(1)[:, :D],
-    "behind a module": lambda x: (nn.GELU()(x) + x)[:, torch.tensor([6, 2])].sum(1),
+    "behind a module": lambda x: nn.GELU()(x)[:, torch.tensor([6, 2])].sum(1),
 }
 
 

@@ -28,7 +28,6 @@ _FEWEST = 4  # times as many rows as are read, from which on narrowing pays
 _BY_ROW = ELEMENTWISE | {
     Kind.SUM, Kind.NEGATION, Kind.PRODUCT, Kind.QUOTIENT, Kind.ADDED_PRODUCT, Kind.CAST,
 }  # fmt: skip
-_ADDING = frozenset((Kind.SUM, Kind.ADDED_PRODUCT))
 
 
 class RowsRead(BaseException):
@@ -348,7 +347,7 @@ def _keeps_rows(call: TorchCall, limited: list[Tensor]) -> bool:
     shape = limited[0].shape[:2]
     if any(tensor.ndim != 3 or tensor.shape[:2] != shape for tensor in limited):
         return False
-    if kind in _ADDING and any(
+    if kind is Kind.SUM and any(
         t.ndim > 1 and t.shape[-2] == shape[1] and not t.requires_grad for t in call.tensors()
     ):
         return False  # a constant for each place has a line for each unit
