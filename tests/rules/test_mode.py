@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from wherefrom.rules.mode import describe
+from wherefrom.rules.call_mode import describe
 
 
 def test_a_message_names_the_most_frequent_calls_and_no_more():

@@ -17,7 +17,7 @@ from wherefrom.errors import ModelError, NotEnoughMemory
 from wherefrom.methods import method
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules import recompute
-from wherefrom.rules.mode import CallMode
+from wherefrom.rules.call_mode import CallMode
 from wherefrom.rules.recompute import BlockRun, SavedTensor, SavedTensors, repeated_blocks
 from wherefrom.rules.tables import CONSERVATIVE
 from wherefrom.subject import Subject

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.web.test_cancellation import Slow, SlowJob
-from wherefrom.rules.mode import CallMode
+from wherefrom.rules.call_mode import CallMode
 from wherefrom.stopping import stop_if_late
 from wherefrom.torch_internals import function_modes
 from wherefrom.web.worker import QueueFull, Stopped, Worker

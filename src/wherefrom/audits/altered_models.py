@@ -14,8 +14,9 @@ from torch import Tensor
 from wherefrom.errors import InputError, ModelError, NotConserved, RoundingOnly
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
+from wherefrom.rules.call_mode import CallMode
 from wherefrom.rules.catalogue import Kind, TorchCall
-from wherefrom.rules.mode import CallMode, LocallyLinear
+from wherefrom.rules.mode import LocallyLinear
 from wherefrom.rules.tags import like, tag_of
 from wherefrom.subject import Inputs, Layout, Subject
 from wherefrom.target import Target

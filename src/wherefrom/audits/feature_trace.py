@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.rules.attention import decomposed, dot_product_arguments
+from wherefrom.rules.call_mode import CallMode
 from wherefrom.rules.catalogue import (
     ELEMENTWISE,
     LAYOUT,
@@ -18,7 +19,6 @@ from wherefrom.rules.catalogue import (
     attribute_name,
     tensors_in,
 )
-from wherefrom.rules.mode import CallMode
 
 _VIEWS = ("T", "mT", "H", "data")
 _BY_ENTRY = ELEMENTWISE | {Kind.PRODUCT, Kind.QUOTIENT, Kind.SUM, Kind.NEGATION}

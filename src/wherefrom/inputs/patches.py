@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import InputError, ModelError
+from wherefrom.rules.call_mode import CallMode
 from wherefrom.rules.catalogue import Kind, TorchCall
-from wherefrom.rules.mode import CallMode
 from wherefrom.rules.tags import Tag, set_tag, tag_of
 from wherefrom.scope import restores_state
 from wherefrom.subject import Layout, Subject

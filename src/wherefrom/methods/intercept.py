@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import ModelError, NoBlock, NothingIntercepted
+from wherefrom.rules.call_mode import describe
 from wherefrom.rules.cut import cut_of
 from wherefrom.rules.maps import Maps
-from wherefrom.rules.mode import LocallyLinear, Table, describe
+from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.needed_rows import NeededRows
 from wherefrom.rules.precision import Float64
 from wherefrom.rules.projection import Projection

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wherefrom.errors import ModelError
+from wherefrom.rules.call_mode import CallMode
 from wherefrom.rules.catalogue import Kind, TorchCall, live
-from wherefrom.rules.mode import CallMode, LocallyLinear, Table
+from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.tags import like, mark
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
+from wherefrom.rules.call_mode import without_parameters
 from wherefrom.rules.catalogue import TorchCall, attribute_name, live, tensors_in
-from wherefrom.rules.mode import LocallyLinear, without_parameters
+from wherefrom.rules.mode import LocallyLinear
 from wherefrom.rules.tags import like
 from wherefrom.torch_internals import function_class, without_function_modes
 

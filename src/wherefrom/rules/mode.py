@@ -8,30 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
-from torch.overrides import TorchFunctionMode
 
-from wherefrom.errors import ModelError
-from wherefrom.rules.catalogue import (
-    CATALOGUE,
-    LAYOUT,
-    Function,
-    Kind,
-    TorchCall,
-    live,
-    map_tensors,
-    tensors_in,
-)
+from wherefrom.rules.call_mode import CallMode, without_parameters
+from wherefrom.rules.catalogue import Function, Kind, TorchCall, live, tensors_in
 from wherefrom.rules.cut import Cut, constant_cut, follow_cut, passes_on
 from wherefrom.rules.ledger import LedgerRecorder
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.needed_rows import NeededRows, rows_of
 from wherefrom.rules.own_function import KEEPS_RESULT, Writing
+from wherefrom.rules.packed_module import has_packed_weight, record_packed_linear
 from wherefrom.rules.projection import Projection
 from wherefrom.rules.recompute import SavedTensors
 from wherefrom.rules.sources import Sources
@@ -43,7 +33,6 @@ from wherefrom.torch_internals import (
     function_class,
     innermost_mode,
     next_sequence_number,
-    own_tensor,
     sequence_number,
     set_grad_enabled,
     submodules,
@@ -59,54 +48,12 @@ _NOT_ELEMENTWISE = frozenset(
 )
 
 
-# half of all calls read these, which are no tensors and need no rule
-_PLAIN: frozenset[Any] = frozenset(
-    getattr(Tensor, name).__get__
-    for name in (
-        "device dtype grad_fn is_cuda is_sparse itemsize layout ndim requires_grad shape".split()
-    )
-) | {Tensor.dim, Tensor.is_floating_point, Tensor.size, Tensor.untyped_storage}
+class _Running(NamedTuple):
+    """A module that is being run."""
 
-
-class CallMode(TorchFunctionMode):
-    """A torch function mode whose subclasses see each call as a `TorchCall`."""
-
-    def __torch_function__(
-        self,
-        function: Function,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if function in _PLAIN:
-            return function(*args, **(kwargs or {}))
-        return self.on_call(TorchCall(function, args, kwargs))
-
-    def on_call(self, call: TorchCall) -> Any:
-        """Makes the call, or something in its place, and returns the result."""
-        return call.run()
-
-    def resumed(self) -> Scope:
-        """Lets the parts of a call that is written out be seen by the mode too."""
-        return Scope(mode=self)
-
-    def opened(self) -> Scope:
-        """The scope in which the mode sees all calls."""
-        return Scope(mode=self)
-
-    def __enter__(self) -> Self:
-        self._scope = self.opened()
-        self._scope.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._scope.close()
-        del self._scope  # its hooks have the mode: such a ring would outlive the pass
+    name: str
+    is_leaf: bool  # it has no parts
+    is_packed: bool
 
 
 class LocallyLinear(CallMode):
@@ -148,8 +95,8 @@ class LocallyLinear(CallMode):
         self.leaves: list[tuple[Tensor, str]] = []  # that calls gave, and where
         self.opaque: list[str] = []  # autograd Functions of the model that no call is seen of
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
-        self._path: list[str] = []
-        self._path_before: Sequence[str] = ()  # of modules that are being run when it is opened
+        self._running: list[_Running] = []  # the outermost first
+        self._running_before: Sequence[_Running] = ()  # when it is opened
         self._activation: tuple[nn.Module, Tensor] | None = None  # the one being run, its input
         self._activation_rule = table.get(Kind.ACTIVATION_MODULE)
         self._writing: Writing | None = None  # the autograd Function that is being written out
@@ -166,12 +113,12 @@ class LocallyLinear(CallMode):
     @property
     def where(self) -> str:
         """The name of the module that is being run."""
-        return self._path[-1] if self._path else ""
+        return self._running[-1].name if self._running else ""
 
     @property
     def path(self) -> list[str]:
         """The names of the modules that are being run, the outermost first."""
-        return list(self._path)
+        return [module.name for module in self._running]
 
     def constant(self, call: TorchCall, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
         """Enters into the ledger that `part` was added to get `out`, the result of a call."""
@@ -267,7 +214,7 @@ class LocallyLinear(CallMode):
 
     def opened(self) -> Scope:
         self._thread = threading.get_ident()
-        self._path = list(self._path_before)
+        self._running = list(self._running_before)
         self._activation = None
         self._leaves = 0
         self._packed = 0
@@ -278,11 +225,13 @@ class LocallyLinear(CallMode):
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if threading.get_ident() != self._thread:
             return None
-        self._path.append(self._names.get(id(module), self.where))
+        name = self._names.get(id(module), self.where)
+        running = _Running(name, not submodules(module), has_packed_weight(module))
+        self._running.append(running)
         if self.saved is not None:
             self.saved.enter(self, module)
-        self._packed += _is_packed(module)
-        if not submodules(module):
+        self._packed += running.is_packed
+        if running.is_leaf:
             self._leaves += 1
             self._constants_before = self.ledger.count
             self._trails_before = len(self.sources.trails)
@@ -327,12 +276,13 @@ class LocallyLinear(CallMode):
             elif self.rows is not None:
                 self.rows.limit_like(changed, x)
             args = (whole,)
+        running = self._running[-1]
         unseen = self.ledger.count == self._constants_before or not live(out)
-        if unseen and not submodules(module):
-            self._packed_linear(module, args, out)
-        self._path.pop()
-        self._packed -= _is_packed(module)
-        if not submodules(module):
+        if unseen and running.is_leaf and running.is_packed:
+            record_packed_linear(self, module, args, out)
+        self._running.pop()
+        self._packed -= running.is_packed
+        if running.is_leaf:
             self._leaves -= 1
             if self.sources.trails and not self._leaves:
                 result = out if changed is None else changed
@@ -361,12 +311,12 @@ class LocallyLinear(CallMode):
     @contextmanager
     def writing_out(self) -> Iterator[Writing]:
         """While the forward of a Function is run as a part of the model."""
-        before, path, leaves = self._writing, list(self._path), self._leaves
+        before, running, leaves = self._writing, list(self._running), self._leaves
         self._writing = writing = Writing()
         try:
             yield writing
         except RuntimeError:  # of modules that were being run
-            self._path, self._leaves = path, leaves
+            self._running, self._leaves = running, leaves
             raise
         finally:
             self._writing = before
@@ -393,7 +343,7 @@ class LocallyLinear(CallMode):
         view.seen, view.touched, view.precisions, view.detached = Counter(), Counter(), set(), []
         view.leaves, view.opaque, view._writing, view._written = [], [], None, None
         view.saved = view.projection = None
-        view._path_before = path
+        view._running_before = [_Running(name, False, False) for name in path]
         return view
 
     @contextmanager
@@ -405,43 +355,10 @@ class LocallyLinear(CallMode):
         finally:
             self._thread = thread
 
-    def _packed_linear(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        """Records what a linear layer of packed weights adds unseen: its bias, and its rounding."""
-        if not (_is_packed(module) and args and live(args[0])):
-            return
-        if _is_for_inference(module):
-            raise ModelError(
-                f"{self.where}: bitsandbytes has repacked these 4-bit weights for inference on a "
-                "CPU, as it does when a model first runs without gradients; none pass through them "
-                "any more. Load the model anew and give the answer: explainer.answer(prompt, …)."
-            )
-        if not live(out):
-            return
-        bias = getattr(module, "bias", None)
-        value = out.detach()
-        if isinstance(bias, Tensor):
-            self.constant(TorchCall(module.forward, args), out, bias.detach())
-            value = value - bias.detach().to(value)
-        else:
-            propagate(TorchCall(module.forward, args), out)
-        self.ledger.record_rounding(out, args[0], value, self.where)
-
 
 def _is_activation(module: nn.Module) -> bool:
     kind = type(module)
     return kind.__module__ in _ELEMENTWISE_HOMES and kind.__name__ not in _NOT_ELEMENTWISE
-
-
-def _is_packed(module: nn.Module) -> bool:
-    """Whether a module's weight is a matrix of integers, several to a number or not."""
-    weight = own_tensor(module, "weight")
-    return weight is not None and weight.ndim > 1 and not weight.is_floating_point()
-
-
-def _is_for_inference(module: nn.Module) -> bool:
-    """Whether weights of 4 bits lie as a kernel of bitsandbytes without a gradient wants them."""
-    state = getattr(getattr(module, "weight", None), "quant_state", None)
-    return bool(getattr(state, "packing_format_for_cpu", False))
 
 
 def _is_of_function(tensor: Tensor) -> bool:
@@ -449,45 +366,3 @@ def _is_of_function(tensor: Tensor) -> bool:
     node: Any = type(tensor.grad_fn)
     ours = function_class(node).__module__.startswith("wherefrom.")
     return issubclass(node, BackwardCFunction) and not ours
-
-
-def without_parameters(call: TorchCall) -> TorchCall:
-    """The call with parameters as constants: only what depends on the input needs a gradient."""
-    for value in call.args:
-        if type(value) not in _NO_PARAMETERS:
-            call.args = tuple(map(_constant, call.args))
-            break
-    if call.kwargs:
-        call.kwargs = {key: _constant(value) for key, value in call.kwargs.items()}
-    return call
-
-
-_NO_PARAMETERS = frozenset((Tensor, int, float, bool, type(None), str, slice))
-
-
-def _constant(value: Any) -> Any:
-    kind = type(value)
-    if kind in _NO_PARAMETERS:  # most are; to ask whether they are parameters takes longer
-        return value
-    if isinstance(value, nn.Parameter):
-        return value.detach()
-    if kind in (list, tuple) and any(isinstance(v, nn.Parameter) for v in value):
-        return map_tensors(value, lambda t: t.detach() if isinstance(t, nn.Parameter) else t)
-    return value
-
-
-_PLUMBING = LAYOUT | {Kind.CAST, Kind.SUM, Kind.PRODUCT, Kind.COUNT, Kind.WRITE}
-_PLUMBING_NAMES = frozenset(
-    "size dim len arange bool item shape is_floating_point tensor zeros ones stride".split()
-)
-
-
-def describe(seen: Counter[str], most: int = 6) -> str:
-    """The calls a message names: those that say something about the model first.
-
-    >>> describe(Counter({"layer_norm": 25, "view": 90, "silu": 12}))
-    'layer_norm ×25, silu ×12'
-    """
-    dull = _PLUMBING_NAMES | {e.name for e in CATALOGUE.values() if e.kind in _PLUMBING}
-    named = [(name.strip("_"), n) for name, n in seen.most_common() if name.strip("_") not in dull]
-    return ", ".join(f"{name} ×{n}" for name, n in named[:most]) or "no torch call"

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wherefrom.rules.call_mode import CallMode
 from wherefrom.rules.catalogue import Kind, TorchCall, attribute_name, live, map_tensors
-from wherefrom.rules.mode import CallMode
 from wherefrom.rules.tags import like
 
 _WIDE = torch.float64
