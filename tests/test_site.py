@@ -9,7 +9,7 @@ import yaml
 
 import wherefrom
 from tools.widget import STORED
-from wherefrom import Answer, errors
+from wherefrom import Answer, corpus, errors, inputs, methods
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -37,9 +37,9 @@ def test_every_entry_of_the_reference_exists():
         assert hasattr(__import__(module, fromlist=[name]), name), entry
 
 
-@pytest.mark.parametrize("name", wherefrom.__all__)
-def test_every_public_name_is_in_the_reference(name):
-    assert name in {entry.rpartition(".")[2] for entry in ENTRIES}
+@pytest.mark.parametrize("module", [wherefrom, corpus, inputs, methods], ids=lambda m: m.__name__)
+def test_every_public_name_is_in_the_reference(module):
+    assert set(module.__all__) <= {entry.rpartition(".")[2] for entry in ENTRIES}
 
 
 def test_every_method_and_every_error_is_in_the_reference():
@@ -48,6 +48,16 @@ def test_every_method_and_every_error_is_in_the_reference():
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
     own = [kind.__name__ for kind in kinds if kind.__module__ == errors.__name__]
     assert set(own) <= named
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_a_blank_line_precedes_every_list(path):
+    """Without one, Python-Markdown renders the list as part of the paragraph above it."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    for block in re.split(r"\n\s*\n", text):
+        first, *rest = block.strip("\n").splitlines() or [""]
+        if not re.match(r"\s*(- |\d+\. )", first):
+            assert not any(line.startswith("- ") for line in rest), block
 
 
 def test_no_page_fetches_anything():
