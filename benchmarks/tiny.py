@@ -248,7 +248,8 @@ def _is_of_kind(plain: Any, name: str, value: Any) -> bool:
 
 
 def _settable(plain: Any, name: str) -> bool:
-    own = getattr(type(plain), name, None)
+    stored = getattr(plain, "attribute_map", {}).get(name, name)  # another name for the same
+    own = getattr(type(plain), stored, None)
     try:
         has = hasattr(plain, name)
     except Exception:  # of sizes that differ by layer some configs refuse to name one
