@@ -204,6 +204,7 @@ _OWN: dict[str, dict[str, Any]] = {
     },
     "sam_vision_model": {**_SAM}, "deepseek_ocr2_sam_vision_model": {**_SAM, "downsample_channels": [16, 32]},
     "unlimited_ocr_sam_vision_model": {**_SAM, "downsample_channels": [16, 32]},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
 }  # fmt: skip
 
