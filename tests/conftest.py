@@ -1,5 +1,6 @@
 """Small models and tokenizers that every test may use, made in memory."""
 
+import gc
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -110,3 +111,13 @@ def pair_wordpiece(wordpiece):
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         **wordpiece.special_tokens_map,
     )
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    """Commands set objects aside in a process of their own; here they are run in that of tests.
+
+    What is set aside has no referrers that `gc` finds, which Hypothesis asks for.
+    """
+    yield
+    gc.unfreeze()

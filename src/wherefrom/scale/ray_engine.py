@@ -46,11 +46,29 @@ def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> 
     with connected(engine):
         workers = engine.workers or _free_workers(engine)
         dataset = _dataset(engine, pieces, work, workers)
-        for row in dataset.iter_rows():
-            result = pickle.loads(row["result"])
-            if isinstance(result, WherefromError):
-                raise result
-            yield result
+        # nothing is fetched ahead: the thread that does so may outlive an error
+        batches = iter(dataset.iter_batches(batch_size=None, prefetch_batches=0))
+        try:
+            for batch in batches:
+                for content in batch["result"]:
+                    result = pickle.loads(content)
+                    if isinstance(result, WherefromError):
+                        raise result
+                    yield result
+        finally:
+            _end_execution(dataset, batches)
+
+
+def _end_execution(dataset: Any, batches: Any) -> None:
+    """Ends the threads in which Ray Data works on what is left, as after an error.
+
+    They would end this process when they find that Ray is gone.
+    """
+    if hasattr(batches, "close"):
+        batches.close()
+    executor = getattr(dataset, "_current_executor", None)
+    if executor is not None:
+        executor.shutdown(force=True)
 
 
 def is_running() -> bool:
