@@ -443,13 +443,17 @@ def signals(count, seed=0):
 
 
 # a file that an interrupt leaves open is closed when it is dropped, with a warning
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+leaves_files = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@leaves_files
 def test_signals_at_random_moments_leave_nothing():
     left, inside = signals(40)
     assert left == 0
     assert inside > 10
 
 
+@leaves_files
 @pytest.mark.slow
 def test_two_thousand_signals_at_random_moments_leave_nothing():
     left, inside = signals(2000)
