@@ -199,6 +199,26 @@ def test_settings_of_a_ray_started_here_leave_those_of_the_environment(monkeypat
     assert "worker_niceness" not in options["_system_config"]
 
 
+@pytest.mark.parametrize("said", [None, "1"])
+def test_a_ray_started_here_sends_no_usage_statistics_unless_told(monkeypatch, said):
+    found = []
+
+    def init(*_, **__):
+        found.append(os.environ.get("RAY_USAGE_STATS_ENABLED"))
+        raise ConnectionError
+
+    monkeypatch.setattr(engine_module.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(engine_module.ray, "init", init)
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    if said is not None:
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", said)
+    for address, expected in ((None, said or "0"), ("auto", said)):
+        with pytest.raises(InputError), engine_module.connected(Engine("ray", address)):
+            pass
+        assert found.pop() == expected
+        assert os.environ.get("RAY_USAGE_STATS_ENABLED") == said
+
+
 def test_a_ray_that_does_not_know_the_settings_starts_without_them(monkeypatch):
     calls = []
 

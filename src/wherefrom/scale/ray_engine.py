@@ -15,7 +15,7 @@ import pickle
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from itertools import chain
 from typing import Any
@@ -38,6 +38,7 @@ _OWN_RAY = {  # settings of a Ray that is started here
     "raylet_client_num_connect_attempts": 200,
     "actor_graceful_shutdown_timeout_ms": 10,  # a worker that is through has nothing to put away
 }
+_USAGE = "RAY_USAGE_STATS_ENABLED"
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
@@ -136,24 +137,42 @@ def connected(engine: Engine) -> Iterator[None]:
     if is_running():
         yield
         return
+    own = engine.address is None
+    with _without_usage_statistics() if own else nullcontext():
+        try:
+            if own:
+                _start(engine.workers or os.cpu_count())
+            else:
+                ray.init(engine.address, **_QUIET)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            place = engine.address or "local"
+            raise InputError(f"cannot start or reach Ray ({place}): {error}") from error
+        for name in ("ray.data", "ray"):  # a line of progress is shown instead
+            logging.getLogger(name).setLevel(logging.ERROR)
+        try:
+            if own:
+                _check_gpus(engine)
+            yield
+        finally:
+            if own:
+                _end_autoscaler()
+            ray.shutdown()
+
+
+@contextmanager
+def _without_usage_statistics() -> Iterator[None]:
+    """Has a Ray that is started here send nothing to its makers, unless the environment says so.
+
+    It also starts a process less.
+    """
+    if _USAGE in os.environ:
+        yield
+        return
+    os.environ[_USAGE] = "0"
     try:
-        if engine.address is None:
-            _start(engine.workers or os.cpu_count())
-        else:
-            ray.init(engine.address, **_QUIET)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        place = engine.address or "local"
-        raise InputError(f"cannot start or reach Ray ({place}): {error}") from error
-    for name in ("ray.data", "ray"):  # a line of progress is shown instead
-        logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        if engine.address is None:
-            _check_gpus(engine)
         yield
     finally:
-        if engine.address is None:
-            _end_autoscaler()
-        ray.shutdown()
+        os.environ.pop(_USAGE, None)
 
 
 def _start(workers: int | None) -> None:
