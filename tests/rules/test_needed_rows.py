@@ -222,16 +222,16 @@ def queries_run(monkeypatch, run):
     """How many queries each attention call is made for."""
     counts = []
     with monkeypatch.context() as patch:
-        for name in ("_frozen_of", "_share_fused"):
+        for name in ("_frozen_fused", "_shared_fused"):
             patch.setattr(Products, name, counting(getattr(Products, name), counts))
         run()
     return counts
 
 
 def counting(attend, counts):
-    def counted(self, view, call, query, *rest):
-        counts.append(query.shape[-2])
-        return attend(self, view, call, query, *rest)
+    def counted(self, view, call, given):
+        counts.append(given.query.shape[-2])
+        return attend(self, view, call, given)
 
     return counted
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wherefrom.rules.attention import decomposed, dot_product_arguments
+from wherefrom.rules.attention import decomposed, dot_product_of
 from wherefrom.rules.call_mode import CallMode
 from wherefrom.rules.catalogue import (
     ELEMENTWISE,
@@ -181,7 +181,7 @@ class Trace(CallMode):
             self._make(out, Weight(weight, bias, 0), "scale", len(weight))
 
     def _fused(self, call: TorchCall, out: Tensor) -> None:
-        query, key, value, _ = dot_product_arguments(call)
+        query, key, value, _ = dot_product_of(call)
         q, k, v = (_by_head(_features(t), t) for t in (query, key, value))
         if q is not None and k is not None and len(k) != len(q):
             k = k.repeat_interleave(len(q) // len(k), 0)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.rules.attention import attention_scores, dot_product_arguments, masked_softmax
+from wherefrom.rules.attention import attention_scores, dot_product_of, masked_softmax
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Rule, Table
 from wherefrom.rules.tables import AH_LN, PLAIN
@@ -131,7 +131,7 @@ def _probed(table: Table, probe: Probe) -> Table:
         return out if bias is None else out + bias
 
     def attention(view: LocallyLinear, call: TorchCall) -> Any:
-        query, key, value, settings = dot_product_arguments(call)
+        query, key, value, settings = dot_product_of(call)
         if not (live(query) and live(key) and live(value)) or table is not PLAIN:
             return table[Kind.ATTENTION](view, call)
         parts = (query.view_as(query), key.view_as(key), value.view_as(value))

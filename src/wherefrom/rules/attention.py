@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -112,24 +112,31 @@ def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
     return weights
 
 
-def dot_product_arguments(call: TorchCall) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
-    """Query, key, value and the settings of a fused attention call, dropout off."""
+class DotProduct(NamedTuple):
+    """What a fused attention call is given, dropout off."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    settings: dict[str, Any]
+
+    def at(self, places: Tensor) -> DotProduct:
+        """The same for the queries at some places, with what they see as a mask."""
+        settings = dict(self.settings)
+        mask = settings.get("attn_mask")
+        if settings.pop("is_causal", False):
+            mask = torch.arange(self.key.shape[-2], device=places.device) <= places.unsqueeze(1)
+        elif mask is not None and mask.shape[-2] > 1:
+            mask = like(mask.index_select(-2, places), mask)
+        query = like(self.query.index_select(-2, places), self.query)
+        return self._replace(query=query, settings=settings | {"attn_mask": mask})
+
+
+def dot_product_of(call: TorchCall) -> DotProduct:
+    """Query, key, value and settings of a fused attention call."""
     names = ("attn_mask", "is_causal", "scale", "enable_gqa")
     settings = {name: call[name] for name in names if call.get(name) is not None}
-    return call["query"], call["key"], call["value"], settings
-
-
-def of_queries_at(
-    places: Tensor, query: Tensor, key: Tensor, settings: dict[str, Any]
-) -> tuple[Tensor, dict[str, Any]]:
-    """The queries at some places, and the settings with what they see as a mask."""
-    mask = settings.get("attn_mask")
-    if settings.get("is_causal"):
-        mask = torch.arange(key.shape[-2], device=places.device) <= places.unsqueeze(1)
-    elif mask is not None and mask.shape[-2] > 1:
-        mask = like(mask.index_select(-2, places), mask)
-    settings = {k: v for k, v in settings.items() if k != "is_causal"} | {"attn_mask": mask}
-    return like(query.index_select(-2, places), query), settings
+    return DotProduct(call["query"], call["key"], call["value"], settings)
 
 
 def decomposed(view: CallMode, call: TorchCall) -> Any:

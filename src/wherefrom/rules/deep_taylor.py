@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from wherefrom.rules.affine import lookup
-from wherefrom.rules.attention import SOFTMAX, dot_product_arguments, explicit_attention
+from wherefrom.rules.attention import SOFTMAX, dot_product_of, explicit_attention
 from wherefrom.rules.catalogue import Function as TorchFunction
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
@@ -287,7 +287,7 @@ def einsum(view: LocallyLinear, call: TorchCall) -> Any:
 
 def dot_product(view: LocallyLinear, call: TorchCall) -> Any:
     """The fused call by its parts."""
-    query, key, value, settings = dot_product_arguments(call)
+    query, key, value, settings = dot_product_of(call)
     with view.resumed():
         weights, value = explicit_attention(query, key, value, **settings)
         return weights @ value

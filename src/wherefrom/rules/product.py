@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from wherefrom.rules import affine
 from wherefrom.rules.attention import (
-    dot_product_arguments,
+    DotProduct,
+    dot_product_of,
     explicit_attention,
-    of_queries_at,
     shared_softmax,
 )
 from wherefrom.rules.catalogue import Kind, TorchCall, live
@@ -119,7 +119,8 @@ class Products:
         Where the weights are constants, the fused backward pass would compute gradients of queries
         and keys for nothing: with few keys the weights are kept, else formed again in parts.
         """
-        query, key, value, settings = dot_product_arguments(call)
+        given = dot_product_of(call)
+        query, key, value, settings = given
         if not any(map(live, (query, key, value))):
             return call.run()
         view.touched["attention"] += 1
@@ -131,44 +132,26 @@ class Products:
             return weights @ value
         if self.attention == "true":
             return call.function(query, key, value, **settings)
-        if self.attention == "frozen":
-            settings["attn_mask"] = freeze(settings.get("attn_mask"))
-            query, key = freeze(query), freeze(key)
-        return self._of_read_queries(view, call, query, key, value, settings)
+        return self._of_read_queries(view, call, given)
 
-    def _of_read_queries(
-        self,
-        view: LocallyLinear,
-        call: TorchCall,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        settings: dict[str, Any],
-    ) -> Any:
+    def _of_read_queries(self, view: LocallyLinear, call: TorchCall, given: DotProduct) -> Any:
         """Attention under the rule, for the queries whose rows are read if that is known."""
-        attend = self._frozen_of if self.attention == "frozen" else self._share_fused
+        attend = self._frozen_fused if self.attention == "frozen" else self._shared_fused
+        query, value = given.query, given.value
         places = None if view.rows is None else view.rows.of_attention(query, view.where)
         if view.rows is None or places is None:
-            return attend(view, call, query, key, value, settings)
+            return attend(view, call, given)
         if len(places):
             out = value.new_ones(*query.shape[:-1], value.shape[-1])
-            query, settings = of_queries_at(places, query, key, settings)
-            attended = attend(view, call, query, key, value, settings)
-            out = out.index_copy(-2, places, attended)
+            out = out.index_copy(-2, places, attend(view, call, given.at(places)))
         else:  # it is followed what becomes of them
-            out = attend(view, call, query, key, value, settings)
+            out = attend(view, call, given)
         return view.rows.limit(out, out.ndim - 2, "attention")
 
-    def _frozen_of(
-        self,
-        view: LocallyLinear,
-        call: TorchCall,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        settings: dict[str, Any],
-    ) -> Any:
+    def _frozen_fused(self, view: LocallyLinear, call: TorchCall, given: DotProduct) -> Any:
         """The fused call with constant weights: kept where keys are few, else formed again."""
+        query, key, value = freeze(given.query), freeze(given.key), given.value
+        settings = {name: freeze(setting) for name, setting in given.settings.items()}
         if key.shape[-2] <= FEW_KEYS and not value.is_cuda:
             weights, value = explicit_attention(query, key, value, **settings)
             return weights @ value
@@ -176,27 +159,20 @@ class Products:
             return frozen_attention(query, key, value, **settings)
         return call.function(query, key, value, **settings)
 
-    def _share_fused(
-        self,
-        view: LocallyLinear,
-        call: TorchCall,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        settings: dict[str, Any],
-    ) -> Any:
+    def _shared_fused(self, view: LocallyLinear, call: TorchCall, given: DotProduct) -> Any:
         """The fused call, its derivative shared between queries, keys and values.
 
         Of the output's relevance R the weights get w R, and their derivative hands on w Σ g_z z to
         queries, keys and a live mask, z = q k + m; the rest is a line of the ledger, with
         g_z z = g_q q + g_m m.
         """
+        query, key, value, settings = given
         part = self.to_weights if live(value) else 1.0
         each = part / 2 if live(query) and live(key) else part
         shared = {name: like(share(x, each), x) for name, x in (("q", query), ("k", key))}
         mask: Any = settings.get("attn_mask")
         if live(mask):
-            settings["attn_mask"] = like(share(mask, part), mask)
+            settings = settings | {"attn_mask": like(share(mask, part), mask)}
         out = call.function(shared["q"], shared["k"], share(value, 1 - part), **settings)
         if view.ledger.enabled and (live(query) or live(key) or live(mask)):
             view.constant(call, out, part * out.detach(), "softmax")

@@ -24,7 +24,7 @@ from torch.autograd import Function
 
 from wherefrom.rules.activation import as_function, out_of_place
 from wherefrom.rules.affine import in_order, lookup
-from wherefrom.rules.attention import decomposed, dot_product_arguments, explicit_attention, softmax
+from wherefrom.rules.attention import decomposed, dot_product_of, explicit_attention, softmax
 from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.own_function import OWN_FUNCTION
@@ -228,7 +228,7 @@ def _product(
 
 def dot_product(view: LocallyLinear, call: TorchCall) -> Any:
     """Fused attention: with few keys by its weights, else by fused calls at both points."""
-    query, key, value, settings = dot_product_arguments(call)
+    query, key, value, settings = dot_product_of(call)
     if not any(map(live, (query, key, value))):
         return call.run()
     settings["attn_mask"] = freeze(settings.get("attn_mask"))
