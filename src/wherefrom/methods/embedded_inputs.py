@@ -263,12 +263,16 @@ def _first_kept(inputs: Inputs) -> Inputs:
 
 def replaced_units(inputs: Inputs, token: str | int) -> Inputs:
     """The inputs with every unit that is no special token replaced by one token."""
-    if inputs.tensors[inputs.fields[0]].is_floating_point():
+    fields = {name: inputs.tensors[name].clone() for name in inputs.fields}
+    if any(ids.is_floating_point() for ids in fields.values()):
         raise MethodError(
             f'a baseline of "{token}" is for texts: give "zero", or the baseline as a tensor.'
         )
     number = inputs.token_id(token)
-    ids = inputs.tensors[inputs.fields[0]].clone()
-    width = ids.shape[1]
-    ids[(inputs.mask & ~inputs.special())[:, :width].to(ids.device)] = number
-    return inputs.with_tensors({inputs.fields[0]: ids})
+    replaced = inputs.mask.cpu() & ~inputs.special()
+    start = 0  # of the units of a field, as those of a decoder come behind those of its source
+    for ids in fields.values():
+        width = ids.shape[1]
+        ids[replaced[:, start : start + width].to(ids.device)] = number
+        start += width
+    return inputs.with_tensors(fields)
