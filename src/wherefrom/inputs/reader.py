@@ -109,6 +109,10 @@ class Reader(ABC, Generic[Item, Form]):
     def erased(self, item: Item, present: Present, blank: str | int | None) -> list[Form]:
         """The item with only some of its units left, once for each row of `present`."""
 
+    def note_on_erasing(self, blank: str | int | None) -> str | None:
+        """What a reader of results should know of the units that are erased; None: nothing."""
+        return None
+
     @abstractmethod
     def key(self, form: Form) -> bytes:
         """Equal for forms that are the same to the model."""

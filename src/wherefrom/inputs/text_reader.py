@@ -229,8 +229,13 @@ class TextReader(Reader[Encoded, Form]):
         if self.naming.generates:
             return "mean"
         unknown = getattr(self.tokenizer, "unk_token_id", None)
+        return "unk" if isinstance(unknown, int) and not self._unknown_ends_a_text else None
+
+    @property
+    def _unknown_ends_a_text(self) -> bool:
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
         ends = [getattr(self.tokenizer, f"{name}_token_id", None) for name in ("bos", "eos")]
-        return "unk" if isinstance(unknown, int) and unknown not in ends else None
+        return unknown is not None and unknown in ends
 
     def _uses_prefix(self, item: Encoded, prefix: Encoded) -> bool:
         """Whether the user's forward passes the decoder's ids on: tried once, with other ids."""
@@ -326,6 +331,15 @@ class TextReader(Reader[Encoded, Form]):
         types = np.array(item.types, dtype=np.int64) if typed else None
         ids = np.where(present, np.array(item.ids, dtype=np.int64), number)
         return [(row, types) for row in ids]
+
+    def note_on_erasing(self, blank: str | int | None) -> str | None:
+        if blank not in (None, "unk") or not self._unknown_ends_a_text:
+            return None
+        token = getattr(self.tokenizer, "unk_token", None)
+        return (
+            f"erased tokens become {token!r}, which this tokenizer also ends texts with: what "
+            'follows is read as a new one; choose another by blank=, such as "pad" or a token id'
+        )
 
     def _blank_id(self, token: str | int) -> int:
         if token not in self._blanks:
