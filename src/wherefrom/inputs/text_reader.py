@@ -15,7 +15,7 @@ from torch import Tensor
 from wherefrom.errors import InputError, TargetError
 from wherefrom.explanation import Unit
 from wherefrom.inputs.pictures import is_image
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, resolve_position
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, placed, resolve_position
 from wherefrom.inputs.sight import Sight
 from wherefrom.inputs.text import (
     Encoded,
@@ -160,9 +160,9 @@ class TextReader(Reader[Encoded, Form]):
 
     def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Encoded]:
         items = []
-        for item in self._read(sources, truncate):
+        for number, item in enumerate(self._read(sources, truncate)):
             if isinstance(item, InputError):
-                raise item
+                raise placed(item, number, len(sources))
             items.append(item)
         return items
 
