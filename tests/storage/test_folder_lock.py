@@ -32,6 +32,20 @@ def test_a_folder_is_locked_once_and_free_after(tmp_path):
         pass
 
 
+def test_a_run_of_another_kind_does_not_write_into_the_results_of_one(tmp_path):
+    with locked(tmp_path, of="an evaluation"):
+        pass
+    with locked(tmp_path):  # a report of it
+        pass
+    with (
+        pytest.raises(FileError, match="has results of an evaluation: choose another folder"),
+        locked(tmp_path, of="a corpus study"),
+    ):
+        pass
+    with locked(tmp_path, of="an evaluation"):
+        pass
+
+
 def test_an_error_inside_frees_the_folder(tmp_path):
     with pytest.raises(KeyboardInterrupt), locked(tmp_path):
         raise KeyboardInterrupt

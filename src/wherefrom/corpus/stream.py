@@ -88,7 +88,7 @@ def explain_corpus(
     if folder is not None:
         settings |= explainer_fingerprint(explainer) | {"texts": digest(rows.texts)}
     job = _Job(explainer, rows, explaining, question, batch_size, tokens, truncate)
-    with locked(folder), shown("reading", progress) as report:
+    with locked(folder, of="a corpus study"), shown("reading", progress) as report:
         checkpoint = Checkpoint(folder and folder / "checkpoint", settings)
         checkpoint.open(resume)
         try:

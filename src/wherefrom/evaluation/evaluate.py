@@ -102,7 +102,7 @@ def evaluate(
             "data": digest([_contents(rows.texts), rows.labels]),
             "metric_settings": digest([[type(m), vars(m)] for m in [*metric_list, *study_list]]),
         }
-    with locked(folder):
+    with locked(folder, of="an evaluation"):
         checkpoint = Checkpoint(folder and folder / "samples.jsonl", settings)
         checkpoint.open(resume)
         with shown("evaluating", progress) as report:

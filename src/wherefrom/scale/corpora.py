@@ -339,7 +339,10 @@ def explained_parts(
             "names": None if search is None else digest([search.lexicon.groups, search.options]),
             **fingerprint,
         }
-        with ResultsFolder.opened(job.out, plain, resume) as (folder, finished):
+        with ResultsFolder.opened(job.out, plain, resume, of="a corpus study") as (
+            folder,
+            finished,
+        ):
             parts = ExplainedParts(
                 counts, folder, "occurrences" if search is None else "words",
                 tuple(explainer.labels()), target, explainer.subject.name, settings.method,

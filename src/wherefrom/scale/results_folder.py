@@ -57,10 +57,14 @@ class ResultsFolder:
     @staticmethod
     @contextmanager
     def opened(
-        out: str | Path, settings: Mapping[str, Any], resume: bool, filesystem: Any = None
+        out: str | Path,
+        settings: Mapping[str, Any],
+        resume: bool,
+        filesystem: Any = None,
+        of: str = "`wherefrom run`",
     ) -> Iterator[tuple[ResultsFolder, list[Record]]]:
         """The folder, locked if it is on a disk of this machine, and what is finished in it."""
-        with OpenedFolder.opened(out, settings, resume, filesystem) as (opened, finished):
+        with OpenedFolder.opened(out, settings, resume, filesystem, of) as (opened, finished):
             yield opened.completed({}), finished
 
     def add(self, part: str, tables: list[Table], record: Mapping[str, Any]) -> Record:
@@ -101,11 +105,15 @@ class OpenedFolder:
     @staticmethod
     @contextmanager
     def opened(
-        out: str | Path, settings: Mapping[str, Any], resume: bool, filesystem: Any = None
+        out: str | Path,
+        settings: Mapping[str, Any],
+        resume: bool,
+        filesystem: Any = None,
+        of: str = "`wherefrom run`",
     ) -> Iterator[tuple[OpenedFolder, list[Record]]]:
         """The folder, locked if it is on a disk of this machine, and what is finished in it."""
         folder = Folder.at(out, filesystem)
-        with locked(folder.local):
+        with locked(folder.local, of):
             names = [name for name in folder.names(_RECORDS) if name.startswith("part-")]
             if not resume and names:
                 parts = f"{len(names)} finished part{'s' if len(names) > 1 else ''}"

@@ -18,8 +18,10 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @contextmanager
-def locked(folder: Path | None) -> Iterator[None]:
+def locked(folder: Path | None, of: str = "") -> Iterator[None]:
     """Makes the folder and holds its lock; an error if another run holds it.
+
+    `of` is the kind of run that writes to the folder; one of another kind is refused from then on.
 
     The lock is the operating system's, on a file in the folder: it is released when its process
     ends, also by kill -9, and the file that remains locks nothing. Without a folder nothing is
@@ -36,14 +38,26 @@ def locked(folder: Path | None) -> Iterator[None]:
         raise FileError(f"cannot write to {folder}: {reason(error)}.") from error
     try:
         _acquire(number, folder)
+        before = _content(number)[1]
+        if of and before and of != before:
+            raise FileError(
+                f"{folder} has results of {before}: choose another folder, or delete it."
+            )
         remove_partial_files(folder)
-        with suppress(OSError):  # for the message to others only: a full disk does not matter
+        with suppress(OSError):  # for messages to others only: a full disk does not matter
             os.ftruncate(number, 0)
             os.lseek(number, 0, os.SEEK_SET)
-            os.write(number, str(os.getpid()).encode())
+            os.write(number, f"{os.getpid()} {of or before}".encode())
         yield
     finally:
         os.close(number)  # which releases the lock
+
+
+def _content(number: int) -> tuple[str, str]:
+    """The process that wrote the file last, and the kind of its run."""
+    os.lseek(number, 0, os.SEEK_SET)
+    process, _, of = os.read(number, 80).decode("ascii", "replace").partition(" ")
+    return process, of
 
 
 def _acquire(number: int, folder: Path) -> None:
@@ -57,8 +71,7 @@ def _acquire(number: int, folder: Path) -> None:
                 stacklevel=4,
             )
         elif error.errno in _BUSY:
-            os.lseek(number, 0, os.SEEK_SET)
-            owner = os.read(number, 20).decode("ascii", "replace")
+            owner = _content(number)[0]
             process = f" (process {owner})" if owner.isdecimal() else ""
             raise FileError(
                 f"another run{process} is writing to {folder}. Wait for it, or choose another "
