@@ -153,7 +153,7 @@ def _check_sizes(subject: Subject, maps: Sequence[Map]) -> None:
         raise ModelError(
             f"the attention maps of {subject.name} have {', '.join(map(str, sorted(several)))} "
             "places along one input. Either places are pooled on the way, or a second sequence, "
-            "such as the decoder's, is not among the inputs: give it as an input of its own "
+            "such as the decoder's, is not among the inputs. Give it as an input of its own "
             '(prefix=), or try method="lrp".'
         )
 
