@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from wherefrom.errors import ModelError
+from wherefrom.errors import MethodError, ModelError
 from wherefrom.explanation import plural
 from wherefrom.inputs.patches import EXTRA_TOKENS
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
@@ -186,6 +186,13 @@ def _check_places(subject: Subject, maps: Sequence[Map], least: int) -> None:
 def no_layer(layer: int, count: int) -> str:
     """What is said of a layer that does not exist."""
     return f"there is no layer {layer}: the model has attention layers 0 to {count - 1}."
+
+
+def layer_index(layer: int, count: int) -> int:
+    """The number of a layer of so many; a negative one counts from the end."""
+    if not -count <= layer < count:
+        raise MethodError(no_layer(layer, count))
+    return range(count)[layer]
 
 
 def roll_out(
