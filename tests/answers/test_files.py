@@ -44,6 +44,14 @@ def test_an_answer_comes_back_from_its_file(talker, translator, tmp_path, kind):
         assert again.of(through=True).to_dict() == answer.of(through=True).to_dict()
 
 
+def test_an_answer_by_captum_keeps_its_options(talker):
+    pytest.importorskip("captum")
+    answer = talker.answer("who is it?", " it is", method="captum:Saliency", abs=False)
+    again = Answer.from_json(answer.to_json())
+    assert again.runner.method == answer.runner.method
+    assert again.of().label == answer.of().label == "captum:Saliency(abs=False)"
+
+
 def test_what_was_not_explained_needs_the_model(talker):
     answer = talker.answer(Prompt("who is it?", PASSAGES), " it is Paris. love!")
     again = Answer.from_json(answer.to_json())
