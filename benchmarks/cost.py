@@ -28,8 +28,7 @@ from transformers import (
 from wherefrom.explanation import Unit
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
-from wherefrom.methods.propagation import propagate
-from wherefrom.rules.tables import CONSERVATIVE
+from wherefrom.methods.propagation import Lrp, propagate
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
@@ -140,13 +139,20 @@ def _compare(
     rounds: int,
 ) -> None:
     frozen = method("lrp", gate="frozen", attention=0, root=None)
+    lrp = Lrp().resolved(inputs)
     found = turns(
         {
             "plain": plainly,
             "lrp without ledger": lambda: propagate(
-                CONSERVATIVE, subject, inputs, target, ledger=False, narrow=True
+                lrp.table(),
+                subject,
+                inputs,
+                target,
+                rooted=lrp.rooted(),
+                ledger=False,
+                narrow=True,
             ),
-            "lrp": lambda: method("lrp").scores(subject, inputs, target),
+            "lrp": lambda: lrp.scores(subject, inputs, target),
             "lrp, rules of CP-LRP": lambda: frozen.scores(subject, inputs, target),
             "lrp_ah_ln": lambda: method("lrp_ah_ln").scores(subject, inputs, target),
         },

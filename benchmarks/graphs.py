@@ -22,6 +22,7 @@ from training.bace import random_split
 from training.bace import read as read_molecules
 from training.mnist import read_images
 from wherefrom.inputs.graph import Graph
+from wherefrom.methods import Method
 from wherefrom.show.svg_figure import scene_plot
 
 METRICS = ("activation", "pruning", "leave_one_out")
@@ -45,7 +46,7 @@ def superpixels(folder: Path, model: Path, count: int) -> tuple[Any, list[tuple[
 
 
 def table(
-    title: str, explainer: Any, rows: Sequence[tuple[Graph, int]], methods: list[str] | None
+    title: str, explainer: Any, rows: Sequence[tuple[Graph, int]], methods: Sequence[str | Method]
 ) -> str:
     """Methods on these graphs."""
     found = wherefrom.evaluate(explainer, rows, methods, METRICS)
@@ -64,7 +65,9 @@ def main(
     pictures: Annotated[Path | None, typer.Option(help="Where galleries are drawn.")] = None,
 ) -> None:
     """Prints a table for each of the two."""
-    chosen = methods.split(",") if methods else None
+    # nodes are removed by the metrics too
+    everything = [*wherefrom.METHODS, wherefrom.method("occlusion", baseline="remove")]
+    chosen = methods.split(",") if methods else everything
     explainer, rows = molecules(bace, model)
     if pictures is not None:
         active = next(graph for graph, label in rows if label == 1 and len(graph) < 30)

@@ -258,3 +258,21 @@ def test_nearest_shows_the_like_ones_first_and_not_all_of_many():
     assert nearest("x", "abc") == "there are: a, b, c"
     assert nearest("n7", [f"n{i}" for i in range(20)]).endswith("and 8 more")
     assert nearest("Postive", ["A", "POSITIVE"]).startswith('did you mean "POSITIVE"?')
+
+
+def test_of_several_inputs_the_error_says_which():
+    sentiment = load("sentiment")
+    with pytest.raises(InputError, match=r"^input 2 of 3, counted from 0: the text is empty"):
+        sentiment(["good", "bad", ""])
+    with pytest.raises(TooLong, match=r"^input 1 of 2, counted from 0: the text has"):
+        sentiment(["good", "bad " * 200])
+    with pytest.raises(InputError, match=r"^the text is empty"):
+        sentiment("")
+
+
+def test_a_float_array_is_read_as_rows_where_there_is_no_tokenizer():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(6, 2))
+    rows = np.random.default_rng(0).normal(size=(3, 2))
+    explainer = Explainer(module, forward=lambda module, inputs: module(inputs["x"]))
+    expected = explainer(torch.tensor(rows, dtype=torch.float32), target=1).scores
+    assert explainer(rows, target=1).scores.tolist() == expected.tolist()

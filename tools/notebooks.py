@@ -94,11 +94,13 @@ def _output(stored: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def workplace() -> Iterator[None]:
-    """An empty folder to run in, with the examples of this repository."""
+    """An empty folder to run in, as far below the examples as the notebooks are."""
     back = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "examples").symlink_to(HOME / "examples")
-        os.chdir(folder)
+        place = Path(folder) / "docs" / "tutorials"
+        place.mkdir(parents=True)
+        os.chdir(place)
         try:
             yield
         finally:

@@ -1,5 +1,6 @@
 """The entry point: what is explained and erased, methods side by side, stop and resume."""
 
+import copy
 import itertools
 import json
 from dataclasses import dataclass
@@ -223,3 +224,13 @@ def test_a_default_that_has_changed_since_is_not_resumed(explainer, tmp_path):
 def test_bad_input_gets_a_message(explainer, data, options, error, words):
     with pytest.raises(error, match=words):
         evaluate(explainer, data, **{"methods": ["random"], **options})
+
+
+def test_a_note_says_that_erased_tokens_end_the_text(bert, wordpiece):
+    tokenizer = copy.deepcopy(wordpiece)
+    before = evaluate(Explainer(bert, tokenizer), TEXTS, ["random"]).notes
+    tokenizer.eos_token = tokenizer.unk_token
+    explainer = Explainer(bert, tokenizer)
+    (note,) = set(evaluate(explainer, TEXTS, ["random"]).notes) - set(before)
+    assert "'[UNK]', which this tokenizer also ends texts with" in note
+    assert evaluate(explainer, TEXTS, ["random"], blank="pad").notes == before

@@ -13,6 +13,7 @@ from tests.evaluation.additive import FixedScores, additive_explainer
 from tests.helpers import exactly
 from tests.oracles import protocols
 from wherefrom import Explainer, evaluate
+from wherefrom.errors import InputError
 from wherefrom.evaluation.metrics import METRICS, Sample, correlations
 from wherefrom.explanation import Explanation, TargetInfo, Unit
 
@@ -148,3 +149,41 @@ def test_rank_correlations_are_those_of_scipy_also_with_ties():
     np.testing.assert_allclose(correlations(rows), spearmanr(rows.T)[0], atol=1e-12)
     rows[2] = 0.3  # a constant correlates with nothing
     assert not correlations(rows)[2].any()
+
+
+def test_of_several_labels_each_is_predicted_by_itself(wordpiece):
+    """Erased until its own probability falls to one half, whatever the other labels have."""
+    bert = model("bert", "classify", vocab_size=len(wordpiece))
+    bert.config.problem_type = "multi_label_classification"
+    with torch.no_grad():  # so that the largest of the outputs never changes
+        bert.classifier.weight[1:] = 0.0
+        bert.classifier.weight[0] *= 50
+        bert.classifier.bias[1] = 1000.0
+        whole = wordpiece(TEXTS[2])["input_ids"]
+        nothing = [wordpiece.unk_token_id] * len(whole)
+        ends = [protocols.outputs(bert, ids)[0] for ids in (whole, nothing)]
+        bert.classifier.bias[0] -= float(sum(ends)) / 2  # and the first label flips on the way
+    explainer = Explainer(bert, wordpiece)
+    names = ["flip", "positive_accuracy", "negative_accuracy"]
+    result = evaluate(explainer, [(text, 0) for text in TEXTS], ["random"], names)
+    ids = [wordpiece(text)["input_ids"] for text in TEXTS]
+    expected = []
+    for text, numbers in zip(TEXTS, ids, strict=True):
+        order = np.argsort(-explainer(text, "random", target=0).scores, kind="stable")
+        above = [float(protocols.outputs(bert, numbers)[0]) > 0]
+        for unit in order:
+            numbers = [wordpiece.unk_token_id if k == unit else n for k, n in enumerate(numbers)]
+            above.append(float(protocols.outputs(bert, numbers)[0]) > 0)
+        changed = [k for k, each in enumerate(above) if each != above[0]]
+        expected.append(changed[0] / len(order) if changed else 1.0)
+    assert min(expected) < 1
+    exactly(result.values["random"]["flip"], expected)
+
+
+def test_what_counts_predictions_is_refused_for_a_model_of_one_number(wordpiece):
+    bert = model("bert", "classify", vocab_size=len(wordpiece), num_labels=1)
+    explainer = Explainer(bert, wordpiece)
+    with pytest.raises(InputError, match="nothing to count for: flip, negative_accuracy"):
+        evaluate(explainer, TEXTS, ["random"], ["pruning", "flip", "negative_accuracy"])
+    result = evaluate(explainer, TEXTS, ["random"], ["pruning", "attention_erasure"])
+    assert "does not predict one class of several" in "\n".join(result.notes)

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from wherefrom import Explainer, evaluate, read_table
 from wherefrom.errors import InputError
@@ -199,3 +200,8 @@ def test_no_library_of_tables_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_tensors_by_name_are_told_to_come_alone():
+    with pytest.raises(InputError, match=r"by name \(x\).*pass the one .*inputs\[\"x\"\]"):
+        as_inputs({"x": torch.zeros(3, 2)})

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import exactly
+from tests.helpers import exactly, normal
+from tests.methods.calling import of_tensor, scores
 from tests.oracles.bert import Bert, frozen, kept
 from wherefrom import Explainer
 
@@ -119,3 +121,12 @@ def test_random_scores_hang_on_the_units_and_the_seed_alone(bert):
     assert once[0].scores.tolist() == again[1].scores.tolist()
     assert once[0].scores.tolist() != explainer(IDS, "random", seed=1).scores.tolist()
     assert once[0].scores.std() > 0.3
+
+
+def test_random_scores_are_drawn_anew_for_numbers_whose_units_are_named_alike(rng):
+    one, other = of_tensor(normal(rng, 1, 4, 3)), of_tensor(normal(rng, 1, 4, 3))
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).double()
+    first, second = (scores(module, inputs, "random", 1) for inputs in (one, other))
+    both = of_tensor(torch.cat([one.tensors["x"], other.tensors["x"]]))
+    assert first.tolist() != second.tolist()
+    assert scores(module, both, "random", 1).tolist() == [*first.tolist(), *second.tolist()]

@@ -1,5 +1,6 @@
 """How many rows a pass may have: by what autograd keeps, and its gradients on top."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -48,3 +49,29 @@ def test_only_the_first_pass_is_measured():
 def test_by_default_two_fifths_of_what_is_free_on_the_device(monkeypatch):
     monkeypatch.setattr(embedded_inputs, "free_memory", lambda device: 5 * MIB)
     assert Budget(Subject(nn.Identity()), length=1, batch=1).bytes == 2 * MIB
+
+
+def test_items_that_do_not_fit_are_run_again_by_halves_and_memory_is_given_back(monkeypatch):
+    released, sizes = [], []
+    monkeypatch.setattr(embedded_inputs, "release_memory", released.append)
+    budget = Budget(allowing(80), length=1, batch=8, gradients=False)
+    budget.limit(8)
+
+    def run(rows):
+        sizes.append(len(rows))
+        if len(rows) > 2:
+            raise MemoryError
+        return [row * row for row in rows]
+
+    found = [square for _, squares in budget.chunks(range(5), run) for square in squares]
+    assert found == [0, 1, 4, 9, 16]
+    assert sizes == [5, 2, 2, 1]
+    assert [device.type for device in released] == ["cpu"]
+
+
+def test_one_item_that_does_not_fit_is_an_error():
+    def run(rows):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        list(Budget(allowing(80), length=1, batch=1).chunks([0], run))

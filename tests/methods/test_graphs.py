@@ -209,3 +209,23 @@ class TestMolecules:
         found = reader("[Na+].[Cl-]")
         assert len(found) == 2
         assert found.ledger.relative < 1e-4
+
+
+def test_occlusion_by_removal_is_what_the_output_loses_without_the_node(explainer):
+    graph, other = random_graph(5), random_graph(6, nodes=4)
+    alone = explainer(graph, "occlusion", target=1, baseline="remove")
+    together = explainer([graph, other], "occlusion", target=1, baseline="remove")
+    model = explainer.subject.model
+    tensors = {
+        name: value.double() if value.is_floating_point() else value
+        for name, value in batch([graph], path_length=2).items()
+    }
+    whole = model(**tensors)[0, 1]
+    expected = []
+    for node in range(len(graph)):
+        mask = tensors["mask"].clone()
+        mask[0, node] = False
+        expected.append(float((whole - model(**{**tensors, "mask": mask})[0, 1]).detach()))
+    exactly(alone.scores, expected, 1e-6)
+    exactly(together[0].scores, expected, 1e-6)
+    assert len(together[1].scores) == 4

@@ -3,17 +3,26 @@
 import pytest
 import torch
 from torch import nn
+from transformers import ViTConfig, ViTForImageClassification
 from transformers.modeling_outputs import BaseModelOutput
 
-from benchmarks.tiny import model
+from benchmarks.tiny import model, prepared
 from tests.helpers import exactly, normal
 from tests.methods.calling import of_tensor, subject_of
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
+from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text import batch, from_ids
 from wherefrom.rules.tables import CONSERVATIVE, PLAIN
-from wherefrom.studies.layer_profile import TABLES, block_shares, norm_shares, relevance_sums
+from wherefrom.studies.base import StudySamples
+from wherefrom.studies.layer_profile import (
+    METHODS,
+    LayerProfile,
+    block_shares,
+    norm_shares,
+    relevance_sums,
+)
 from wherefrom.target import Target
 from wherefrom.testing import untouched
 
@@ -67,14 +76,30 @@ def test_norms_are_those_of_proposition_two(family):
 def test_the_rules_lose_nothing_at_any_norm_and_gradients_nearly_all(family):
     subject = Explainer(model(family, "classify")).subject
     inputs, target = inputs_of(subject), Target(torch.tensor([1]))
-    for name, table in TABLES.items():
-        norms = relevance_sums(subject, inputs, target, table).norms
+    for method in METHODS:
+        norms = relevance_sums(subject, inputs, target, method.table_for(inputs)).norms
         assert len(norms) >= 4
         for _, before, after in norms:
-            if name == "gradient_x_input":
+            if method.name == "gradient_x_input":
                 assert abs(before) < 0.1 * abs(after) + 1e-12
             else:
                 assert before == pytest.approx(after, rel=1e-5, abs=1e-9)
+
+
+def test_lrp_has_the_rules_that_the_method_has_for_the_kind_of_input(rng):
+    """On images a part of the relevance goes through attention weights and their softmax."""
+    config = ViTConfig(
+        image_size=8, patch_size=4, num_channels=1, hidden_size=16, num_hidden_layers=2,
+        num_attention_heads=2, intermediate_size=24,
+    )  # fmt: skip
+    explainer = Explainer(prepared(ViTForImageClassification, settings=config))
+    image = normal(rng, 1, 8, 8)
+    explanation = explainer(image)
+    reader = ImageReader(explainer.subject)
+    inputs = reader.batch([reader.read(image)])
+    samples = StudySamples(reader.subject, lambda _: inputs, {"lrp": [explanation]})
+    (record,) = LayerProfile().records(samples, lambda: None)
+    exactly(record["blocks"]["lrp"]["input"], explanation.ledger.lines[0].value, 1e-9)
 
 
 def test_shares_are_medians_over_samples_without_outputs_of_zero():

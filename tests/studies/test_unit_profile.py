@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from wherefrom import Explainer
-from wherefrom.studies.layer_profile import TABLES, relevance_sums
+from wherefrom.methods.propagation import Lrp
+from wherefrom.studies.layer_profile import METHODS, relevance_sums
 from wherefrom.studies.unit_profile import unit_profile
 
 TEXT = "the film is good, not dull."
@@ -18,7 +19,7 @@ def explained(bert, wordpiece):
 
 def test_relevance_after_each_block_and_the_biases_above_sum_to_the_output(explained):
     explainer, inputs, target = explained
-    profile = unit_profile(explainer.subject, inputs, target)
+    profile = unit_profile(explainer.subject, inputs, target, Lrp().table_for(inputs))
     lines = explainer(TEXT).ledger.lines
     names = list(profile.units)
     assert len(names) == 2
@@ -31,7 +32,7 @@ def test_relevance_after_each_block_and_the_biases_above_sum_to_the_output(expla
 
 def test_the_units_of_a_block_sum_to_the_layer_profile(explained):
     explainer, inputs, target = explained
-    for table in TABLES.values():
+    for table in (method.table_for(inputs) for method in METHODS):
         profile = unit_profile(explainer.subject, inputs, target, table)
         expected = relevance_sums(explainer.subject, inputs, target, table).blocks
         for name, row in profile.units.items():
@@ -40,14 +41,16 @@ def test_the_units_of_a_block_sum_to_the_layer_profile(explained):
 
 def test_after_the_last_block_all_relevance_is_where_the_head_reads(explained):
     explainer, inputs, target = explained
-    last = list(unit_profile(explainer.subject, inputs, target).units.values())[-1]
+    last = list(
+        unit_profile(explainer.subject, inputs, target, Lrp().table_for(inputs)).units.values()
+    )[-1]
     assert np.abs(last[1:]).max() < 1e-9 * np.abs(last[0])
 
 
 def test_a_unit_has_its_gradient_times_its_state(explained):
     """Scaling the state of one unit by 1 + ε changes the output by ε times its relevance."""
     explainer, inputs, target = explained
-    profile = unit_profile(explainer.subject, inputs, target)
+    profile = unit_profile(explainer.subject, inputs, target, Lrp().table_for(inputs))
     model = explainer.subject.model
     (name, row) = next(reversed(profile.units.items()))
     block = model.get_submodule(name)

@@ -16,9 +16,10 @@ from wherefrom.inputs.pictures import decoded
 from wherefrom.inputs.records import FILES, LABEL, PAIRS
 from wherefrom.inputs.records import TEXT as TEXT_COLUMNS
 from wherefrom.methods.attention_maps import capture
+from wherefrom.methods.propagation import Lrp
 from wherefrom.show.html import render
 from wherefrom.show.sentence import explained
-from wherefrom.studies.layer_profile import TABLES, relevance_sums
+from wherefrom.studies.layer_profile import relevance_sums
 from wherefrom.subject import Subject
 from wherefrom.web import answers as answers_module
 from wherefrom.web.answers import Answers
@@ -164,7 +165,7 @@ def test_curve_has_a_step_for_each_of_up_to_64_units(client, units, steps):
 def test_layers_sum_to_the_layer_profile(client, sentiment):
     answer = client.post("/api/layers", json=body()).json()
     inputs, target = sentiment.prepare(TEXT)
-    expected = relevance_sums(sentiment.subject, inputs, target, TABLES["lrp"])
+    expected = relevance_sums(sentiment.subject, inputs, target, Lrp().table_for(inputs))
     sums = {row["name"]: sum(row["units"]) + row["others"] for row in answer["rows"][1:]}
     assert sums == pytest.approx({k: v for k, v in expected.blocks.items() if k != "input"})
     assert answer["rows"][0]["units"] == sentiment(TEXT).to_dict()["scores"]
@@ -389,7 +390,7 @@ def test_passes_through_the_model_have_their_target_on_its_device(models, monkey
     class Recorded(Exception):
         pass
 
-    def record(subject, inputs, target, **options):
+    def record(subject, inputs, target, *_, **__):
         raise Recorded(*{t.device.type for t in (target.index, target.against) if t is not None})
 
     request = parse_request(json.dumps(body(**classes)).encode(), models, Limits())

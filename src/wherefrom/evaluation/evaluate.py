@@ -299,6 +299,8 @@ def _notes(recorder: SampleRecorder, records: list[Record]) -> list[str]:
         notes.append(
             "the model gives no probabilities: its output takes their place in all metrics"
         )
+    erasing = recorder.reader.note_on_erasing(recorder.options.blank)
+    notes += [] if erasing is None else [erasing]
     names, classes = recorder.rows.labels or [], recorder.labels or []
     if names and len({classes[record["sample"]] for record in records}) == 1:
         label = names[records[0]["sample"]]

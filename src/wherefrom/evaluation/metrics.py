@@ -71,6 +71,17 @@ class Sample:
         chosen = logits[:, self.target]
         return expit(chosen) if self.to_probability == "sigmoid" else chosen
 
+    def predictions(self, logits: Floats) -> NDArray[np.int64]:
+        """The predicted class of each row.
+
+        Of several labels at once each is predicted by itself: the target where it is more likely
+        than not, else −1.
+        """
+        if self.to_probability == "sigmoid":
+            return np.where(logits[:, self.target] > 0, self.target, -1)
+        largest: NDArray[np.int64] = logits.argmax(1)
+        return largest
+
     @property
     def scores(self) -> Floats:
         """The scores of the erasable units."""
@@ -93,6 +104,8 @@ class Metric(ABC):
     - `title` (optional): the heading of its column, by default the name.
     - `better`: "higher" or "lower", or "" (the default) if neither is better; `Evaluation.best`
       and the marks in tables follow it.
+    - `needs_classes` (optional): whether it counts predictions, which a model of single numbers
+      does not make.
     - `masks(sample)` (optional): which perturbed inputs to run, one row of booleans over the
       units for each (True: present). Equal inputs of all metrics and methods run once.
     - `value(sample, logits)`: the number, and a curve or None. Row k of `logits` is the model's
@@ -112,6 +125,7 @@ class Metric(ABC):
     name: str
     title: str = ""
     better: Better = ""
+    needs_classes: bool = False
 
     def masks(self, sample: Sample) -> Masks:
         """The perturbed inputs to run, (K, units); by default none."""
@@ -184,6 +198,7 @@ class Perturbation(Metric):
         self.title = ("pos." if positive else "neg.") + (" acc." if accuracy else " prob.")
         # erasing what matters hurts soon; erasing what does not matter hurts late
         self.better = "lower" if positive else "higher"
+        self.needs_classes = accuracy
 
     def masks(self, sample: Sample) -> Masks:
         order = descending(sample.scores if self.positive else -sample.scores)
@@ -191,26 +206,29 @@ class Perturbation(Metric):
         return sample.over_all_units(~leading(order, counts))
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
-        if self.accuracy:
-            curve = (logits.argmax(1) == sample.target).astype(np.float64)
-        else:
-            curve = sample.chances(logits)
-        return area(curve), None
+        if not self.accuracy:
+            return area(sample.chances(logits)), None
+        still = sample.predictions(logits) == sample.target
+        return area(still.astype(np.float64)), None
 
 
 class Flip(Metric):
-    """The share of units erased by descending score before the prediction flips; 1 if never."""
+    """The share of units erased by descending score before the prediction flips; 1 if never.
+
+    That is the prediction for the whole input, whether or not it is the class that is explained.
+    """
 
     name = "flip"
     title = "to flip"
     better = "lower"
+    needs_classes = True
 
     def masks(self, sample: Sample) -> Masks:
         order = descending(sample.scores)
         return sample.over_all_units(~leading(order, list(range(len(order) + 1))))
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
-        predicted = logits.argmax(1)
+        predicted = sample.predictions(logits)
         changed = np.nonzero(predicted != predicted[0])[0]
         return (changed[0] / (len(logits) - 1) if len(changed) else 1.0), None
 

@@ -84,6 +84,12 @@ class SampleRecorder:
         self.to_probability: ToProbability = (
             naming.to_probability(outputs) if naming is not None and outputs else "softmax"
         )
+        of_classes = [metric.name for metric in self.metrics if metric.needs_classes]
+        if self.to_probability == "none" and of_classes:
+            raise InputError(
+                f"{self.explainer.subject.name} gives a number and predicts no class, so there is "
+                f"nothing to count for: {', '.join(of_classes)}. Leave out these metrics."
+            )
 
     def resume(self, record: Record) -> None:
         """Leaves out what an earlier run left out, by one of its records."""

@@ -109,6 +109,10 @@ class Reader(ABC, Generic[Item, Form]):
     def erased(self, item: Item, present: Present, blank: str | int | None) -> list[Form]:
         """The item with only some of its units left, once for each row of `present`."""
 
+    def note_on_erasing(self, blank: str | int | None) -> str | None:
+        """What a reader of results should know of the units that are erased; None: nothing."""
+        return None
+
     @abstractmethod
     def key(self, form: Form) -> bytes:
         """Equal for forms that are the same to the model."""
@@ -128,8 +132,14 @@ class Reader(ABC, Generic[Item, Form]):
     # What follows from the above.
 
     def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Item]:
-        """Each input; the first that cannot be read is an error."""
-        return [self.read(source, truncate) for source in sources]
+        """Each input; the first that cannot be read is an error, which says where it stands."""
+        items = []
+        for number, source in enumerate(sources):
+            try:
+                items.append(self.read(source, truncate))
+            except InputError as error:
+                raise placed(error, number, len(sources)) from error.__cause__
+        return items
 
     def read_each(self, sources: Sequence[Any], truncate: bool = False) -> list[Item | InputError]:
         """Each input, or the reason why it cannot be read."""
@@ -165,6 +175,13 @@ class Reader(ABC, Generic[Item, Form]):
 def first_of(inputs: Any) -> Any:
     """The first input of a list, or the single one."""
     return inputs[0] if isinstance(inputs, (list, tuple)) and inputs else inputs
+
+
+def placed(error: InputError, number: int, count: int) -> InputError:
+    """The error of one of several inputs, with its place among them."""
+    if count > 1 and error.args:
+        error.args = (f"input {number} of {count}, counted from 0: {error.args[0]}",)
+    return error
 
 
 def resolve_position(lengths: Tensor, position: int) -> Tensor:

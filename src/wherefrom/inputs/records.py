@@ -51,9 +51,10 @@ def column(
             return by_name[name]
     if needed:
         listed = ", ".join(map(str, columns))
+        read = f', or read with wherefrom.read_table(data, {what}_column="…")'
         raise InputError(
-            f"no column looks like the {what} ({listed}); name it with --{what}-column, or "
-            f'wherefrom.read_table(data, {what}_column="…").'
+            f"no column looks like the {what} ({listed}); name it with --{what}-column, in Python "
+            f'with {what}_column="…"{read if usual is TEXT or usual is LABEL else ""}.'
         )
     return ""
 
@@ -159,6 +160,7 @@ def as_inputs(inputs: Any) -> Any:
         )
     if isinstance(inputs, Mapping) and "input_ids" not in inputs:
         _check_splits(inputs)
+        _check_tensors(inputs)
         if _of_columns(inputs) is None:
             return _sources([inputs])[0]
     if _are_messages(inputs):
@@ -204,6 +206,17 @@ def _check_splits(inputs: Mapping[Any, Any]) -> None:
         raise InputError(
             f"cannot explain a {type(inputs).__name__} of several tables ({', '.join(splits)}): "
             f'pass one of them, data["{splits[0]}"].'
+        )
+
+
+def _check_tensors(inputs: Mapping[Any, Any]) -> None:
+    """Refuses tensors by name, as a model takes them: units are those of one passed alone."""
+    names = [str(name) for name, value in inputs.items() if is_tensor(value)]
+    if names:
+        raise InputError(
+            f"cannot explain tensors by name ({', '.join(names)}) without input_ids: pass the one "
+            "with a row for each unit, (units, features), by itself. A forward= of yours gets it "
+            'as inputs["x"].'
         )
 
 

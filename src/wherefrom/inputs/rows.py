@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +27,10 @@ class RowsReader(Reader[Tensor, Tensor]):
     @classmethod
     def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
         first = first_of(inputs)
-        return isinstance(first, Tensor) and first.is_floating_point()
+        if isinstance(first, Tensor):
+            return first.is_floating_point()
+        is_array = isinstance(first, np.ndarray) and first.dtype.kind == "f"
+        return is_array and context.tokenizer is None
 
     @classmethod
     def build(cls, context: ReaderContext) -> RowsReader:
@@ -43,7 +47,10 @@ class RowsReader(Reader[Tensor, Tensor]):
         return ([inputs], True) if inputs.ndim == 2 else (list(inputs), False)
 
     def read(self, source: Any, truncate: bool = False) -> Tensor:
-        return torch.as_tensor(source).to(self.subject.device)
+        rows = torch.as_tensor(source)
+        if isinstance(source, np.ndarray):  # most are of float64, and most models are not
+            rows = rows.to(self.subject.dtype)
+        return rows.to(self.subject.device)
 
     def size(self, item: Tensor) -> int:
         return len(item)

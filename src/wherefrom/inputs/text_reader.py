@@ -15,7 +15,7 @@ from torch import Tensor
 from wherefrom.errors import InputError, TargetError
 from wherefrom.explanation import Unit
 from wherefrom.inputs.pictures import is_image
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, resolve_position
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, placed, resolve_position
 from wherefrom.inputs.sight import Sight
 from wherefrom.inputs.text import (
     Encoded,
@@ -159,9 +159,9 @@ class TextReader(Reader[Encoded, Form]):
 
     def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Encoded]:
         items = []
-        for item in self._read(sources, truncate):
+        for number, item in enumerate(self._read(sources, truncate)):
             if isinstance(item, InputError):
-                raise item
+                raise placed(item, number, len(sources))
             items.append(item)
         return items
 
@@ -228,8 +228,13 @@ class TextReader(Reader[Encoded, Form]):
         if self.naming.generates:
             return "mean"
         unknown = getattr(self.tokenizer, "unk_token_id", None)
+        return "unk" if isinstance(unknown, int) and not self._unknown_ends_a_text else None
+
+    @property
+    def _unknown_ends_a_text(self) -> bool:
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
         ends = [getattr(self.tokenizer, f"{name}_token_id", None) for name in ("bos", "eos")]
-        return "unk" if isinstance(unknown, int) and unknown not in ends else None
+        return unknown is not None and unknown in ends
 
     def _uses_prefix(self, item: Encoded, prefix: Encoded) -> bool:
         """Whether the user's forward passes the decoder's ids on: tried once, with other ids."""
@@ -324,6 +329,15 @@ class TextReader(Reader[Encoded, Form]):
         types = np.array(item.types, dtype=np.int64) if typed else None
         ids = np.where(present, np.array(item.ids, dtype=np.int64), number)
         return [(row, types) for row in ids]
+
+    def note_on_erasing(self, blank: str | int | None) -> str | None:
+        if blank not in (None, "unk") or not self._unknown_ends_a_text:
+            return None
+        token = getattr(self.tokenizer, "unk_token", None)
+        return (
+            f"erased tokens become {token!r}, which this tokenizer also ends texts with: what "
+            'follows is read as a new one; choose another by blank=, such as "pad" or a token id'
+        )
 
     def _blank_id(self, token: str | int) -> int:
         if token not in self._blanks:

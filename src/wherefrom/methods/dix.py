@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError
-from wherefrom.memory import is_out_of_memory
 from wherefrom.methods.attention_maps import (
     CapturedAttention,
     Readout,
@@ -148,27 +147,20 @@ class Dix(Method):
         """Each sample at each point, in chunks: its attention, and the sample of each row."""
         pairs = [(i, point) for point in points for i in range(len(inputs))]
         budget = Budget(subject, inputs.mask.shape[1], len(inputs))
-        at = 0
-        while at < len(pairs):
-            rows = pairs[at : at + budget.rows]
+
+        def run(rows: list[tuple[int, Point]]) -> CapturedAttention:
             samples = [i for i, _ in rows]
             sizes = torch.tensor([point for _, point in rows], dtype=torch.float64) / self.steps
-            try:
-                with budget.measured(len(rows)):
-                    attention = capture(
-                        subject,
-                        inputs.take(samples),
-                        target.take(samples),
-                        gradients=True,
-                        replace=replacing(samples, sizes),
-                    )
-            except Exception as error:
-                if len(rows) == 1 or not is_out_of_memory(error):
-                    raise
-                budget.limit(len(rows) // 2)
-            else:
-                at += len(rows)
-                yield attention, torch.tensor(samples)
+            return capture(
+                subject,
+                inputs.take(samples),
+                target.take(samples),
+                gradients=True,
+                replace=replacing(samples, sizes),
+            )
+
+        for rows, attention in budget.chunks(pairs, run):
+            yield attention, torch.tensor([i for i, _ in rows])
 
 
 def _by_row(sizes: Tensor, weights: Tensor) -> Tensor:

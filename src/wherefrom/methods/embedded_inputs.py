@@ -23,6 +23,7 @@ from wherefrom.target import Target
 
 Pair = tuple[int, int]  # a sample and the number of its copy
 Point = Callable[[int, int, int], Tensor]  # source, sample, copy -> embedded input (T, D)
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 _TOKENS_A_PASS = 2048
 _SHARE = 0.4  # of the free memory
@@ -118,37 +119,24 @@ class EmbeddedInputs:
         read: Callable[[ForwardPass], Result],
         gradients: bool = True,
     ) -> Iterator[tuple[list[Pair], Result]]:
-        """What is read of each pass; one that needs too much memory is made again with half."""
-        length, batch = self.inputs.mask.shape[1], len(self.inputs)
-        budget = Budget(subject, length, batch, gradients)
-        at = 0
-        while at < len(pairs):
-            rows = list(pairs[at : at + budget.rows])
+        """What is read of each pass."""
+
+        def run(rows: list[Pair]) -> Result:
             samples = [i for i, _ in rows]
-            try:
-                with (
-                    budget.measured(len(rows)),
-                    intercepted_forward(
-                        table,
-                        subject,
-                        self.inputs.take(samples),
-                        target.take(samples),
-                        at=self.place,
-                        change=partial(_placed, iter(range(len(self.values))), rows, point),
-                        paths=self.paths,
-                        gradients=gradients or self.paths is not None,
-                    ) as forward,
-                ):
-                    result = read(forward)
-            except Exception as error:
-                if len(rows) == 1 or not is_out_of_memory(error):
-                    raise
-                budget.limit(len(rows) // 2)
-            else:
-                at += len(rows)
-                yield rows, result
-                continue
-            release_memory(subject.device)  # here, where the error no longer holds the pass
+            with intercepted_forward(
+                table,
+                subject,
+                self.inputs.take(samples),
+                target.take(samples),
+                at=self.place,
+                change=partial(_placed, iter(range(len(self.values))), rows, point),
+                paths=self.paths,
+                gradients=gradients or self.paths is not None,
+            ) as forward:
+                return read(forward)
+
+        batch, length = self.inputs.mask.shape
+        return Budget(subject, length, batch, gradients).chunks(pairs, run)
 
 
 def _placed(entered: Iterator[int], rows: list[Pair], point: Point, entering: Entering) -> Tensor:
@@ -169,6 +157,7 @@ class Budget:
     """How many rows a pass may have: measured on the first pass, by what autograd keeps."""
 
     def __init__(self, subject: Subject, length: int, batch: int, gradients: bool = True) -> None:
+        self._device = subject.device
         # by default part of what is free: a pass that takes it all leaves nothing for its results
         self.bytes = subject.memory or _SHARE * free_memory(subject.device)
         self.most = max(1, batch, _TOKENS_A_PASS // max(1, length))
@@ -180,6 +169,29 @@ class Budget:
         """From now on no pass has more rows."""
         self.most = rows
         self.rows = min(self.rows, rows)
+
+    def chunks(
+        self, items: Sequence[Item], run: Callable[[list[Item]], Result]
+    ) -> Iterator[tuple[list[Item], Result]]:
+        """What `run` gives of all items, some at a time, each a row.
+
+        A pass that needs too much memory is made again with half as many.
+        """
+        at = 0
+        while at < len(items):
+            rows = list(items[at : at + self.rows])
+            try:
+                with self.measured(len(rows)):
+                    result = run(rows)
+            except Exception as error:
+                if len(rows) == 1 or not is_out_of_memory(error):
+                    raise
+                self.limit(len(rows) // 2)
+            else:
+                at += len(rows)
+                yield rows, result
+                continue
+            release_memory(self._device)  # here, where the error no longer holds the pass
 
     def measured(self, rows: int) -> Scope:
         """A context that, in the first pass, counts what is kept for the backward pass."""
@@ -251,12 +263,16 @@ def _first_kept(inputs: Inputs) -> Inputs:
 
 def replaced_units(inputs: Inputs, token: str | int) -> Inputs:
     """The inputs with every unit that is no special token replaced by one token."""
-    if inputs.tensors[inputs.fields[0]].is_floating_point():
+    fields = {name: inputs.tensors[name].clone() for name in inputs.fields}
+    if any(ids.is_floating_point() for ids in fields.values()):
         raise MethodError(
             f'a baseline of "{token}" is for texts: give "zero", or the baseline as a tensor.'
         )
     number = inputs.token_id(token)
-    ids = inputs.tensors[inputs.fields[0]].clone()
-    width = ids.shape[1]
-    ids[(inputs.mask & ~inputs.special())[:, :width].to(ids.device)] = number
-    return inputs.with_tensors({inputs.fields[0]: ids})
+    replaced = inputs.mask.cpu() & ~inputs.special()
+    start = 0  # of the units of a field, as those of a decoder come behind those of its source
+    for ids in fields.values():
+        width = ids.shape[1]
+        ids[replaced[:, start : start + width].to(ids.device)] = number
+        start += width
+    return inputs.with_tensors(fields)

@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
-from wherefrom.methods.intercept import At, read_at
+from wherefrom.errors import MethodError
+from wherefrom.methods.embedded_inputs import Budget, EmbeddedInputs, baseline_values
+from wherefrom.methods.intercept import At, read_at, run
 from wherefrom.methods.method import Method, Scores
 from wherefrom.rules.sources import Place
 from wherefrom.subject import Inputs, Subject
@@ -18,7 +19,11 @@ from wherefrom.target import Target
 
 @dataclass(frozen=True)
 class Occlusion(Method):
-    """Leave one out: the output with the unit minus the output without it."""
+    """Leave one out: the output with the unit minus the output without it.
+
+    What stands in its place is the `baseline`, of `integrated_gradients`, or nothing: "remove"
+    takes the unit out of the mask that the model is given, as a graph without that node.
+    """
 
     name: ClassVar[str] = "occlusion"
     paper: ClassVar[str] = "Zeiler & Fergus 2014"
@@ -26,6 +31,8 @@ class Occlusion(Method):
     at: At = "lookup"
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+        if isinstance(self.baseline, str) and self.baseline == "remove":
+            return _removed(subject, inputs, target)
         return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
 
     def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
@@ -47,3 +54,38 @@ class Occlusion(Method):
             for (i, unit), output in zip(rows, outputs, strict=True):
                 values[i, unit] = whole[i] - output
         return Scores(values, logits)
+
+
+def _removed(subject: Subject, inputs: Inputs, target: Target) -> Scores:
+    """The output minus that of the input with one unit less in its mask."""
+    name = _mask_name(inputs)
+    logits = run(subject, inputs, target.position)
+    target = target.resolved(logits)
+    whole = target(logits).double().cpu()
+
+    def outputs(rows: list[tuple[int, int]]) -> Tensor:
+        samples = [i for i, _ in rows]
+        some, asked = inputs.take(samples), target.take(samples)
+        present = some.tensors[name].clone()
+        present[range(len(rows)), [unit for _, unit in rows]] = 0
+        changed = run(subject, some.with_tensors({name: present}), asked.position)
+        return asked(changed).double().cpu()
+
+    pairs = [(i, u) for i, u in inputs.mask.nonzero().tolist()]
+    values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
+    batch, length = inputs.mask.shape
+    for rows, without in Budget(subject, length, batch, gradients=False).chunks(pairs, outputs):
+        for (i, unit), output in zip(rows, without, strict=True):
+            values[i, unit] = whole[i] - output
+    return Scores(values, logits)
+
+
+def _mask_name(inputs: Inputs) -> str:
+    """The tensor that tells the model which units are there."""
+    for name in ("mask", "attention_mask"):
+        mask = inputs.tensors.get(name)
+        if mask is not None and mask.shape == inputs.mask.shape:
+            return name
+    raise MethodError(
+        'baseline="remove" needs a mask that tells the model which units are there; give "zero".'
+    )

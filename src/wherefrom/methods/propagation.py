@@ -15,7 +15,8 @@ from wherefrom.methods.root import Root, Rooted
 from wherefrom.rules.mode import Table
 from wherefrom.rules.needed_rows import RowsRead
 from wherefrom.rules.sources import Place
-from wherefrom.rules.tables import TABLES, conservative
+from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, PLAIN, conservative
+from wherefrom.rules.two_points import TWO_POINTS
 from wherefrom.scope import restores_state
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import SpanTarget, Target
@@ -46,8 +47,14 @@ class Propagation(Method):
     def table(self) -> Table:
         """The table of this method."""
 
-    def rooted(self, inputs: Inputs) -> Rooted | None:
-        """The root that these inputs are compared with, if any."""
+    def table_for(self, inputs: Inputs) -> Table:
+        """The table on inputs of this kind, with what is "auto" filled in."""
+        method = self.resolved(inputs)
+        assert isinstance(method, Propagation)
+        return method.table()
+
+    def rooted(self) -> Rooted | None:
+        """The root that inputs are compared with, if any."""
         root: Root = getattr(self, "root", None)
         return None if root is None else Rooted(root)
 
@@ -76,7 +83,7 @@ class Propagation(Method):
                 closes=self.closes,
                 at=place,
                 label=self.label,
-                rooted=method.rooted(inputs),
+                rooted=method.rooted(),
                 narrow=True,
             )
 
@@ -96,7 +103,7 @@ class GradientXInput(Propagation):
     root: Root = None
 
     def table(self) -> Table:
-        return TABLES["plain"]
+        return PLAIN
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ class LrpAh(Propagation):
     at: At = "auto"
 
     def table(self) -> Table:
-        return TABLES["ah"]
+        return AH
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ class LrpAhLn(Propagation):
     root: Root = None
 
     def table(self) -> Table:
-        return TABLES["ah_ln"]
+        return AH_LN
 
 
 @dataclass(frozen=True)
@@ -162,11 +169,11 @@ class Lrp(Propagation):
 
     def table(self) -> Table:
         if self.secants == "root":
-            return TABLES["two_points"]
+            return TWO_POINTS
         assert self.attention != "auto"
         return conservative(self.gate, self.attention)
 
-    def rooted(self, inputs: Inputs) -> Rooted | None:
+    def rooted(self) -> Rooted | None:
         if self.root is None:
             if self.secants == "root":
                 raise MethodError('secants="root" needs a root, such as root="mean".')
@@ -186,4 +193,4 @@ class AttnLrp(Propagation):
     root: Root = None
 
     def table(self) -> Table:
-        return TABLES["attn_lrp"]
+        return ATTN_LRP

@@ -15,7 +15,7 @@ from wherefrom.target import Target
 
 @dataclass(frozen=True)
 class Random(Method):
-    """Random scores, the control: the same for the same units and seed."""
+    """Random scores, the control: the same for the same input and seed."""
 
     name: ClassVar[str] = "random"
     seed: int = 0
@@ -23,8 +23,20 @@ class Random(Method):
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
         for row, units in enumerate(inputs.units):
-            content = "\x1f".join(unit.text for unit in units)
-            generator = torch.Generator().manual_seed(zlib.crc32(content.encode()) + self.seed)
+            generator = torch.Generator().manual_seed(_checksum(inputs, row) + self.seed)
             drawn = torch.randn(len(units), generator=generator, dtype=torch.float64)
             values[row, inputs.mask[row]] = drawn
         return Scores(values)
+
+
+def _checksum(inputs: Inputs, row: int) -> int:
+    """Of the units of a sample and, as patches and pixels are named alike in all, their numbers."""
+    checksum = zlib.crc32("\x1f".join(unit.text for unit in inputs.units[row]).encode())
+    for name in inputs.fields:
+        values = inputs.tensors[name]
+        if values.is_floating_point():
+            own = values[row]
+            if len(own) == inputs.mask.shape[1]:  # without padding, whatever else is in the batch
+                own = own[inputs.mask[row].to(own.device)]
+            checksum = zlib.crc32(own.detach().cpu().double().numpy().tobytes(), checksum)
+    return checksum

@@ -14,7 +14,6 @@ from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.norm import NORM, NORM_BIAS
 from wherefrom.rules.own_function import OWN_FUNCTION
 from wherefrom.rules.product import Policy, Products
-from wherefrom.rules.two_points import TWO_POINTS
 
 _RECORDED: Table = {**AFFINE, **NORM_BIAS, **SOFTMAX}
 
@@ -60,12 +59,3 @@ def plain_table(softplus: float | None = None) -> Table:
         return x.copy_(out) if call.in_place else out
 
     return {**PLAIN, Kind.HOMOGENEOUS: smooth_relu}
-
-
-TABLES = {
-    "plain": PLAIN,
-    "ah": AH,
-    "ah_ln": AH_LN,
-    "attn_lrp": ATTN_LRP,
-    "two_points": TWO_POINTS,
-}

@@ -49,6 +49,7 @@ class AttentionErasure(Study):
     name = "attention_erasure"
 
     def records(self, samples: StudySamples, progress: Callable[[], None]) -> list[Record]:
+        _check_classes(samples)
         records: list[Record] = [{} for _ in range(len(samples))]
         for batch in _same_length(samples):
             for i, record in zip(batch, self._batch_records(samples, batch), strict=True):
@@ -128,6 +129,16 @@ def shares_to_flip(records: Sequence[Record]) -> dict[str, list[float]]:
 
 def _singles(records: Sequence[Record]) -> list[WeightErasure]:
     return [WeightErasure(**r["single"]) for r in records if r["single"] is not None]
+
+
+def _check_classes(samples: StudySamples) -> None:
+    """Refuses a model whose outputs are not one class of several: nothing could flip."""
+    subject = samples.subject
+    outputs = Target().row(run(subject, samples.batch([0]))).shape[-1]
+    config = getattr(subject.model, "config", None)
+    several = getattr(config, "problem_type", None) == "multi_label_classification"
+    if outputs == 1 or several:
+        raise ModelError(f"{subject.name} does not predict one class of several.")
 
 
 def _same_length(samples: StudySamples) -> list[list[int]]:

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from wherefrom.errors import ModelError
 from wherefrom.methods.forward_graph import layer_of
 from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.methods.propagation import GradientXInput, Lrp, LrpAhLn, Propagation
 from wherefrom.rules.catalogue import live
 from wherefrom.rules.mode import Table
-from wherefrom.rules.tables import AH_LN, CONSERVATIVE, PLAIN
 from wherefrom.scope import Hooks, Scope, restores_state
 from wherefrom.studies.base import Record, Study, StudySamples, TableRows
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 
-TABLES: dict[str, Table] = {"lrp": CONSERVATIVE, "lrp_ah_ln": AH_LN, "gradient_x_input": PLAIN}
+METHODS: tuple[Propagation, ...] = (Lrp(), LrpAhLn(), GradientXInput())
 
 
 @dataclass
@@ -133,8 +133,10 @@ class LayerProfile(Study):
         for i in range(len(samples)):
             inputs, target = samples.batch([i]), samples.targets([i])
             sums = {
-                method: relevance_sums(samples.subject, inputs, target, table)
-                for method, table in TABLES.items()
+                method.name: relevance_sums(
+                    samples.subject, inputs, target, method.table_for(inputs)
+                )
+                for method in METHODS
             }
             if any(len(s.blocks) < 2 and not s.norms for s in sums.values()):
                 raise ModelError(

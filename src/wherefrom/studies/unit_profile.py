@@ -11,7 +11,6 @@ from wherefrom.errors import ModelError
 from wherefrom.methods.intercept import intercepted_forward
 from wherefrom.rules.mode import Table
 from wherefrom.rules.sources import stream_of
-from wherefrom.rules.tables import CONSERVATIVE
 from wherefrom.scope import restores_state
 from wherefrom.studies.layer_profile import ActivationRecorder
 from wherefrom.subject import Inputs, Subject
@@ -32,9 +31,7 @@ class UnitProfile:
 
 
 @restores_state
-def unit_profile(
-    subject: Subject, inputs: Inputs, target: Target, table: Table = CONSERVATIVE
-) -> UnitProfile:
+def unit_profile(subject: Subject, inputs: Inputs, target: Target, table: Table) -> UnitProfile:
     """Relevance of one sample by unit and block, under the rules of a table."""
     recorder = ActivationRecorder.of(subject.model)
     with recorder.open(), intercepted_forward(table, subject, inputs, target) as forward:

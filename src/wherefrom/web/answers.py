@@ -21,6 +21,7 @@ from wherefrom.explanation import Explanation
 from wherefrom.inputs.reader import Reader
 from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.intercept import run
+from wherefrom.methods.propagation import Lrp
 from wherefrom.show.html import render
 from wherefrom.show.sentence import explained, pieces, sides, source
 from wherefrom.show.text_marks import heading, largest_score, marks
@@ -169,7 +170,8 @@ class Answers:
         prediction = self._predict(request)
         subject = prediction.reader.subject
         target = self._target(request, prediction).to(subject.device)
-        profile = unit_profile(subject, prediction.inputs, target)
+        table = Lrp().table_for(prediction.inputs)
+        profile = unit_profile(subject, prediction.inputs, target, table)
         scores = self._explain(request, "lrp").explanation.scores
         rows = [("input", scores.astype(float).tolist(), 0.0)]
         rows += [(name, row.tolist(), profile.others[name]) for name, row in profile.units.items()]
