@@ -5,73 +5,28 @@
 Every family is built tiny and random from its config, in float64, its biases and norms made
 anything but zero and one, and explained on two token sequences of different length. Closed means
 that |residual| / |output| is under 1e-9, or under 1e-5 where the family itself casts to float32
-(most do so within their norms). With --vision: the families that classify images, on two images.
+(most do so within their norms), and that the input has a part in the output. With --vision: the
+families that classify images, on two images.
 """
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import torch
 import transformers
 import typer
-from torch.overrides import TorchFunctionMode
 
 import wherefrom
+from benchmarks.family_rows import Casts, Row, limited, reason, smallest_reach, verdict
 from benchmarks.tiny import TASKS, model
 from wherefrom.errors import ModelError
 
 IDS = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2]]
 TEXT_TASKS = ("classify", "write", "translate", "fill")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One family and what came of it."""
-
-    family: str
-    kind: str
-    verdict: str  # closed, open, not run
-    residual: float | None = None
-    casts: bool = False
-    note: str = ""
-    units: int | None = None
-
-
-class _Casts(TorchFunctionMode):
-    """Notes whether the model turns float64 into something narrower."""
-
-    narrower = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor) and out.dtype in (torch.float32, torch.float16):
-            given = [a for a in args if isinstance(a, torch.Tensor)]
-            self.narrower |= any(a.dtype == torch.float64 for a in given)
-        return out
-
-
-@contextlib.contextmanager
-def limited(seconds: int) -> Iterator[None]:
-    """Raises TimeoutError when the time is over."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"took more than {seconds} s")
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
 
 
 _DRAFTS = "drafts with keys and values of the model that it assists, and cannot be run alone"
@@ -97,34 +52,36 @@ def measure(family: str, task: str) -> Row:
         with limited(60):
             made = model(family, task)
     except Exception as error:
-        return Row(family, kind, "not run", note=f"no tiny model from its config: {_first(error)}")
+        return Row(family, kind, "not run", note=f"no tiny model from its config: {reason(error)}")
     note = ""
     try:
         with limited(300):
             try:
-                residual, casts = closes(made, task)
+                found, casts = explained(made, task)
             except ModelError:
                 # some families have masks or casts of their own that only float32 can be run with
-                residual, casts = closes(made.float(), task)
+                found, casts = explained(made.float(), task)
                 note = "all: it cannot be run in float64"
     except Exception as error:
-        return Row(family, kind, "not run", note=_first(error))
-    verdict = "closed" if residual < (1e-5 if casts or note else 1e-9) else "open"
-    return Row(family, kind, verdict, residual, casts or bool(note), note)
+        return Row(family, kind, "not run", note=reason(error))
+    narrow = casts or bool(note)
+    residual = max(each.ledger.relative for each in found)
+    closes = verdict(residual, narrow, smallest_reach(found))
+    return Row(family, kind, closes, residual, narrow, note)
 
 
-def closes(made: Any, task: str) -> tuple[float, bool]:
-    """The largest residual on the two sequences, and whether the model casts to float32."""
+def explained(made: Any, task: str) -> tuple[Any, bool]:
+    """The explanations of the two sequences, and whether the model casts to float32."""
     explainer = wherefrom.Explainer(made)
     writes = task == "translate" and made.config.is_encoder_decoder
     prefix = {"decoder_input_ids": torch.tensor([[1]])} if writes else {}
-    with torch.no_grad(), _Casts() as casts:
+    with torch.no_grad(), Casts() as casts:
         logits = explainer.subject.run({"input_ids": torch.tensor(IDS[:1]), **prefix})
     # relative to an output near zero even rounding is large: ask for the largest there is
     row = logits[0] if logits.ndim == 2 else logits[0, -1]
     options = {"position": 1} if task == "fill" else {}
     found = explainer(IDS, target=int(row.abs().argmax()), **options)
-    return max(each.ledger.relative for each in found), casts.narrower
+    return found, casts.narrower
 
 
 def images(made: Any) -> torch.Tensor:
@@ -180,30 +137,22 @@ def see(family: str) -> Row:
         with limited(300):
             made = model(family, "see")
     except Exception as error:
-        return Row(family, kind, "not run", note=f"no tiny model from its config: {_first(error)}")
+        return Row(family, kind, "not run", note=f"no tiny model from its config: {reason(error)}")
     try:
         with limited(300):
             given, forward = shown(family, made)
             made = _OfPatches(made) if given.ndim == 3 else made
             explainer = wherefrom.Explainer(made, forward=forward)
             name = "x" if given.ndim == 3 else "input_ids" if given.ndim == 2 else "pixel_values"
-            with torch.no_grad(), _Casts() as casts:
+            with torch.no_grad(), Casts() as casts:
                 logits = explainer.subject.run({name: given})
             given = given.tolist() if name == "input_ids" else given
             found = explainer(given, target=logits.abs().argmax(-1).tolist())
     except Exception as error:
-        return Row(family, kind, "not run", note=_first(error))
+        return Row(family, kind, "not run", note=reason(error))
     residual = max(each.ledger.relative for each in found)
-    bound = 1e-5 if casts.narrower else 1e-9
-    # that biases alone add up would say nothing
-    reached = min(abs(each.scores).max() / abs(each.output) for each in found) > 1e-6
-    verdict = "closed" if residual < bound and reached else "open"
-    return Row(family, kind, verdict, residual, casts.narrower, units=len(found[0]))
-
-
-def _first(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:110] if lines else ''}"
+    closes = verdict(residual, casts.narrower, smallest_reach(found))
+    return Row(family, kind, closes, residual, casts.narrower, units=len(found[0]))
 
 
 def families() -> list[tuple[str, str]]:

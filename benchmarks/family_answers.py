@@ -5,7 +5,8 @@
 Every causal family that docs/families.md has a residual of is built tiny and random from its
 config, in float64. A prompt of six tokens and an answer of four are explained as contrasts. Closed
 means that |residual| / Σ |lines| is under 1e-9, or under 1e-5 where the family itself casts to
-float32, of the whole answer and of a part of it. What is in the output file is not run again.
+float32, and that the input has a part in the lines, of the whole answer and of a part of it. What
+is in the output file is not run again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import transformers
 import typer
 
 import wherefrom
-from benchmarks.families import Row, _Casts, _first, limited
+from benchmarks.family_rows import Casts, Row, limited, reason, verdict
 from benchmarks.tiny import TASKS, model, model_class
 from wherefrom.errors import ModelError
 from wherefrom.storage.writing import write_text
@@ -47,20 +48,25 @@ def causal(family: str) -> Any:
     return model(family, "write", **dict.fromkeys(off, True))
 
 
-def worst_residual(made: Any) -> float:
-    """The largest |residual| / Σ |lines| over parts of the answer."""
+def closing(made: Any) -> tuple[float, float]:
+    """The largest |residual| and the least of the largest |score|, over parts of the answer.
+
+    Both are shares of Σ |lines|.
+    """
     answer = wherefrom.Explainer(made).answer(PROMPT, ANSWER, of="contrast")
-    residuals = []
+    residuals, reaches = [], []
     for part in PARTS:
-        ledger = answer.of(part).ledger
-        size = sum(abs(line.value) for line in ledger.lines)
-        residuals.append(abs(ledger.residual) / max(size, abs(ledger.output), 1e-30))
-    return max(residuals)
+        found = answer.of(part)
+        ledger = found.ledger
+        size = max(sum(abs(line.value) for line in ledger.lines), abs(ledger.output), 1e-30)
+        residuals.append(abs(ledger.residual) / size)
+        reaches.append(float(abs(found.scores).max()) / size)
+    return max(residuals), min(reaches)
 
 
 def casts(made: Any) -> bool:
     """Whether the model turns float64 into something narrower."""
-    with torch.no_grad(), _Casts() as seen:
+    with torch.no_grad(), Casts() as seen:
         wherefrom.Explainer(made).subject.run({"input_ids": torch.tensor([PROMPT])})
     return seen.narrower
 
@@ -73,17 +79,16 @@ def measure(family: str) -> Row:
         with limited(120):
             made = causal(family)
     except Exception as error:
-        return Row(family, kind, "not run", note=f"no tiny model from its config: {_first(error)}")
+        return Row(family, kind, "not run", note=f"no tiny model from its config: {reason(error)}")
     try:
         with limited(180):
             try:
-                narrow, residual = casts(made), worst_residual(made)
+                narrow, (residual, reach) = casts(made), closing(made)
             except ModelError:  # of masks that only float32 can have
-                narrow, residual = True, worst_residual(made.float())
+                narrow, (residual, reach) = True, closing(made.float())
     except Exception as error:
-        return Row(family, kind, "not run", note=_first(error))
-    bound = 1e-5 if narrow else 1e-9
-    return Row(family, kind, "closed" if residual < bound else "open", residual, narrow)
+        return Row(family, kind, "not run", note=reason(error))
+    return Row(family, kind, verdict(residual, narrow, reach), residual, narrow)
 
 
 def main(

@@ -23,7 +23,8 @@ import typer
 from torch import Tensor
 from transformers.models.auto import modeling_auto as auto
 
-from benchmarks.families import SEEING, Row, _Casts, _first, limited
+from benchmarks.families import SEEING
+from benchmarks.family_rows import Casts, Row, limited, reason, verdict
 from benchmarks.tiny import _CONFIG, config, prepared
 from wherefrom.explanation import Unit
 from wherefrom.inputs.patches import cells, find_layout, layout_of
@@ -146,7 +147,7 @@ def tiny(kind: Any, compares: bool) -> tuple[Any, dict[str, Tensor]]:
                     raise
                 return made, fitting(made.float(), compares)
         except Exception as error:
-            errors.append(_first(error))
+            errors.append(reason(error))
     raise ValueError("; ".join(errors))
 
 
@@ -247,7 +248,7 @@ def fitting(made: Any, compares: bool) -> dict[str, Tensor]:
             except Exception as error:
                 needed = _NEEDED.search(str(error))
                 shape = next(tuple(value.shape) for value in pixels.values())
-                errors.append(f"{[*pixels]} {shape} {_first(error)}")
+                errors.append(f"{[*pixels]} {shape} {reason(error)}")
                 if needed is None or int(needed[1]) < places:
                     break
                 # some count numbers, not rows
@@ -265,7 +266,7 @@ def explained(made: Any, given: Mapping[str, Tensor]) -> tuple[Any, float, bool,
     name = next(name for name in _PIXELS if name in given)
     subject = Subject(made, forward=_last_rows(made), restores=True)
     others = {key: tensor for key, tensor in given.items() if key != name}
-    with torch.no_grad(), _Casts() as casts:
+    with torch.no_grad(), Casts() as casts:
         logits = subject.run(given)
     row = logits[0, -1] if logits.ndim == 3 else logits[0]
     layout = _layout(subject, name, given[name], others)
@@ -346,14 +347,13 @@ def measure(family: str, name: str, compares: bool) -> Row:
             made, given = tiny(getattr(transformers, name), compares)
             scores, output, casts, patches = explained(made, given)
     except Exception as error:
-        return Row(family, name, "not run", note=_first(error))
+        return Row(family, name, "not run", note=reason(error))
     residual = abs(output - sum(float(line.sum()) for line in scores.lines.values())) / abs(output)
-    # that biases alone add up would say nothing
     words, pixels = scores.values[0, :-patches], scores.values[0, -patches:]
-    reached = min(float(part.abs().max()) for part in (words, pixels)) > 1e-7 * abs(output)
-    closed = residual < (1e-5 if casts else 1e-9) and reached
+    reach = min(float(part.abs().max()) for part in (words, pixels)) / abs(output)
+    closes = verdict(residual, casts, reach)
     named = f"{len(words)} words, {patches} patches"
-    return Row(family, name, "closed" if closed else "open", residual, casts, named, patches)
+    return Row(family, name, closes, residual, casts, named, patches)
 
 
 def cases() -> list[tuple[str, str, bool]]:

@@ -19,7 +19,8 @@ import typer
 from transformers.models.auto import modeling_auto as auto
 
 import wherefrom
-from benchmarks.families import SEEING, SIGNALS, Row, _Casts, _first, limited
+from benchmarks.families import SEEING, SIGNALS
+from benchmarks.family_rows import Casts, Row, limited, reason, smallest_reach, verdict
 from benchmarks.tiny import prepared
 from wherefrom.inputs.signal import signal_argument
 
@@ -80,18 +81,17 @@ def listen(family: str, name: str, case: Case) -> Row:
             given = torch.randn(2, *case.shape, generator=chance, dtype=torch.float64)
             forward = None if case.output == "logits" else _first_channel(case.output)
             explainer = wherefrom.Explainer(made, forward=forward)
-            with torch.no_grad(), _Casts() as casts:
+            with torch.no_grad(), Casts() as casts:
                 argument = signal_argument(explainer.subject)
                 logits = explainer.subject.run({argument: given}).flatten(1)
             found = explainer(given, target=logits.abs().argmax(-1).tolist())
     except Exception as error:
-        return Row(family, name, "not run", note=_first(error))
+        return Row(family, name, "not run", note=reason(error))
     residual = max(each.ledger.relative for each in found)
-    reached = min(abs(each.scores).max() / abs(each.output) for each in found) > 1e-6
-    closed = residual < (1e-5 if casts.narrower else 1e-9) and reached
+    closes = verdict(residual, casts.narrower, smallest_reach(found))
     units = found[0].units
     return Row(
-        family, name, "closed" if closed else "open", residual, casts.narrower,
+        family, name, closes, residual, casts.narrower,
         f"{units[0].text}, {units[1].text}, …", len(units),
     )  # fmt: skip
 

@@ -4,8 +4,11 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import wherefrom
@@ -191,8 +194,9 @@ def test_compare_has_a_row_for_each_method(run, tmp_path):
     done = run("compare", "good film", "--methods", "lrp, gradient,random", "--html", page)
     assert done.exit_code == 0, done.output
     rows = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
-    assert [row for row in rows if row in METHODS] == ["lrp", "gradient", "random"]
-    assert page.read_text(encoding="utf-8").count("<td>lrp</td>") == 1
+    names = [row.partition("(")[0] for row in rows]
+    assert [name for name in names if name in METHODS] == ["lrp", "gradient", "random"]
+    assert page.read_text(encoding="utf-8").count("<td>lrp<wbr>(root=unk)</td>") == 1
 
 
 def test_compare_takes_all_methods_on_request(run):
@@ -316,3 +320,22 @@ def test_a_number_type_changes_the_weights(run):
     assert outputs["float32"] == pytest.approx(outputs["float64"], rel=1e-4)
     assert len(set(outputs.values())) == 3
     assert run("explain", TEXT, "--dtype", "int8").exit_code == 2
+
+
+def test_commands_take_what_they_share_from_modules_that_are_no_commands():
+    shared = {"options", "output", "reading", "prompt_files"}
+    folder = Path(cli.__file__).parent
+    for path in sorted({*folder.glob("*.py")} - {folder / "__init__.py"}):
+        used = set(re.findall(r"wherefrom\.cli\.(\w+)", path.read_text("utf-8")))
+        assert used <= shared, path.name
+
+
+def test_an_option_says_the_same_in_all_commands():
+    helps = defaultdict(set)
+    for command in get_command(app).commands.values():
+        for option in command.params:
+            helps[option.name].add((*option.opts, *option.secondary_opts, option.help))
+    differ = {name for name, texts in helps.items() if len(texts) > 1}
+    # what these mean depends on the command
+    own = {"data", "texts", "out", "model", "methods", "target", "against", "every", "png"}
+    assert differ == own | {"settings", "seed"}

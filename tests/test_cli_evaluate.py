@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from examples.draw import DIGITS, drawn
 from tests.command_line import saved_classifier
 from wherefrom.cli import app
-from wherefrom.cli.common import progress as _progress
+from wherefrom.cli.output import progress as _progress
 from wherefrom.evaluation import evaluate as evaluation
 from wherefrom.evaluation.results import Evaluation
 

@@ -399,13 +399,14 @@ def test_a_mode_that_stops_every_call_leaves_nothing(action):
 
 def interrupted(action, model, delay):
     """Whether a SIGINT after so many seconds reached the action."""
+    finished = False
     try:
         signal.setitimer(signal.ITIMER_REAL, delay)
         action(model)
         finished = True
         time.sleep(10 * delay + 1)  # the signal ends it
     except KeyboardInterrupt:
-        return "finished" not in locals()
+        return not finished
     raise AssertionError("no signal came")
 
 

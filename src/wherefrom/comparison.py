@@ -27,7 +27,7 @@ class Comparison(Views, list[Explanation]):
 
     def _rows(self) -> list[dict[str, Any]]:
         """One row for each unit, one column for each method."""
-        names = [explanation.label or explanation.method for explanation in self]
+        names = [explanation.method_label for explanation in self]
         columns = [explanation.scores.tolist() for explanation in self]
         units = self[0].units if self else ()
         return [

@@ -123,6 +123,16 @@ class MissingExtra(WherefromError, ImportError):
         )
 
 
+def first_line(error: BaseException) -> str:
+    r"""The first line of an error's message that says something; its repr if there is none.
+
+    >>> first_line(ValueError("\n bad size \nmore")), first_line(StopIteration())
+    ('bad size', 'StopIteration()')
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), repr(error))
+
+
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -142,6 +142,11 @@ class Explanation(Views, Record):
     def __len__(self) -> int:
         return len(self.units)
 
+    @property
+    def method_label(self) -> str:
+        """The label, or the method's name where there is none: `lrp(root=unk)`."""
+        return self.label or self.method
+
     def top(self, n: int = 5) -> list[tuple[str, float]]:
         """The n units with the largest absolute scores, without special tokens."""
         plain = [i for i, unit in enumerate(self.units) if not unit.special]

@@ -12,11 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wherefrom.errors import InputError, MethodError, ModelError, NotFinite, TooLong
+from wherefrom.errors import (
+    InputError,
+    MethodError,
+    ModelError,
+    NotFinite,
+    TooLong,
+    first_line,
+)
 from wherefrom.explanation import Unit
 from wherefrom.memory import allowed_memory, is_out_of_memory
 from wherefrom.scope import Scope
 from wherefrom.torch_internals import without_function_modes
+
+
+def same_logits(expected: Tensor, actual: Tensor) -> bool:
+    """Whether two runs give the same, to a thousandth of the largest logit."""
+    scale = float(expected.abs().max())
+    return torch.allclose(expected, actual, rtol=1e-3, atol=1e-3 * scale)
+
 
 _RAW_ERRORS = (
     TypeError,
@@ -262,7 +276,7 @@ class Subject:
 
     def _not_run(self, tensors: Mapping[str, Tensor], error: Exception) -> str:
         """Why the model could not be run, in one line."""
-        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        reason = f"{type(error).__name__}: {first_line(error)}"
         if "flexattention" in str(error).lower().replace("_", ""):
             advice = 'FlexAttention has no derivative here: load with attn_implementation="sdpa".'
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -63,11 +65,18 @@ class Target:
         """What the target has beside a weighted sum of logits, (B,); None for nothing."""
         return None
 
-    def take(self, rows: list[int]) -> Target:
+    def take(self, rows: list[int]) -> Self:
         """The target of some of the samples."""
         at = torch.tensor(rows)
-        tensors = (self.index, self.against, self.position)
-        return Target(*(None if tensor is None else tensor[at] for tensor in tensors))
+        return self._mapped(lambda tensor: tensor[at])
+
+    def to(self, device: torch.device) -> Self:
+        """The target with its tensors on a device."""
+        return self._mapped(lambda tensor: tensor.to(device))
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Self:
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return replace(self, **{k: change(v) for k, v in values if isinstance(v, Tensor)})
 
 
 @dataclass(frozen=True)
@@ -84,8 +93,8 @@ class SpanTarget(Target):
     @property
     def first(self) -> Target:
         """The target at the first of its places."""
-        tensors = (self.index, self.against, self.position)
-        return Target(*(None if tensor is None else tensor[:, 0] for tensor in tensors))
+        first = self._mapped(lambda tensor: tensor[:, 0])
+        return Target(first.index, first.against, first.position)
 
     def row(self, logits: Tensor) -> Tensor:
         """The logits at the first place, (B, classes)."""
@@ -158,14 +167,6 @@ class SpanTarget(Target):
         entropies = -(logs.exp() * logs).nan_to_num(nan=0.0).sum(-1)  # (B, R)
         weights = 1 if self.weights is None else self.weights[:, counted].to(entropies)
         return -(weights * entropies).sum(1)
-
-    def take(self, rows: list[int]) -> SpanTarget:
-        """The target of some of the samples."""
-        weights = None if self.weights is None else self.weights[torch.tensor(rows)]
-        own = super().take(rows)
-        return replace(
-            self, index=own.index, against=own.against, position=own.position, weights=weights
-        )
 
 
 @dataclass(frozen=True)

@@ -227,13 +227,6 @@ def test_against_another_answer_the_first_difference_is_explained():
 # What it consists of.
 
 
-@pytest.fixture(scope="module")
-def talker(bytepairs):
-    """A random model that reads the bytes of a text."""
-    return Explainer(tiny("llama", "write", vocab_size=len(bytepairs), max_position_embeddings=512),
-                     bytepairs)  # fmt: skip
-
-
 TEXT = "the movie is lovely.\n\nParis is the movie.\n\nwho is it?"
 
 

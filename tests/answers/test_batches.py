@@ -274,12 +274,6 @@ def test_a_text_that_is_told_as_it_grows_is_generated_alone(talker, monkeypatch)
 # Texts.
 
 
-@pytest.fixture(scope="module")
-def talker(bytepairs):
-    model = tiny("llama", "write", vocab_size=len(bytepairs), max_position_embeddings=512)
-    return Explainer(model, bytepairs)
-
-
 def test_prompts_of_parts_and_their_sources_come_in_the_order_of_the_list(talker):
     prompts = [
         Prompt("who is it?", ["the movie is lovely.", "Paris is the movie."]),

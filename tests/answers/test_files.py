@@ -16,19 +16,6 @@ PROMPT, ANSWER = [1, 17, 45, 8, 99, 23], [33, 71, 5, 60]
 PASSAGES = ["the movie is lovely.", "Paris is the movie."]
 
 
-@pytest.fixture(scope="module")
-def talker(bytepairs):
-    return Explainer(tiny("llama", "write", vocab_size=len(bytepairs), max_position_embeddings=512),
-                     bytepairs)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def translator(wordpiece):
-    model = tiny("bart", "translate", vocab_size=len(wordpiece), decoder_start_token_id=2,
-                 bos_token_id=2, eos_token_id=3)  # fmt: skip
-    return Explainer(model, wordpiece)
-
-
 @pytest.mark.filterwarnings("ignore:.*keep their relevance")
 @pytest.mark.parametrize("kind", ["decoder", "encoder–decoder", "against", "without a ledger"])
 def test_an_answer_comes_back_from_its_file(talker, translator, tmp_path, kind):
@@ -55,6 +42,14 @@ def test_an_answer_comes_back_from_its_file(talker, translator, tmp_path, kind):
     assert again.to_html() == answer.to_html()
     if kind != "without a ledger":
         assert again.of(through=True).to_dict() == answer.of(through=True).to_dict()
+
+
+def test_an_answer_by_captum_keeps_its_options(talker):
+    pytest.importorskip("captum")
+    answer = talker.answer("who is it?", " it is", method="captum:Saliency", abs=False)
+    again = Answer.from_json(answer.to_json())
+    assert again.runner.method == answer.runner.method
+    assert again.of().label == answer.of().label == "captum:Saliency(abs=False)"
 
 
 def test_what_was_not_explained_needs_the_model(talker):

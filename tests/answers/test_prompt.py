@@ -133,6 +133,8 @@ def test_what_is_no_prompt_is_said_in_a_line(chat, bytepairs):
         read_prompt(bytepairs, 3.5)
     with pytest.raises(InputError, match="does not take these messages"):
         read_prompt(chat("{{ raise_exception('no such role') }}"), [{"role": "x", "content": "y"}])
+    with pytest.raises(InputError, match=r"these messages \(x\): .*\bTemplateError\(''\)"):
+        read_prompt(chat("{{ raise_exception('') }}"), [{"role": "x", "content": "y"}])
     assert is_messages([{"role": "user"}])
     assert not is_messages("text")
 

@@ -135,14 +135,6 @@ def test_a_forced_first_token_opens_the_decoder_and_is_not_explained():
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def translator(wordpiece):
-    """A random model whose texts end with [SEP], as those of an encoder do."""
-    model = tiny("bart", "translate", vocab_size=len(wordpiece), decoder_start_token_id=2,
-                 bos_token_id=2, eos_token_id=3)  # fmt: skip
-    return Explainer(model, wordpiece)
-
-
 TEXT = "the movie is lovely.\n\na bad film"
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import assert_unchanged, snapshot
 from tests.hostile.corpus import EXPLAINED, LABELS, SETTINGS, TABLES, TEXTS
 from wherefrom import Explainer, Explanation, WherefromError, evaluate, read_table
-from wherefrom.cli.explain import parsed
+from wherefrom.cli.reading import parsed
 from wherefrom.corpus import explain_corpus, overview
 from wherefrom.errors import TargetError
 from wherefrom.inputs.table_files import records

@@ -11,6 +11,7 @@ from tests.methods.calling import ROWS, family, of_ids, of_tensor, same, scores
 from tests.modules import Block, D
 from wherefrom import Explainer
 from wherefrom.errors import MethodError, MissingExtra, WherefromError
+from wherefrom.methods import method
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 
@@ -67,9 +68,18 @@ def test_each_sample_has_its_own_target(bert):
         same(one.scores, alone.scores, 1e-6)
 
 
-def test_the_explanation_names_the_attributor(bert):
+def test_the_explanation_names_the_attributor_and_its_options(bert):
     found = Explainer(bert)(IDS, "captum:IntegratedGradients", n_steps=4)
-    assert found.settings == {"attributor": "IntegratedGradients", "options": {"n_steps": 4}}
+    assert found.settings == {"n_steps": 4}
+    assert found.label == "captum:IntegratedGradients(n_steps=4)"
+    assert Explainer(bert)(IDS, "captum:Saliency").label == "captum:Saliency"
+
+
+def test_name_and_settings_make_the_same_method_again():
+    first = method("captum:Lime", n_samples=50)
+    again = method(first.name, **first.settings())
+    assert again == first
+    assert again.label == again.short_label == "captum:Lime(n_samples=50)"
 
 
 def test_an_unknown_attributor_is_told_with_the_nearest(bert):

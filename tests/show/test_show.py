@@ -102,10 +102,10 @@ def test_rows_show_each_method_once_and_what_it_adds_up_to(bert, wordpiece):
     compared = Explainer(bert, wordpiece).compare("good film", ["lrp", "gradient", "random"])
     shown = terminal.render_rows(compared, color=False)
     for each in compared:
-        assert len(re.findall(rf"^{each.method} ", shown, re.M)) == 1
+        assert len(re.findall(rf"^{re.escape(each.label)} ", shown, re.M)) == 1
     assert signed(compared[0].ledger.total) in shown
     assert f"output of the model: {signed(compared[0].output)}" in shown
-    assert shown.splitlines()[1] == f"{sentence(compared[0])} Reasons by {compared[0].method}."
+    assert shown.splitlines()[1] == f"{sentence(compared[0])} Reasons by {compared[0].label}."
 
 
 class Page(HTMLParser):
@@ -179,8 +179,28 @@ def test_one_page_for_many_texts_and_methods(bert, wordpiece):
     tables = [explainer.compare(text, ["lrp", "random"]) for text in ("good film", "bad")]
     page = html.render_many(tables)
     assert page.count("<h1>") == 2
-    assert page.count("<td>lrp</td>") == 2
+    assert page.count("<td>lrp<wbr>(root=unk)</td>") == 2
     assert page.count('<table class="ledger">') == 2
+
+
+def test_two_settings_of_one_method_are_told_apart(explanation):
+    frozen = replace(explanation, label="lrp(gate=frozen, root=unk)")
+    open_ledger = replace(explanation.ledger, output=2.0)
+    rows = [frozen, replace(explanation, ledger=open_ledger)]
+    shown = terminal.render_rows(rows, color=False, width=100)
+    assert re.search(r"^lrp +\S.*\n\(gate=frozen, root=unk\) ", shown, re.M)
+    assert re.search(r"^lrp\(root=unk\) ", shown, re.M)
+    page = html.render(rows)
+    assert page.count("<td>lrp<wbr>(gate=frozen, root=unk)</td>") == 1
+    assert page.count("<td>lrp<wbr>(root=unk)</td>") == 1
+    assert "The ledger of lrp(gate=frozen, root=unk)</h2>" in page
+
+
+def test_long_settings_are_folded_under_the_name(explanation):
+    long = replace(explanation, label=f"lrp({'x' * 60})")
+    shown = terminal.render_rows([long, explanation], color=False, width=100)
+    assert max(map(len, shown.splitlines())) <= 100
+    assert shown.count("x") >= 60
 
 
 def test_a_method_without_a_ledger_shows_none(bert, wordpiece):
@@ -209,7 +229,7 @@ def test_saved_explanation_is_shown_without_its_model(explanation):
 def test_the_ledger_of_a_comparison_is_the_first_that_adds_up(explanation):
     def named(method, total):
         ledger = replace(explanation.ledger, lines=(Line("words", "word", total),))
-        return replace(explanation, method=method, ledger=ledger)
+        return replace(explanation, method=method, label="", ledger=ledger)
 
     rows = [named("open", 1.0), named("first", 1.75 + 1e-7), named("second", 1.75)]
     assert "The ledger of first" in html.render(rows)

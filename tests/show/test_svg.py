@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+from dataclasses import replace
 from html import unescape
 
 import numpy as np
@@ -76,6 +77,16 @@ def test_classes_side_by_side_have_a_sentence_each_and_a_legend_for_both():
         assert explained_words(column[0]) in page.replace("&nbsp;", " ")
     assert "speaks for the class of the column" in page
     assert "speaks for four" not in page
+
+
+def test_two_settings_of_one_method_are_told_apart():
+    rows = [replace(explained(), label=f"lrp(gate={gate})") for gate in ("frozen", "shared")]
+    cards = re.findall(r"<figcaption>(.*?)<br>", render(rows))
+    assert cards == ["input", "lrp<wbr>(gate=frozen)", "lrp<wbr>(gate=shared)"]
+    page = render_beside([rows, rows])
+    for gate in ("frozen", "shared"):
+        assert page.count(f"<td>lrp<wbr>(gate={gate})</td>") == 1
+        assert page.count(f'aria-label="heatmap by lrp(gate={gate})"') == 2
 
 
 def test_a_molecule_shows_the_atoms_that_its_sentence_names():

@@ -12,7 +12,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from benchmarks.tiny import model as tiny
 from tests.helpers import ViTProcessor
-from tests.web.helpers import HOME
+from tests.web.helpers import CHROMIUM, DRIVER, HOME
 from wherefrom import Explainer, load
 from wherefrom.show import corpus
 from wherefrom.web.app import make_app
@@ -119,3 +119,26 @@ def address(models, tmp_path_factory):
         server.should_exit = True
         thread.join()
     worker.close()
+
+
+@pytest.fixture(scope="module")
+def downloads(tmp_path_factory):
+    """The folder of the browser's downloads."""
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="module")
+def browser(downloads):
+    """A chromium without a window that keeps its log."""
+    from selenium import webdriver  # which only these tests need
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(flag)
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver.set_window_size(1000, 1250)
+    yield driver
+    driver.quit()

@@ -1,9 +1,21 @@
-"""What the tests of the page share: request bodies, images, and the check of an error response."""
+"""What the tests of the page share: request bodies, images, errors, and where the browser is."""
 
 import base64
 import io
+import shutil
 
+import pytest
 from PIL import Image
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+BROWSER = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER),
+        reason="*** NO BROWSER TEST WAS RUN: install chromium and chromium-driver ***",
+    ),
+]
+"""The marks of a module whose tests need a browser."""
 
 HOME = "http://127.0.0.1:8765"
 TEXT = "a gorgeous, witty but dull film."

@@ -2,44 +2,23 @@
 
 import os
 import re
-import shutil
 import warnings
 from pathlib import Path
 
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from benchmarks.tiny import model as tiny
 from tests.seeing import picture, seeing
+from tests.web.helpers import BROWSER
 from wherefrom import Explainer, Prompt
 from wherefrom.show.answer_figure import alignment
 from wherefrom.show.line_kinds import LINE_KINDS, group_name
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMIUM and DRIVER),
-        reason="*** NO BROWSER TEST WAS RUN: install chromium and chromium-driver ***",
-    ),
-]
+pytestmark = BROWSER
 PICTURES = os.environ.get("WHEREFROM_PICTURES")  # a folder for screenshots
-
-
-@pytest.fixture(scope="module")
-def browser():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    driver.set_window_size(1000, 1250)
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The page of answers in a real chromium: a prompt is typed, the answer comes, a part is chosen."""
 
 import os
-import shutil
 import socket
 import threading
 import time
@@ -9,11 +8,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.web.helpers import BROWSER
 from wherefrom import Prompt
 from wherefrom.web.app import make_app
 from wherefrom.web.connections import make_server
@@ -21,28 +20,8 @@ from wherefrom.web.limits import Limits
 from wherefrom.web.models import PASSAGES, QUESTION, Models
 from wherefrom.web.worker import Worker
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMIUM and DRIVER),
-        reason="*** NO BROWSER TEST WAS RUN: install chromium and chromium-driver ***",
-    ),
-]
+pytestmark = BROWSER
 PICTURES = os.environ.get("WHEREFROM_PICTURES")  # a folder for screenshots
-
-
-@pytest.fixture(scope="module")
-def browser():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    driver.set_window_size(1000, 1250)
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,6 @@ from wherefrom.web.answers import Answers
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import MOLECULES, Models
 from wherefrom.web.request import parse_request
-from wherefrom.web.words import page_words
 
 
 def test_about_lists_models_methods_and_limits(client):
@@ -319,26 +318,6 @@ def test_a_table_that_is_too_long_is_refused(make_client):
     error_kind(client.post("/api/table", json=request), 422, "texts must be a list")
     image = {"model": "digits", "text": "", "texts": ["a"]}
     error_kind(client.post("/api/table", json=image), 422, "takes images")
-
-
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        (
-            "9 tokens, and the model takes 4. Shorten it, or pass truncate=True to explain its "
-            "start.",
-            "9 tokens, and the model takes 4. Shorten it, or explain its beginning only.",
-        ),
-        ('no attention. Try method="lrp".', "no attention. Try the method lrp."),
-        (
-            "It has 3 positions. Say which to explain with position= (0 is the first).",
-            "It has 3 positions. The library and the command line have more settings for this.",
-        ),
-        ("Plain words stay.", "Plain words stay."),
-    ],
-)
-def test_errors_are_in_the_words_of_the_page(message, shown):
-    assert page_words(message) == shown
 
 
 def test_html_is_the_file_of_the_command_line(client, sentiment):

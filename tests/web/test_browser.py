@@ -3,51 +3,22 @@
 import base64
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from tests.hostile.images import READ
-from tests.web.helpers import bar_image
+from tests.web.helpers import BROWSER, bar_image
 from wherefrom.web.models import MOLECULES
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMIUM and DRIVER),
-        reason="*** NO BROWSER TEST WAS RUN: install chromium and chromium-driver ***",
-    ),
-]
+pytestmark = BROWSER
 PICTURES = os.environ.get("WHEREFROM_PICTURES")  # a folder for screenshots
-TIMEOUT = 120  # seconds
-
-
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory):
-    """The folder of the browser's downloads."""
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def browser(downloads):
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    driver.set_window_size(1000, 1250)
-    yield driver
-    driver.quit()
+TIMEOUT = 120  # s
 
 
 class Page:

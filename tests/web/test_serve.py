@@ -17,14 +17,15 @@ from wherefrom.web.serve import serve
 def test_the_command_line_passes_its_options_on(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr(
-        serve_module, "serve", lambda *arguments, dtype, device, say: calls.append(arguments)
+        serve_module, "serve", lambda *arguments, say, **model: calls.append((*arguments, model))
     )
     options = ["-m", "a", "-m", "b", "--host", "::1", "--port", "5", "--reports", str(tmp_path)]
     result = CliRunner().invoke(
-        app, ["serve", *options, "--open"], env={"WHEREFROM_TOKEN": "t" * 16}
+        app, ["serve", *options, "--open", "--dtype", "float64"], env={"WHEREFROM_TOKEN": "t" * 16}
     )
     assert result.exit_code == 0, result.output
-    assert calls == [(["a", "b"], "::1", 5, "t" * 16, tmp_path, True)]
+    model = {"dtype": "float64"}
+    assert calls == [(["a", "b"], "::1", 5, "t" * 16, tmp_path, True, model)]
 
 
 def test_a_language_model_has_prompts_as_examples(gpt2, bytepairs):

@@ -14,7 +14,7 @@ from torch import Tensor
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.text import padded
 from wherefrom.scope import restores_state
-from wherefrom.subject import Subject
+from wherefrom.subject import Subject, same_logits
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
 # settings that no other token than the most likely one comes of
@@ -149,8 +149,7 @@ def is_padding_ignored(
         out = _written(subject, *_batch(subject, prompts, config), config)
         logits.append(torch.stack([step[0] for step in out.logits]).double().cpu())
     alone, padded_to = logits  # (2, vocabulary) each
-    scale = float(alone.abs().max())
-    return bool(torch.allclose(alone, padded_to, rtol=1e-3, atol=1e-3 * scale))
+    return same_logits(alone, padded_to)
 
 
 def _batch(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
-from wherefrom.errors import InputError
+from wherefrom.errors import InputError, first_line
 
 TEMPLATE = "template"
 """The part of all text that no one wrote: of the chat template, or around a passage."""
@@ -303,10 +303,9 @@ def _with_template(template: Any, turns: Sequence[Turn], lists: bool) -> tuple[s
                 template.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             )
         except Exception as error:  # whatever a template raises: roles that it does not know, …
-            first_line = str(error).strip().partition("\n")[0]
             raise InputError(
                 f"the chat template does not take these messages "
-                f"({', '.join(str(turn.role) for turn in turns)}): {first_line}"
+                f"({', '.join(str(turn.role) for turn in turns)}): {first_line(error)}"
             ) from error
 
     text = rendered(contents)

@@ -15,6 +15,7 @@ from wherefrom.inputs.text import Encoded
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods.intercept import run
 from wherefrom.scope import Scope, restores_state
+from wherefrom.subject import same_logits
 from wherefrom.target import SpanTarget
 
 
@@ -30,12 +31,11 @@ def with_types(reader: TextReader, prompt: PromptTokens) -> PromptTokens:
         return prompt
     with Scope(inference=False):
         expected = _last_logits(reader, prompt, images, [])
-        scale = float(expected.abs().max())
         lasts = [int(values[0, -1]) for values in images.types.values()]
         for fill in dict.fromkeys([*lasts, 0, 1]):
             images = replace(images, fill=fill)
             logits = _last_logits(reader, prompt, images, [prompt.ids[-1]])
-            if torch.allclose(logits, expected, rtol=1e-3, atol=1e-3 * scale):
+            if same_logits(expected, logits):
                 return replace(prompt, images=images)
     raise ModelError(
         f"{reader.subject.name} does not read an answer from the left to the right, whatever the "

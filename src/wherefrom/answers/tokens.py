@@ -14,7 +14,7 @@ from wherefrom.answers.prompt import TEMPLATE, Part, Prompt, PromptLike, Script,
 from wherefrom.errors import InputError
 from wherefrom.explanation import Unit
 from wherefrom.inputs.sight import PromptImages, SeenImages, Sight
-from wherefrom.inputs.text import from_ids
+from wherefrom.inputs.text import from_ids, special_ids
 
 ANSWER = "answer"
 """The field of the answer's own tokens."""
@@ -222,7 +222,7 @@ def _encoded(
         ids.pop(), spans.pop(), added.pop()
     if not ids:
         raise InputError(f"the tokenizer returns no token for {text[:60]!r}.")
-    of_no_text = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
+    of_no_text = special_ids(tokenizer)
     special = [bool(mark) or number in of_no_text for mark, number in zip(added, ids, strict=True)]
     return tuple(ids), [(int(start), int(end)) for start, end in spans], special
 

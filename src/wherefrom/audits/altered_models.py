@@ -71,9 +71,7 @@ def on_copy(case: Case, subject: Subject) -> Case:
         name: t.to(device, torch.float64 if t.is_floating_point() else t.dtype)
         for name, t in case.inputs.tensors.items()
     }
-    parts = (case.target.index, case.target.against, case.target.position)
-    target = Target(*(None if part is None else part.to(device) for part in parts))
-    return Case(subject, replace(case.inputs, tensors=tensors), target)
+    return Case(subject, replace(case.inputs, tensors=tensors), case.target.to(device))
 
 
 def with_equal_units(case: Case, i: int, j: int) -> Case:

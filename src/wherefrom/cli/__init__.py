@@ -9,10 +9,10 @@ import typer
 
 from wherefrom import __version__
 from wherefrom.cli.answer import answer
-from wherefrom.cli.common import plainly
 from wherefrom.cli.corpus import bias, corpus
 from wherefrom.cli.evaluate import audit, evaluate
 from wherefrom.cli.explain import compare, explain, methods, models
+from wherefrom.cli.output import plainly
 from wherefrom.cli.run import run as run_rows
 from wherefrom.cli.serve import serve
 

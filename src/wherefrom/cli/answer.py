@@ -9,21 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wherefrom.cli.common import (
-    Device,
-    Dtype,
-    Html,
-    Json,
-    Settings,
-    load,
-    progress,
-    say,
-    say_styled,
-)
-from wherefrom.cli.explain import parsed
+from wherefrom.cli.options import Device, Dtype, Html, Json, MethodName, Settings
+from wherefrom.cli.output import progress, say, say_styled, write_json
 from wherefrom.cli.prompt_files import Line, is_lines, read_lines, read_prompt, text_of
+from wherefrom.cli.reading import load, parsed
 from wherefrom.errors import InputError
-from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +50,7 @@ def answer(
     ] = None,
     against: Annotated[str | None, typer.Option(help="Another answer to compare with.")] = None,
     of: Annotated[str, typer.Option(help="contrast, logit or logprob of each token.")] = "contrast",
-    method: Annotated[str, typer.Option(help="See `wherefrom methods`.")] = "lrp",
+    method: MethodName = "lrp",
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer that is generated.")] = 64,
     temperature: Annotated[
         float | None, typer.Option(help="Sample at this temperature. Default: greedy.")
@@ -110,7 +100,7 @@ def answer(
         result.to_png(png, through=through)
     if json is not None:
         data = _data(result, check, through)
-        _write_json(json, json_text.dumps(data, ensure_ascii=False, indent=1))
+        write_json(json, json_text.dumps(data, ensure_ascii=False, indent=1))
     if json is None or str(json) != "-":
         _show(result, check, through)
 
@@ -154,7 +144,7 @@ def _show_lines(results: Sequence[Answer], json: Path | None, check: bool, throu
     if json is not None:
         data = (_data(result, check, through) for result in results)
         text = "\n".join(json_text.dumps(each, ensure_ascii=False) for each in data)
-        _write_json(json, text if str(json) == "-" else f"{text}\n")
+        write_json(json, text if str(json) == "-" else f"{text}\n")
     if json is None or str(json) != "-":
         for number, result in enumerate(results):
             if number:
@@ -187,13 +177,6 @@ def _data(result: Answer, check: bool, through: bool) -> dict[str, Any]:
     if any(part.kind == "passage" for part in result.parts):
         data["citations"] = [asdict(c) for c in result.citations(check, through=through)]
     return data
-
-
-def _write_json(path: Path, text: str) -> None:
-    if str(path) == "-":
-        say(text)
-    else:
-        write_text(path, text)
 
 
 def _show(result: Answer, check: bool, through: bool) -> None:

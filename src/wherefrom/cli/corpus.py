@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from wherefrom.cli.common import (
+from wherefrom.cli.options import (
+    Address,
     Against,
+    BatchTokens,
     Device,
     Dtype,
     Encoding,
+    EngineOption,
+    GpusPerWorker,
+    LabelColumn,
+    MethodName,
     Model,
+    Resume,
     Settings,
+    TextColumn,
     Truncate,
-    interrupted,
-    load,
-    progress,
-    saved_to_resume,
-    say,
+    Workers,
 )
-from wherefrom.cli.explain import with_setting
-from wherefrom.cli.run import Address, EngineOption, GpusPerWorker, Workers
+from wherefrom.cli.output import interrupted, progress, saved_to_resume, say
+from wherefrom.cli.reading import load, model_options, with_setting
 from wherefrom.errors import InputError, MissingExtra
 from wherefrom.storage.text_file import decoded, lines_of, read_bytes
 from wherefrom.storage.writing import write_text
@@ -38,19 +42,10 @@ if TYPE_CHECKING:
 
 Data = Annotated[list[str], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
 Out = Annotated[Path, typer.Option(help="Folder for the tables and the report.")]
-MethodName = Annotated[str, typer.Option("--method", help="See `wherefrom methods`.")]
 TargetClass = Annotated[
     str | None, typer.Option("--target", help="Class to explain. Default: the second of two.")
 ]
-TextColumn = Annotated[
-    str | None, typer.Option(help="Column of the texts. Default: text, sentence, review, …")
-]
-LabelColumn = Annotated[
-    str | None, typer.Option(help="Column of the true classes. Default: label, class, …")
-]
 NoLabels = Annotated[bool, typer.Option("--no-labels", help="Ignore the labels.")]
-Tokens = Annotated[int, typer.Option(help="Tokens in a batch; fewer need less memory.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run into OUT.")]
 
 
 def bias(
@@ -85,7 +80,7 @@ def bias(
         float,
         typer.Option(help="Cased texts: share of a name's uses that must be capitalised."),
     ] = 0.5,
-    tokens: Tokens = 4096,
+    tokens: BatchTokens = 4096,
     truncate: Truncate = False,
     resume: Resume = False,
     dtype: Dtype = None,
@@ -158,7 +153,7 @@ def corpus(
     min_count: Annotated[
         int, typer.Option(help="Texts in which a word must occur to be ranked.")
     ] = 5,
-    tokens: Tokens = 4096,
+    tokens: BatchTokens = 4096,
     truncate: Truncate = False,
     resume: Resume = False,
     dtype: Dtype = None,
@@ -247,11 +242,8 @@ def _job(
     from wherefrom.scale.reading import Columns, Location
 
     name, dtype, device = model
-    options = {"dtype": dtype, "device": device}
     return CorpusJob(
-        ModelSource(
-            name or "sentiment", {key: value for key, value in options.items() if value is not None}
-        ),
+        ModelSource(name or "sentiment", model_options(dtype, device)),
         [Location(entry) for entry in data],
         out,
         CorpusSettings(*settings),

@@ -7,25 +7,27 @@ from typing import Annotated
 
 import typer
 
-from wherefrom.cli.common import (
+from wherefrom.cli.options import (
+    Address,
     Device,
     Dtype,
     Encoding,
+    EngineOption,
     FromFile,
+    GpusPerWorker,
     Html,
     Json,
+    LabelColumn,
+    MethodNames,
     Model,
+    Resume,
     Smiles,
+    TextColumn,
     Truncate,
-    interrupted,
-    listed,
-    load,
-    progress,
-    read_texts,
-    saved_to_resume,
-    say,
-)  # fmt: skip
-from wherefrom.cli.run import Address, EngineOption, GpusPerWorker, Workers
+    Workers,
+)
+from wherefrom.cli.output import interrupted, progress, saved_to_resume, say
+from wherefrom.cli.reading import listed, load, read_texts
 from wherefrom.errors import MissingExtra
 from wherefrom.storage.writing import write_text
 
@@ -44,12 +46,8 @@ def evaluate(
         str,
         typer.Option(help="Comma-separated metrics and studies (attention_erasure, layers)."),
     ] = "activation,pruning,conservation,layers",
-    text_column: Annotated[
-        str | None, typer.Option(help="Column of the texts; default: text, sentence, review, …")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="Column of the labels; default: label, class, target, …")
-    ] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
     sample: Annotated[
         int | None, typer.Option(help="Number of rows to draw at random; default: all.")
     ] = None,
@@ -61,7 +59,7 @@ def evaluate(
     keep_special: Annotated[bool, typer.Option(help="Never erase special tokens.")] = False,
     every: Annotated[bool, typer.Option(help="One step per token instead of ten steps.")] = False,
     truncate: Truncate = False,
-    resume: Annotated[bool, typer.Option(help="Continue an interrupted run in OUT.")] = False,
+    resume: Resume = False,
     dtype: Dtype = None,
     device: Device = None,
     encoding: Encoding = None,
@@ -129,7 +127,7 @@ def audit(
         list[str] | None, typer.Argument(help="Texts or image files; default: three texts.")
     ] = None,
     model: Model = None,
-    methods: Annotated[str | None, typer.Option(help="Comma-separated method names.")] = None,
+    methods: MethodNames = None,
     smiles: Smiles = None,
     file: FromFile = None,
     json: Json = None,

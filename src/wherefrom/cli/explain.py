@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from wherefrom.cli.common import (
+from wherefrom.cli.options import (
     Against,
     Device,
     Dtype,
@@ -18,6 +18,7 @@ from wherefrom.cli.common import (
     FromFile,
     Html,
     Json,
+    MethodName,
     MethodNames,
     Model,
     Numbers,
@@ -27,41 +28,43 @@ from wherefrom.cli.common import (
     Settings,
     SettingsOfAll,
     Smiles,
-    Sources,
     TargetOption,
     Texts,
     Truncate,
     Units,
     Words,
-    each_explained,
-    exit_if_not_all,
+)
+from wherefrom.cli.output import NOT_ALL, complain, progress, say, say_styled, write_json
+from wherefrom.cli.reading import (
+    Sources,
     image_units,
     listed,
     load,
-    progress,
+    parsed,
     read_texts,
-    say,
-    say_styled,
-)  # fmt: skip
-from wherefrom.errors import FileError, InputError, MethodError, nearest
+    with_settings,
+)
+from wherefrom.errors import FileError, InputError, NotFinite, TargetError, WherefromError
 from wherefrom.progress import PATIENCE
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     from wherefrom.explanation import Explanation
-    from wherefrom.methods import Method
+
+Result = TypeVar("Result")
 
 COMPARED = (
     "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
 )  # fmt: skip
 """What `compare` shows by default: one of each kind, those that explain most first."""
+_OF_ONE_INPUT = (InputError, NotFinite, FileError)  # a target is the same for all, though
 _BATCH = 16  # inputs explained between two steps of the progress bar
 
 
 def explain(
     texts: Texts = None,
     model: Model = None,
-    method: Annotated[str, typer.Option(help="See `wherefrom methods`.")] = "lrp",
+    method: MethodName = "lrp",
     target: TargetOption = None,
     against: Against = None,
     words: Words = False,
@@ -106,7 +109,7 @@ def explain(
             )
             return [explanation.words() for explanation in explanations] if words else explanations
 
-        explanations, failures = each_explained(sources, _BATCH, explain_batch)
+        explanations, failures = _each_explained(sources, _BATCH, explain_batch)
     if json is not None:
         _write_json(explanations, json, is_list=len(sources) > 1)
     if html is not None:
@@ -123,7 +126,7 @@ def explain(
                 for number, explanation in enumerate(explanations)
             )
         )
-    exit_if_not_all(failures, sources)
+    _exit_if_not_all(failures, sources)
 
 
 def compare(
@@ -188,7 +191,7 @@ def compare(
             ]
             return [[e.words() if words else e for e in table] for table in tables]
 
-        tables, failures = each_explained(sources, 1, compare_one)
+        tables, failures = _each_explained(sources, 1, compare_one)
     explanations = [explanation for table in tables for explanation in table]
     if json is not None:
         _write_json(explanations, json, is_list=len(sources) > 1 or len(explanations) > 1)
@@ -204,7 +207,7 @@ def compare(
                 for number, table in enumerate(tables)
             )
         )
-    exit_if_not_all(failures, sources)
+    _exit_if_not_all(failures, sources)
 
 
 def methods() -> None:
@@ -254,45 +257,44 @@ def models() -> None:
     Console().print(table)
 
 
-def parsed(settings: list[str] | None) -> dict[str, Any]:
-    """`steps=64` as {"steps": 64}: a value is a Python literal, else text."""
-    import ast
+def _each_explained(
+    sources: Sources, size: int, explain: Callable[[list[str]], list[Result]]
+) -> tuple[list[Result], int]:
+    """The result of each text, in batches of this size, and the number of texts without one.
 
-    values: dict[str, Any] = {}
-    for setting in settings or ():
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise MethodError(f'cannot read the setting "{setting}": write key=value.')
+    A text that cannot be explained is named on stderr and the others go on; if there is only one,
+    or if none can be explained, it is an error.
+    """
+    results: list[Result] = []
+    failures: dict[str, WherefromError] = {}
+    for start in range(0, len(sources.texts), size):
+        texts = sources.texts[start : start + size]
         try:
-            values[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            values[key] = value
-    return values
+            results += explain(texts)
+            continue
+        except _OF_ONE_INPUT as error:
+            if len(sources) == 1 or isinstance(error, TargetError):
+                raise
+        for text, place in zip(texts, sources.places[start:], strict=False):
+            try:
+                results += explain([text])
+            except _OF_ONE_INPUT as error:
+                failures[place] = error
+    for unreadable in sources.unreadable.values():
+        complain(str(unreadable))
+    for place, failure in failures.items():
+        complain(f"{place}: {failure}")
+    count = len(failures) + len(sources.unreadable)
+    if not results:
+        raise InputError(f"none of the {len(sources)} inputs could be explained.")
+    return results, count
 
 
-def with_settings(names: Iterable[str], settings: list[str] | None) -> list[Method]:
-    """The methods of these names, each with those of the settings that it has."""
-    from wherefrom.methods import method
-
-    values = parsed(settings)
-    methods = [method(name) for name in names]
-    unknown = [key for key in values if not any(key in m.settings() for m in methods)]
-    if unknown:
-        known = dict.fromkeys(key for m in methods for key in m.settings())
-        raise MethodError(
-            f'no method here has a setting "{unknown[0]}"; {nearest(unknown[0], known)}'
-        )
-    return [
-        method(m, **{key: value for key, value in values.items() if key in m.settings()})
-        for m in methods
-    ]
-
-
-def with_setting(name: str, settings: list[str] | None) -> Method:
-    """The method of this name with all of these settings."""
-    from wherefrom.methods import method
-
-    return method(name, **parsed(settings))
+def _exit_if_not_all(failures: int, sources: Sources) -> None:
+    """Ends with exit code 1 if some of the inputs have no result."""
+    if failures:
+        complain(f"{failures} of {len(sources)} inputs could not be explained.")
+        raise typer.Exit(NOT_ALL)
 
 
 def _check_pair(pair: str | None, sources: Sources) -> None:
@@ -308,11 +310,7 @@ def _write_json(explanations: list[Explanation], path: Path, is_list: bool) -> N
     import json
 
     data = [explanation.to_dict() for explanation in explanations]
-    text = json.dumps(data if is_list else data[0], ensure_ascii=False, indent=1)
-    if str(path) == "-":
-        say(text)  # what is escaped is valid JSON still
-    else:
-        write_text(path, text)
+    write_json(path, json.dumps(data if is_list else data[0], ensure_ascii=False, indent=1))
 
 
 def _check_png(path: Path | None) -> None:

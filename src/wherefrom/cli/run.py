@@ -1,36 +1,29 @@
-"""`wherefrom run`: every row of a corpus explained, as Parquet; and the options of engines."""
+"""`wherefrom run`: every row of a corpus explained, as Parquet."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from wherefrom.cli.common import (
+from wherefrom.cli.options import (
+    Address,
     Against,
+    BatchTokens,
     Dtype,
+    EngineOption,
+    GpusPerWorker,
+    LabelColumn,
+    MethodName,
     Model,
+    Resume,
     TargetOption,
+    TextColumn,
     Truncate,
-    interrupted,
-    progress,
-    say,
+    Workers,
 )
+from wherefrom.cli.output import interrupted, progress, say
 from wherefrom.errors import InputError
-
-EngineOption = Annotated[
-    Literal["local", "ray"],
-    typer.Option("--engine", help="local: this process; ray: Ray Data, here or on a cluster."),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(help="A Ray cluster: auto or ray://HOST:PORT. Default: a Ray on this machine."),
-]
-Workers = Annotated[
-    int | None, typer.Option(help="Processes of Ray with a model each. Default: all processors.")
-]
-GpusPerWorker = Annotated[float, typer.Option(help="Graphics cards of a worker; 0.5 shares one.")]
-BatchTokens = Annotated[int, typer.Option(help="Tokens in a batch; fewer need less memory.")]
 
 
 def run(
@@ -40,15 +33,11 @@ def run(
     ],
     out: Annotated[str, typer.Option(help="Folder for the results: a path, or s3://, …")],
     model: Model = None,
-    method: Annotated[str, typer.Option("--method", help="See `wherefrom methods`.")] = "lrp",
+    method: MethodName = "lrp",
     target: TargetOption = None,
     against: Against = None,
-    text_column: Annotated[
-        str | None, typer.Option(help="Column of the texts. Default: text, sentence, review, …")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="Column of the true classes. Default: label, class, …")
-    ] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
     id_column: Annotated[
         str | None, typer.Option(help="Column of unique ids. Default: file and row number.")
     ] = None,
@@ -61,9 +50,7 @@ def run(
         int, typer.Option(help="Rows in a file of the results; a lost part is done again.")
     ] = 2048,
     truncate: Truncate = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a run into OUT that ended early.")
-    ] = False,
+    resume: Resume = False,
     dtype: Dtype = None,
 ) -> None:
     """Explain every row of a corpus, into Parquet files."""

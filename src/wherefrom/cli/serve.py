@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from wherefrom.cli.common import Device, Dtype, say
+from wherefrom.cli.options import Device, Dtype
+from wherefrom.cli.output import say
+from wherefrom.cli.reading import model_options
 
 
 def serve(
@@ -48,7 +50,6 @@ def serve(
         token,
         reports,
         browse,
-        dtype=dtype,
-        device=device,
         say=lambda text: say(text, err=True),
+        **model_options(dtype, device),
     )

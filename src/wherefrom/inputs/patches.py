@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.errors import InputError, ModelError
+from wherefrom.errors import InputError, ModelError, first_line
 from wherefrom.rules.call_mode import CallMode
 from wherefrom.rules.catalogue import Kind, TorchCall
 from wherefrom.rules.tags import Tag, set_tag, tag_of
@@ -73,7 +73,7 @@ def try_image(
     except (RuntimeError, ValueError, TypeError, ModelError) as error:
         if isinstance(error, ModelError) and error.__cause__ is None:  # one of another kind
             raise
-        reason = str(error.__cause__ or error).partition("\n")[0]
+        reason = first_line(error.__cause__ or error)
         raise InputError(
             f"{subject.name} does not take an image of shape {tuple(pixels.shape[-3:])}: {reason}"
         ) from error

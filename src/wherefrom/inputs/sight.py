@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wherefrom.errors import InputError, ModelError
+from wherefrom.errors import InputError, ModelError, first_line
 from wherefrom.explanation import Unit
 from wherefrom.inputs.patches import find_layout
 from wherefrom.inputs.pictures import opened, png_of
@@ -122,10 +122,9 @@ class Sight:
                 text=text, images=list(pictures), return_tensors="pt", **options
             )
         except (TypeError, ValueError, IndexError, AttributeError, StopIteration) as error:
-            reason = str(error).strip().partition("\n")[0]
             raise InputError(
                 f"{type(self.processor).__name__} does not read this prompt with "
-                f"{len(pictures)} image{'s' * (len(pictures) != 1)}: {reason}"
+                f"{len(pictures)} image{'s' * (len(pictures) != 1)}: {first_line(error)}"
             ) from error
         return output
 

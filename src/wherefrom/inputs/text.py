@@ -97,7 +97,7 @@ def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encode
     settings: dict[str, Any] = {"return_offsets_mapping": True} if fast else {}
     # lengths are checked in `fitted`, with a better message than the tokenizer's
     output = tokenizer(*halves, return_special_tokens_mask=True, verbose=False, **settings)
-    special_ids = _special_ids(tokenizer)
+    of_no_text = special_ids(tokenizer)
     name_of = cache(lambda number: str(tokenizer.convert_ids_to_tokens([number])[0]))
     for row, source in enumerate(texts):
         pair = source if isinstance(source, TextPair) else None
@@ -118,7 +118,7 @@ def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encode
         for number, (start, end), word, mark, half in zip(
             ids, spans, words, marks, halves_of, strict=True
         ):
-            special = bool(mark) or number in special_ids
+            special = bool(mark) or number in of_no_text
             field = "" if pair is None or half is None or special else pair.fields[half]
             if end > start and not special:
                 shift = len(pair.first) + 1 if pair is not None and half == 1 else 0
@@ -144,7 +144,7 @@ def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) 
     if tokenizer is None:
         return Encoded(numbers, tuple(Unit(f"#{i}") for i in numbers), None)
     names = tokenizer.convert_ids_to_tokens(numbers)
-    special = _special_ids(tokenizer)
+    special = special_ids(tokenizer)
     units = tuple(
         Unit(str(name), special=i in special) for i, name in zip(numbers, names, strict=True)
     )
@@ -157,8 +157,8 @@ _NOTES = ("special_tokens_mask", "offset_mapping", "length", "labels", "label") 
 
 def from_tensors(
     tokenizer: Any, tensors: Mapping[str, Any], vocabulary: int | None = None
-) -> list[Encoded] | tuple[Encoded]:
-    """What a tokenizer returned: a list for a batch, a tuple of one for a single text.
+) -> tuple[list[Encoded], bool]:
+    """What a tokenizer returned, and whether it is that of a single text, not of a batch.
 
     Places that the attention mask leaves out are padding, on whichever side.
     """
@@ -174,8 +174,8 @@ def from_tensors(
         if name in tensors:
             values = tensors[name]
             rows[name] = values.tolist() if hasattr(values, "tolist") else list(values)
-    single = bool(rows["input_ids"]) and not isinstance(rows["input_ids"][0], Sequence)
-    if single:
+    is_single = bool(rows["input_ids"]) and not isinstance(rows["input_ids"][0], Sequence)
+    if is_single:
         rows = {name: [values] for name, values in rows.items()}
     if len({len(values) for values in rows.values()}) > 1:
         raise InputError(f"{', '.join(rows)} have different numbers of rows.")
@@ -197,10 +197,10 @@ def from_tensors(
             )
             item = Encoded(item.ids, units, None, types)
         items.append(item)
-    return (items[0],) if single else items
+    return items, is_single
 
 
-def _special_ids(tokenizer: Any) -> set[int]:
+def special_ids(tokenizer: Any) -> set[int]:
     """The ids of tokens that are not part of a text; [UNK] and [MASK] stand for words."""
     return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
 

@@ -35,7 +35,7 @@ from wherefrom.inputs.text import (
 from wherefrom.inputs.text_pair import TextPair
 from wherefrom.naming import Naming
 from wherefrom.scope import restores_state
-from wherefrom.subject import Inputs, Subject
+from wherefrom.subject import Inputs, Subject, same_logits
 from wherefrom.target import Target
 
 Ids = NDArray[np.int64]
@@ -146,8 +146,7 @@ class TextReader(Reader[Encoded, Form]):
 
     def _listed_tensors(self, tensors: Mapping[str, Any]) -> tuple[list[Any], bool]:
         """What a tokenizer returned, with all that the model takes of it."""
-        items = from_tensors(self.tokenizer, tensors, vocabulary(self.subject))
-        return list(items), not isinstance(items, list)
+        return from_tensors(self.tokenizer, tensors, vocabulary(self.subject))
 
     def _refused(self, source: Any) -> InputError:
         return InputError(
@@ -284,8 +283,7 @@ class TextReader(Reader[Encoded, Form]):
             Target(position=self.positions(inputs, None)).row(self._logits(inputs))
             for inputs in (alone, padded)
         )
-        scale = float(expected.abs().max())
-        return bool(torch.allclose(expected, actual, rtol=1e-3, atol=1e-3 * scale))
+        return same_logits(expected, actual)
 
     def _logits(self, inputs: Inputs) -> Tensor:
         return self._run(inputs.model_tensors())

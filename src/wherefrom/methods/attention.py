@@ -7,12 +7,11 @@ from typing import ClassVar
 
 import torch
 
-from wherefrom.errors import MethodError
 from wherefrom.methods.attention_maps import (
     Readout,
     State,
     capture,
-    no_layer,
+    layer_index,
     roll_out,
     weighted_maps,
 )
@@ -97,11 +96,10 @@ class GradientXAttention(Method):
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         attention = capture(subject, inputs, target, gradients=True)
-        if not -len(attention.maps) <= self.layer < len(attention.maps):
-            raise MethodError(no_layer(self.layer, len(attention.maps)))
-        read = (attention.maps[self.layer] * attention.gradients[self.layer]).mean(1).sum(1)
+        layer = layer_index(self.layer, len(attention.maps))
+        read = (attention.maps[layer] * attention.gradients[layer]).mean(1).sum(1)
         return Scores(
-            attention.to_units({attention.streams[self.layer][1]: read}) * inputs.mask,
+            attention.to_units({attention.streams[layer][1]: read}) * inputs.mask,
             attention.logits,
         )
 

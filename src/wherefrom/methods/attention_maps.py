@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from wherefrom.errors import ModelError
+from wherefrom.errors import MethodError, ModelError
 from wherefrom.explanation import plural
 from wherefrom.inputs.patches import EXTRA_TOKENS
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
@@ -153,7 +153,7 @@ def _check_sizes(subject: Subject, maps: Sequence[Map]) -> None:
         raise ModelError(
             f"the attention maps of {subject.name} have {', '.join(map(str, sorted(several)))} "
             "places along one input. Either places are pooled on the way, or a second sequence, "
-            "such as the decoder's, is not among the inputs: give it as an input of its own "
+            "such as the decoder's, is not among the inputs. Give it as an input of its own "
             '(prefix=), or try method="lrp".'
         )
 
@@ -186,6 +186,13 @@ def _check_places(subject: Subject, maps: Sequence[Map], least: int) -> None:
 def no_layer(layer: int, count: int) -> str:
     """What is said of a layer that does not exist."""
     return f"there is no layer {layer}: the model has attention layers 0 to {count - 1}."
+
+
+def layer_index(layer: int, count: int) -> int:
+    """The number of a layer of so many; a negative one counts from the end."""
+    if not -count <= layer < count:
+        raise MethodError(no_layer(layer, count))
+    return range(count)[layer]
 
 
 def roll_out(

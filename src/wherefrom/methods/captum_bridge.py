@@ -12,7 +12,7 @@ from torch import Tensor
 from wherefrom.errors import MethodError, MissingExtra, nearest
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
 from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.methods.method import Method, Scores
+from wherefrom.methods.method import Method, Scores, as_json
 from wherefrom.rules.tables import PLAIN
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -33,10 +33,17 @@ class Captum(Method):
         # two attributors are two methods: results are told apart by the name
         object.__setattr__(self, "name", f"{PREFIX}{self.attributor}")
 
+    def settings(self) -> dict[str, Any]:
+        return {key: as_json(value) for key, value in self.options.items()}
+
     @property
     def label(self) -> str:
-        options = ", ".join(f"{key}={value}" for key, value in self.settings()["options"].items())
+        options = ", ".join(f"{key}={value}" for key, value in self.settings().items())
         return f"{self.name}({options})" if options else self.name
+
+    @property
+    def short_label(self) -> str:
+        return self.label
 
     def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
         kind = _attributor(self.attributor)

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.errors import MethodError, ModelError
-from wherefrom.methods.attention_maps import Readout, capture, no_layer, weighted_maps
+from wherefrom.errors import ModelError
+from wherefrom.methods.attention_maps import Readout, capture, layer_index, weighted_maps
 from wherefrom.methods.method import Method, Scores
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
@@ -42,9 +42,7 @@ class Gae(Method):
             for b in start
         }
         steps = weighted_maps(attention, positive=True)
-        if not -len(steps) <= self.start_layer < len(steps):
-            raise MethodError(no_layer(self.start_layer, len(steps)))
-        first = range(len(steps))[self.start_layer]
+        first = layer_index(self.start_layer, len(steps))
         for (query, key), weights in list(zip(attention.streams, steps, strict=True))[first:]:
             step = weights.to(start[query])
             if query == key:

@@ -209,7 +209,7 @@ class Method(ABC):
 
     def settings(self) -> dict[str, Any]:
         """The fields as JSON can hold them, as they travel in an explanation."""
-        return {f.name: _as_json(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        return {f.name: as_json(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
 
     @property
     def label(self) -> str:
@@ -231,7 +231,7 @@ class Method(ABC):
         changed = [
             f"{f.name}={settings[f.name]}"
             for f in fields(self)  # type: ignore[arg-type]
-            if f.name in settings and shows(settings[f.name], _as_json(_default(f)))
+            if f.name in settings and shows(settings[f.name], as_json(_default(f)))
         ]
         return f"{self.name}({', '.join(changed)})" if changed else self.name
 
@@ -242,15 +242,15 @@ def _default(setting: Field[Any]) -> Any:
     return setting.default
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """A setting as JSON can hold it: a tensor by shape and checksum, a function by name."""
     if isinstance(value, Tensor):
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         return f"tensor{tuple(value.shape)} {zlib.crc32(content.numpy().tobytes()):08x}"
     if isinstance(value, dict):
-        return {str(key): _as_json(held) for key, held in value.items()}
+        return {str(key): as_json(held) for key, held in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_as_json(held) for held in value]
+        return [as_json(held) for held in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return getattr(value, "__name__", None) or repr(value)

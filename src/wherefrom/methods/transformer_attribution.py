@@ -9,13 +9,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.errors import MethodError, ModelError
+from wherefrom.errors import ModelError, first_line
 from wherefrom.methods.attention_maps import (
     Readout,
     ReadoutRow,
     capture,
+    layer_index,
     map_gradients,
-    no_layer,
     roll_out,
     without_readout_row,
 )
@@ -57,10 +57,8 @@ class TransformerAttribution(Method):
             (g * r).clamp_min(0).mean(1)  # (B, query, key)
             for g, r in zip(plain.gradients, relevance, strict=True)
         ]
-        if not -len(steps) <= self.start_layer < len(steps):
-            raise MethodError(no_layer(self.start_layer, len(steps)))
-        first = range(len(steps))[self.start_layer :]
-        used = [steps[i] if i in first else None for i in range(len(steps))]
+        first = layer_index(self.start_layer, len(steps))
+        used = [step if i >= first else None for i, step in enumerate(steps)]
         rolled = roll_out(plain, used, self.readout, normalise=self.normalise)
         values = without_readout_row(plain, rolled, self.readout, self.readout_row)
         return Scores(values, plain.logits)
@@ -78,7 +76,7 @@ def _relevance(subject: Subject, inputs: Inputs, target: Target, logits: Tensor)
         cause = error.__cause__ if isinstance(error, ModelError) else error
         if not isinstance(cause, RuntimeError):
             raise
-        reason = str(cause).partition("\n")[0]
+        reason = first_line(cause)
         if "modified by an inplace" in reason:
             raise ModelError(_WRITES.format(subject.name)) from error
         if not wide or not any(word in reason for word in ("dtype", "scalar type", "Double")):

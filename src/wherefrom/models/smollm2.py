@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from wherefrom.errors import ModelError
+from wherefrom.errors import ModelError, first_line
 from wherefrom.storage.cache_folder import made_once
 
 NAME = "smollm2"
@@ -51,8 +51,7 @@ def _convert(source: Path, place: Path) -> None:
             parent, gguf_file=file, dtype=torch.float32
         )
     except (ImportError, ValueError) as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise ModelError(f"cannot read smollm2 ({file}): {first_line}") from error
+        raise ModelError(f"cannot read smollm2 ({file}): {first_line(error)}") from error
     settings = read.config.to_dict()
     settings.pop("quantization_config", None)  # the weights are whole numbers no more
     config = type(read.config)(**settings)

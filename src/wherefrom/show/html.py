@@ -9,7 +9,7 @@ from wherefrom.explanation import Explanation, Ledger, Line
 from wherefrom.show import svg
 from wherefrom.show.line_kinds import LINE_KINDS, group_name, line_name
 from wherefrom.show.mixed import is_mixed, pictures, text_part
-from wherefrom.show.page import block, page, prose, table
+from wherefrom.show.page import block, breakable, page, prose, table
 from wherefrom.show.sentence import explained, pieces, sides, source
 from wherefrom.show.text_marks import Mark, largest_score, marks, short_number, signed
 
@@ -40,7 +40,7 @@ def render_many(tables: Sequence[Sequence[Explanation]]) -> str:
 
 
 def _title(explanation: Explanation) -> str:
-    return f"{explanation.target} by {explanation.method}"
+    return f"{explanation.target} by {explanation.method_label}"
 
 
 def _section(explanations: Sequence[Explanation]) -> str:
@@ -49,7 +49,7 @@ def _section(explanations: Sequence[Explanation]) -> str:
 
 def _heading(explanation: Explanation, several: bool = False) -> str:
     """The sentence, what is explained, and the legend: all that a reader needs first."""
-    named = f"Reasons by {explanation.method}. Model: {explanation.model}."
+    named = f"Reasons by {explanation.method_label}. Model: {explanation.model}."
     by = named if several else source(explanation)
     about = prose(f"{explained(explanation)} {by}")
     words = _words(explanation)
@@ -113,12 +113,12 @@ def _picture(explanation: Explanation) -> str:
 def _comparison(explanations: Sequence[Explanation]) -> str:
     first = explanations[0]
     shown = svg.gallery([explanations]) if svg.kind_of(first) else _table(explanations)
-    ledgers = {each.method: each.ledger for each in explanations if each.ledger is not None}
+    ledgers = [(e.method_label, e.ledger) for e in explanations if e.ledger is not None]
     tail = ""
     if ledgers:
-        closed = [pair for pair in ledgers.items() if pair[1].relative < _CLOSED]
-        method, ledger = (closed or list(ledgers.items()))[0]
-        tail = f"<h2>The ledger of {escape(method)}</h2>{waterfall(ledger)}"
+        closed = [pair for pair in ledgers if pair[1].relative < _CLOSED]
+        label, ledger = (closed or ledgers)[0]
+        tail = f"<h2>The ledger of {escape(label)}</h2>{waterfall(ledger)}"
     return _heading(first, several=True) + _warnings(explanations) + shown + tail
 
 
@@ -128,7 +128,7 @@ def _table(explanations: Sequence[Explanation]) -> str:
         ledger = explanation.ledger
         sums = ["–", "–"] if ledger is None else [signed(ledger.total), signed(ledger.residual)]
         text = f'<div class="heat">{heatmap(explanation)}</div>'
-        rows.append([escape(explanation.method), text, *sums])
+        rows.append([breakable(explanation.method_label), text, *sums])
     return table(["method", "heatmap", "sum", "residual"], rows, 2, css_class="methods")
 
 

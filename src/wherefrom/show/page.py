@@ -70,6 +70,7 @@ STYLE = """
 .wherefrom .cards figure:has(.molecule){flex-basis:15rem;max-width:18rem}
 .wherefrom figcaption{font-size:.9rem;overflow-wrap:anywhere}
 .wherefrom .classes{width:auto}
+.wherefrom .methods td:first-child{width:12.5rem;overflow-wrap:anywhere}
 .wherefrom .classes .image{width:8.6rem;margin-right:1rem}
 .wherefrom .classes td{vertical-align:middle}
 .wherefrom .ledger .num{padding-left:.5rem}
@@ -141,6 +142,15 @@ def prose(text: str) -> str:
     'up to 5&nbsp;%'
     """
     return escape(text).replace(" %", "&nbsp;%")
+
+
+def breakable(label: str) -> str:
+    """A method's label, escaped, which may be broken at an underscore and before its settings.
+
+    >>> breakable("smooth_grad(samples=9)")
+    'smooth_<wbr>grad<wbr>(samples=9)'
+    """
+    return escape(label).replace("_", "_<wbr>").replace("(", "<wbr>(", 1)
 
 
 def table(

@@ -81,7 +81,7 @@ def explained(explanation: Explanation) -> str:
 
 def source(explanation: Explanation, model: str | None = None) -> str:
     """By which method, and on which model: as it is called here, or by its own name."""
-    return f"By {explanation.label or explanation.method} on {model or explanation.model}."
+    return f"By {explanation.method_label} on {model or explanation.model}."
 
 
 def sides(explanation: Explanation) -> tuple[str, str]:

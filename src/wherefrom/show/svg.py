@@ -10,7 +10,7 @@ from math import dist
 from typing import Any
 
 from wherefrom.explanation import Explanation
-from wherefrom.show.page import table
+from wherefrom.show.page import breakable, table
 from wherefrom.show.sentence import named_units, unit_name
 from wherefrom.show.text_marks import largest_score, short_number, signed
 
@@ -60,7 +60,7 @@ def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -
     """The picture with its units coloured, or, if `bare`, without colours."""
     scene, kind = explanation.scene or {}, kind_of(explanation)
     width, height = float(scene["width"]), float(scene["height"])
-    label = "input" if bare else f"heatmap by {explanation.method}"
+    label = "input" if bare else f"heatmap by {explanation.method_label}"
     form = "svg+xml" if kind == "molecule" else "png"
     data = escape(str(scene["svg" if kind == "molecule" else "png"]), quote=True)
     tone = ' class="under"' if kind != "molecule" and not bare else ""
@@ -190,12 +190,11 @@ def gallery(columns: Sequence[Sequence[Explanation]]) -> str:
     first = columns[0]
     picture = _card(first[0], "input", "", bare=True)
     if len(columns) == 1:
-        cards = "".join(_card(each, each.method, _sum(each)) for each in first)
+        cards = "".join(_card(e, e.method_label, _sum(e)) for e in first)
         return f'<div class="cards">{picture}{cards}</div>'
     head = ["method", *(escape(str(column[0].target)) for column in columns)]
     rows = [
-        [escape(row[0].method).replace("_", "_<wbr>"), *map(heatmap, row)]
-        for row in zip(*columns, strict=True)
+        [breakable(row[0].method_label), *map(heatmap, row)] for row in zip(*columns, strict=True)
     ]
     width = len(head)
     return f'<div class="cards">{picture}</div>{table(head, rows, width, css_class="classes")}'
@@ -203,7 +202,7 @@ def gallery(columns: Sequence[Sequence[Explanation]]) -> str:
 
 def _card(explanation: Explanation, title: str, note: str, bare: bool = False) -> str:
     return (
-        f"<figure>{heatmap(explanation, bare=bare)}<figcaption>{escape(title)}"
+        f"<figure>{heatmap(explanation, bare=bare)}<figcaption>{breakable(title)}"
         f'<br><span class="dim">{escape(note)}</span></figcaption></figure>'
     )
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from wherefrom.explanation import Explanation
 from wherefrom.show.plot_style import import_matplotlib, saved_figure
 from wherefrom.show.svg import Cell, cells, disc_radius, kind_of
+from wherefrom.show.text_marks import wrapped_label
 
 Heat = NDArray[np.float64]  # strengths from −1 to 1
 
@@ -34,7 +35,7 @@ def scene_plot(explanations: Sequence[Explanation], path: Path) -> Path:
         grid.flat[0].set_title("input", fontsize=9)
         for axes, explanation in zip(grid.flat[1:], explanations, strict=False):
             draw_scene(axes, explanation, bare=False)
-            axes.set_title(f"{explanation.method}\n{explanation.target}", fontsize=8)
+            axes.set_title(f"{wrapped_label(explanation)}\n{explanation.target}", fontsize=8)
     return path
 
 

@@ -17,7 +17,7 @@ from wherefrom.show.colors import Palette, terminal_background, terminal_depth
 from wherefrom.show.mixed import is_mixed, text_part
 from wherefrom.show.sentence import sentence
 from wherefrom.show.svg import cells, kind_of
-from wherefrom.show.text_marks import heading, marks, signed, summary
+from wherefrom.show.text_marks import LONGEST_LABEL, heading, marks, signed, summary, wrapped_label
 
 _SYSTEMS: dict[str, Literal["standard", "256", "truecolor"]] = {
     "16": "standard",
@@ -42,7 +42,7 @@ def render(
     """
     color = wants_color() if color is None else color
     console = make_console(color, width)
-    source = printable(f"{explanation.label or explanation.method}  {explanation.model}")
+    source = printable(f"{explanation.method_label}  {explanation.model}")
     console.print(Text(printable(heading(explanation)), style="bold"), Text(source, style="dim"))
     console.print(Text(printable(sentence(explanation))))
     if explanation.target.place is not None:
@@ -69,19 +69,20 @@ def render_rows(
     first = explanations[0]
     model = Text(printable(first.model), style="dim")
     console.print(Text(printable(heading(first)), style="bold"), model)
-    reasons = Text(printable(f"Reasons by {first.method}."), style="dim")
+    reasons = Text(printable(f"Reasons by {first.method_label}."), style="dim")
     console.print(Text(printable(sentence(first))), reasons)
     if first.target.place is not None:
         console.print(Text(printable(first.target.place), style="dim"))
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
-    table.add_column("method", no_wrap=True)
+    names = [wrapped_label(explanation) for explanation in explanations]
+    width = max(len(line) for name in names for line in name.split("\n"))
+    table.add_column("method", overflow="fold", width=min(width, LONGEST_LABEL))
     table.add_column("heatmap", overflow="fold")
     table.add_column("sum", justify="right", no_wrap=True)
-    for explanation in explanations:
+    for name, explanation in zip(names, explanations, strict=True):
         total = signed(explanation.ledger.total) if explanation.ledger else "–"
         # a Text: brackets in a plain string would be markup
-        name = Text(printable(explanation.method))
-        table.add_row(name, heatmap(explanation, color, numbers), total)
+        table.add_row(Text(printable(name)), heatmap(explanation, color, numbers), total)
     console.print(table)
     console.print(Text(f"output of the model: {signed(first.output)}", style="dim"))
     _print_warnings(console, explanations)

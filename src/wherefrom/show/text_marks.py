@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from wherefrom.explanation import Explanation, Ledger, Line
 from wherefrom.show.line_kinds import group_name
 
+LONGEST_LABEL = 24  # characters of a method's label on one line
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -50,6 +52,12 @@ def marks(explanation: Explanation) -> list[Mark]:
         )
         position, field = unit.end, unit.field or field
     return pieces
+
+
+def wrapped_label(explanation: Explanation) -> str:
+    """The method's label, its settings on a second line if it is long."""
+    label = explanation.method_label
+    return label if len(label) <= LONGEST_LABEL else label.replace("(", "\n(", 1)
 
 
 def largest_score(explanation: Explanation) -> float:

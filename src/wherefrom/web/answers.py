@@ -169,7 +169,7 @@ class Answers:
         """The relevance of each unit after each block, by `lrp`; the first row is the input."""
         prediction = self._predict(request)
         subject = prediction.reader.subject
-        target = _on(self._target(request, prediction), subject.device)
+        target = self._target(request, prediction).to(subject.device)
         table = Lrp().table_for(prediction.inputs)
         profile = unit_profile(subject, prediction.inputs, target, table)
         scores = self._explain(request, "lrp").explanation.scores
@@ -244,7 +244,7 @@ class Answers:
 
     def _capture(self, request: ParsedRequest, prediction: Prediction) -> CapturedAttention:
         subject = prediction.reader.subject
-        target = _on(self._target(request, prediction), subject.device)
+        target = self._target(request, prediction).to(subject.device)
         return capture(subject, prediction.inputs, target, gradients=False)
 
     def _target(self, request: ParsedRequest, prediction: Prediction) -> Target:
@@ -296,7 +296,7 @@ class Answers:
             with reader.subject.evaluating(), torch.inference_mode():
                 logits = reader.subject.run(tensors)
             positions = None if position is None else position.expand(len(logits))
-            row = _on(Target(position=positions), logits.device).row(logits)
+            row = Target(position=positions).to(logits.device).row(logits)
             rows.append(row.float().cpu())
         return torch.cat(rows).clone()
 
@@ -320,9 +320,9 @@ def _predict(request: ParsedRequest, limits: Limits) -> Prediction:
         reader, item = _read(request, limits)
         inputs = reader.batch([item])
         logits = run(reader.subject, inputs)
-        target = _on(Target(position=reader.positions(inputs, None)), logits.device)
+        target = Target(position=reader.positions(inputs, None)).to(logits.device)
         row = target.row(logits)[0].float().cpu()
-        resolved = _on(target.resolved(logits), row.device)
+        resolved = target.resolved(logits).to(row.device)
         return Prediction(reader, item, inputs, row, resolved)
 
 
@@ -342,12 +342,6 @@ def _explain(request: ParsedRequest, method: str, limits: Limits) -> TimedExplan
         seconds = time.perf_counter() - start
     assert isinstance(explanation, Explanation)
     return TimedExplanation(explanation, seconds, [str(warning.message) for warning in caught])
-
-
-def _on(target: Target, device: torch.device) -> Target:
-    """The target with its tensors on a device."""
-    tensors = (target.index, target.against, target.position)
-    return Target(*(None if tensor is None else tensor.to(device) for tensor in tensors))
 
 
 def _position_units(captured: CapturedAttention, stream: int, size: int) -> list[int | None]:

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from wherefrom.answers.answer import Answer as Explained
+from wherefrom.answers.answer import Answer
 from wherefrom.errors import FileError, InputError, ModelError, WherefromError
 from wherefrom.inputs.records import FILES, LABEL, PAIRS, TEXT
 from wherefrom.methods import METHODS
@@ -54,7 +54,7 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 _LOG = logging.getLogger(__name__)
-Answer = Callable[[ParsedRequest], Data]
+Compute = Callable[[ParsedRequest], Data]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -137,12 +137,12 @@ class Server:
         headers = {"content-security-policy": report_policy()}
         return Response(content, media_type=_MEDIA_TYPES[".html"], headers=headers)
 
-    def json_route(self, answer: Answer) -> Endpoint:
+    def json_route(self, compute: Compute) -> Endpoint:
         """A route that answers with one JSON object."""
 
         async def respond(request: Request) -> Response:
             body = await self._body(request)
-            return JSONResponse(await self._run(request, lambda: answer(self._parse(body))))
+            return JSONResponse(await self._run(request, lambda: compute(self._parse(body))))
 
         return respond
 
@@ -206,7 +206,7 @@ class Server:
         question = await self._run(request, lambda: Question.of(self._parse(body), self.limits))
 
         async def lines() -> AsyncIterator[bytes]:
-            result: list[Explained] = []
+            result: list[Answer] = []
             try:
                 async for row in self._told(lambda tell: result.append(question.answered(tell))):
                     yield _json_line(row)

@@ -30,15 +30,13 @@ def serve(
     token: str | None = None,
     reports: Path | None = None,
     browse: bool = False,
-    dtype: str | None = None,
-    device: str | None = None,
     say: Say = print,
+    **options: Any,
 ) -> None:
     """Serves the page until it is interrupted.
 
     By default it serves the embedded models. A host that other machines can reach needs a token:
-    without `token` a random one is used. `dtype` is the number type of the weights,
-    `device` where the models are run.
+    without `token` a random one is used. Other options go to `load` (`dtype=`, `device=`).
     """
     for library in ("starlette", "uvicorn"):
         if find_spec(library) is None:
@@ -52,8 +50,7 @@ def serve(
         raise InputError("a token must have at least 16 letters and digits, and nothing else.")
     if token is None and not is_loopback(host):
         token = secrets.token_hex(16)
-    given: dict[str, Any] = {"dtype": dtype, "device": device}
-    read = partial(load, **{name: value for name, value in given.items() if value is not None})
+    read = partial(load, **options)
     with _listening(host, port) as listener:
         served = open_models(models, read) if models else _embedded_models(read, say)
         limits = Limits()

@@ -1,0 +1,128 @@
+"""What commands print and write, and how errors and progress are shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+from warnings import catch_warnings
+
+import typer
+
+from wherefrom.errors import FileError, WherefromError, printable
+from wherefrom.progress import terminal_bar
+from wherefrom.storage.folder_lock import locked
+from wherefrom.storage.writing import write_text
+
+Result = TypeVar("Result")
+
+NOT_ALL = 1
+"""Exit code: some inputs could not be explained, the others are."""
+INVALID = 2
+"""Exit code: an error; nothing was explained, or a result could not be written."""
+INTERRUPTED = 130
+"""Exit code: Ctrl-C; what was finished before is kept."""
+_LONGEST_LINE = 1000
+
+
+def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Shows an error as one line on stderr, with exit code 2; Ctrl-C has exit code 130."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Result:
+        try:
+            with catch_warnings():
+                warnings.showwarning = _show_warning
+                return command(*args, **kwargs)
+        except WherefromError as error:
+            raise _failed(str(error)) from error
+        except KeyboardInterrupt as error:
+            raise interrupted(str(error) or "interrupted") from error
+        except BrokenPipeError:
+            raise  # `wherefrom … | head`: nobody reads on, which is no error
+        except OSError as error:
+            _drop_output()
+            raise _failed(f"cannot write the output: {error.strerror or error}.") from error
+        except MemoryError as error:
+            raise _failed("not enough memory: use shorter or fewer inputs.") from error
+
+    return run
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning as one line on stderr, without the line of code that gave it."""
+    _say_colored(str(message), typer.colors.YELLOW)
+
+
+def _failed(message: str) -> typer.Exit:
+    complain(message)
+    return typer.Exit(INVALID)
+
+
+def interrupted(message: str) -> typer.Exit:
+    """Says what Ctrl-C has left, and makes the exit for it."""
+    complain(message)
+    return typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def saved_to_resume(out: Path) -> Iterator[None]:
+    """Locks the folder for the results; if they cannot be written, says that the run is saved."""
+    try:
+        with locked(out):
+            yield
+    except FileError as error:
+        raise FileError(
+            f"{error} What was computed is saved: run again with --resume to write the results."
+        ) from error
+
+
+def complain(message: str) -> None:
+    """One line on stderr, of a length to be read."""
+    _say_colored(message, typer.colors.RED)
+
+
+def _say_colored(message: str, color: str) -> None:
+    """One line on stderr; typer itself drops colours in a pipe, but does not ask for NO_COLOR."""
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    typer.secho(f"wherefrom: {_one_line(message)}", err=True, fg=None if plain else color)
+
+
+def _one_line(message: str) -> str:
+    line = " ".join(printable(message).split("\n"))
+    if len(line) > _LONGEST_LINE:
+        line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
+    return line
+
+
+def say(text: str, err: bool = False) -> None:
+    """Prints a text that may hold anything: control characters become escapes."""
+    say_styled(printable(text), err)
+
+
+def say_styled(text: str, err: bool = False) -> None:
+    """Prints a text with its colours; what the terminal's encoding lacks becomes an escape."""
+    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
+    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+
+
+def _drop_output() -> None:
+    """Lets what stdout could not take go: at exit Python would try to write it again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def write_json(path: Path, text: str) -> None:
+    """Writes JSON to a file, or prints it if the path is "-"."""
+    if str(path) == "-":
+        say(text)  # what is escaped is valid JSON still
+    else:
+        write_text(path, text)
+
+
+progress = terminal_bar

@@ -1,0 +1,179 @@
+"""What commands read: the model, texts and their places, and settings of methods."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from codecs import BOM_UTF8
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wherefrom.cli.output import say
+from wherefrom.errors import InputError, MethodError, WherefromError, nearest
+from wherefrom.storage.text_file import bad_byte, decoded, encoding_of, lines_of, read_bytes
+
+if TYPE_CHECKING:
+    from wherefrom.explain import Explainer
+    from wherefrom.methods import Method
+
+
+def load(
+    model: str | None,
+    sources: list[str] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+) -> Explainer:
+    """The model with this name, else the embedded one for this kind of input."""
+    from wherefrom.inputs.pictures import is_image
+    from wherefrom.loading import load as load_model
+    from wherefrom.memory import keep_heap, set_objects_aside
+
+    keep_heap()
+    are_images = bool(sources) and all(is_image(source) for source in sources or ())
+    name = model or ("digits" if are_images else "sentiment")
+    explainer = load_model(name, **model_options(dtype, device))
+    set_objects_aside()
+    return explainer
+
+
+def model_options(dtype: str | None, device: str | None) -> dict[str, Any]:
+    """Those of the options that were given, as `wherefrom.load` takes them."""
+    given = {"dtype": dtype, "device": device}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def listed(names: str | None) -> list[str] | None:
+    """Comma-separated names as a list."""
+    return [name.strip() for name in names.split(",") if name.strip()] if names else None
+
+
+def image_units(value: str | None) -> Any:
+    """`--units` as the explainer takes it: a name, or a cell size."""
+    is_size = value is not None and value.isdecimal() and len(value) < 10
+    return int(value) if value is not None and is_size else value
+
+
+def parsed(settings: list[str] | None) -> dict[str, Any]:
+    """`steps=64` as {"steps": 64}: a value is a Python literal, else text."""
+    import ast
+
+    values: dict[str, Any] = {}
+    for setting in settings or ():
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise MethodError(f'cannot read the setting "{setting}": write key=value.')
+        try:
+            values[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            values[key] = value
+    return values
+
+
+def with_settings(names: Iterable[str], settings: list[str] | None) -> list[Method]:
+    """The methods of these names, each with those of the settings that it has."""
+    from wherefrom.methods import method
+
+    values = parsed(settings)
+    methods = [method(name) for name in names]
+    unknown = [key for key in values if not any(key in m.settings() for m in methods)]
+    if unknown:
+        known = dict.fromkeys(key for m in methods for key in m.settings())
+        raise MethodError(
+            f'no method here has a setting "{unknown[0]}"; {nearest(unknown[0], known)}'
+        )
+    return [
+        method(m, **{key: value for key, value in values.items() if key in m.settings()})
+        for m in methods
+    ]
+
+
+def with_setting(name: str, settings: list[str] | None) -> Method:
+    """The method of this name with all of these settings."""
+    from wherefrom.methods import method
+
+    return method(name, **parsed(settings))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Texts with the places they come from; `unreadable` are places of no text, and why."""
+
+    texts: list[str]
+    places: list[str]
+    unreadable: dict[str, WherefromError] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.texts) + len(self.unreadable)
+
+    def all_texts(self) -> list[str]:
+        """The texts; an error if a place could not be read."""
+        for error in self.unreadable.values():
+            raise error
+        return self.texts
+
+
+def read_texts(texts: list[str] | None, file: Path | None, encoding: str | None = None) -> Sources:
+    """The texts in the arguments, in a file, or on standard input."""
+    arguments = list(texts or ())
+    is_piped = sys.stdin is not None and not sys.stdin.isatty()
+    if arguments == ["-"] or (not arguments and file is None and is_piped):
+        sources = _lines("stdin", b"" if sys.stdin is None else sys.stdin.buffer.read(), encoding)
+    else:
+        arguments = _joined(arguments)
+        sources = Sources(arguments, [f"text {number + 1}" for number in range(len(arguments))])
+        if file is not None:
+            lines = _lines(str(file), read_bytes(file), encoding)
+            sources = Sources(
+                sources.texts + lines.texts, sources.places + lines.places, lines.unreadable
+            )
+    if not len(sources):
+        raise InputError("there is no text to explain. Pass one, or --file, or lines on stdin.")
+    return sources
+
+
+def _joined(arguments: list[str]) -> list[str]:
+    """Several arguments of one word each, none of them a file, as the one text that they are."""
+    words = [not re.search(r"\s", argument) for argument in arguments]
+    if len(arguments) < 2 or not all(words) or any(map(_is_file, arguments)):
+        return arguments
+    text = " ".join(arguments)
+    say(
+        f"wherefrom: these {len(arguments)} words are explained as one text. To explain several "
+        'texts, put them into a file, a line each, and pass --file; quote a text: "…".',
+        err=True,
+    )
+    return [text]
+
+
+def _is_file(argument: str) -> bool:
+    from wherefrom.inputs.pictures import is_image
+
+    try:
+        return is_image(argument) or os.path.exists(argument)
+    except ValueError:  # a null character
+        return False
+
+
+def _lines(name: str, content: bytes, encoding: str | None) -> Sources:
+    """The lines of a file that are not blank; of damaged UTF-8 the damaged ones aside."""
+    known = encoding_of(name, content, encoding)
+    sources = Sources([], [])
+    if not known.startswith("utf-8"):
+        lines: list[str | bytes] = list(lines_of(decoded(name, content, known)))
+    else:
+        lines = list(re.split(rb"\r\n|\n|\r", content.removeprefix(BOM_UTF8)))
+    for number, line in enumerate(lines, 1):
+        place = f"{name}, line {number}"
+        try:
+            text = line if isinstance(line, str) else line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            reason = f"{place} is not UTF-8: {bad_byte(error)}."
+            sources.unreadable[place] = InputError(reason)
+            continue
+        if text.strip():
+            sources.texts.append(text)
+            sources.places.append(place)
+    return sources
