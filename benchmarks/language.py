@@ -6,10 +6,10 @@ Two sets of prompts whose next token has one source: capitals ("The capital of F
 country) and planted facts (four sentences about things and their colours, one of which is asked
 for). Of the generated prompts, those count of which the model says the right token: first, or, for
 capitals, among the first five. Explained is the logit of the right token, and its contrast with
-the most likely other token. For each method: how often the source has the highest score, the share
-of |score| on the first token, which attracts attention whatever it is, and the rank correlation
-with leave-one-out (a token is deleted). Settings were chosen on the even prompts ("--split
-validation"); the tables are of the odd ones ("test").
+the most likely other token. For each method: how often the source has the highest score of all
+tokens, and of all but the first, which attracts attention whatever it is; the share of |score| on
+that token; and the rank correlation with leave-one-out (a token is deleted). "--split validation"
+takes the even prompts, "test" the odd ones, "all" both.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ CAPITALS = (
 NAMES = "Alice Bob Carol David Emma Frank Grace Henry Irene Jack Karen Luke".split()
 COLOURS = "red blue green yellow black white purple gray pink brown".split()
 THINGS = "car hat bag bike cup coat lamp chair phone book".split()
+SPLITS = {"validation": slice(0, None, 2), "test": slice(1, None, 2), "all": slice(None)}
+ASIDE = "source first, first token aside"
+MEASURES = ("source first", ASIDE, "on the first token", "ρ with leave-one-out")
 
 
 @dataclass(frozen=True)
@@ -143,14 +146,19 @@ def measure(explainer: Any, chosen: list[Case], contrast: bool) -> dict[str, Any
     effects = [leave_one_out(model, case, contrast) for case in chosen]
     results: dict[str, Any] = {}
     for contender in contenders():
-        values: dict[str, list[float]] = {"source first": [], "first token": [], "ρ": []}
+        values: dict[str, list[float]] = {name: [] for name in MEASURES}
         for case, effect in zip(chosen, effects, strict=True):
             against = {"against": case.rival} if contrast else {}
             explanation = explainer(case.prompt, contender, target=case.answer, **against)
             scores = explanation.scores.astype(np.float64)
-            values["source first"].append(float(int(scores.argmax()) in case.source))
-            values["first token"].append(float(abs(scores[0]) / np.abs(scores).sum()))
-            values["ρ"].append(float(spearmanr(scores, effect).statistic))
+            measured = (
+                int(scores.argmax()) in case.source,
+                1 + int(scores[1:].argmax()) in case.source,
+                abs(scores[0]) / np.abs(scores).sum(),
+                spearmanr(scores, effect).statistic,
+            )
+            for name, value in zip(MEASURES, measured, strict=True):
+                values[name].append(float(value))
         results[full_label(contender)] = values
     return results
 
@@ -160,19 +168,19 @@ def markdown(kind: str, count: int, plain: dict[str, Any], contrast: dict[str, A
     lines = [
         f"**{kind}**, {count} prompts",
         "",
-        "| method | source first | on the first token | ρ with leave-one-out |",
-        "|---|---|---|---|",
+        f"| method | {' | '.join(MEASURES)} |",
+        f"|---|{'---|' * len(MEASURES)}",
     ]
     default = full_label(method("lrp", gate="shared", root="mean"))
     for label in plain:
         cells = []
-        for name in ("source first", "first token", "ρ"):
+        for name in MEASURES:
             texts = []
             for values in (plain, contrast):
                 low, high = difference(values[label][name], values[default][name])
                 mark = "" if low <= 0 <= high else " ▲" if low > 0 else " ▼"
                 mean = float(np.mean(values[label][name]))
-                texts.append((f"{mean:.2f}" if name == "ρ" else f"{mean:.0%}") + mark)
+                texts.append((f"{mean:.2f}" if name.startswith("ρ") else f"{mean:.0%}") + mark)
             cells.append(f"{texts[0]} ({texts[1]})")
         lines.append(f"| `{label}` | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
@@ -180,21 +188,23 @@ def markdown(kind: str, count: int, plain: dict[str, Any], contrast: dict[str, A
 
 def main(
     model: Annotated[str, typer.Option(help="A language model: a folder or a name.")],
-    split: Annotated[str, typer.Option(help="validation (even prompts) or test (odd ones).")] = (
-        "test"
-    ),
+    split: Annotated[
+        str, typer.Option(help="validation (even prompts), test (odd ones) or all.")
+    ] = "test",
     count: Annotated[int, typer.Option(help="Prompts with planted facts.")] = 400,
     limit: Annotated[int, typer.Option(help="Cases of each kind.")] = 60,
     out: Annotated[Path | None, typer.Option(help="A JSON file for the numbers.")] = None,
 ) -> None:
     """Prints a table for each kind of prompt."""
+    if split not in SPLITS:
+        raise typer.BadParameter(f'there is no split "{split}"; there are: {", ".join(SPLITS)}')
     torch.set_num_threads(1)
     explainer = wherefrom.load(model)
     report: dict[str, Any] = {}
     known = list(cases(explainer, count))
     for kind in ("capital", "planted"):
         of_kind = [case for case in known if case.kind == kind]
-        chosen = of_kind[split == "test" :: 2][:limit]
+        chosen = of_kind[SPLITS[split]][:limit]
         plain, contrast = (measure(explainer, chosen, by) for by in (False, True))
         report[kind] = {"cases": len(chosen), "logit": plain, "contrast": contrast}
         typer.echo(markdown(kind, len(chosen), plain, contrast))

@@ -170,7 +170,11 @@ def test_plots_are_figures_or_files(results, tmp_path):
     [
         ("ig", '"integrated_gradients"'), ("Saliency", '"gradient"'), ("shap", "captum:Shapley"),
         ("lime", "captum:Lime"), ("captum", "captum:NAME"), ("attn-lrp", '"attn_lrp"'),
-        ("leave_one_out", '"occlusion"'), ("lpr", 'did you mean "lrp"'),
+        ("leave_one_out", 'here it is called "occlusion"'), ("lpr", 'did you mean "lrp"'),
+        ("grad-cam", 'the nearest here is "gradient_x_attention"'),
+        ("AttCAT", 'the nearest here is "gradient_x_attention"'),
+        ("epsilon_lrp", 'the nearest here is "lrp"'), ("zennit", 'the nearest here is "lrp"'),
+        ("DeepTaylor", 'the nearest here is "lrp"'), ("ali", 'here it is called "lrp_ah_ln"'),
     ],
 )  # fmt: skip
 def test_names_that_people_know_are_hinted_at(name, hint):

@@ -71,9 +71,13 @@ _KNOWN_AS = {
     "attention_last": "lastattention rawattention",
     "transformer_attribution": "chefer transformerexplainability",
     "gae": "genericattention cheferbimodal bimodal",
-    "gradient_x_attention": "gradcam attentiongradient attcat",
+    "gradient_x_attention": "attentiongradient",
     "attn_lrp": "attnlrp lxt lxtattnlrp",
-    "lrp": "cplrp ali alilrp conservative zennit epsilonlrp deeptaylor",
+    "lrp_ah_ln": "ali alilrp",
+}
+_RELATED = {  # names of other methods, by the one here that comes nearest
+    "gradient_x_attention": "gradcam attcat",
+    "lrp": "cplrp conservative zennit epsilonlrp deeptaylor",
 }
 _CAPTUM = {
     "shap": "ShapleyValueSampling", "shapley": "ShapleyValueSampling",
@@ -83,7 +87,7 @@ _CAPTUM = {
 
 
 def _hint(name: str) -> str | None:
-    """What a name that people know is called here; None for one that is not known."""
+    """What a name that people know is called here, or what comes nearest; None if unknown."""
     plain = re.sub(r"[\W_]", "", name.lower())
     if plain in _CAPTUM:
         more = " scikit-learn" if _CAPTUM[plain] in ("Lime", "KernelShap") else ""
@@ -91,8 +95,11 @@ def _hint(name: str) -> str | None:
             f'Captum\'s attributors are "{PREFIX}NAME", such as "{PREFIX}{_CAPTUM[plain]}" '
             f'(pip install "wherefrom[captum]"{more}). "occlusion" and "lrp" need no other library.'
         )
-    called = next((own for own, names in _KNOWN_AS.items() if plain in names.split()), None)
-    return None if called is None else f'here it is called "{called}".'
+    for table, words in ((_KNOWN_AS, "here it is called"), (_RELATED, "the nearest here is")):
+        for own, names in table.items():
+            if plain in names.split():
+                return f'{words} "{own}".'
+    return None
 
 
 def method(name: str | Method, **settings: Any) -> Method:
