@@ -12,9 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from scipy.stats import bootstrap, linregress
+from scipy.stats import linregress
 
 from wherefrom.errors import FileError, MissingExtra
+from wherefrom.evaluation.intervals import mean_interval
 from wherefrom.evaluation.metrics import METRICS, Floats
 from wherefrom.evaluation.recommendation import Recommendation, recommend
 from wherefrom.methods.random_scores import Random
@@ -24,8 +25,6 @@ from wherefrom.studies.base import Record, TableRows
 from wherefrom.views import Views
 
 SCHEMA = "wherefrom/evaluation/1"
-RESAMPLES = 1000
-_AT_A_TIME = 1 << 20  # numbers that the bootstrap draws at a time: 8 MB of indices
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 # in the JSON for readers, computed again from it
 _DERIVED = ("summary", "best", "recommendation", "conservation")
@@ -316,24 +315,10 @@ class Evaluation(Views):
 
 
 def summarise(values: Floats, seed: int = 0) -> Summary:
-    """The mean with its 95 % interval: percentiles of the means of 1,000 resamples.
-
-    Percentile and not BCa, whose jackknife would take n² numbers. The same seed draws the same
-    samples for every method and metric, so their intervals can be compared.
-    """
+    """The mean with its 95 % interval; of one value, the value."""
     mean, count = float(values.mean()), len(values)
-    if count < 2:
-        return Summary(mean, mean, mean, count)
-    interval = bootstrap(
-        (values,),
-        np.mean,
-        n_resamples=RESAMPLES,
-        batch=max(1, _AT_A_TIME // count),
-        confidence_level=0.95,
-        method="percentile",
-        random_state=np.random.default_rng(seed),
-    ).confidence_interval
-    return Summary(mean, float(interval.low), float(interval.high), count)
+    low, high = mean_interval(values, seed) if count > 1 else (mean, mean)
+    return Summary(mean, low, high, count)
 
 
 def fit(sums: Sequence[Sequence[float]]) -> Fit:
