@@ -10,7 +10,7 @@ import pytest
 
 import wherefrom
 from tests.corpus.test_bias import study as bias_study
-from wherefrom import Audit, Comparison, Evaluation, Explainer, Explanation
+from wherefrom import Answer, Audit, Comparison, Evaluation, Explainer, Explanation
 from wherefrom.corpus.stream import explain_corpus
 from wherefrom.corpus.views import overview
 from wherefrom.errors import FileError, InputError, MethodError, MissingExtra
@@ -96,8 +96,21 @@ def test_another_score_is_another_explanation(results):
 def test_a_damaged_audit_is_an_error(tmp_path, damaged):
     path = tmp_path / "audit.json"
     path.write_text(damaged, encoding="utf-8")
-    with pytest.raises(FileError, match="cannot be read as an audit"):
+    with pytest.raises(FileError, match=r"audit of schema|audit is damaged|a list of|not JSON"):
         Audit.from_json(path)
+
+
+@pytest.mark.parametrize("kind", [Answer, Audit, Comparison, Evaluation, Explanation])
+@pytest.mark.parametrize(
+    ("content", "says"), [("[" * 100_000, "nested too deeply"), ("[1" + "0" * 5000, "digits")]
+)
+def test_json_that_python_cannot_hold_is_an_error_with_its_name(tmp_path, kind, content, says):
+    path = tmp_path / "result.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(FileError, match=rf"result\.json .*{says}"):
+        kind.from_json(path)
+    with pytest.raises(FileError, match=f"this .*{says}"):
+        kind.from_json(content)
 
 
 def test_a_comparison_is_read_from_a_list_or_from_one_explanation(results, tmp_path):
