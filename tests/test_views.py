@@ -26,9 +26,10 @@ def explainer(bert, wordpiece):
 
 
 @pytest.fixture(scope="module")
-def results(explainer):
+def results(explainer, gpt2):
     """One of every kind of result."""
     return {
+        "answer": Explainer(gpt2).answer([2, 5, 9, 8], [17, 3]),
         "explanation": explainer(TEXTS[0]),
         "comparison": explainer.compare(TEXTS[0], ["lrp", "gradient"]),
         "evaluation": wherefrom.evaluate(
@@ -40,7 +41,7 @@ def results(explainer):
     }
 
 
-KINDS = ("explanation", "comparison", "evaluation", "audit", "overview", "bias")
+KINDS = ("answer", "explanation", "comparison", "evaluation", "audit", "overview", "bias")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -50,6 +51,12 @@ def test_a_notebook_shows_every_result_without_scripts(results, kind):
     assert "<h1>" in part
     assert "<script" not in part
     assert "<html" not in part
+
+
+def test_a_notebook_shows_an_answer_without_its_matrix(gpt2):
+    answer = Explainer(gpt2).answer([2, 5, 9, 8], [17, 3])
+    assert answer._repr_html_() == answer.of()._repr_html_()
+    assert "rows" not in answer._cache
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,6 +137,11 @@ def test_frames_have_the_rows_of_the_results(results):
     assert frame["unit"].tolist() == [unit.text for unit in explanation.units]
     np.testing.assert_array_equal(frame["score"], explanation.scores.astype(float))
     np.testing.assert_array_equal(frame["word"], explanation.parts["word"].astype(float))
+    answer = results["answer"]
+    frame = answer.to_frame()
+    assert frame["unit"].tolist() == [unit.text for unit in answer.units[:-1]]
+    assert frame["part"].tolist() == [unit.field for unit in answer.units[:-1]]
+    np.testing.assert_array_equal(frame["score"], answer.of().scores.astype(float))
     compared = results["comparison"]
     wide = compared.to_frame()
     assert wide.columns.tolist() == ["unit", *(each.label or each.method for each in compared)]
