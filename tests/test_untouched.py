@@ -12,11 +12,12 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import GLOBAL_HOOKS, assert_unchanged, exactly, snapshot
+from tests.helpers import GLOBAL_HOOKS, assert_unchanged, exactly
 from wherefrom import Explainer
 from wherefrom.errors import NotFinite
 from wherefrom.methods.gradient import Gradient
 from wherefrom.subject import Subject
+from wherefrom.testing import snapshot
 
 IDS = [[2, 5, 9, 8, 17, 3], [2, 7, 3]]
 
