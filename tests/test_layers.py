@@ -1,6 +1,7 @@
 """Imports go downwards only, and nothing heavy comes in before it is needed."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -227,3 +228,5 @@ def test_every_name_of_the_errors_docstring_is_an_error_and_the_other_way_round(
         if isinstance(value, type) and issubclass(value, (errors.WherefromError, Warning))
     }
     assert drawn == kinds
+    page = (HOME.parents[1] / "docs/api/errors.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^::: wherefrom\.errors\.(\w+)$", page, re.MULTILINE)) == kinds
