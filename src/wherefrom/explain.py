@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
 from wherefrom.answers.ask import Asking, is_several, listed, no_images, one_of_each
-from wherefrom.answers.defaults import Of
+from wherefrom.answers.asked import Of
 from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.assemble import library_versions

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from wherefrom.answers.defaults import Of
+from wherefrom.answers.asked import Of
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.recorded import (
     Recorded,
