@@ -1,6 +1,5 @@
 """How the tests run a function under a table, compare numbers, and see what a model keeps."""
 
-import copy
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -9,19 +8,20 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
-from torch.nn.modules import module as torch_modules
 
 from benchmarks.tiny import TASKS
 from benchmarks.tiny import model as tiny
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.sources import Sources
+from wherefrom.testing import differences
+from wherefrom.torch_internals import global_hook_registries
 
 # transformers 5 has it a second time, for torchvision, and this name for the one without
 ViTProcessor = getattr(transformers, "ViTImageProcessorPil", transformers.ViTImageProcessor)
 TORCH_2_4 = torch.__version__.startswith("2.4.")
 BEFORE_TORCH_2_6 = torch.__version__.startswith(("2.4.", "2.5."))
-GLOBAL_HOOKS = [name for name in vars(torch_modules) if name.startswith("_global_")]
+GLOBAL_HOOKS = list(global_hook_registries())
 
 
 class Run(NamedTuple):
@@ -89,37 +89,9 @@ def captured(maps: Maps) -> list[Tensor]:
     return [one_map.weights for one_map in maps.seen]
 
 
-def snapshot(model):
-    """All of a model that could have been changed."""
-    return {
-        "state": {name: tensor.clone() for name, tensor in model.state_dict().items()},
-        "pointers": {name: tensor.data_ptr() for name, tensor in model.state_dict().items()},
-        "trainable": {name: p.requires_grad for name, p in model.named_parameters()},
-        "gradients": {name: p.grad is None for name, p in model.named_parameters()},
-        "training": {name: part.training for name, part in model.named_modules()},
-        "hooks": {
-            name: {k: len(v) for k, v in vars(part).items() if "_hooks" in k and hasattr(v, "keys")}
-            for name, part in model.named_modules()
-        },
-        "versions": {name: p._version for name, p in model.named_parameters()},
-        "marks": {name: sorted(vars(p)) for name, p in model.named_parameters()},
-        "attributes": {
-            name: {key: id(value) for key, value in vars(part).items()}
-            for name, part in model.named_modules()
-        },
-        "forwards": {name: "forward" in vars(part) for name, part in model.named_modules()},
-        "config": copy.deepcopy(model.config.to_dict()),
-        "everywhere": {name: copy.copy(getattr(torch_modules, name)) for name in GLOBAL_HOOKS},
-    }
-
-
 def assert_unchanged(before, after):
     """Two snapshots are the same."""
-    assert before.keys() == after.keys()
-    for name, tensor in before.pop("state").items():
-        assert torch.equal(tensor, after["state"][name]), name
-    after.pop("state")
-    assert before == after
+    assert differences(before, after) == []
 
 
 @contextmanager

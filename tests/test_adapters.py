@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import assert_unchanged, exactly, snapshot
+from tests.helpers import assert_unchanged, exactly
 from wherefrom import Explainer, load
 from wherefrom.errors import FileError, MissingExtra, ModelError
+from wherefrom.testing import snapshot
 
 IDS = [1, 17, 45, 8, 99, 23]
 ANSWER = [33, 71, 5]

@@ -14,7 +14,9 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import BEFORE_TORCH_2_6, exactly
 from wherefrom import load
 from wherefrom.errors import ModelError
-from wherefrom.loading import _beside_model, _named_as_in, find_device
+from wherefrom.loading import _beside_model, find_device
+from wherefrom.models import smollm2
+from wherefrom.models.pretrained import pretrained_options
 
 
 class Payload:
@@ -171,4 +173,21 @@ def test_a_hub_id_without_a_tokenizer_is_warned_of():
 @pytest.mark.parametrize(("version", "name"), [("4.55.4", "torch_dtype"), ("4.56.0", "dtype")])
 def test_the_number_type_has_the_name_that_this_transformers_knows(version, name):
     options = {"dtype": torch.float16, "revision": "main"}
-    assert _named_as_in(version, options) == {name: torch.float16, "revision": "main"}
+    assert pretrained_options(version, options) == {name: torch.float16, "revision": "main"}
+
+
+@pytest.mark.parametrize(("version", "name"), [("4.48.0", "torch_dtype"), ("5.0.0", "dtype")])
+def test_smollm2_is_read_with_that_name_too(version, name, monkeypatch, tmp_path):
+    passed = {}
+
+    def read(source, **options):
+        passed.update(options)
+        raise ValueError("no weights here")
+
+    monkeypatch.setattr("transformers.__version__", version)
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda *a, **k: None)
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", read)
+    monkeypatch.setattr(smollm2, "find_spec", lambda library: library)
+    with pytest.raises(ModelError, match="no weights here"):
+        smollm2._convert(tmp_path / "model.gguf", tmp_path)
+    assert passed == {"gguf_file": "model.gguf", name: torch.float32}

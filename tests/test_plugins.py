@@ -13,10 +13,10 @@ from torch import nn
 
 import wherefrom
 from wherefrom import METHODS, READERS, Explainer, Method, Reader
-from wherefrom.errors import PluginError
+from wherefrom.errors import PluginError, PluginWarning
 from wherefrom.inputs.rows import RowsReader
 from wherefrom.methods import _problem as method_problem
-from wherefrom.plugins import PluginTable, PluginWarning
+from wherefrom.plugins import PluginTable
 
 THEIRS = '''
 from dataclasses import dataclass

@@ -202,6 +202,64 @@ def test_a_broken_claim_is_named(broken, says):
         check_method(broken())
 
 
+def touch_forward(model):
+    model.classifier.forward = model.classifier.forward
+
+
+def touch_attribute(model):
+    model.bert.seen = 1
+
+
+def touch_backward_hook(model):
+    model.classifier.register_full_backward_pre_hook(lambda *args: None)
+
+
+def touch_gradient(model):
+    model.classifier.bias.grad = torch.ones_like(model.classifier.bias)
+
+
+def touch_parameter(model):
+    model.classifier.bias.mark = 1
+
+
+def touch_config(model):
+    model.config.mark = 1
+
+
+def touch_and_restore(model):
+    with torch.no_grad():
+        model.classifier.bias.add_(0.0)
+
+
+@pytest.mark.parametrize(
+    ("touch", "says"),
+    [
+        (touch_forward, "attributes"),
+        (touch_attribute, "attributes"),
+        (touch_backward_hook, "hooks"),
+        (touch_gradient, "gradients"),
+        (touch_parameter, "attributes of parameters"),
+        (touch_config, "config entries"),
+        (touch_and_restore, "counts of writes"),
+    ],
+)
+def test_untouched_names_what_was_touched(touch, says):
+    model = tiny_classifier()
+    with pytest.raises(AssertionError, match=f"the model's {says} are as"), untouched(model):
+        touch(model)
+
+
+def test_the_random_numbers_of_the_caller_go_on():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = tiny_classifier(1)
+    assert torch.equal(torch.rand(3), expected)
+    again, other = tiny_classifier(1).classifier, tiny_classifier(2).classifier
+    assert torch.equal(first.classifier.weight, again.weight)
+    assert not torch.equal(first.classifier.weight, other.weight)
+
+
 def test_untouched_is_silent_about_a_model_that_is_as_it_was():
     model = tiny_classifier()
     with untouched(model):

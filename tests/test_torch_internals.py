@@ -209,15 +209,17 @@ def test_hooks_are_counted(register, expected):
     assert torch_internals.hook_counts(module) == expected
 
 
-def test_global_hooks_are_counted():
-    registry = nn.modules.module
-    assert torch_internals.global_hook_counts() == (0, 0)
-    after = registry.register_module_forward_hook(lambda *arguments: None)
-    assert torch_internals.global_hook_counts() == (1, 0)
-    before = registry.register_module_forward_pre_hook(lambda *arguments: None)
-    assert torch_internals.global_hook_counts() == (1, 1)
-    after.remove()
-    before.remove()
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook"])
+def test_hooks_on_all_modules_are_in_the_registries(kind):
+    def count():
+        registries = torch_internals.global_hook_registries().values()
+        return sum(len(each) for each in registries if isinstance(each, dict))
+
+    before = count()
+    hook = getattr(nn.modules.module, f"register_module_{kind}")(lambda *arguments: None)
+    assert count() > before
+    hook.remove()
+    assert count() == before
 
 
 def test_compiled_modules_and_functions_are_told_from_others():

@@ -10,7 +10,7 @@ import pytest
 
 import wherefrom
 from tests.corpus.test_bias import study as bias_study
-from wherefrom import Audit, Comparison, Evaluation, Explainer, Explanation
+from wherefrom import Answer, Audit, Comparison, Evaluation, Explainer, Explanation
 from wherefrom.corpus.stream import explain_corpus
 from wherefrom.corpus.views import overview
 from wherefrom.errors import FileError, InputError, MethodError, MissingExtra
@@ -26,9 +26,10 @@ def explainer(bert, wordpiece):
 
 
 @pytest.fixture(scope="module")
-def results(explainer):
+def results(explainer, gpt2):
     """One of every kind of result."""
     return {
+        "answer": Explainer(gpt2).answer([2, 5, 9, 8], [17, 3]),
         "explanation": explainer(TEXTS[0]),
         "comparison": explainer.compare(TEXTS[0], ["lrp", "gradient"]),
         "evaluation": wherefrom.evaluate(
@@ -40,7 +41,7 @@ def results(explainer):
     }
 
 
-KINDS = ("explanation", "comparison", "evaluation", "audit", "overview", "bias")
+KINDS = ("answer", "explanation", "comparison", "evaluation", "audit", "overview", "bias")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -50,6 +51,12 @@ def test_a_notebook_shows_every_result_without_scripts(results, kind):
     assert "<h1>" in part
     assert "<script" not in part
     assert "<html" not in part
+
+
+def test_a_notebook_shows_an_answer_without_its_matrix(gpt2):
+    answer = Explainer(gpt2).answer([2, 5, 9, 8], [17, 3])
+    assert answer._repr_html_() == answer.of()._repr_html_()
+    assert "rows" not in answer._cache
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -96,8 +103,21 @@ def test_another_score_is_another_explanation(results):
 def test_a_damaged_audit_is_an_error(tmp_path, damaged):
     path = tmp_path / "audit.json"
     path.write_text(damaged, encoding="utf-8")
-    with pytest.raises(FileError, match="cannot be read as an audit"):
+    with pytest.raises(FileError, match=r"audit of schema|audit is damaged|a list of|not JSON"):
         Audit.from_json(path)
+
+
+@pytest.mark.parametrize("kind", [Answer, Audit, Comparison, Evaluation, Explanation])
+@pytest.mark.parametrize(
+    ("content", "says"), [("[" * 100_000, "nested too deeply"), ("[1" + "0" * 5000, "digits")]
+)
+def test_json_that_python_cannot_hold_is_an_error_with_its_name(tmp_path, kind, content, says):
+    path = tmp_path / "result.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(FileError, match=rf"result\.json .*{says}"):
+        kind.from_json(path)
+    with pytest.raises(FileError, match=f"this .*{says}"):
+        kind.from_json(content)
 
 
 def test_a_comparison_is_read_from_a_list_or_from_one_explanation(results, tmp_path):
@@ -117,6 +137,11 @@ def test_frames_have_the_rows_of_the_results(results):
     assert frame["unit"].tolist() == [unit.text for unit in explanation.units]
     np.testing.assert_array_equal(frame["score"], explanation.scores.astype(float))
     np.testing.assert_array_equal(frame["word"], explanation.parts["word"].astype(float))
+    answer = results["answer"]
+    frame = answer.to_frame()
+    assert frame["unit"].tolist() == [unit.text for unit in answer.units[:-1]]
+    assert frame["part"].tolist() == [unit.field for unit in answer.units[:-1]]
+    np.testing.assert_array_equal(frame["score"], answer.of().scores.astype(float))
     compared = results["comparison"]
     wide = compared.to_frame()
     assert wide.columns.tolist() == ["unit", *(each.label or each.method for each in compared)]

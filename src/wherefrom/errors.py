@@ -20,7 +20,9 @@ Warnings
 ├── NotConserved        scores that should add up to the output do not, and where it opens
 ├── NotComplete         an integral along a path that misses the difference of its ends
 ├── RoundingOnly        scores are at the level of rounding and explain nothing
-└── GuessedEncoding     a text file does not say its encoding, which is guessed
+├── TextCut             a text is longer than the model takes, and its start is explained
+├── GuessedEncoding     a text file does not say its encoding, which is guessed
+└── PluginWarning       an installed package adds something that cannot be used
 """
 
 from __future__ import annotations
@@ -103,6 +105,14 @@ class RoundingOnly(UserWarning):
 
 class GuessedEncoding(UserWarning):
     """A text file is not UTF-8 and does not say what it is: its encoding is guessed."""
+
+
+class TextCut(UserWarning):
+    """A text is longer than the model takes: its start is explained."""
+
+
+class PluginWarning(UserWarning):
+    """An installed package adds something that cannot be used."""
 
 
 class SamplesRunAlone(UserWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
 from wherefrom.answers.ask import Asking, is_several, listed, no_images, one_of_each
-from wherefrom.answers.defaults import Of
+from wherefrom.answers.asked import Of
 from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.assemble import library_versions
@@ -47,6 +48,7 @@ from wherefrom.unwrap import unwrap
 Single = str | Path | Encoded | TextPair | Graph | Picture
 _EXAMPLE = "one two three four five six seven eight"
 _TEXT_CLASSES = 8  # explainers kept for a model that compares images with texts
+_LOCK = threading.RLock()  # of all explainers: one of its own could not be copied or pickled
 
 
 class Explainer:
@@ -133,9 +135,10 @@ class Explainer:
         self._processor = processor.image_processor if both else processor
 
     def _forget(self) -> None:
-        self._readers.clear()
-        self._by_class_texts.clear()
-        self._many = None
+        with _LOCK:
+            self._readers.clear()
+            self._by_class_texts.clear()
+            self._many = None
 
     @property
     def _context(self) -> ReaderContext:
@@ -423,17 +426,23 @@ class Explainer:
         What is learnt of a model changes the last bit of later results. So it is learnt before the
         run, from a text of its own: texts have the same scores whenever they are explained.
         """
-        if self._many is None:
-            self._many = copy(self)
-            self._many.subject = replace(self.subject, many=True)
-            self._many._readers, self._many._by_class_texts = {}, {}
-        explainer = self._many
-        with warnings.catch_warnings(), suppress(WherefromError):  # the run itself says what is off
+        with _LOCK:
+            if self._many is None:
+                many = copy(self)
+                many.subject = replace(self.subject, many=True)
+                many._readers, many._by_class_texts = {}, {}
+                self._many = many
+            if not is_settled(self.subject.model):
+                self._many._learn(method)
+            return self._many if is_settled(self.subject.model) else self
+
+    def _learn(self, method: str | Method) -> None:
+        # the run itself says what is off
+        with warnings.catch_warnings(), suppress(WherefromError):
             warnings.simplefilter("ignore")
             for _ in range(PASSES):
                 if not is_settled(self.subject.model):
-                    explainer(_EXAMPLE, method)
-        return explainer if is_settled(self.subject.model) else self
+                    self(_EXAMPLE, method)
 
     def index_of(self, label: str | int) -> int:
         """The index of a class, by its label or index."""
@@ -442,25 +451,27 @@ class Explainer:
     def with_text_classes(self, texts: Sequence[str]) -> Explainer:
         """For a model that compares images with texts: the same with these texts as classes."""
         names = tuple(dict.fromkeys(texts))
-        # kept, since the patches are found once; no texts: the reader says what is missing
-        explainer = self._by_class_texts.pop(names, None) or Explainer(
-            self.subject.model,
-            self._tokenizer,
-            processor=self._processor,
-            labels=names or None,
-        )
-        self._by_class_texts[names] = explainer
-        if len(self._by_class_texts) > _TEXT_CLASSES:
-            del self._by_class_texts[next(iter(self._by_class_texts))]
+        with _LOCK:
+            # kept, since the patches are found once; no texts: the reader says what is missing
+            explainer = self._by_class_texts.pop(names, None) or Explainer(
+                self.subject.model,
+                self._tokenizer,
+                processor=self._processor,
+                labels=names or None,
+            )
+            self._by_class_texts[names] = explainer
+            if len(self._by_class_texts) > _TEXT_CLASSES:
+                del self._by_class_texts[next(iter(self._by_class_texts))]
         return explainer
 
     def reader(self, inputs: Any, units: Units | None = None) -> Reader[Any, Any]:
         """The reader of inputs such as these: texts, images, graphs, or rows of numbers."""
         context = self._context
         kind = find_reader(context, inputs)
-        if kind not in self._readers:
-            self._readers[kind] = kind.build(context)
-        return self._readers[kind].with_options(units=units)
+        reader = self._readers.get(kind)
+        if reader is None:  # setdefault: threads that build it at once get the same one
+            reader = self._readers.setdefault(kind, kind.build(context))
+        return reader.with_options(units=units)
 
     def _plain(self, inputs: Any) -> Any:
         """Tables as lists of inputs, unless a reader of another package takes them."""

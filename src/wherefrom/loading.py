@@ -19,6 +19,7 @@ from wherefrom.models.adapter import Adapter
 from wherefrom.models.bert import BertForSequenceClassification, is_bert
 from wherefrom.models.embedded import embedded, verified
 from wherefrom.models.graphormer import Graphormer, is_graphormer
+from wherefrom.models.pretrained import pretrained_options
 from wherefrom.models.tokenizer import TextTokenizer
 
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
@@ -237,7 +238,7 @@ def _read(
         use_safetensors=True,
         trust_remote_code=trust_remote_code,
         output_loading_info=True,
-        **_named_as_in(transformers.__version__, options),
+        **pretrained_options(transformers.__version__, options),
     )
     takes = inspect.signature(model.forward).parameters
     tokenizer = processor = None  # a model without one takes token ids, or a tensor
@@ -301,17 +302,6 @@ def _beside_model(kind: Any, name: str, source: str | Path, **options: Any) -> A
             ) from error
         warnings.warn(f"no {name} could be read of {source}: {_first_line(error)}", stacklevel=6)
     return None
-
-
-def _named_as_in(version: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of `from_pretrained`: before transformers 4.56 `dtype` was `torch_dtype`.
-
-    Weights are read as they are stored, which is the default of transformers 5 only.
-    """
-    options = {"dtype": "auto", **options}
-    if tuple(map(int, version.split(".")[:2])) >= (4, 56):
-        return options
-    return {"torch_dtype" if key == "dtype" else key: value for key, value in options.items()}
 
 
 def _dtype(name: str) -> torch.dtype | str:

@@ -8,13 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from wherefrom.errors import PluginError
+from wherefrom.errors import PluginError, PluginWarning
 
 Kind = TypeVar("Kind", bound=type)
-
-
-class PluginWarning(UserWarning):
-    """An installed package adds something that cannot be used."""
 
 
 class PluginTable(Mapping[str, Kind]):

@@ -1,4 +1,4 @@
-"""Progress of long calls: a bar in a terminal, a line of HTML in a notebook, else nothing."""
+"""Progress of long calls: a bar in a terminal, a line of HTML in a notebook, lines in a log."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Itera
     """A bar with rate and time left, on stderr if that is a terminal.
 
     It appears after `patience` seconds: a short call stays quiet, and a long one that does not
-    report yet is seen to work. With `lines`, where stderr is no
-    terminal but a log, it is a line now and then instead.
+    report yet is seen to work. Where stderr is no terminal but a log, there is nothing, or with
+    `lines` a line now and then.
     """
     from rich.console import Console
     from rich.progress import (
@@ -65,13 +65,10 @@ def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Itera
         return
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(what, total=None, pace="")
-    started = time.monotonic()
-    first: list[float] = []  # work done by an earlier run is not part of this one's rate
+    clock = _Clock()
 
     def advance(done: float, total: int, note: str) -> None:
-        first[:] = first or [done]
-        elapsed = time.monotonic() - started
-        pace = _pace(done - first[0], total - done, elapsed)
+        pace = clock.pace(done, total)
         bar.update(task, completed=done, total=total, pace=printable(f"{pace}  {note}"))
 
     appears = threading.Timer(patience, bar.start)
@@ -91,16 +88,11 @@ def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Itera
 
 def _line_now_and_then(what: str) -> Progress:
     """Reports progress to a log: a line on stderr every few seconds."""
-    started = last = time.monotonic()
-    first: list[float] = []
+    clock = _Clock()
 
     def advance(done: float, total: int, note: str) -> None:
-        nonlocal last
-        first[:] = first or [done]
-        now = time.monotonic()
-        if now - last >= _SECONDS_OF_A_LINE:
-            last = now
-            pace = _pace(done - first[0], total - done, now - started)
+        pace = clock.pace(done, total)
+        if clock.is_due(_SECONDS_OF_A_LINE):
             print(printable(f"{what}: {done:,.0f} of {total:,}, {pace}"), file=sys.stderr)
 
     return advance
@@ -111,9 +103,8 @@ def _notebook_bar(what: str) -> Iterator[Progress]:
     """A bar that a notebook draws, without widgets; it is cleared at the end."""
     from IPython.display import HTML, display
 
-    started = last = time.monotonic()
+    clock = _Clock()
     handles: list[Any] = []
-    first: list[float] = []
 
     def show(markup: str) -> None:
         if handles:
@@ -122,13 +113,9 @@ def _notebook_bar(what: str) -> Iterator[Progress]:
             handles.append(display(HTML(markup), display_id=True))
 
     def advance(done: float, total: int, note: str) -> None:
-        nonlocal last
-        first[:] = first or [done]
-        now = time.monotonic()
-        if now - started < PATIENCE or now - last < _PAUSE:
+        pace = clock.pace(done, total)
+        if clock.elapsed < PATIENCE or not clock.is_due(_PAUSE):
             return
-        last = now
-        pace = _pace(done - first[0], total - done, now - started)
         words = escape(f"{what}: {done:.0f} of {total}  {pace}  {note}")
         show(f'<progress value="{done}" max="{total}"></progress> {words}')
 
@@ -144,6 +131,33 @@ def _in_notebook() -> bool:
     shell = sys.modules.get("IPython")
     running = shell.get_ipython() if shell is not None else None
     return running is not None and hasattr(running, "kernel")
+
+
+class _Clock:
+    """The time since the start, and the rate of the work done since then."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.monotonic()
+        self._first: float | None = None  # done by an earlier run: no part of this one's rate
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+    def pace(self, done: float, total: int) -> str:
+        """The rate and the time left; to be asked for at every report, the first one too."""
+        if self._first is None:
+            self._first = done
+        return _pace(done - self._first, total - done, self.elapsed)
+
+    def is_due(self, seconds: float) -> bool:
+        """Whether so many seconds have passed since it last was, or since the start."""
+        now = time.monotonic()
+        due = now - self._last >= seconds
+        if due:
+            self._last = now
+        return due
 
 
 def _pace(done: float, left: float, seconds: float) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from wherefrom.methods.intercept import run
 from wherefrom.naming import Naming
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
-from wherefrom.torch_internals import global_hook_counts, hook_counts
+from wherefrom.torch_internals import global_hook_registries, version_of
 
 _ROWS = ([5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2], [6, 2])
 
@@ -34,14 +34,13 @@ def tiny_classifier(seed: int = 0) -> nn.Module:
     """A BERT of two small layers with random weights, in float64."""
     from transformers import BertConfig, BertForSequenceClassification
 
-    torch.manual_seed(seed)
-    model: nn.Module = BertForSequenceClassification(
-        BertConfig(
-            vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=24, max_position_embeddings=32, num_labels=3,
-            initializer_range=0.3,
-        )
-    ).double().eval()  # fmt: skip
+    config = BertConfig(
+        vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=24, max_position_embeddings=32, num_labels=3, initializer_range=0.3,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as before
+        torch.default_generator.manual_seed(seed)
+        model: nn.Module = BertForSequenceClassification(config).double().eval()
     return model
 
 
@@ -135,27 +134,58 @@ def untouched(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        after = snapshot(model)
-        for name, was in before.items():
-            claim(_same(was, after[name]), f"the model's {name} are as they were")
+        for name in differences(before, snapshot(model)):
+            claim(False, f"the model's {name} are as they were")
 
 
 def snapshot(model: nn.Module) -> dict[str, Any]:
     """Everything about a model that an explanation must not change."""
+    modules, weights = dict(model.named_modules()), model.state_dict()
+    parameters = dict(model.named_parameters())
+    config = getattr(model, "config", None)
     return {
-        "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
-        "gradients": {n: p.grad is None for n, p in model.named_parameters()},
-        "requires_grad": {n: p.requires_grad for n, p in model.named_parameters()},
-        "training flags": {name: part.training for name, part in model.named_modules()},
-        "hooks": {name: hook_counts(part) for name, part in model.named_modules()},
-        "global hooks": global_hook_counts(),
-        "config": copy.deepcopy(vars(model.config)) if hasattr(model, "config") else None,
+        "weights": {name: tensor.clone() for name, tensor in weights.items()},
+        "addresses of weights": {name: tensor.data_ptr() for name, tensor in weights.items()},
+        "counts of writes": {name: version_of(p) for name, p in parameters.items()},
+        "gradients": {n: None if p.grad is None else p.grad.clone() for n, p in parameters.items()},
+        "requires_grad flags": {name: p.requires_grad for name, p in parameters.items()},
+        "attributes of parameters": {name: _held(vars(p)) for name, p in parameters.items()},
+        "training flags": {name: part.training for name, part in modules.items()},
+        "hooks": {name: _hooks(part) for name, part in modules.items()},
+        "attributes": {name: _held(vars(part)) for name, part in modules.items()},
+        "config entries": copy.deepcopy(getattr(config, "__dict__", config)),
+        "global hooks": {name: copy.copy(r) for name, r in global_hook_registries().items()},
     }
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What differs between two snapshots."""
+    return [name for name, was in before.items() if not _same(was, after[name])]
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """An object that equals nothing but itself; held, so that no other can get its address."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held) and self.value is other.value
+
+
+def _held(attributes: Mapping[str, Any]) -> dict[str, _Held]:
+    return {name: _Held(value) for name, value in attributes.items()}
+
+
+def _hooks(module: nn.Module) -> dict[str, dict[str, _Held]]:
+    registries = {key: value for key, value in vars(module).items() if "_hooks" in key}
+    return {key: _held(value) for key, value in registries.items() if isinstance(value, dict)}
 
 
 def _same(was: Any, now: Any) -> bool:
     if isinstance(was, Tensor):
-        return torch.equal(was, now)
+        return isinstance(now, Tensor) and torch.equal(was, now)
     if isinstance(was, dict):
-        return was.keys() == now.keys() and all(_same(was[k], now[k]) for k in was)
+        same_keys = isinstance(now, dict) and was.keys() == now.keys()
+        return same_keys and all(_same(was[key], now[key]) for key in was)
     return bool(was == now)

@@ -202,10 +202,10 @@ def hook_counts(module: nn.Module) -> tuple[int, int, int]:
     )
 
 
-def global_hook_counts() -> tuple[int, int]:
-    """How many forward and forward pre-hooks act on all modules."""
-    registries = nn.modules.module
-    return len(registries._global_forward_hooks), len(registries._global_forward_pre_hooks)
+def global_hook_registries() -> dict[str, Any]:
+    """The registries of all hooks that act on all modules, by name."""
+    names = vars(nn.modules.module)
+    return {name: registry for name, registry in names.items() if name.startswith("_global_")}
 
 
 def compiled_original(module: nn.Module) -> Any:

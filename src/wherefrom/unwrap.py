@@ -1,4 +1,4 @@
-"""The plain module inside a pipeline, a compiled or a parallel model."""
+"""The plain module inside a compiled or a parallel model."""
 
 from __future__ import annotations
 

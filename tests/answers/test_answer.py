@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import assert_unchanged, exactly, family_model, snapshot
+from tests.helpers import assert_unchanged, exactly, family_model
 from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
-from wherefrom.answers.defaults import LARGEST_GAIN
 from wherefrom.answers.rows import Row
-from wherefrom.answers.through import Handing
+from wherefrom.answers.through import LARGEST_GAIN, Handing
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
+from wherefrom.testing import snapshot
 
 FAMILIES = (
     "gpt2", "llama", "mistral", "qwen2", "gemma", "phi", "opt", "bloom", "gpt_neox", "falcon",

@@ -12,12 +12,13 @@ from transformers import GPT2LMHeadModel
 
 from benchmarks.tiny import model as tiny
 from tests.answers.test_passes import Passes
-from tests.helpers import assert_unchanged, snapshot
+from tests.helpers import assert_unchanged
 from wherefrom import Explainer, Prompt
 from wherefrom.answers import batches
 from wherefrom.errors import InputError, NotEnoughMemory, SamplesRunAlone
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.method import RowsUnclear
+from wherefrom.testing import snapshot
 
 # prompts and answers of different lengths; the longest prompt has not the longest answer
 PROMPTS = [[1, 17, 45, 8, 99, 23], [1, 7], [1, 5, 9, 11, 44, 3, 76, 12, 13], [1, 30, 31, 32]]

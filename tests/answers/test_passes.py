@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import assert_unchanged, exactly, snapshot
+from tests.helpers import assert_unchanged, exactly
 from wherefrom import Explainer
 from wherefrom.errors import NotEnoughMemory
 from wherefrom.methods import forward_graph
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.intercept import ForwardPass
 from wherefrom.rules.ledger import LedgerRecorder
+from wherefrom.testing import snapshot
 
 PROMPT = [1, 17, 45, 8, 99, 23]
 ANSWER = [33, 71, 5, 60]

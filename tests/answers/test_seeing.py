@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from tests.helpers import assert_unchanged, exactly, snapshot
+from tests.helpers import assert_unchanged, exactly
 from tests.seeing import FAMILIES, picture, seeing
 from wherefrom import Explainer, Prompt, load
 from wherefrom.answers.answer import Answer
@@ -18,6 +18,7 @@ from wherefrom.cli import app
 from wherefrom.errors import InputError
 from wherefrom.show.mixed import pictures
 from wherefrom.show.svg_figure import _patch_heat
+from wherefrom.testing import snapshot
 
 QUESTION = "what is in the picture ?"
 # transformers' own PaliGemmaProcessor makes an array of a tensor in an old way

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import assert_unchanged, exactly, snapshot
+from tests.helpers import assert_unchanged, exactly
 from wherefrom import Explainer, Prompt
 from wherefrom.answers.tokens import read_prompt
 from wherefrom.errors import InputError, ModelError
@@ -20,6 +20,7 @@ from wherefrom.methods import method
 from wherefrom.show.answer import page, terminal
 from wherefrom.show.answer_figure import alignment
 from wherefrom.target import Target
+from wherefrom.testing import snapshot
 
 FAMILIES = ("t5", "bart", "marian", "mbart", "pegasus")
 SOURCE = [17, 45, 8, 99, 23, 2]

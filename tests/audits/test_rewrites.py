@@ -17,7 +17,7 @@ from wherefrom.errors import InputError
 from wherefrom.inputs.text import batch, from_ids
 from wherefrom.methods.intercept import run
 from wherefrom.target import Target
-from wherefrom.testing import untouched
+from wherefrom.testing import differences, snapshot, untouched
 
 
 def rewrites_of(case):
@@ -46,10 +46,13 @@ def test_rewrites_are_found_and_keep_the_function_on_other_inputs_too(family, at
         expected = module(input_ids=other).logits
         for rewrite in by_kind.values():
             before = {name: p.clone() for name, p in module.named_parameters()}
-            with untouched(module), rewrite.applied():
+            as_it_was = snapshot(module)
+            with rewrite.applied():
                 changed = sum(not torch.equal(before[n], p) for n, p in module.named_parameters())
                 exactly(module(input_ids=other).logits, expected, 1e-6)
                 assert (changed > 0) == bool(rewrite.sites)
+            written = ["counts of writes"] if rewrite.sites else []
+            assert differences(as_it_was, snapshot(module)) == written
 
 
 def test_layers_of_torch_itself_are_found_by_what_they_do():

@@ -1,5 +1,7 @@
 """A corpus explained in batches equals each text alone, and an interrupted run resumes."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -212,6 +214,19 @@ def test_rows_that_cannot_be_used_are_counted(explainer, tmp_path):
     assert corpus.skipped == {"empty text": 1, "no label": 1, "too long": 1}
     cut = explain_corpus(explainer, read_table(path), truncate=True)
     assert (len(cut), cut.cut) == (3, 1)
+
+
+def test_other_warnings_of_the_tokenizer_are_shown_and_not_counted(explainer, monkeypatch):
+    encode = explainer.encode
+
+    def warning(*args):
+        warnings.warn("the vocabulary was cut")
+        return encode(*args)
+
+    monkeypatch.setattr(explainer, "encode", warning)
+    with pytest.warns(UserWarning, match="the vocabulary was cut"):
+        corpus = explain_corpus(explainer, ["the film is good"], truncate=True)
+    assert corpus.cut == 0
 
 
 def test_labels_that_are_not_classes_are_an_error(explainer):

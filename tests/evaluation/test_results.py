@@ -155,9 +155,10 @@ def test_it_goes_to_json_and_csv_and_back(result, tmp_path):
     assert back == result
     assert str(back) == str(result)
     assert len(result.to_csv().splitlines()) == 1 + len(result.methods) * len(result.metrics)
-    for content in ('{"schema": "x"}', "[]", "{"):
+    bad = {'{"schema": "x"}': "an evaluation of schema", "[]": "a list", "{": "not JSON"}
+    for content, says in bad.items():
         (tmp_path / "bad.json").write_text(content)
-        with pytest.raises(FileError, match="cannot be read as an evaluation"):
+        with pytest.raises(FileError, match=says):
             Evaluation.from_json(tmp_path / "bad.json")
 
 

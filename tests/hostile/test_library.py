@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.helpers import assert_unchanged, snapshot
+from tests.helpers import assert_unchanged
 from tests.hostile.corpus import EXPLAINED, LABELS, SETTINGS, TABLES, TEXTS
 from wherefrom import Explainer, Explanation, WherefromError, evaluate, read_table
 from wherefrom.cli.reading import parsed
@@ -17,6 +17,7 @@ from wherefrom.errors import TargetError
 from wherefrom.inputs.table_files import records
 from wherefrom.show.corpus import render_overview
 from wherefrom.show.terminal import render, render_rows
+from wherefrom.testing import snapshot
 
 CONTROLS = {chr(code) for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F))} - {"\n"}
 

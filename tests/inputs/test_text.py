@@ -12,7 +12,7 @@ from torch import nn
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from wherefrom import Explainer
-from wherefrom.errors import TooLong
+from wherefrom.errors import TextCut, TooLong
 from wherefrom.explanation import Unit
 from wherefrom.inputs.text import Encoded, encode, fitted
 
@@ -82,7 +82,7 @@ def test_a_long_text_is_refused_with_both_lengths(wordpiece):
 
 def test_a_long_text_is_cut_when_asked_with_its_closing_token_kept(wordpiece):
     explainer = Explainer(tiny("bert", "classify", max_position_embeddings=6), wordpiece)
-    with pytest.warns(UserWarning, match="cut from 8 to 6 tokens: 2 are not part"):
+    with pytest.warns(TextCut, match="cut from 8 to 6 tokens: 2 are not part"):
         explanation = explainer("the film was good and great", truncate=True)
     assert [unit.text for unit in explanation.units] == [
         "[CLS]",

@@ -9,12 +9,13 @@ from torch import nn
 
 from benchmarks.tiny import model as tiny
 from benchmarks.tiny import model_class
-from tests.helpers import assert_unchanged, normal, snapshot
+from tests.helpers import assert_unchanged, normal
 from tests.methods.calling import ROWS, family, found, of_ids, of_tensor, scores
 from tests.methods.cases import FEWER_PASSES
 from tests.modules import CLASSES, D, Plain
 from wherefrom import METHODS, Explainer
 from wherefrom.errors import NothingIntercepted
+from wherefrom.testing import snapshot
 
 FAMILIES = {
     "bert": ("bert", "classify"),

@@ -1,7 +1,9 @@
 """A model that compares images with texts, and rows of numbers under evaluation."""
 
 import gc
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -89,6 +91,25 @@ def test_explainers_for_texts_are_kept_in_a_bounded_number(clip, pixels):
         assert explainer.with_text_classes(["a cat"]) is first  # used again and again: kept
     gc.collect()
     assert forgotten() is None
+    assert len(explainer._by_class_texts) == 8
+
+
+class SlowlyRead(dict):
+    """Other threads run between the start of a loop over it and the first step."""
+
+    def __iter__(self):
+        keys = super().__iter__()
+        time.sleep(0.001)
+        return keys
+
+
+def test_threads_may_ask_for_texts_of_their_own_at_once(clip):
+    explainer = wherefrom.Explainer(clip, letters)
+    explainer._by_class_texts = SlowlyRead()
+    asked = [(f"text {number % 11}",) for number in range(66)]
+    with ThreadPoolExecutor(6) as pool:
+        answered = list(pool.map(explainer.with_text_classes, asked))
+    assert [tuple(each.labels()) for each in answered] == asked
     assert len(explainer._by_class_texts) == 8
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import assert_unchanged, exactly, snapshot
+from tests.helpers import assert_unchanged, exactly
 from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor
 from wherefrom import Explainer
 from wherefrom.errors import ModelError, NotEnoughMemory
@@ -22,6 +22,7 @@ from wherefrom.rules.recompute import BlockRun, SavedTensor, SavedTensors, repea
 from wherefrom.rules.tables import CONSERVATIVE
 from wherefrom.subject import Subject
 from wherefrom.target import Target
+from wherefrom.testing import snapshot
 
 LAYERS = 6
 

@@ -88,6 +88,10 @@ def test_versions_are_part_of_it(bert):
     assert set(versions) == {"wherefrom", "torch", "transformers", "tokenizers", "numpy"}
 
 
+def test_of_names_that_are_searched_for_it_is_said_only_that_they_differ():
+    assert changes({"names": digest(["Ada"])}, {"names": digest(["Eve"])}) == ["other names"]
+
+
 def test_long_values_are_shortened_in_the_words():
     (words,) = changes({"methods": "a" * 1000}, {"methods": "b" * 1000})
     assert len(words) < 450

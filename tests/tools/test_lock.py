@@ -60,6 +60,13 @@ def test_what_the_project_needs_is_locked():
         )
 
 
+def test_dev_has_what_the_extras_have():
+    project = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    for name in ("captum", "data", "frame", "graph", "plot", "vision", "web"):
+        assert set(extras[name]) <= set(extras["dev"]), name
+
+
 def test_base_is_part_of_dev():
     base, dev = (
         {entry.split()[0] for entry in entries((LOCKS / f"{name}.txt").read_text("utf-8"))}

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from wherefrom.answers.defaults import Of
+from wherefrom.answers.asked import Of
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.recorded import (
     Recorded,
@@ -33,11 +33,11 @@ from wherefrom.errors import InputError
 from wherefrom.explanation import Explanation, Ledger, Unit
 from wherefrom.methods.method import Advance
 from wherefrom.storage.record import Record
-from wherefrom.storage.writing import write_text
+from wherefrom.views import Views
 
 
 @dataclass(frozen=True, eq=False)
-class Answer(Record):
+class Answer(Views, Record):
     """An answer to a prompt. Its parts are explained when they are asked for.
 
     `against` is the place among the tokens at which another answer was given to compare with.
@@ -353,12 +353,15 @@ class Answer(Record):
     def __str__(self) -> str:
         return str(_renderer("terminal")(self))
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """A self-contained page, also written to `path` if set; it needs the whole matrix."""
-        page = str(_renderer("page")(self))
-        if path is not None:
-            write_text(path, page)
-        return page
+    def _html(self, whole_page: bool) -> str:
+        """The page needs the whole matrix and scripts; a notebook shows `of()`, without either."""
+        return str(_renderer("page")(self)) if whole_page else self.of()._repr_html_()
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row for each unit of `of()`, with the part of the prompt that it belongs to."""
+        explanation = self.of()
+        parts = [{"part": unit.field} for unit in explanation.units]
+        return [part | row for part, row in zip(parts, explanation._rows(), strict=True)]
 
     def to_png(self, path: str | Path, level: Level = "word", *, through: bool = False) -> None:
         """The matrix as a picture: answer tokens × prompt words and earlier answer tokens.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from wherefrom.answers.answer import Answer
+from wherefrom.answers.asked import Of
 from wherefrom.answers.batches import MOST, Task, explained
-from wherefrom.answers.defaults import Of
 from wherefrom.answers.generate import (
     Generated,
     Generation,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from wherefrom.answers.defaults import Of
+from typing import Literal
+
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens
 from wherefrom.methods import Method
+
+Of = Literal["contrast", "logit", "logprob"]
+"""What of a token is explained: its logit less the runner-up's, its logit, its log-probability."""
 
 
 class Asked:

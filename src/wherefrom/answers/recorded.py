@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from wherefrom.answers.asked import Asked
-from wherefrom.answers.defaults import Of
+from wherefrom.answers.asked import Asked, Of
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.rows import Row
 from wherefrom.answers.runner import Measured

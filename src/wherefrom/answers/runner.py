@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.answers.asked import Asked
-from wherefrom.answers.defaults import Of
+from wherefrom.answers.asked import Asked, Of
 from wherefrom.answers.rows import Row, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
 from wherefrom.errors import InputError, ModelError, TooLong

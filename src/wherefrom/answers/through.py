@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wherefrom.answers.defaults import LARGEST_GAIN
 from wherefrom.answers.rows import Key, Row, Values
 
+LARGEST_GAIN = 10.0
+"""A token hands relevance on if Σ |its row| is at most so many times its total: a row whose terms
+cancel would hand on many times what it has got, once for and once against."""
 _RESIDUAL: Key = ("residual of handed-on relevance", "residual")
 
 

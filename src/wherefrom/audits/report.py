@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from wherefrom.errors import FileError
-from wherefrom.storage.writing import write_text
+from wherefrom.storage.record import Record
 from wherefrom.views import Views
-
-SCHEMA = "wherefrom/audit/1"
 
 
 @dataclass(frozen=True)
@@ -28,8 +24,12 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Audit(Views):
+class Audit(Views, Record):
     """The findings on each method, and what was measured about the model."""
+
+    schema: ClassVar[str] = "wherefrom/audit/1"
+    noun: ClassVar[str] = "audit"
+    json_options: ClassVar[Mapping[str, Any]] = {"indent": 1, "allow_nan": False}
 
     model: str
     inputs: tuple[str, ...]
@@ -52,27 +52,17 @@ class Audit(Views):
     def __str__(self) -> str:
         return str(import_module("wherefrom.show.audit").text(self))
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """Everything as JSON, also written to `path` if given."""
-        data = {"schema": SCHEMA, **asdict(self), "sound": self.sound()}
-        text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
-        if path is not None:
-            write_text(path, text)
-        return text
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {"schema": self.schema, **asdict(self), "sound": self.sound()}
 
     @classmethod
-    def from_json(cls, path: str | Path) -> Audit:
-        """The audit that `to_json` has written."""
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-            if data.pop("schema") != SCHEMA:
-                raise ValueError("the schema is different")
-            del data["sound"]  # follows from the findings
-            tuples = {name: tuple(data[name]) for name in ("inputs", "methods", "conservation")}
-            findings = tuple(Finding(**finding) for finding in data["findings"])
-            return cls(**{**data, **tuples, "findings": findings})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FileError(f"{path} cannot be read as an audit: {error}") from error
+    def _of_data(cls, data: dict[str, Any]) -> Self:
+        derived = ("schema", "sound")
+        values = {name: value for name, value in data.items() if name not in derived}
+        tuples = {name: tuple(values[name]) for name in ("inputs", "methods", "conservation")}
+        findings = tuple(Finding(**finding) for finding in values["findings"])
+        return cls(**{**values, **tuples, "findings": findings})
 
     def _html(self, whole_page: bool) -> str:
         return str(import_module("wherefrom.show.audit").render(self, whole_page))

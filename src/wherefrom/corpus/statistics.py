@@ -102,7 +102,7 @@ def _interval(a: Floats, b: Floats, draws: int, seed: int) -> tuple[float, float
     samples = [np.repeat(sample, 2) if len(sample) == 1 else sample for sample in (a, b)]
     interval = bootstrap(
         samples, _median_difference, n_resamples=draws, method="percentile",
-        random_state=np.random.default_rng(seed),
+        rng=np.random.default_rng(seed),
     ).confidence_interval  # fmt: skip
     return float(interval.low), float(interval.high)
 

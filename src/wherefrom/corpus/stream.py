@@ -14,7 +14,7 @@ import numpy as np
 
 from wherefrom.corpus.checkpoint import Checkpoint, Window
 from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, concatenated, word_sums
-from wherefrom.errors import InputError, TargetError, TooLong
+from wherefrom.errors import InputError, TargetError, TextCut, TooLong
 from wherefrom.explanation import Explanation, TargetInfo
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.inputs.text import Encoded, batch, like_lengths
@@ -143,9 +143,16 @@ class _Job:
         skipped: Counter[str] = Counter()
         usable: dict[int, Encoded] = {}
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")  # one for each truncated text: counted, not shown
+            warnings.simplefilter("always", TextCut)  # one for each truncated text
             encoded = self.explainer.encode([self.rows.texts[i] for i in numbers], self.truncate)
-        cut = sum("was cut" in str(warning.message) for warning in caught)
+        cut = 0
+        for warning in caught:
+            if issubclass(warning.category, TextCut):
+                cut += 1  # counted, not shown
+            else:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
         for i, row in zip(numbers, encoded, strict=True):
             if isinstance(row, InputError):
                 skipped["too long" if isinstance(row, TooLong) else "no token"] += 1

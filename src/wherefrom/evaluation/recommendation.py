@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import bootstrap
 
+from wherefrom.evaluation.intervals import mean_interval
 from wherefrom.evaluation.metrics import Floats
 
-RESAMPLES = 1000
 _CHEAPER = 1.5  # a smaller ratio of times is not worth a word
 
 
@@ -29,15 +28,7 @@ def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> tuple[f
     if len(differences) < 2 or not np.ptp(differences):
         mean = float(differences.mean())
         return (mean, mean) if len(differences) > 1 else (-np.inf, np.inf)
-    interval = bootstrap(
-        (differences,),
-        np.mean,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        batch=max(1, (1 << 20) // len(differences)),
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
+    return mean_interval(differences, seed)
 
 
 def recommend(

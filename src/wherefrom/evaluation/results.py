@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.stats import bootstrap, linregress
+from scipy.stats import linregress
 
-from wherefrom.errors import FileError, MissingExtra
+from wherefrom.errors import MissingExtra
+from wherefrom.evaluation.intervals import mean_interval
 from wherefrom.evaluation.metrics import METRICS, Floats
 from wherefrom.evaluation.recommendation import Recommendation, recommend
 from wherefrom.methods.random_scores import Random
 from wherefrom.storage.csv_text import csv_text
+from wherefrom.storage.record import Record as JsonRecord
 from wherefrom.storage.writing import write_text
 from wherefrom.studies.base import Record, TableRows
 from wherefrom.views import Views
 
-SCHEMA = "wherefrom/evaluation/1"
-RESAMPLES = 1000
-_AT_A_TIME = 1 << 20  # numbers that the bootstrap draws at a time: 8 MB of indices
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 # in the JSON for readers, computed again from it
 _DERIVED = ("summary", "best", "recommendation", "conservation")
@@ -57,7 +55,7 @@ class Fit:
 
 
 @dataclass
-class Evaluation(Views):
+class Evaluation(Views, JsonRecord):
     """Values and curves of every method and metric, as `evaluate` returns them.
 
     `values[method][metric]` is a list with one number per sample; `series` holds the curves
@@ -66,6 +64,9 @@ class Evaluation(Views):
     `agreement` and `study_summaries` have the details; `plot`, `to_csvs` and `to_json` write files.
     """
 
+    schema: ClassVar[str] = "wherefrom/evaluation/1"
+    noun: ClassVar[str] = "evaluation"
+    json_options: ClassVar[Mapping[str, Any]] = {}  # in one line: it has many numbers
     model: str
     methods: list[str]
     metrics: list[str]
@@ -263,8 +264,8 @@ class Evaluation(Views):
                 write_text(paths[-1], csv_text(list(rows[0]), rows))
         return paths
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """Everything as JSON, also written to `path` if one is given."""
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON; what follows from the values too, for other readers."""
         derived = {
             "summary": self.rows(),
             "best": self.best,
@@ -272,26 +273,13 @@ class Evaluation(Views):
             "conservation": {method: vars(line) for method, line in self.conservation.items()},
         }
         data = {f.name: getattr(self, f.name) for f in fields(self)}
-        text = json.dumps({"schema": SCHEMA, **data, **derived})
-        if path is not None:
-            write_text(path, text)
-        return text
+        return {"schema": self.schema, **data, **derived}
 
     @classmethod
-    def from_json(cls, path: str | Path) -> Evaluation:
-        """The evaluation that `to_json` has written."""
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-            if data.pop("schema") != SCHEMA:
-                raise ValueError("the schema is different")
-            for name in _DERIVED:
-                data.pop(name, None)
-            data["sums"] = {m: [(s, y) for s, y in pairs] for m, pairs in data["sums"].items()}
-            return cls(**data)
-        except (
-            OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
-        ) as error:  # fmt: skip
-            raise FileError(f"{path} cannot be read as an evaluation: {error}") from error
+    def _of_data(cls, data: dict[str, Any]) -> Self:
+        values = {name: value for name, value in data.items() if name not in ("schema", *_DERIVED)}
+        sums = {m: [(s, y) for s, y in pairs] for m, pairs in values["sums"].items()}
+        return cls(**{**values, "sums": sums})
 
     def _html(self, whole_page: bool) -> str:
         """A page with its pictures; for a notebook the tables alone."""
@@ -316,24 +304,10 @@ class Evaluation(Views):
 
 
 def summarise(values: Floats, seed: int = 0) -> Summary:
-    """The mean with its 95 % interval: percentiles of the means of 1,000 resamples.
-
-    Percentile and not BCa, whose jackknife would take n² numbers. The same seed draws the same
-    samples for every method and metric, so their intervals can be compared.
-    """
+    """The mean with its 95 % interval; of one value, the value."""
     mean, count = float(values.mean()), len(values)
-    if count < 2:
-        return Summary(mean, mean, mean, count)
-    interval = bootstrap(
-        (values,),
-        np.mean,
-        n_resamples=RESAMPLES,
-        batch=max(1, _AT_A_TIME // count),
-        confidence_level=0.95,
-        method="percentile",
-        random_state=np.random.default_rng(seed),
-    ).confidence_interval
-    return Summary(mean, float(interval.low), float(interval.high), count)
+    low, high = mean_interval(values, seed) if count > 1 else (mean, mean)
+    return Summary(mean, low, high, count)
 
 
 def fit(sums: Sequence[Sequence[float]]) -> Fit:

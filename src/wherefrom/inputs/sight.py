@@ -20,7 +20,6 @@ from wherefrom.subject import Inputs, Layout, Subject
 _OF_THE_TEXT = ("input_ids", "attention_mask", "labels")
 _LAYOUTS = 32  # that are remembered, one for each shape
 _LONGEST_SIDE = 768  # of a picture in a result
-Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import threading
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 from wherefrom.errors import FileError
 from wherefrom.inputs.records import LABEL, PAIRS, TEXT, records_of
 from wherefrom.storage.arrow import parquet_records
+from wherefrom.storage.json_text import parsed
 from wherefrom.storage.text_file import decoded, lines_of, read_bytes
 
 _USUAL = frozenset((*TEXT, *LABEL, *(name for pair in PAIRS for name in pair)))
@@ -108,7 +108,7 @@ def _delimiter(text: str, usual: str) -> str:
 def _json_rows(path: Path, text: str) -> Iterator[dict[str, Any]]:
     """The objects of an array; else those of the lines, or the columns of one object."""
     if text.lstrip().startswith("["):
-        for number, record in enumerate(_parsed(text, f"{path}, line 1"), 1):
+        for number, record in enumerate(parsed(text, f"{path}, line 1"), 1):
             yield _checked(record, f"{path}, entry {number}")
         return
     lines = [(number, line) for number, line in enumerate(lines_of(text), 1) if line.strip()]
@@ -116,13 +116,13 @@ def _json_rows(path: Path, text: str) -> Iterator[dict[str, Any]]:
         lines = [(1, text)]
     if len(lines) == 1:
         number, line = lines[0]
-        record = _checked(_parsed(line, f"{path}, line {number}"), f"{path}, line {number}")
+        record = _checked(parsed(line, f"{path}, line {number}"), f"{path}, line {number}")
         are_columns = bool(record) and all(isinstance(cells, list) for cells in record.values())
         yield from map(dict, records_of(record) or [record]) if are_columns else [record]
         return
     for number, line in lines:
         where = f"{path}, line {number}"
-        yield _checked(_parsed(line, where), where)
+        yield _checked(parsed(line, where), where)
 
 
 def _json_lines(name: str, lines: Iterable[str]) -> Iterator[dict[str, Any] | FileError]:
@@ -132,22 +132,11 @@ def _json_lines(name: str, lines: Iterable[str]) -> Iterator[dict[str, Any] | Fi
             continue
         where = f"{name}, line {number}"
         try:
-            record = _checked(_parsed(line, where), where)
+            record = _checked(parsed(line, where), where)
         except FileError as error:
             yield error
         else:
             yield record
-
-
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{where} is not JSON: {error.msg}.") from error
-    except RecursionError as error:
-        raise FileError(f"{where} is nested too deeply.") from error
-    except ValueError as error:  # Python reads no integer of more than 4,300 digits
-        raise FileError(f"{where} has a number of too many digits.") from error
 
 
 def _checked(record: Any, where: str) -> dict[str, Any]:

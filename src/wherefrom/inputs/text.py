@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.errors import InputError, TooLong
+from wherefrom.errors import InputError, TextCut, TooLong
 from wherefrom.explanation import Unit
 from wherefrom.inputs.text_pair import TextPair
 from wherefrom.subject import Inputs, Subject
@@ -248,6 +248,7 @@ def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
     warnings.warn(
         f"the text was cut from {length} to {limit} tokens: "
         f"{length - limit} are not part of the explanation",
+        TextCut,
         stacklevel=4,
     )
     return Encoded(

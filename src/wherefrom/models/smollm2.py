@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from wherefrom.errors import ModelError, first_line
+from wherefrom.models.pretrained import pretrained_options
 from wherefrom.storage.cache_folder import made_once
 
 NAME = "smollm2"
@@ -45,11 +46,10 @@ def _convert(source: Path, place: Path) -> None:
         if find_spec(library) is None:
             raise ModelError(f"smollm2 needs {library} to be read. Install it with: {_INSTALL}")
     parent, file = str(source.parent), source.name
+    options = pretrained_options(transformers.__version__, {"dtype": torch.float32})
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(parent, gguf_file=file)
-        read = transformers.AutoModelForCausalLM.from_pretrained(
-            parent, gguf_file=file, dtype=torch.float32
-        )
+        read = transformers.AutoModelForCausalLM.from_pretrained(parent, gguf_file=file, **options)
     except (ImportError, ValueError) as error:
         raise ModelError(f"cannot read smollm2 ({file}): {first_line(error)}") from error
     settings = read.config.to_dict()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from wherefrom.errors import InputError, NotEnoughMemory, NotFinite, SamplesRunAlone
+from wherefrom.errors import InputError, NotEnoughMemory, NotFinite, SamplesRunAlone, TextCut
 from wherefrom.explain import Explainer
 from wherefrom.explanation import Explanation
 from wherefrom.inputs.text import Encoded, like_lengths
@@ -82,7 +82,7 @@ class RowExplainer:
         if not texts:
             return []
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "the text was cut")  # asked for, and in the tokens
+            warnings.simplefilter("ignore", TextCut)  # asked for, and in the tokens
             return self.explainer.encode(texts, self.truncate)
 
     def _explain_each(self, items: list[Encoded]) -> list[Explanation | Exception]:

@@ -85,7 +85,9 @@ def changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return differences
 
 
-_DIGESTS = ("weights", "tokenizer", "processor", "labels", "data", "texts", "metric_settings")
+_DIGESTS = (
+    "weights", "tokenizer", "processor", "labels", "data", "texts", "names", "metric_settings",
+)  # fmt: skip
 
 
 def _short(value: Any) -> str:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from wherefrom.errors import FileError
+from wherefrom.storage.json_text import parsed
 from wherefrom.storage.writing import write_text
 
 
 class Record(ABC):
-    """A result as plain data: `schema` names their form, `noun` what it is called in errors."""
+    """A result as plain data: `schema` names their form, `noun` what it is called in errors.
+
+    `json_options` are those of `json.dumps`.
+    """
 
     schema: ClassVar[str]
     noun: ClassVar[str]
+    json_options: ClassVar[Mapping[str, Any]] = {"indent": 1}
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -39,7 +45,7 @@ class Record(ABC):
 
     def to_json(self, path: str | Path | None = None) -> str:
         """All of it as JSON, also written to `path` if set."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
+        text = json.dumps(self.to_dict(), ensure_ascii=False, **self.json_options)
         if path is not None:
             write_text(path, text)
         return text
@@ -63,13 +69,11 @@ class Record(ABC):
 
 
 def _read_json(source: str | Path) -> Any:
-    text = str(source)
+    text, what = str(source), "this"
     if isinstance(source, Path) or not text.lstrip().startswith(("{", "[")):
+        what = text
         try:
             text = Path(source).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
             raise FileError(f"cannot read {source}: {error}") from error
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileError(f"this is not JSON: {error}") from error
+    return parsed(text, what)
