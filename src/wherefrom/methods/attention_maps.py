@@ -183,15 +183,12 @@ def _check_places(subject: Subject, maps: Sequence[Map], least: int) -> None:
         )
 
 
-def no_layer(layer: int, count: int) -> str:
-    """What is said of a layer that does not exist."""
-    return f"there is no layer {layer}: the model has attention layers 0 to {count - 1}."
-
-
 def layer_index(layer: int, count: int) -> int:
     """The number of a layer of so many; a negative one counts from the end."""
     if not -count <= layer < count:
-        raise MethodError(no_layer(layer, count))
+        raise MethodError(
+            f"there is no layer {layer}: the model has attention layers 0 to {count - 1}."
+        )
     return range(count)[layer]
 
 

@@ -15,7 +15,7 @@ from wherefrom.methods.attention_maps import (
     CapturedAttention,
     Readout,
     capture,
-    no_layer,
+    layer_index,
     roll_out,
     weighted_maps,
 )
@@ -58,10 +58,7 @@ class Dix(Method):
         whole = capture(subject, inputs, target, gradients=True)
         count = len(whole.maps)
         layers = (-1, -2)[:count] if self.layers is None else self.layers
-        for layer in layers:
-            if not -count <= layer < count:
-                raise MethodError(no_layer(layer, count))
-        indices = tuple(dict.fromkeys(range(count)[layer] for layer in layers))
+        indices = tuple(dict.fromkeys(layer_index(layer, count) for layer in layers))
         resolved = target.resolved(whole.logits)
         if self.variant == "definition":
             values = self._nested(subject, inputs, resolved, whole, indices)
