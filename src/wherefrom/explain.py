@@ -437,7 +437,7 @@ class Explainer:
             return self._many if is_settled(self.subject.model) else self
 
     def _learn(self, method: str | Method) -> None:
-        # the run itself says what is off
+        """Passes over a text of its own, without warnings: the run itself says what is off."""
         with warnings.catch_warnings(), suppress(WherefromError):
             warnings.simplefilter("ignore")
             for _ in range(PASSES):
