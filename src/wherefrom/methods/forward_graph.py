@@ -47,6 +47,7 @@ class ForwardGraph:
         subject: Subject,
         inputs: Inputs,
         target: Target,
+        *,
         needs: str | None = None,
         ledger: bool = True,
         closes: bool = False,

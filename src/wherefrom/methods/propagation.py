@@ -25,15 +25,13 @@ Result = TypeVar("Result")
 
 
 def propagate(
-    table: Table,
-    subject: Subject,
-    inputs: Inputs,
-    target: Target,
-    needs: str | None = None,
-    **settings: Any,
+    table: Table, subject: Subject, inputs: Inputs, target: Target, **settings: Any
 ) -> Scores:
-    """One forward and one backward pass; scores with their parts and the ledger's lines."""
-    return ForwardGraph.of(table, subject, inputs, target, needs, **settings).scores(target)
+    """One forward and one backward pass; scores with their parts and the ledger's lines.
+
+    The settings are those of `ForwardGraph.of`.
+    """
+    return ForwardGraph.of(table, subject, inputs, target, **settings).scores(target)
 
 
 class Propagation(Method):
@@ -79,7 +77,7 @@ class Propagation(Method):
                 subject,
                 inputs,
                 target,
-                self.needs,
+                needs=self.needs,
                 closes=self.closes,
                 at=place,
                 label=self.label,
