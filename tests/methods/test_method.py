@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar
 
+import pytest
 import torch
 
 from wherefrom.methods import Method, _problem, method
@@ -54,3 +55,15 @@ def test_a_method_needs_a_default_for_each_setting():
     assert _problem("needy", Needy) == "these settings have no default: strength, width"
     assert _problem("lrp", type(method("lrp"))) is None
     assert _problem("lrp", Needy) == "its name is 'needy', not 'lrp'"
+
+
+@pytest.mark.parametrize("name", ["gradient", "attention_rollout", "gae", "lrp"])
+def test_a_setting_that_is_still_auto_is_not_shown(name):
+    assert method(name).short_label == name
+
+
+def test_a_setting_that_was_auto_is_shown_if_it_came_to_something():
+    assert method("lrp", root="unk", attention=0).short_label == "lrp(root=unk)"
+    assert method("gradient", at="block", reduce="sum").short_label == (
+        "gradient(reduce=sum, at=block)"
+    )

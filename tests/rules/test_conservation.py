@@ -66,8 +66,11 @@ class Custom(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "place"),
     [
-        (Products, r"It opens in layer \(cumprod\)"),
-        (Custom, r"It opens at the autograd Function Twice|in .*\(the autograd Function Twice\)"),
+        (Products, r"Relevance is lost in layer \(cumprod\)"),
+        (
+            Custom,
+            r"Relevance is lost at the autograd Function Twice|in .*\(the autograd Function Twice\)",
+        ),
     ],
 )
 def test_the_warning_names_the_call_that_loses_relevance(layer, place, rng):
@@ -78,7 +81,7 @@ def test_the_warning_names_the_call_that_loses_relevance(layer, place, rng):
     for explanation in explanations:
         (text,) = explanation.warnings
         assert f"the residual is {explanation.ledger.residual:.3g}" in text
-        assert f"{explanation.ledger.relative:.1%} of it" in text
+        assert f"{100 * explanation.ledger.relative:.1f} % of it" in text
 
 
 def test_what_each_call_loses_is_its_result_less_its_arguments(rng):

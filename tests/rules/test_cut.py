@@ -125,7 +125,7 @@ def test_what_reaches_the_output_without_a_gradient_is_a_line_and_a_warning(way,
         exactly(detached, float((module.head.weight[1] * row.mean(0)).sum().detach()))
         assert explanation.ledger.relative < 1e-12
         share = abs(detached / explanation.output)
-        assert f"{share:.1%} of the output" in explanation.warnings[0]
+        assert f"{100 * share:.1f} % of the output" in explanation.warnings[0]
 
 
 @pytest.mark.parametrize("way", ["gated", "blank", "cast"])

@@ -45,7 +45,7 @@ class Closing:
     ) -> Balance | None:
         """The first call that loses in a sample by itself; rows in the wrong sample are told."""
         unclear = RowsUnclear(
-            f"the ledger of a batch misses the output by {float(share.abs()[sample]):.1%}"
+            f"the ledger of a batch misses the output by {100 * float(share.abs()[sample]):.1f} %"
         )
         if not self.diagnosed:
             if len(self.inputs) > 1:
@@ -96,10 +96,10 @@ class Closing:
             for i in lost.nonzero().flatten().tolist():
                 messages[i] = _not_conserved(self.label, output[i], residual[i], first, tolerance)
         for i in (cut & ~lost).nonzero().flatten().tolist():
-            share = abs(float(detached[i])) / max(abs(float(output[i])), 1e-30)
+            share = 100 * abs(float(detached[i])) / max(abs(float(output[i])), 1e-30)
             messages[i] = (
-                f"{self.label}: the units have no part of {float(detached[i]):.3g}, {share:.1%} of "
-                "the output, though it depends on them: the gradient ends "
+                f"{self.label}: the units have no part of {float(detached[i]):.3g}, {share:.1f} % "
+                "of the output, though it depends on them: the gradient ends "
                 f"{forward.view.detached[0]}. Let it pass there, or compare with "
                 'method="occlusion".'
             )
@@ -118,8 +118,8 @@ class Closing:
 def _not_conserved(
     label: str, output: Tensor, residual: Tensor, first: Balance | None, tolerance: float
 ) -> str:
-    share = abs(float(residual)) / max(abs(float(output)), 1e-30)
-    place = "" if first is None else f" It opens {first}, which has no rule that conserves."
+    share = 100 * abs(float(residual)) / max(abs(float(output)), 1e-30)
+    place = "" if first is None else f" Relevance is lost {first}, for which there is no rule."
     remedy = (
         "Run the model in float32"
         if first is None and tolerance > 1e-3
@@ -127,5 +127,5 @@ def _not_conserved(
     )
     return (
         f"{label}: the ledger does not add up to the output {float(output):.4g}; the residual is "
-        f"{float(residual):.3g}, {share:.1%} of it.{place} {remedy}."
+        f"{float(residual):.3g}, {share:.1f} % of it.{place} {remedy}."
     )

@@ -221,9 +221,12 @@ class Method(ABC):
 
     @property
     def short_label(self) -> str:
-        """The label without what "auto" came to where that is nothing: `lrp(root=unk)`."""
+        """The label without "auto", and without what it came to where that is nothing.
+
+        `lrp(root=unk)`: the unknown token was chosen, and no relevance goes to attention weights.
+        """
         return self._labelled(
-            lambda value, default: bool(value) if default == "auto" else value != default
+            lambda value, default: value != default and (bool(value) or default != "auto")
         )
 
     def _labelled(self, shows: Callable[[Any, Any], bool]) -> str:

@@ -142,7 +142,7 @@ class Lrp(Propagation):
     """
 
     name: ClassVar[str] = "lrp"
-    paper: ClassVar[str] = "Ali et al. 2022, closed"
+    paper: ClassVar[str] = "Ali et al. 2022, extended so that it adds up"
     closes: ClassVar[bool] = True
     gate: Literal["frozen", "shared"] = "shared"
     attention: float | Literal["auto"] = "auto"
