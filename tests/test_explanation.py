@@ -123,6 +123,33 @@ def test_a_ledgers_residual_and_its_share():
     assert (ledger.of("bias"), ledger.of("word", "bias"), ledger.of("type")) == (2.0, 3.5, 0)
 
 
+def test_its_repr_is_one_line(bert, wordpiece):
+    explainer = Explainer(bert, wordpiece)
+    found = explainer("the film is good", target="good")
+    assert repr(found) == f"<Explanation good {found.output:+.3f} by lrp(root=unk), 6 units>"
+
+
+UNKNOWN = "The tokenizer knows none of these words, so the prediction does not depend on them."
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("the film is good.", ()),
+        ("привет мир", (UNKNOWN,)),
+        ("привет мир.", (UNKNOWN,)),
+        ("привет good мир", ("2 of 3 words are unknown to the tokenizer.",)),
+        ("мир good", ("1 of 2 words is unknown to the tokenizer.",)),
+        ("good [UNK]", ()),  # the token itself
+    ],
+)
+def test_words_that_the_tokenizer_does_not_know_are_told(text, warning, bert, wordpiece):
+    explainer = Explainer(bert, wordpiece)
+    assert explainer(text).warnings == warning
+    together = explainer(["the film", text])
+    assert [one.warnings for one in together] == [(), warning]
+
+
 def test_words_need_the_text(bert):
     with pytest.raises(InputError, match="have no word numbers"):
         Explainer(bert)([2, 5, 3]).words()

@@ -142,6 +142,10 @@ class Explanation(Views, Record):
     def __len__(self) -> int:
         return len(self.units)
 
+    def __repr__(self) -> str:
+        count = f"{len(self)} unit{'' if len(self) == 1 else 's'}"
+        return f"<Explanation {self.target} {self.output:+.3f} by {self.method_label}, {count}>"
+
     @property
     def method_label(self) -> str:
         """The label, or the method's name where there is none: `lrp(root=unk)`."""

@@ -70,6 +70,11 @@ def test_explain_passes_on_the_librarys_warnings(client):
     assert any("600" in warning or "602" in warning for warning in answer["warnings"])
 
 
+def test_explain_passes_on_what_the_explanation_warns_of(client):
+    answer = client.post("/api/explain", json=body(text="привет мир")).json()
+    assert any("knows none of these words" in warning for warning in answer["warnings"])
+
+
 def test_target_and_contrast_by_number_and_by_name(client, sentiment):
     answer = client.post("/api/explain", json=body(target="NEGATIVE", against=1)).json()
     expected = sentiment(TEXT, target=0, against=1)

@@ -120,7 +120,10 @@ class Answers:
             "sides": sides(explanation),
             "largest": largest_score(explanation),
             "seconds": timed.seconds,
-            "warnings": [page_words(warning) for warning in timed.warnings],
+            "warnings": [
+                page_words(warning)
+                for warning in dict.fromkeys((*timed.warnings, *explanation.warnings))
+            ],
         }
 
     def erase(self, request: ParsedRequest) -> Data:
