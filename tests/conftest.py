@@ -5,6 +5,7 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests are run from
 
 import pytest
 import torch

@@ -37,7 +37,7 @@ def test_several_labels_at_once_have_a_sigmoid_each(pair_wordpiece):
     for label, score in expected.items():
         explained = explainer(TEXT, target=label)
         exactly(explained.probability, score, tol=1e-6)
-        assert f"{score:.1%}" in heading(explained)
+        assert f"{100 * score:.1f} %" in heading(explained)
     assert sum(expected.values()) != pytest.approx(1, abs=0.05)
     renamed = Explainer(model, pair_wordpiece, labels=["a", "b", "c"])(TEXT, target="a")
     exactly(renamed.probability, expected["LABEL_0"], tol=1e-6)

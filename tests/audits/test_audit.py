@@ -160,6 +160,13 @@ def test_the_text_names_every_method_and_rewrite(result):
     assert "Attention (2 calls): true gradients create or lose up to" in flat
 
 
+def test_its_lines_fit_the_terminal_and_the_page_does_not_depend_on_it(result, monkeypatch):
+    page = result.to_html()
+    monkeypatch.setenv("COLUMNS", "60")
+    assert 50 < max(map(len, str(result).splitlines())) <= 60
+    assert result.to_html() == page
+
+
 def test_what_could_not_be_tested_is_listed():
     explainer = Explainer(Pooled(), forward=lambda module, tensors: module(_embedded(tensors)))
     result = audit(explainer, [[1, 2, 3, 4]], ["gradient_x_input", "attention_last"])

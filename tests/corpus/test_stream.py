@@ -15,6 +15,7 @@ from wherefrom.errors import FileError, InputError, TargetError
 from wherefrom.inputs.table import Rows, read_table
 from wherefrom.inputs.text import encode, encode_each, like_lengths
 from wherefrom.rules import affine
+from wherefrom.show.sentence import sentence
 
 TEXTS = planted.texts(0)[:50]
 FIELDS = ("rows", "labels", "predicted", "outputs", "bounds", "starts", "ends", "scores")
@@ -44,6 +45,8 @@ def test_words_in_a_corpus_are_those_of_each_text_alone(explainer):
         assert corpus.outputs[i] == pytest.approx(alone.output, abs=1e-5)
         assert corpus.predicted[i] == explainer(text).target.index
         assert str(shown.target) == "POSITIVE − NEGATIVE"
+        assert sentence(shown) == sentence(alone)
+        assert shown.settings == corpus.settings
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bytepairs"])

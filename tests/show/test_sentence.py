@@ -7,10 +7,18 @@ from html import unescape
 import numpy as np
 import pytest
 
-from wherefrom import Explanation, load
-from wherefrom.explanation import Ledger, Line, Output, TargetInfo, Unit
+from wherefrom import METHODS, Explainer, Explanation, load
+from wherefrom.explanation import RUNNERS_UP, Ledger, Line, Output, TargetInfo, Unit
 from wherefrom.show.page import STYLE
-from wherefrom.show.sentence import explained, pieces, sentence, sides
+from wherefrom.show.sentence import (
+    are_shares,
+    explained,
+    is_unsigned,
+    pieces,
+    sentence,
+    sides,
+)
+from wherefrom.show.text_marks import heading, target_name
 
 WORDS = "the best film of his life".split()
 
@@ -109,7 +117,7 @@ def test_what_is_explained_is_named():
         "Explained: the logit of POSITIVE, +2.000; its probability is 99.8 %."
     )
     token = made([1] * 6, target=TargetInfo(7, " Paris", position=4))
-    assert "the logit of ' Paris' at position 4" in explained(token)
+    assert "the logit of “ Paris” at position 4" in explained(token)
     pair = made([1] * 6, target=TargetInfo(1, "A", 0, "B"))
     assert explained(pair) == "Explained: the difference of two logits, A − B, +2.000."
 
@@ -165,3 +173,56 @@ def test_embedded_models_of_every_kind_have_a_sentence():
     assert sentence(image).startswith("The model says 3 (99.9 %), mostly because of the centre")
     molecule = load("bace")("CC(C)Cc1ccc(cc1)C(C)C(=O)O")
     assert "its logit is negative, -0.124, but that of inactive is lower" in sentence(molecule)
+
+
+def test_methods_with_a_sign_give_reasons_without_a_ledger_too():
+    one = made([0, -2, 0, 0, 0.9, 0], -1.5, target=TargetInfo(1, "A", 0, "B"), ledger=None)
+    assert sentence(one) == (
+        "The model prefers B to A (difference of the logits +1.500), mostly because of “best”; "
+        "“his” speaks for A."
+    )
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_the_methods_with_a_sign_are_those_that_have_one(name, bert, wordpiece):
+    one = Explainer(bert, wordpiece)("the film is not good", name)
+    bare = replace(one, ledger=None)
+    assert are_shares(bare) == (one.ledger is not None or name == "occlusion")
+    assert not (is_unsigned(one) and (one.scores < 0).any())
+    assert not (is_unsigned(one) and are_shares(one))
+
+
+def test_a_sum_of_gradients_has_a_sign(bert, wordpiece):
+    explainer = Explainer(bert, wordpiece)
+    assert is_unsigned(explainer("the film", "gradient"))
+    assert not is_unsigned(explainer("the film", "gradient", reduce="sum"))
+
+
+def test_tokens_are_quoted_and_what_is_no_token_is_not():
+    target = TargetInfo(7, " banana", 8, " a", position=4)
+    one = made([0, 2, 0, 0, -0.9, 0], 1.5, target=target)
+    assert sentence(one) == (
+        "The model prefers “ banana” to “ a” (difference of the logits +1.500), mostly because of "
+        "“best”; “his” speaks for “ a”."
+    )
+    assert sides(one) == ("speaks for “ banana”", "for “ a”")
+    assert heading(one).startswith("“ banana” − “ a”  output")
+    several = replace(one, target=replace(target, label=" two\n", against_label=RUNNERS_UP))
+    assert heading(several).startswith("“ two\\n” − the runner-up of each token  output")
+    entity = replace(target, label="B-PER", against_label="O", place='"Paris", token 4')
+    assert target_name(replace(one, target=entity)) == "B-PER − O"
+
+
+def test_a_region_that_begins_a_sentence_is_capitalised():
+    boxes = [(0, 0, 9, 9), (0, 10, 9, 19), (0, 20, 9, 29)]
+    one = made(
+        [1, -0.5, 0.9, 0, 0, 0], -3.0, 0.0002, target=TargetInfo(8, "8"), text=None,
+        units=tuple(Unit("", box=box) for box in [*boxes, *boxes]),
+        scene={"kind": "image", "width": 9, "height": 30},
+        largest=(Output("3", 4.0, 0.9), Output("8", -3.0, 0.0002)),
+    )  # fmt: skip
+    assert sentence(one) == (
+        "The model says 3 (90.0 %), not 8 (<0.1 %). The top and the bottom speak for 8; "
+        "the centre against it."
+    )
+    assert heading(one) == "8  <0.1 %  output -3.000"

@@ -54,7 +54,7 @@ def test_text_without_colour_carries_the_scores(explanation, monkeypatch):
     assert "good[+2]" in shown
     assert "bad[-1]" in shown
     assert "&[" not in shown  # weak units stay quiet
-    assert "<b>good</b>  87.5%  output +1.750" in shown
+    assert "<b>good</b>  87.5 %  output +1.750" in shown
     assert "tokens +1.350 · biases +0.375 · residual +0.025 = +1.750" in shown
     assert "lrp(root=unk)  tiny & small" in shown
 

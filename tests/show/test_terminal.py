@@ -16,7 +16,7 @@ from wherefrom.show.terminal import render, render_rows
 
 VARIABLES = (
     "NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "TERM_PROGRAM", "WT_SESSION", "COLORFGBG",
-    "WHEREFROM_BACKGROUND",
+    "WHEREFROM_BACKGROUND", "COLUMNS",
 )  # fmt: skip
 
 
@@ -194,3 +194,49 @@ def test_each_text_of_a_pair_has_a_line(environment, explanation):
     units = [replace(u, field=f) for u, f in zip(explanation.units, "aab", strict=True)]
     shown = render(replace(explanation, units=tuple(units)))
     assert "great[+2] film[+0.3]\ndull[-1]" in shown
+
+
+def test_sizes_are_not_said_to_speak_for_or_against(environment, explanation):
+    environment(tty=False)
+    sizes = replace(explanation, method="attention_rollout", scores=np.float32([0.5, 0.1, 0.2]))
+    lines = render(sizes).splitlines()
+    assert lines[-2] == "great[0.5] film[0.1] dull[0.2]"
+    assert lines[-1] == (
+        "[0.5] the score: this method does not say for or against; small scores are not shown"
+    )
+    together = render_rows([sizes, explanation]).splitlines()[-1]
+    assert together == (
+        "[+] for POSITIVE, [-] against, [0.5] neither: a size only; small scores are not shown"
+    )
+    ranked = replace(explanation, method="random")
+    assert render(ranked).splitlines()[-1].startswith("[+] ranked high by random, [-] negative")
+    environment(tty=True, TERM="xterm")
+    last = re.sub(r"\x1b\[[\d;]*m", "", render(sizes)).splitlines()[-1]
+    assert last == " score  this method does not say for or against  stronger colour: larger score"
+
+
+def test_the_legend_quotes_tokens(environment, explanation):
+    environment(tty=False)
+    target = TargetInfo(7, " banana", 8, " a", position=2)
+    last = render(replace(explanation, target=target)).splitlines()[-1]
+    assert last.startswith("[+] for “ banana”, [-] against (for “ a”);")
+
+
+def test_atoms_are_named_as_the_sentence_names_them(environment, explanation):
+    environment(tty=False)
+    units = tuple(Unit(letter) for letter in "CCO")
+    molecule = replace(explanation, units=units, text=None, scene={"kind": "molecule"})
+    shown = render(molecule)
+    assert "mostly because of C1; O3" in shown
+    assert "C1[+2] C2[+0.3] O3[-1]" in shown
+
+
+@pytest.mark.parametrize(
+    ("columns", "widest"), [({}, 100), ({"COLUMNS": "60"}, 60), ({"COLUMNS": "0"}, 100)]
+)
+def test_in_a_pipe_lines_are_as_long_as_the_variable_says(
+    columns, widest, environment, explanation
+):
+    environment(tty=False, **columns)
+    long = replace(explanation, model="word " * 60)
+    assert widest - 10 < max(map(len, render(long).splitlines())) <= widest

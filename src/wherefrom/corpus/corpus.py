@@ -131,6 +131,7 @@ class Corpus:
             output=float(self.outputs[i]),
             probability=None,
             method=self.method,
+            settings=self.settings,
             text=text,
             model=self.model,
         )

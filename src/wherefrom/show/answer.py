@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from wherefrom.errors import printable
-from wherefrom.explanation import RUNNERS_UP
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import page as whole_page
 from wherefrom.show.terminal import (
@@ -20,7 +19,7 @@ from wherefrom.show.terminal import (
     make_console,
     wants_color,
 )
-from wherefrom.show.text_marks import signed
+from wherefrom.show.text_marks import label_name, quoted, signed, whole_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,10 +43,8 @@ def what(answer: Answer, explanation: Explanation) -> str:
     """What is explained, in a line."""
     target = explanation.target
     if answer.explained == "contrast" and target.against_label is not None:
-        single = target.against_label != RUNNERS_UP
-        other = repr(target.against_label) if single else RUNNERS_UP
-        return f"{target.label!r} − {other}"
-    return f"{_WHAT[answer.explained]} of {target.label!r}"
+        return f"{quoted(target.label)} − {label_name(target, target.against_label)}"
+    return f"{_WHAT[answer.explained]} of {quoted(target.label)}"
 
 
 def terminal(
@@ -102,7 +99,7 @@ def _citation(answer: Answer, citation: Citation) -> Table:
     table.add_column("", overflow="fold")
     texts = {part.name: answer.prompt[part.start : part.end] for part in answer.parts}
     for support in citation.supports:
-        cells = [f"{support.share:.0%}", signed(support.relevance)]
+        cells = [whole_percent(support.share), signed(support.relevance)]
         if checked:
             cells.append("–" if support.drop is None else signed(support.drop))
         text = Text(printable(_short(texts[support.passage])))
@@ -116,7 +113,7 @@ def _sources(sources: Sequence[Source], noun: str) -> Table:
     table.add_column("relevance", justify="right")
     table.add_column(noun)
     for source in sources:
-        cells = f"{source.share:.0%}", signed(source.relevance)
+        cells = whole_percent(source.share), signed(source.relevance)
         table.add_row(*cells, Text(printable(source.text)))
     return table
 

@@ -13,6 +13,7 @@ from wherefrom.explanation import plural
 from wherefrom.show.mixed import pictures
 from wherefrom.show.plot_style import AXIS, FAINT, GRID, saved_figure
 from wherefrom.show.svg_figure import draw_scene
+from wherefrom.show.text_marks import whole_percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,7 +79,7 @@ def alignment_plot(
                 own.axis("off")
                 draw_scene(own, each, bare=False)
                 share = by_name[f"image {number}"]
-                own.set_title(f"image {number}: share {share:.0%}", fontsize=8)
+                own.set_title(f"image {number}: share {whole_percent(share)}", fontsize=8)
         axes = lower.subplots()
         # the colours are scaled to the prompt: tokens next to each other would outshine it
         most = float(np.abs(shares[:, :prompt]).max(initial=0.0)) or 1.0

@@ -8,7 +8,9 @@ from html import escape
 from typing import Any
 
 from wherefrom.show.page import block, page, prose
+from wherefrom.show.terminal import text_width
 
+_WIDEST = 100  # characters of a line that is easy to read
 _STATES = ((True, "holds"), (False, "fails"), (None, "open "))
 _SIGNS = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}
 _STYLE = """
@@ -32,7 +34,7 @@ _LEGEND = (
 
 def text(audit: Any) -> str:
     """Three lines a method, then notes on the model."""
-    blocks = [heading(audit)]
+    blocks = [_filled("", heading(audit))]
     for method in audit.methods:
         lines = [method]
         for state, name in _STATES:
@@ -48,10 +50,9 @@ def heading(audit: Any) -> str:
     """What was audited, and which methods fail nothing."""
     sound = ", ".join(audit.sound()) or "none"
     methods, inputs = len(audit.methods), len(audit.inputs)
-    return _filled(
-        "",
+    return (
         f"{audit.model}: {methods} method{_s(methods)} on {inputs} input{_s(inputs)}. "
-        f"Methods that fail no test: {sound}.",
+        f"Methods that fail no test: {sound}."
     )
 
 
@@ -71,7 +72,11 @@ def _s(count: int) -> str:
 
 def _filled(start: str, words: str) -> str:
     return textwrap.fill(
-        words, 100, initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False
+        words,
+        min(_WIDEST, text_width()),
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_on_hyphens=False,
     )
 
 

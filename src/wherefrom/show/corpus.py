@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.explanation import Explanation
-from wherefrom.show.page import block, page, picture, table
-from wherefrom.show.text_marks import marks, signed
+from wherefrom.show.page import block, page, picture, prose, table
+from wherefrom.show.text_marks import marks, signed, whole_percent
 
 _SCRIPT = Path(__file__).with_name("corpus.js")
 _MAX_TEXTS = 20  # opened under a row; the written tables have all of them
@@ -281,7 +281,9 @@ def _first_rows(data: dict[str, Any]) -> str:
         tint = "share" if kind != "signed" else "for" if share >= 0 else "against"
         width = abs(share) * (50 if kind == "signed" else 100)
         left = (50 if share >= 0 else 50 - width) if kind == "signed" else 0
-        shown = {"share": f"{value:.0%}", "size": f"{value:.2f}"}.get(kind, signed(value))
+        shown = {"share": prose(whole_percent(value)), "size": f"{value:.2f}"}.get(
+            kind, signed(value)
+        )
         return (
             f'{shown}<span class="spark"><i class="{tint}" style="left:{left:.1f}%;'
             f'width:{width:.1f}%"></i></span>'

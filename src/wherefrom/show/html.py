@@ -11,7 +11,7 @@ from wherefrom.show.line_kinds import LINE_KINDS, group_name, line_name
 from wherefrom.show.mixed import is_mixed, pictures, text_part
 from wherefrom.show.page import block, breakable, page, prose, table
 from wherefrom.show.sentence import explained, pieces, sides, source
-from wherefrom.show.text_marks import Mark, largest_score, marks, short_number, signed
+from wherefrom.show.text_marks import Mark, largest_score, marks, short_number, signed, target_name
 
 _CLOSED = 1e-3  # of the output: a ledger that adds up
 
@@ -26,7 +26,7 @@ def render_beside(tables: Sequence[Sequence[Explanation]]) -> str:
     """One image for several classes: methods as rows, classes as columns."""
     firsts = [column[0] for column in tables]
     warnings = _warnings([explanation for column in tables for explanation in column])
-    title = " and ".join(str(first.target) for first in firsts)
+    title = " and ".join(map(target_name, firsts))
     said = "".join(f'<p class="said">{_words(other)}</p>' for other in firsts[1:])
     about = " ".join([*map(explained, firsts), f"Model: {firsts[0].model}."])
     key = _key(firsts[0], True, ("speaks for the class of the column", "against it"))
@@ -40,7 +40,7 @@ def render_many(tables: Sequence[Sequence[Explanation]]) -> str:
 
 
 def _title(explanation: Explanation) -> str:
-    return f"{explanation.target} by {explanation.method_label}"
+    return f"{target_name(explanation)} by {explanation.method_label}"
 
 
 def _section(explanations: Sequence[Explanation]) -> str:

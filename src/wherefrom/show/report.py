@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.show.page import block, page, picture, prose, table
+from wherefrom.show.text_marks import percent
 
 _CAPTIONS = {
     "activation": "Activation (AUAC): units are restored, highest score first. Higher is better.",
@@ -97,9 +98,11 @@ def _erasure(result: Any) -> str:
     if not result.studies.get("attention_erasure"):
         return ""
     study = result.study("attention_erasure")
-    flips = [[escape(name), f"{share:.1%}"] for name, share in study["flips"].items()]
+    flips = [[escape(name), prose(percent(share))] for name, share in study["flips"].items()]
     rankings = sorted(study["to_flip"].items(), key=lambda pair: pair[1]["mean"])
-    rows = [[escape(name), f"{s['mean']:.3f}", f"{s['flipped']:.1%}"] for name, s in rankings]
+    rows = [
+        [escape(name), f"{s['mean']:.3f}", prose(percent(s["flipped"]))] for name, s in rankings
+    ]
     return (
         "<h2>Is attention a reason?</h2>"
         f"<p>{study['samples']} texts. Which weight, erased alone, flips the decision:</p>"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from wherefrom.explanation import Explanation, Output
-from wherefrom.show.text_marks import percent, signed, target_name
+from wherefrom.show.text_marks import label_name, percent, signed, target_name
 
 Kind = Literal["", "label", "for", "against"]
 Piece = tuple[Kind, str]  # what a piece of the sentence is, and its text
@@ -15,6 +15,17 @@ _MOST = 3  # units that are named on a side
 _CLOSE = 0.3  # of the strongest unit on its side: what is weaker is not named
 _WORTH = 0.1  # of the strongest unit at all: a side that is weaker is not mentioned
 _LONGEST = 30  # characters of a unit
+_WITH_SIGN = frozenset(
+    "lrp attn_lrp lrp_ah_ln lrp_ah gradient_x_input integrated_gradients path_gradients "
+    "occlusion".split()
+)
+"""Methods whose scores speak for or against, also where there is no ledger beside them."""
+_SIZES = frozenset(
+    "attention_last attention_rollout attention_flow gae transformer_attribution gradient "
+    "smoothgrad".split()
+)
+"""Methods whose scores are sizes, never negative: weights of attention, lengths of gradients."""
+_REGION = "the "  # begins the name of a region
 _ROWS, _COLUMNS = ("top", "", "bottom"), ("left", "", "right")
 
 
@@ -90,13 +101,20 @@ def sides(explanation: Explanation) -> tuple[str, str]:
     if not are_shares(explanation):
         return f"ranked high by {explanation.method}", "negative score"
     if target.against_label is not None:
-        return f"speaks for {target.label}", f"for {target.against_label}"
+        first, second = target.label, target.against_label
+        return f"speaks for {label_name(target, first)}", f"for {label_name(target, second)}"
     return f"speaks for {target_name(explanation)}", "against it"
 
 
 def are_shares(explanation: Explanation) -> bool:
     """Whether the scores are shares of the output, with a sign that means something."""
-    return explanation.ledger is not None or explanation.method == "occlusion"
+    return explanation.ledger is not None or explanation.method in _WITH_SIGN
+
+
+def is_unsigned(explanation: Explanation) -> bool:
+    """Whether the scores are sizes only: the method does not say what speaks for or against."""
+    is_sum = explanation.settings.get("reduce") == "sum"  # of gradients, which has a sign
+    return explanation.method in _SIZES and not is_sum
 
 
 def _says(explanation: Explanation) -> list[Piece]:
@@ -113,7 +131,7 @@ def _says(explanation: Explanation) -> list[Piece]:
     if not explanation.largest:
         return [("", "The model gives "), ("label", name), ("", chance)]
     first = explanation.largest[0]
-    label = repr(first.label) if explanation.target.position is not None else first.label
+    label = label_name(explanation.target, first.label)
     said = "" if first.probability is None else f" ({percent(first.probability)})"
     return [
         ("", "The model says "), ("label", label), ("", f"{said}, not "), ("label", name),
@@ -137,7 +155,7 @@ def _low(explanation: Explanation) -> list[Piece]:
     second: Output = explanation.largest[1]
     return [
         ("", f": its logit is negative, {signed(explanation.output)}, but that of "),
-        ("label", second.label),
+        ("label", label_name(explanation.target, second.label)),
         ("", f" is lower, {signed(second.value)}."),
     ]
 
@@ -146,7 +164,10 @@ def _preferred(
     explanation: Explanation, reasons: Sequence[str], doubts: Sequence[str]
 ) -> list[Piece]:
     """The sentence for the difference of two outputs."""
-    first, second = explanation.target.label, explanation.target.against_label or ""
+    target = explanation.target
+    first, second = (
+        label_name(target, label) for label in (target.label, target.against_label or "")
+    )
     kinds: tuple[Kind, Kind] = ("for", "against")
     if explanation.output < 0:
         first, second, reasons, doubts = second, first, doubts, reasons
@@ -175,6 +196,8 @@ def _speak(name: Piece, reasons: Sequence[str], doubts: Sequence[str]) -> list[P
             ("", f" {verb} against it."),
         ]  # fmt: skip
     verb = "speaks" if len(reasons) == 1 else "speak"
+    if reasons[0].startswith(_REGION):  # a region begins the sentence
+        reasons = [reasons[0].capitalize(), *reasons[1:]]
     speaking: list[Piece] = [*_listed(reasons, "for"), ("", f" {verb} for "), name]
     if not doubts:
         return [*speaking, ("", ".")]
@@ -254,4 +277,4 @@ def _regions(explanation: Explanation) -> list[tuple[str, float]]:
         )
         place = " ".join(filter(None, (_ROWS[row], _COLUMNS[column]))) or "centre"
         totals[place] = totals.get(place, 0.0) + float(score)
-    return [(f"the {place}", total) for place, total in totals.items()]
+    return [(f"{_REGION}{place}", total) for place, total in totals.items()]

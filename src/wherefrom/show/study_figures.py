@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from wherefrom.show.plot_style import AXIS, COLORS, FAINT, draw_boxes, line_style, saved_figure
+from wherefrom.show.text_marks import percent, whole_percent
 
 
 def plot_studies(result: Any, folder: Path) -> list[Path]:
@@ -50,12 +51,13 @@ def weights_plot(singles: Sequence[Mapping[str, Any]], path: Path) -> Path:
         )
         share = float((delta_js > 0).mean())
         axes.set_title(
-            f"the highest weight changes the output more in {share:.0%} of texts", fontsize=9
+            f"the highest weight changes the output more in {whole_percent(share)} of texts",
+            fontsize=9,
         )
         table.imshow(counts / len(singles), cmap="Blues", vmin=0, vmax=1)
         for (i, j), value in np.ndenumerate(counts / len(singles)):
             ink = "white" if value > 0.6 else "black"
-            table.text(j, i, f"{value:.1%}", ha="center", va="center", color=ink)
+            table.text(j, i, percent(value), ha="center", va="center", color=ink)
         table.set_xticks((0, 1), ("flips", "does not"))
         table.set_yticks((0, 1), ("flips", "does not"), rotation=90, va="center")
         table.set(xlabel="erasing the random weight", ylabel="erasing the highest weight")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -15,9 +17,17 @@ from wherefrom.errors import printable
 from wherefrom.explanation import Explanation
 from wherefrom.show.colors import Palette, terminal_background, terminal_depth
 from wherefrom.show.mixed import is_mixed, text_part
-from wherefrom.show.sentence import sentence
+from wherefrom.show.sentence import are_shares, is_unsigned, sentence, unit_name
 from wherefrom.show.svg import cells, kind_of
-from wherefrom.show.text_marks import LONGEST_LABEL, heading, marks, signed, summary, wrapped_label
+from wherefrom.show.text_marks import (
+    LONGEST_LABEL,
+    heading,
+    label_name,
+    marks,
+    signed,
+    summary,
+    wrapped_label,
+)
 
 _SYSTEMS: dict[str, Literal["standard", "256", "truecolor"]] = {
     "16": "standard",
@@ -26,6 +36,7 @@ _SYSTEMS: dict[str, Literal["standard", "256", "truecolor"]] = {
 }
 _SHOWN = 0.1  # a score is shown if it is at least this share of the largest
 _LONGEST_NAME = 24
+_PIPE_WIDTH = 100  # of lines that go to no terminal
 
 
 def render(
@@ -52,7 +63,7 @@ def render(
         console.print(Text(printable(ledger_line(explanation)), style="dim"))
     _print_warnings(console, [explanation])
     if legend:
-        console.print(_legend(explanation, color, numbers))
+        console.print(_legend([explanation], color, numbers))
     return console_text(console)
 
 
@@ -87,7 +98,7 @@ def render_rows(
     console.print(Text(f"output of the model: {signed(first.output)}", style="dim"))
     _print_warnings(console, explanations)
     if legend:
-        console.print(_legend(first, color, numbers))
+        console.print(_legend(explanations, color, numbers))
     return console_text(console)
 
 
@@ -110,15 +121,18 @@ def heatmap(explanation: Explanation, color: bool, numbers: bool | None = None) 
     palette = _palette()
     line = Text()
     field = ""
-    for unit, mark in zip(explanation.units, marks(explanation), strict=True):
+    form = "[{:.2g}]" if is_unsigned(explanation) else "[{:+.2g}]"
+    is_molecule = kind_of(explanation) == "molecule"  # whose atoms the sentence names by number
+    for i, (unit, mark) in enumerate(zip(explanation.units, marks(explanation), strict=True)):
         begins = bool(field and unit.field and unit.field != field)
         field = unit.field or field
         line.append("\n" if begins else printable(mark.gap))
-        text = printable(mark.text.replace("\n", "⏎")) or "·"
+        text = unit_name(explanation, i) if is_molecule else mark.text.replace("\n", "⏎")
+        text = printable(text) or "·"
         quiet = "dim" if mark.special else ""
         line.append(text, style=palette.style(mark.strength) or quiet if color else "")
         if _shows_numbers(color, numbers) and abs(mark.strength) >= _SHOWN:
-            line.append(f"[{mark.score:+.2g}]")
+            line.append(form.format(mark.score))
     return line
 
 
@@ -126,28 +140,53 @@ def _shows_numbers(color: bool, numbers: bool | None) -> bool:
     return not (color and sys.stdout.isatty()) if numbers is None else numbers or not color
 
 
-def _legend(explanation: Explanation, color: bool, numbers: bool | None) -> Text:
-    """How to read the heatmap, in one line."""
-    target = explanation.target
-    names = [target.label, *([target.against_label] if target.against_label else [])]
-    short = [printable(n) if len(n) <= _LONGEST_NAME else printable(n[: _LONGEST_NAME - 1]) + "…"
-             for n in names]  # fmt: skip
-    against = f" (for {short[1]})" if len(short) > 1 else ""
+def _legend(explanations: Sequence[Explanation], color: bool, numbers: bool | None) -> Text:
+    """How to read the heatmaps of one input, in one line."""
+    explanation = next(filter(are_shares, explanations), explanations[0])
+    unsigned = list(filter(is_unsigned, explanations))
+    above, below = _meaning(explanation)
     palette = _palette()
     line = Text(style="dim")
     is_image = kind_of(explanation) == "image"
+    silent = "this method does" if len(explanations) == 1 else "these methods do"
+    if len(unsigned) == len(explanations):
+        if color:
+            line.append(" score ", style=f"not dim {palette.style(1.0)}")
+            line.append(f" {silent} not say for or against  stronger colour: larger score")
+        elif is_image:
+            line.append(f"++ large score, + small; {silent} not say for or against")
+        else:
+            line.append(f"[0.5] the score: {silent} not say for or against; ")
+            line.append("small scores are not shown")
+        return line
     if color:
-        line.append(" for ", style=f"not dim {palette.style(1.0)}")
-        line.append(f" {short[0]}  ")
-        line.append(" against ", style=f"not dim {palette.style(-1.0)}")
-        line.append(f"{against}  stronger colour: larger score")
+        line.append(f" {above[0]} ", style=f"not dim {palette.style(1.0)}")
+        line.append(f" {above[1]}  ")
+        line.append(f" {below[0]} ", style=f"not dim {palette.style(-1.0)}")
+        line.append(f"{below[1]}  stronger colour: larger score")
         if _shows_numbers(color, numbers) and not is_image:
             line.append("  [+1] the score")
     elif is_image:
-        line.append(f"++ strongly for {short[0]}, + weakly; --, - against{against}")
+        line.append(f"++ strongly {' '.join(above)}, + weakly; --, - {''.join(below)}")
     else:
-        line.append(f"[+] for {short[0]}, [-] against{against}; small scores are not shown")
+        neither = ", [0.5] neither: a size only" if unsigned else ""
+        line.append(f"[+] {' '.join(above)}, [-] {''.join(below)}{neither}; ")
+        line.append("small scores are not shown")
     return line
+
+
+def _meaning(explanation: Explanation) -> tuple[tuple[str, str], tuple[str, str]]:
+    """What positive and negative scores mean: a word to colour, and the words after it."""
+    target = explanation.target
+    if not are_shares(explanation):
+        return ("ranked high", f"by {explanation.method}"), ("negative score", "")
+
+    def short(label: str) -> str:
+        cut = label if len(label) <= _LONGEST_NAME else f"{label[: _LONGEST_NAME - 1]}…"
+        return printable(label_name(target, cut))
+
+    other = target.against_label
+    return ("for", short(target.label)), ("against", f" (for {short(other)})" if other else "")
 
 
 def _palette() -> Palette:
@@ -185,13 +224,22 @@ def wants_color() -> bool:
     return terminal_depth() != "none"
 
 
+def text_width() -> int:
+    """The width of the terminal; in a pipe COLUMNS, where it is set."""
+    fallback = (_PIPE_WIDTH, 24)
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size(fallback).columns
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) else _PIPE_WIDTH
+
+
 def make_console(color: bool, width: int | None) -> Console:
     """A console that keeps what is printed."""
     return Console(
         file=io.StringIO(),
         force_terminal=color,
         color_system=_SYSTEMS[_palette().depth] if color else None,
-        width=width or (None if sys.stdout.isatty() else 100),
+        width=width or text_width(),
         highlight=False,
         no_color=not color,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wherefrom.explanation import Explanation, Ledger, Line
+from wherefrom.explanation import RUNNERS_UP, Explanation, Ledger, Line, TargetInfo
 from wherefrom.show.line_kinds import group_name
 
 LONGEST_LABEL = 24  # characters of a method's label on one line
@@ -76,16 +76,29 @@ def heading(explanation: Explanation) -> str:
     target, label = explanation.target, target_name(explanation)
     if explanation.probability is None or target.against is not None:
         return f"{label}  output {explanation.output:+.3f}"
-    return f"{label}  {explanation.probability:.1%}  output {explanation.output:+.3f}"
+    return f"{label}  {percent(explanation.probability)}  output {explanation.output:+.3f}"
 
 
 def target_name(explanation: Explanation) -> str:
-    """What is explained, by name; tokens are quoted, since spaces belong to them."""
+    """What is explained, by name: a label, or the difference of two."""
     target = explanation.target
-    if target.position is None:
-        return str(target)
     names = [target.label, *([] if target.against_label is None else [target.against_label])]
-    return " − ".join(map(repr, names))
+    return " − ".join(label_name(target, name) for name in names)
+
+
+def label_name(target: TargetInfo, label: str) -> str:
+    """The name of an output of the model; tokens are quoted, since spaces belong to them."""
+    is_token = target.position is not None and target.place is None
+    return quoted(label) if is_token and label != RUNNERS_UP else label
+
+
+def quoted(token: str) -> str:
+    r"""A token in quotation marks; what cannot be seen is written out.
+
+    >>> quoted(" banana"), quoted("\n")
+    ('“ banana”', '“\\n”')
+    """
+    return f"“{''.join(c if c.isprintable() else repr(c)[1:-1] for c in token)}”"
 
 
 def percent(share: float) -> str:
@@ -98,6 +111,15 @@ def percent(share: float) -> str:
     if 99.95 < value < 100:
         return ">99.9 %"
     return "<0.1 %" if 0 < value < 0.05 else f"{value:.1f} %"
+
+
+def whole_percent(share: float) -> str:
+    """A share of a sum without decimals.
+
+    >>> whole_percent(0.784), whole_percent(-0.06)
+    ('78 %', '-6 %')
+    """
+    return f"{100 * share:.0f} %"
 
 
 def signed(value: float) -> str:
