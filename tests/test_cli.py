@@ -34,7 +34,7 @@ def run(folder, monkeypatch):
 def test_explain_shows_the_answer_the_text_and_the_ledger(run):
     done = run("explain", TEXT)
     assert done.exit_code == 0, done.output
-    assert re.search(r"^(bad|good|mixed)  \d+\.\d%  output [+-]\d", done.stdout)
+    assert re.search(r"^(bad|good|mixed)  \d+\.\d %  output [+-]\d", done.stdout)
     assert re.search(r"residual [+-]\S+ = [+-]\d", done.stdout)
     assert "film" in done.stdout
     assert "wherefrom:" not in done.stderr

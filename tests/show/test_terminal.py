@@ -10,7 +10,7 @@ import pytest
 from rich.color import Color
 from rich.style import Style
 
-from wherefrom.explanation import Explanation, TargetInfo, Unit
+from wherefrom.explanation import RUNNERS_UP, Explanation, TargetInfo, Unit
 from wherefrom.show.colors import Palette, terminal_background, terminal_depth
 from wherefrom.show.terminal import render, render_rows
 
@@ -220,6 +220,9 @@ def test_the_legend_quotes_tokens(environment, explanation):
     target = TargetInfo(7, " banana", 8, " a", position=2)
     last = render(replace(explanation, target=target)).splitlines()[-1]
     assert last.startswith("[+] for “ banana”, [-] against (for “ a”);")
+    several = replace(target, against_label=RUNNERS_UP)
+    last = render(replace(explanation, target=several)).splitlines()[-1]
+    assert "[-] against (for the runner-up of each token);" in last
 
 
 def test_atoms_are_named_as_the_sentence_names_them(environment, explanation):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wherefrom.errors import printable
-from wherefrom.explanation import Explanation
+from wherefrom.explanation import RUNNERS_UP, Explanation
 from wherefrom.show.colors import Palette, terminal_background, terminal_depth
 from wherefrom.show.mixed import is_mixed, text_part
 from wherefrom.show.sentence import are_shares, is_unsigned, sentence, unit_name
@@ -182,7 +182,8 @@ def _meaning(explanation: Explanation) -> tuple[tuple[str, str], tuple[str, str]
         return ("ranked high", f"by {explanation.method}"), ("negative score", "")
 
     def short(label: str) -> str:
-        cut = label if len(label) <= _LONGEST_NAME else f"{label[: _LONGEST_NAME - 1]}…"
+        whole = len(label) <= _LONGEST_NAME or label == RUNNERS_UP
+        cut = label if whole else f"{label[: _LONGEST_NAME - 1]}…"
         return printable(label_name(target, cut))
 
     other = target.against_label
