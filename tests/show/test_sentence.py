@@ -9,10 +9,12 @@ import pytest
 
 from wherefrom import METHODS, Explainer, Explanation, load
 from wherefrom.explanation import RUNNERS_UP, Ledger, Line, Output, TargetInfo, Unit
+from wherefrom.show import html
 from wherefrom.show.page import STYLE
 from wherefrom.show.sentence import (
     are_shares,
     explained,
+    for_legend,
     is_unsigned,
     pieces,
     sentence,
@@ -226,3 +228,15 @@ def test_a_region_that_begins_a_sentence_is_capitalised():
         "the centre against it."
     )
     assert heading(one) == "8  <0.1 %  output -3.000"
+
+
+def test_the_page_names_no_colour_for_scores_that_cannot_be_negative():
+    signed = made([0.1, 2, 0.1, 0, -0.5, 1.0])
+    sizes = made([0.1, 2, 0.1, 0, 0.5, 1.0], method="gradient", ledger=None)
+    ranked = replace(signed, method="random", ledger=None)
+    assert sides(sizes) == ("ranked high by gradient, which does not say for or against", "")
+    assert "blue, underlined" not in sizes.to_html()
+    assert "blue, underlined</span> against it" in signed.to_html()
+    assert for_legend([sizes, ranked, signed]) is signed
+    assert for_legend([sizes, ranked]) is ranked
+    assert "blue, underlined</span> against it" in html.render([sizes, signed])

@@ -10,7 +10,7 @@ from wherefrom.show import svg
 from wherefrom.show.line_kinds import LINE_KINDS, group_name, line_name
 from wherefrom.show.mixed import is_mixed, pictures, text_part
 from wherefrom.show.page import block, breakable, page, prose, table
-from wherefrom.show.sentence import explained, pieces, sides, source
+from wherefrom.show.sentence import explained, for_legend, pieces, sides, source
 from wherefrom.show.text_marks import Mark, largest_score, marks, short_number, signed, target_name
 
 _CLOSED = 1e-3  # of the output: a ledger that adds up
@@ -47,13 +47,14 @@ def _section(explanations: Sequence[Explanation]) -> str:
     return _single(explanations[0]) if len(explanations) == 1 else _comparison(explanations)
 
 
-def _heading(explanation: Explanation, several: bool = False) -> str:
+def _heading(explanations: Sequence[Explanation]) -> str:
     """The sentence, what is explained, and the legend: all that a reader needs first."""
+    explanation, several = explanations[0], len(explanations) > 1
     named = f"Reasons by {explanation.method_label}. Model: {explanation.model}."
     by = named if several else source(explanation)
     about = prose(f"{explained(explanation)} {by}")
     words = _words(explanation)
-    return f'<h1>{words}</h1><p class="dim">{about}</p>{_key(explanation, several)}'
+    return f'<h1>{words}</h1><p class="dim">{about}</p>{_key(for_legend(explanations), several)}'
 
 
 def _words(explanation: Explanation) -> str:
@@ -75,18 +76,21 @@ def _key(explanation: Explanation, several: bool, meaning: tuple[str, str] | Non
     else:
         scale = f"full colour: a score of {signed(largest_score(explanation)).lstrip('+')}"
     kind = svg.kind_of(explanation)
-    below = "blue, hatched in print" if kind == "image" else "blue, dashed"
+    name = "blue, hatched in print" if kind == "image" else "blue, dashed"
+    below = (
+        '<span><span class="u n" style="background:rgba(var(--against),.6)">'
+        f"{name if kind else 'blue, underlined'}</span> {escape(meaning[1])}</span>"
+    )
     return (
         '<p class="key dim"><span><span class="u" style="background:rgba(var(--for),.6)">red'
-        f'</span> {escape(meaning[0])}</span><span><span class="u n" style="background:'
-        f'rgba(var(--against),.6)">{below if kind else "blue, underlined"}</span> '
-        f"{escape(meaning[1])}</span><span>{escape(scale)}</span>"
+        f"</span> {escape(meaning[0])}</span>{below if meaning[1] else ''}"
+        f"<span>{escape(scale)}</span>"
         '<label class="switch"><input type="checkbox" class="numbers"> show numbers</label></p>'
     )
 
 
 def _single(explanation: Explanation) -> str:
-    parts = [_heading(explanation), _warnings([explanation]), _picture(explanation)]
+    parts = [_heading([explanation]), _warnings([explanation]), _picture(explanation)]
     if explanation.ledger is not None:
         parts.append("<h2>The ledger: lines and residual add up to the output</h2>")
         parts.append(waterfall(explanation.ledger))
@@ -119,7 +123,7 @@ def _comparison(explanations: Sequence[Explanation]) -> str:
         closed = [pair for pair in ledgers if pair[1].relative < _CLOSED]
         label, ledger = (closed or ledgers)[0]
         tail = f"<h2>The ledger of {escape(label)}</h2>{waterfall(ledger)}"
-    return _heading(first, several=True) + _warnings(explanations) + shown + tail
+    return _heading(explanations) + _warnings(explanations) + shown + tail
 
 
 def _table(explanations: Sequence[Explanation]) -> str:

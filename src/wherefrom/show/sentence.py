@@ -96,8 +96,10 @@ def source(explanation: Explanation, model: str | None = None) -> str:
 
 
 def sides(explanation: Explanation) -> tuple[str, str]:
-    """What positive and what negative scores mean."""
+    """What positive and what negative scores mean; nothing, where none can be negative."""
     target = explanation.target
+    if is_unsigned(explanation):
+        return f"ranked high by {explanation.method}, which does not say for or against", ""
     if not are_shares(explanation):
         return f"ranked high by {explanation.method}", "negative score"
     if target.against_label is not None:
@@ -115,6 +117,11 @@ def is_unsigned(explanation: Explanation) -> bool:
     """Whether the scores are sizes only: the method does not say what speaks for or against."""
     is_sum = explanation.settings.get("reduce") == "sum"  # of gradients, which has a sign
     return explanation.method in _SIZES and not is_sum
+
+
+def for_legend(explanations: Sequence[Explanation]) -> Explanation:
+    """Of one input by many methods, the one whose signs a legend for all of them explains."""
+    return max(explanations, key=lambda one: (are_shares(one), not is_unsigned(one)))
 
 
 def _says(explanation: Explanation) -> list[Piece]:

@@ -17,7 +17,13 @@ from wherefrom.errors import printable
 from wherefrom.explanation import RUNNERS_UP, Explanation
 from wherefrom.show.colors import Palette, terminal_background, terminal_depth
 from wherefrom.show.mixed import is_mixed, text_part
-from wherefrom.show.sentence import are_shares, is_unsigned, sentence, unit_name
+from wherefrom.show.sentence import (
+    are_shares,
+    for_legend,
+    is_unsigned,
+    sentence,
+    unit_name,
+)
 from wherefrom.show.svg import cells, kind_of
 from wherefrom.show.text_marks import (
     LONGEST_LABEL,
@@ -142,7 +148,7 @@ def _shows_numbers(color: bool, numbers: bool | None) -> bool:
 
 def _legend(explanations: Sequence[Explanation], color: bool, numbers: bool | None) -> Text:
     """How to read the heatmaps of one input, in one line."""
-    explanation = next(filter(are_shares, explanations), explanations[0])
+    explanation = for_legend(explanations)
     unsigned = list(filter(is_unsigned, explanations))
     above, below = _meaning(explanation)
     palette = _palette()

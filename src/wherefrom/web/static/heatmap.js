@@ -18,7 +18,7 @@ export function key({ sides }, scene, scale) {
   const negative = hasShapes(scene) ? "blue, hatched" : "blue, underlined";
   return [
     html("span", {}, html("b", { class: "u for", text: "red" }), ` ${sides[0]}`),
-    html("span", {}, html("b", { class: "u against n", text: negative }), ` ${sides[1]}`),
+    ...(sides[1] ? [html("span", {}, html("b", { class: "u against n", text: negative }), ` ${sides[1]}`)] : []),
     html("span", { text: `full colour: a score of ${signed(scale).slice(1)}` }),
   ];
 }
