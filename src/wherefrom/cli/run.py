@@ -69,8 +69,12 @@ def run(
             batch_tokens=batch_tokens, part_rows=part_rows, truncate=truncate, dtype=dtype,
             resume=resume, progress=advance,
         )  # fmt: skip
+    if result.complete and not result.explained and not result.rejected:
+        raise InputError(f"{', '.join(data)} {'have' if len(data) > 1 else 'has'} no rows.")
     say(str(result))
     if not result.complete:
         raise interrupted(f"interrupted: {result.explained:,} rows are done. Continue: --resume.")
     if not result.explained:
-        raise InputError(f"no row could be explained: the reasons are in {result.out}.")
+        raise InputError(
+            f"no row could be explained: the reasons are in {result.out}/rejected.parquet."
+        )

@@ -44,9 +44,11 @@ class Run:
     complete: bool = True
 
     def __str__(self) -> str:
+        rows = "row" if self.explained == 1 else "rows"
         rejected = f", {self.rejected:,} rejected" if self.rejected else ""
         state = "" if self.complete else " (interrupted)"
-        return f"{self.explained:,} rows explained{rejected}{state}: {self.out}"
+        reasons = f" (reasons: {self.out.rstrip('/')}/rejected.parquet)" if self.rejected else ""
+        return f"{self.explained:,} {rows} explained{rejected}{state}: {self.out}{reasons}"
 
 
 def run(
