@@ -181,6 +181,9 @@ def test_a_file_of_many_prompts_gives_a_line_for_each(folder, tmp_path):
                                      " Paris. love", "--of", "logit", "--json", "-"])  # fmt: skip
     expected = Answer.from_json(alone.stdout)
     assert results[0].of().output == pytest.approx(expected.of().output, rel=1e-5)
+    file.write_text('"one"\nwho is it?\n')
+    run = CliRunner().invoke(app, options)
+    assert "many.jsonl, line 2 is not JSON; put a text into quotes." in run.stderr
     file.write_text("\n".join(map(json.dumps, [lines[0], lines[2]])))
     out = tmp_path / "answers.jsonl"
     run = CliRunner().invoke(app, [*options, "--max-new-tokens", "3", "--json", str(out)])

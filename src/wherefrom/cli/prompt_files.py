@@ -60,6 +60,10 @@ def read_lines(name: str) -> list[Line]:
             continue
         try:
             lines.append(_line(json.loads(text)))
+        except json.JSONDecodeError as error:
+            raise FileError(
+                f"{name}, line {number} is not JSON; put a text into quotes."
+            ) from error
         except (ValueError, InputError) as error:
             raise FileError(f"{name}, line {number}: {error}") from error
     if not lines:
