@@ -115,11 +115,13 @@ def test_corpus_and_bias_take_settings(run, tmp_path, command):
         assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("device", ["cuda:7", "nonsense"])
-def test_a_device_that_is_not_there(run, device):
+@pytest.mark.parametrize(
+    ("device", "start"), [("cuda:7", "cannot use the device"), ("nonsense", "there is no device")]
+)
+def test_a_device_that_is_not_there(run, device, start):
     done = run("explain", "good", "--device", device)
     assert done.exit_code == 2
-    assert f'cannot use the device "{device}"' in done.stderr
+    assert f'{start} "{device}"' in done.stderr
     assert "there are: cpu" in done.stderr
     assert "\n" not in done.stderr.strip()
 
@@ -194,6 +196,12 @@ def test_a_molecule_is_not_explained_by_a_model_of_texts(run):
         done = run(command, "--smiles", "CCO", model="sentiment")
         assert done.exit_code == 2
         assert "sentiment reads texts, and --smiles is for models of molecules" in done.stderr
+
+
+def test_the_list_of_models_has_the_language_model(run, monkeypatch):
+    assert "smollm2: SmolLM2-135M-Instruct" in run("models", model=None).stdout
+    monkeypatch.setattr("wherefrom.models.smollm2.find_spec", lambda name: None)
+    assert "(install it with: pip install" in run("models", model=None).stdout
 
 
 def test_errors_name_options(run):

