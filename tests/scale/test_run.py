@@ -334,6 +334,28 @@ def test_the_command_writes_the_rows(tmp_path, capsys):
     np.testing.assert_allclose(rows[0]["scores"], expected, atol=1e-4)
 
 
+def test_the_command_takes_settings_a_device_and_an_encoding(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text\na fine film\n", encoding="utf-8")
+    command = ["run", str(path), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*command, "--set", "root=None", "--device", "cpu"])
+    assert done.exit_code == 0, done.stderr
+    (row,) = rows_of(tmp_path / "out" / "results.parquet")
+    expected = load("sentiment")("a fine film", "lrp", root=None).scores
+    np.testing.assert_allclose(row["scores"], expected, atol=1e-4)
+    path.write_bytes("text\nça va\n".encode("cp1252"))
+    command[-1] = str(tmp_path / "other")
+    done = CliRunner().invoke(app, [*command, "--encoding", "cp1252"])
+    assert done.exit_code == 0, done.stderr
+    assert [row["text"] for row in rows_of(tmp_path / "other" / "results.parquet")] == ["ça va"]
+    done = CliRunner().invoke(app, [*command, "--device", "nowhere"])
+    assert 'there is no device "nowhere"' in done.stderr
+    done = CliRunner().invoke(app, [*command, "--device", "cpu", "--engine", "ray"])
+    assert done.exit_code == 2
+    assert "--device is for the local engine. On Ray" in done.stderr
+    assert done.stderr.endswith("or a GPU with --gpus-per-worker 1.\n")
+
+
 def test_the_command_says_where_reasons_are_and_that_there_are_no_rows(tmp_path):
     path, out = tmp_path / "a.csv", tmp_path / "out"
     path.write_text("text,label\na fine film,1\n,0\n", encoding="utf-8")

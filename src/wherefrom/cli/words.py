@@ -18,7 +18,7 @@ _OPTIONS = {
 }
 _REPLACED = (
     # advice for both, of which the option is left
-    (r" \((?:resume=True|engine='ray')\)", ""),
+    (r" \((?:resume=True|engine='ray'|gpus_per_worker=1)\)", ""),
     (r'\(--encoding, encoding="…"\)', "(--encoding)"),
     (r'--encoding, or encoding="…",', "--encoding"),
     (r'\(--text-column, read_table\(…, text_column="…"\)\)', "(--text-column)"),
