@@ -198,6 +198,11 @@ def test_a_molecule_is_not_explained_by_a_model_of_texts(run):
         assert "sentiment reads texts, and --smiles is for models of molecules" in done.stderr
 
 
+def test_a_text_to_a_model_of_images_is_quoted(run):
+    done = run("explain", "a film", model="digits")
+    assert 'this model takes images, and there is no file "a film": pass' in done.stderr
+
+
 def test_the_list_of_models_has_the_language_model(run, monkeypatch):
     assert "smollm2: SmolLM2-135M-Instruct" in run("models", model=None).stdout
     monkeypatch.setattr("wherefrom.models.smollm2.find_spec", lambda name: None)
