@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,8 @@ from tests.command_line import caller, saved_classifier
 from wherefrom import METHODS, Explanation
 from wherefrom.cli import app
 from wherefrom.cli.explain import COMPARED
+from wherefrom.cli.words import command_words
+from wherefrom.errors import NotEnoughMemory
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +115,13 @@ def test_corpus_and_bias_take_settings(run, tmp_path, command):
         assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("device", ["cuda:7", "nonsense"])
-def test_a_device_that_is_not_there(run, device):
+@pytest.mark.parametrize(
+    ("device", "start"), [("cuda:7", "cannot use the device"), ("nonsense", "there is no device")]
+)
+def test_a_device_that_is_not_there(run, device, start):
     done = run("explain", "good", "--device", device)
     assert done.exit_code == 2
-    assert f'cannot use the device "{device}"' in done.stderr
+    assert f'{start} "{device}"' in done.stderr
     assert "there are: cpu" in done.stderr
     assert "\n" not in done.stderr.strip()
 
@@ -153,6 +158,90 @@ def test_numbers_are_an_option(run):
 def test_several_texts_end_with_one_legend(run):
     out = run("explain", "good film", "bad film").stdout
     assert out.count("small scores are not shown") == 1
+
+
+def test_a_legend_names_no_class_where_classes_differ(run):
+    sample = Path(__file__).parents[1] / "examples" / "three.png"
+    general, of_one = "for the class above it, ", "small scores are not shown"
+    out = run("explain", "a good film", "a bad film", model=None).stdout
+    assert f"[+] {general}[-] against; {of_one}" in out
+    out = run("explain", "a good film", "a nice film", model=None).stdout
+    assert f"[+] for POSITIVE, [-] against; {of_one}" in out
+    out = run("compare", sample, "--methods", "lrp,gae", "--beside", "8", model=None).stdout
+    assert out.splitlines()[-1].startswith(f"++ strongly {general}")
+    assert out.count("strongly") == 1
+
+
+def test_a_table_is_not_a_file_of_texts(run, tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\na film,1\n")
+    done = run("explain", "--file", tmp_path / "a.csv")
+    assert done.exit_code == 2
+    assert f"a.csv is a table: use `wherefrom run {tmp_path}" in done.stderr
+
+
+def test_the_name_of_a_file_as_a_text_gets_a_hint(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.md").write_text("a film\n")
+    Path("a.csv").write_text("text\na film\n")
+    done = run("explain", "notes.md")
+    assert done.exit_code == 0
+    assert "notes.md is a file; to explain its lines pass --file notes.md" in done.stderr
+    hint = "a.csv is a file; to explain its rows: wherefrom run a.csv --out DIR"
+    assert hint in run("explain", "a.csv").stderr
+    assert not run("explain", "a film").stderr
+
+
+def test_a_molecule_is_not_explained_by_a_model_of_texts(run):
+    for command in ("explain", "compare", "audit"):
+        done = run(command, "--smiles", "CCO", model="sentiment")
+        assert done.exit_code == 2
+        assert "sentiment reads texts, and --smiles is for models of molecules" in done.stderr
+
+
+def test_a_text_to_a_model_of_images_is_quoted(run):
+    done = run("explain", "a film", model="digits")
+    assert 'this model takes images, and there is no file "a film": pass' in done.stderr
+
+
+def test_the_list_of_models_has_the_language_model(run, monkeypatch):
+    assert "smollm2: SmolLM2-135M-Instruct" in run("models", model=None).stdout
+    monkeypatch.setattr("wherefrom.models.smollm2.find_spec", lambda name: None)
+    assert "(install it with: pip install" in run("models", model=None).stdout
+
+
+def test_errors_name_options(run):
+    long = run("explain", "good " * 5000)
+    assert "or pass --truncate to explain its start" in long.stderr
+    assert "--units is for images." in run("explain", "a film", "--units", "pixels").stderr
+    assert "--position is for" in run("explain", "a film", "--position", "1").stderr
+    assert "--entity is for" in run("explain", "a film", "--entity", "film").stderr
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ('Use method="lrp" or "gae".', "Use --method lrp or gae."),
+        ("Continue it with --resume (resume=True), or", "Continue it with --resume, or"),
+        ('Pass --encoding, or encoding="…", to be sure.', "Pass --encoding to be sure."),
+        (
+            str(NotEnoughMemory(2e9, 1e9)).partition(". ")[2],
+            "Explain a shorter input, or use a smaller number type for the model (--dtype).",
+        ),
+        ('name the text: target="a cat"', 'name the text: --target "a cat"'),
+        ('device_map="cpu"', 'device_map="cpu"'),
+    ],
+)
+def test_advice_for_python_becomes_advice_for_the_shell(message, words):
+    assert command_words(message) == words
+
+
+def test_written_json_is_named(run, tmp_path):
+    for command in ("explain", "compare", "audit"):
+        path = tmp_path / f"{command}.json"
+        done = run(
+            command, "a film", "--json", path, *(["--methods", "lrp"] * (command != "explain"))
+        )
+        assert f"wrote {path}" in done.stderr
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "")])

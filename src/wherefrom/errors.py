@@ -143,6 +143,15 @@ def first_line(error: BaseException) -> str:
     return next(filter(None, lines), repr(error))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "name"), counted(12, "name")
+    ('1 name', '12 names')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

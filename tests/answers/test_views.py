@@ -191,7 +191,8 @@ def test_a_file_of_many_prompts_gives_a_line_for_each(folder, tmp_path):
         (json.dumps(lines[:2]), "line 1: a prompt is a text or a list of chat messages"),
         ("\n".join(map(json.dumps, lines[:2])), "some lines have an answer and others have none"),
         ('{"promt": "x"}', "line 1: there is no field 'promt'"),
-        ('"x"\n{', "line 2: "),
+        ('"x"\n{', "line 2 is not JSON: Expecting property name"),
+        ('"x"\nwho is it?', "line 2 is not JSON; put a text into quotes."),
         ('{"prompt": "x", "answer": 3}', "answer must be a text, got 3"),
         ("\n", "is empty"),
     ):

@@ -152,6 +152,17 @@ def test_the_interval_of_single_names_is_their_difference():
     assert (pair.low, pair.difference, pair.high) == (1.5, 1.5, 1.5)
 
 
+@pytest.mark.parametrize(
+    ("few", "enough"), [((3, 4), (3, 5)), ((2, 7), (2, 8)), ((1, 60), (4, 4)), ((1, 1), (9, 4))]
+)
+def test_a_test_needs_names(few, enough):
+    for sizes, testable in ((few, False), (enough, True)):
+        low = list(np.linspace(0, 1, sizes[0]))
+        high = list(np.linspace(2, 3, sizes[1]))  # all names apart: the smallest p there is
+        (pair,) = compare({"a": low, "b": high}, draws=50)
+        assert (pair.testable, pair.differs) == (testable, testable)
+
+
 def test_many_groups_are_corrected():
     chance = np.random.default_rng(0)
     values = {name: chance.normal(size=30).tolist() for name in "abcd"}

@@ -92,7 +92,7 @@ def test_a_finished_run_is_not_emptied(home, tmp_path):
     before = contents(tmp_path)
     done = run(home, *command)
     assert done.exit_code == 2
-    assert "has 1 finished chunks of an earlier run" in done.stderr
+    assert "has 1 finished chunk of an earlier run" in done.stderr
     assert contents(tmp_path) == before
     assert run(home, *command, "--resume").stdout == first.stdout
 

@@ -235,6 +235,8 @@ def test_other_warnings_of_the_tokenizer_are_shown_and_not_counted(explainer, mo
 def test_labels_that_are_not_classes_are_an_error(explainer):
     with pytest.raises(InputError, match=r"2 labels are not .*'fine', 7.*NEGATIVE, POSITIVE"):
         explain_corpus(explainer, Rows(["a film"] * 4, [1, "fine", 7, "positive"]))
+    with pytest.raises(InputError, match=r"^1 label is not a class of the model: 'fine'"):
+        explain_corpus(explainer, Rows(["a film"], ["fine"]))
 
 
 def test_without_labels_there_are_none(explainer):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.oracles import corpus as oracle
-from wherefrom.corpus import overview
+from wherefrom.corpus import Lexicon, bias, overview
 from wherefrom.corpus.corpus import NO_LABEL, Corpus
 from wherefrom.explanation import TargetInfo
 from wherefrom.inputs.table import read_table
@@ -161,7 +161,13 @@ def test_tables_and_summary(small, tmp_path):
     partly = replace(small, skipped={"empty text": 3})
     summary = str(overview(partly, min_count=99))
     assert "texts (skipped: empty text (3)), relevance" in summary
-    assert "most impact: none" in summary
+    assert "  no word is in 99 texts or more (--min-count, min_count=)\n" in summary
+    assert "none" not in summary
+    one = replace(bias(small, Lexicon.of([("not", "a"), ("bad", "b")])), corpus=partly)
+    first, group, _, difference, *_ = str(one).splitlines()
+    assert "5 texts (skipped: empty text (3)), relevance" in first
+    assert group.startswith("  a: 1 name, 1 occurrence in 1 text; ")
+    assert difference.endswith(", too few names for a test")
 
 
 def test_without_labels_no_prediction_is_wrong(small):

@@ -132,6 +132,15 @@ def test_without_a_metric_that_has_a_direction_no_method_is_best():
     assert result.recommendation is None
 
 
+def test_the_recommendation_compares_with_the_random_methods():
+    numbers = list(np.linspace(0, 1, 20))
+    result = means({"gae": {"insertion": 0}, "random(seed=1)": {"insertion": 0}})
+    result.values = {label: {"insertion": numbers} for label in result.methods}
+    result.sums = dict.fromkeys(result.methods, [(0.0, 0.0)] * 20)
+    assert result.recommendation.method is None
+    assert "not better than it" in result.recommendation.text
+
+
 # Output.
 
 
@@ -140,7 +149,7 @@ def test_the_table_marks_the_best_and_shows_the_direction(result):
     assert "AUAC ↑" in text
     assert "AU-MSE ↓" in text
     assert result.recommendation.text in text
-    assert "Use " in result.recommendation.text or "best mean rank" in result.recommendation.text
+    assert "too few for a recommendation" in result.recommendation.text
     header, *rows = result.table().splitlines()
     assert len(rows) == 3
     for name, column in (("activation", "AUAC ↑"), ("pruning", "AU-MSE ↓")):

@@ -223,7 +223,7 @@ ARGUMENTS = {
     ),
     "--png": (["explain", "good", "--png", "{out}.foo"], "must end in .png"),
     "--png of a text": (["explain", "good", "--png", "{out}.png"], "for images and molecules"),
-    "--units": (["explain", "good", "--units", "9" * 5000], "units= is for images"),
+    "--units": (["explain", "good", "--units", "9" * 5000], "--units is for images"),
     "--html is full": (["explain", "good", "--html", "/dev/full"], "No space left on device"),
     "--json is full": (["explain", "good", "--json", "/dev/full"], "No space left on device"),
     "--html is a folder": (["explain", "good", "--html", "/"], "Is a directory"),

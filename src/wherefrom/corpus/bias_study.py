@@ -15,7 +15,8 @@ from wherefrom.corpus.corpus import Corpus, Floats
 from wherefrom.corpus.io import write_tables
 from wherefrom.corpus.names import AMBIGUOUS, Entities, Lexicon, Occurrence, find_entities
 from wherefrom.corpus.statistics import Comparison, Moments, NaiveView, compare, naive_view
-from wherefrom.errors import InputError
+from wherefrom.corpus.views import texts_of
+from wherefrom.errors import InputError, counted
 from wherefrom.explanation import TargetInfo
 from wherefrom.storage.writing import write_text
 from wherefrom.views import Views
@@ -93,7 +94,10 @@ class Bias(Views):
         """Writes all but the occurrences, and these other tables."""
         corpus = self.corpus
         groups = [_flatten(asdict(group)) for group in self.groups]
-        pairs = [_flatten(asdict(pair)) | {"differs": pair.differs} for pair in self.comparisons]
+        pairs = [
+            _flatten(asdict(pair)) | {"testable": pair.testable, "differs": pair.differs}
+            for pair in self.comparisons
+        ]
         paths = write_tables(
             Path(out),
             {
@@ -120,21 +124,23 @@ class Bias(Views):
     def __str__(self) -> str:
         corpus = self.corpus
         lines = [
-            f"{corpus.model}, {corpus.explained} texts, relevance for {corpus.question} by "
+            f"{corpus.model}, {texts_of(corpus)}, relevance for {corpus.question} by "
             f"{corpus.method}"
         ]
         for group in self.groups:
             lines.append(
-                f"  {group.name}: {group.names} names, {group.occurrences} occurrences in "
-                f"{group.texts} texts; median {group.median:+.4f}, of names "
+                f"  {group.name}: {counted(group.names, 'name')}, "
+                f"{counted(group.occurrences, 'occurrence')} in "
+                f"{counted(group.texts, 'text')}; median {group.median:+.4f}, of names "
                 f"{group.median_of_names:+.4f}"
             )
         for pair in self.comparisons:
-            lines.append(
-                f"  {pair.first} − {pair.second}: {pair.difference:+.4f} "
-                f"[{pair.low:+.4f}, {pair.high:+.4f}], p = {pair.adjusted:.3g}: "
-                + ("the groups differ" if pair.differs else "no significant difference")
-            )
+            verdict = ", too few names for a test"
+            if pair.testable:
+                verdict = f" [{pair.low:+.4f}, {pair.high:+.4f}], p = {pair.adjusted:.3g}: " + (
+                    "the groups differ" if pair.differs else "no significant difference"
+                )
+            lines.append(f"  {pair.first} − {pair.second}: {pair.difference:+.4f}{verdict}")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 

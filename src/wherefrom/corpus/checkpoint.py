@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.errors import FileError
+from wherefrom.errors import FileError, counted
 from wherefrom.storage.fingerprint import changes, digest
 from wherefrom.storage.writing import reason, remove_partial_files, replacing, write_text
 
@@ -44,8 +44,8 @@ class Checkpoint:
             self._load(self.folder, files)
         elif files:
             raise FileError(
-                f"{self.folder} has {len(files)} finished chunks of an earlier run. Continue it "
-                "with --resume (resume=True), or choose another folder."
+                f"{self.folder} has {counted(len(files), 'finished chunk')} of an earlier run. "
+                "Continue it with --resume (resume=True), or choose another folder."
             )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import comb
 from typing import Any
 
 import numpy as np
 
 from wherefrom.corpus.corpus import Floats
+
+_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,18 @@ class Comparison:
     names: tuple[int, int]
 
     @property
+    def testable(self) -> bool:
+        """Whether there are names enough: two in each group, and 2 / C(n, k) below the 5 % level.
+
+        That is the smallest p that k and n − k names can have. One name has no interval.
+        """
+        smallest = 2 / comb(sum(self.names), self.names[0])
+        return min(self.names) >= 2 and smallest < _LEVEL
+
+    @property
     def differs(self) -> bool:
         """Whether the groups differ at the 5 % level, corrected for the number of pairs."""
-        return self.adjusted < 0.05
+        return self.testable and self.adjusted < _LEVEL
 
 
 def compare(

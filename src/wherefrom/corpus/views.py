@@ -13,6 +13,7 @@ import numpy as np
 from wherefrom.corpus.corpus import Corpus
 from wherefrom.corpus.io import write_tables
 from wherefrom.corpus.totals import EVERY_CLASS, Totals, WordTotal
+from wherefrom.errors import counted
 from wherefrom.views import Views
 
 
@@ -101,18 +102,27 @@ class Overview(Views):
 
     def __str__(self) -> str:
         corpus = self.corpus
-        skipped = ", ".join(f"{reason} ({n})" for reason, n in corpus.skipped.items())
-        texts = f"{corpus.explained} texts{f' (skipped: {skipped})' if skipped else ''}"
-        lines = [f"{corpus.model}, {texts}, relevance for {corpus.question}"]
+        lines = [f"{corpus.model}, {texts_of(corpus)}, relevance for {corpus.question}"]
         if not corpus.complete:
             lines.append(f"  {corpus.interruption}: partial results")
-        lines.append(_line("most impact", self.words))
-        lines += [_line(f"for {name}", words) for name, words in self.classes.items()]
+        if self.words:
+            lines.append(_line("most impact", self.words))
+            lines += [_line(f"for {name}", words) for name, words in self.classes.items()]
+        else:
+            least = counted(self.min_count, "text")
+            lines.append(f"  no word is in {least} or more (--min-count, min_count=)")
         if self.labelled:
             lines.append(f"  wrong: {self.wrong} of {self.labelled}")
             lines.append(_line("misleading", self.misleading))
-        lines.append(_line("sign depends on context", self.contextual))
+        if self.words:
+            lines.append(_line("sign depends on context", self.contextual))
         return "\n".join(lines)
+
+
+def texts_of(corpus: Corpus) -> str:
+    """The number of texts that were explained, and how many were skipped for which reason."""
+    skipped = ", ".join(f"{reason} ({n})" for reason, n in corpus.skipped.items())
+    return counted(corpus.explained, "text") + (f" (skipped: {skipped})" if skipped else "")
 
 
 def overview(corpus: Corpus, min_count: int = 5) -> Overview:

@@ -14,6 +14,7 @@ from wherefrom.errors import InputError, MethodError, nearest
 from wherefrom.evaluation.checkpoint import Checkpoint
 from wherefrom.evaluation.explain_samples import ExplainerLike, TooFewToJudge
 from wherefrom.evaluation.metrics import METRICS, Metric, check_metric
+from wherefrom.evaluation.recommendation import FEWEST
 from wherefrom.evaluation.results import Evaluation
 from wherefrom.evaluation.sample_records import Options, RecordedWindow, SampleRecorder
 from wherefrom.inputs.pictures import is_image
@@ -305,7 +306,7 @@ def _notes(recorder: SampleRecorder, records: list[Record]) -> list[str]:
     if names and len({classes[record["sample"]] for record in records}) == 1:
         label = names[records[0]["sample"]]
         notes.append(f"all samples have the label {label}: other classes are untested")
-    if len(records) < 10:
+    if len(records) < FEWEST:
         count = "1 sample is" if len(records) == 1 else f"{len(records)} samples are"
         notes.append(f"{count} too few for reliable intervals")
     return notes

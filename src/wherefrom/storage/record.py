@@ -56,24 +56,43 @@ class Record(ABC):
         data = _read_json(source)
         if isinstance(data, list):
             raise FileError(
-                f"this is a list of {len(data)} results: read it with "
+                f"{_name_of(source)} is a list of {len(data)} results: read it with "
                 f"{cls.__name__}.list_from_json."
             )
-        return cls.from_dict(data)
+        return cls._from_source(data, source)
 
     @classmethod
     def list_from_json(cls, source: str | Path) -> list[Self]:
         """Back from the JSON of several, or of one: a path, or the JSON text itself."""
         data = _read_json(source)
-        return [cls.from_dict(entry) for entry in (data if isinstance(data, list) else [data])]
+        entries = data if isinstance(data, list) else [data]
+        return [cls._from_source(entry, source) for entry in entries]
+
+    @classmethod
+    def _from_source(cls, data: Any, source: str | Path) -> Self:
+        """Back from the data of a source; an error names the file."""
+        try:
+            return cls.from_dict(data)
+        except FileError as error:
+            if _is_text(source):
+                raise
+            raise FileError(f"{source}: {error}") from error
 
 
 def _read_json(source: str | Path) -> Any:
-    text, what = str(source), "this"
-    if isinstance(source, Path) or not text.lstrip().startswith(("{", "[")):
-        what = text
+    text = str(source)
+    if not _is_text(source):
         try:
             text = Path(source).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
             raise FileError(f"cannot read {source}: {error}") from error
-    return parsed(text, what)
+    return parsed(text, _name_of(source))
+
+
+def _is_text(source: str | Path) -> bool:
+    """Whether this is JSON itself, not the path of a file."""
+    return isinstance(source, str) and source.lstrip().startswith(("{", "["))
+
+
+def _name_of(source: str | Path) -> str:
+    return "this" if _is_text(source) else str(source)

@@ -84,10 +84,12 @@ def _warm_up(model: ServedModel) -> None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    if not 0 <= port < 2**16:
+        raise InputError(f"a port is a number from 0 to 65535, got {port}.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise InputError(f"cannot listen on {host}, port {port}: {error}. Try --port.") from error
 
 
