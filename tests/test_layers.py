@@ -1,6 +1,7 @@
 """Imports go downwards only, and nothing heavy comes in before it is needed."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -203,10 +204,12 @@ def _constants_first(name):
 
 
 def test_no_public_name_is_also_the_name_of_a_module():
-    modules = {path.stem for path in HOME.glob("*.py")} | {
-        path.name for path in HOME.iterdir() if path.is_dir()
-    }
-    assert not modules & set(wherefrom.__all__)
+    packages = [HOME, *(path for path in HOME.iterdir() if (path / "__init__.py").exists())]
+    for folder in packages:
+        package = importlib.import_module(".".join(folder.relative_to(HOME.parent).parts))
+        modules = {path.stem for path in folder.glob("*.py")}
+        modules |= {path.name for path in folder.iterdir() if path.is_dir()}
+        assert not modules & set(getattr(package, "__all__", ())), folder.name
 
 
 def test_every_name_of_the_errors_docstring_is_an_error_and_the_other_way_round():

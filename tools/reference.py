@@ -11,7 +11,6 @@ from typing import Any
 import griffe
 
 _DOCTEST = re.compile(r"^>>> .*?(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
-_SHADOWED = "wherefrom.methods.method"  # a function, and the module that holds `Method`
 
 
 def fenced(text: str) -> str:
@@ -22,19 +21,6 @@ def fenced(text: str) -> str:
 class Reference(griffe.Extension):
     """Prepares what the pages of the reference show."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._method: griffe.Function | None = None
-
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)
-
-    def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
-        if func.path == _SHADOWED:
-            self._method = func
-
-    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Shows `wherefrom.method` under its public name: its module has the same path."""
-        if self._method is not None:
-            pkg.set_member("method", self._method)

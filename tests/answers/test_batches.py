@@ -16,8 +16,8 @@ from tests.helpers import assert_unchanged
 from wherefrom import Explainer, Prompt
 from wherefrom.answers import batches
 from wherefrom.errors import InputError, NotEnoughMemory, SamplesRunAlone
+from wherefrom.methods.base import RowsUnclear
 from wherefrom.methods.forward_graph import ForwardGraph
-from wherefrom.methods.method import RowsUnclear
 from wherefrom.testing import snapshot
 
 # prompts and answers of different lengths; the longest prompt has not the longest answer

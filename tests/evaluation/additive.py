@@ -8,7 +8,7 @@ from torch import nn
 
 from wherefrom import Explainer
 from wherefrom.methods import Method
-from wherefrom.methods.method import Scores
+from wherefrom.methods.base import Scores
 
 
 class Additive(nn.Module):

@@ -16,7 +16,7 @@ from wherefrom import Explainer, evaluate, method
 from wherefrom.errors import FileError, InputError, MethodError, TargetError
 from wherefrom.evaluation.results import Evaluation
 from wherefrom.methods import Method
-from wherefrom.methods.method import Scores
+from wherefrom.methods.base import Scores
 from wherefrom.show.page import prose
 from wherefrom.show.report import render_evaluation
 

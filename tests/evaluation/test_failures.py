@@ -12,7 +12,7 @@ from tests.evaluation.additive import additive_explainer
 from wherefrom import Explainer, evaluate
 from wherefrom.errors import InputError, ModelError, NotFinite
 from wherefrom.methods import Method
-from wherefrom.methods.method import Scores
+from wherefrom.methods.base import Scores
 
 TEXTS = ["the film is good", "a dull movie", "i love the great script .", "bad", "not dull"]
 

@@ -16,7 +16,7 @@ from wherefrom.errors import FileError, NotFinite
 from wherefrom.evaluation.evaluate import FIRST_WINDOW
 from wherefrom.evaluation.metrics import METRICS
 from wherefrom.methods import Method
-from wherefrom.methods.method import Scores
+from wherefrom.methods.base import Scores
 from wherefrom.storage.folder_lock import locked
 
 TEXTS = [f"the film is {word}" for word in "good bad great dull not of i love hate it".split()]

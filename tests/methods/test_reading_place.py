@@ -13,9 +13,9 @@ from tests.methods.calling import ROWS, asked, different, found, of_ids, of_tens
 from tests.modules import CLASSES, Block, D, Plain, Pooled, Vision
 from tests.oracles import gradients as oracle
 from wherefrom.errors import NoBlock, RoundingOnly
+from wherefrom.methods.base import warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
 from wherefrom.methods.intercept import read_at
-from wherefrom.methods.method import warn_of_rounding
 from wherefrom.subject import Subject
 
 MASK = 3  # the token id of [MASK] in the tiny models

@@ -31,7 +31,7 @@ from wherefrom.answers.through import Handing, kept_message
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
 from wherefrom.errors import InputError
 from wherefrom.explanation import Explanation, Ledger, Unit
-from wherefrom.methods.method import Advance
+from wherefrom.methods.base import Advance
 from wherefrom.storage.record import Record
 from wherefrom.views import Views
 

@@ -16,9 +16,9 @@ from wherefrom.answers.runner import Measured, Runner, batch_of
 from wherefrom.errors import SamplesRunAlone
 from wherefrom.inputs.text import like_lengths
 from wherefrom.memory import is_out_of_memory, release_memory
+from wherefrom.methods.base import RowsUnclear
 from wherefrom.methods.intercept import run
 from wherefrom.methods.kept import release_graph
-from wherefrom.methods.method import RowsUnclear
 from wherefrom.progress import shown
 from wherefrom.scope import Scope, restores_state
 from wherefrom.target import SpanTarget

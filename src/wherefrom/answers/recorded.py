@@ -18,7 +18,7 @@ from wherefrom.explanation import unit_of
 from wherefrom.inputs.sight import PromptImages
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
-from wherefrom.methods.method import Advance
+from wherefrom.methods.base import Advance
 
 Data = dict[str, Any]
 

@@ -16,10 +16,10 @@ from wherefrom.errors import InputError, ModelError, TooLong
 from wherefrom.inputs.text import Encoded, longest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method, Scores
+from wherefrom.methods.base import Advance
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.intercept import run
 from wherefrom.methods.kept import Kept
-from wherefrom.methods.method import Advance
 from wherefrom.scope import Scope, restores_state
 from wherefrom.subject import Inputs
 from wherefrom.target import SpanTarget

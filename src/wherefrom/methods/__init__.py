@@ -20,11 +20,11 @@ from wherefrom.methods.attention import (
     GradientRollout,
     GradientXAttention,
 )
+from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.captum_bridge import PREFIX, Captum
 from wherefrom.methods.dix import Dix
 from wherefrom.methods.gae import Gae
 from wherefrom.methods.gradient import Gradient, SmoothGrad
-from wherefrom.methods.method import Method, Scores
 from wherefrom.methods.occlusion import Occlusion
 from wherefrom.methods.path import IntegratedGradients, PathGradients
 from wherefrom.methods.propagation import AttnLrp, GradientXInput, Lrp, LrpAh, LrpAhLn

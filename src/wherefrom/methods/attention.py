@@ -15,8 +15,8 @@ from wherefrom.methods.attention_maps import (
     roll_out,
     weighted_maps,
 )
+from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.flow import flows
-from wherefrom.methods.method import Method, Scores
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 

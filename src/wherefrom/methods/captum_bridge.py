@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError, MissingExtra, nearest
+from wherefrom.methods.base import Method, Scores, as_json
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
 from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.methods.method import Method, Scores, as_json
 from wherefrom.rules.tables import PLAIN
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target

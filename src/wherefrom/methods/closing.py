@@ -10,8 +10,8 @@ from torch import Tensor
 
 from wherefrom.errors import NotConserved
 from wherefrom.memory import is_out_of_memory
+from wherefrom.methods.base import RowsUnclear, Scores
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
-from wherefrom.methods.method import RowsUnclear, Scores
 from wherefrom.rules.conservation import Balance, ConservationCheck
 from wherefrom.rules.mode import Table
 from wherefrom.subject import Inputs, Subject

@@ -19,8 +19,8 @@ from wherefrom.methods.attention_maps import (
     roll_out,
     weighted_maps,
 )
+from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.embedded_inputs import Budget
-from wherefrom.methods.method import Method, Scores
 from wherefrom.rules.maps import Replace
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target

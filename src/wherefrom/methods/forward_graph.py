@@ -12,9 +12,9 @@ from torch import Tensor
 from wherefrom.errors import MethodError
 from wherefrom.explanation import plural
 from wherefrom.memory import is_out_of_memory
+from wherefrom.methods.base import Advance, RowsUnclear, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.closing import Closing
 from wherefrom.methods.intercept import ForwardPass, intercepted_forward
-from wherefrom.methods.method import Advance, RowsUnclear, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.root import Rooted, RootPass
 from wherefrom.rules.ledger import Entry, LedgerRecorder
 from wherefrom.rules.mode import Table

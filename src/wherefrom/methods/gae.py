@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wherefrom.errors import ModelError
 from wherefrom.methods.attention_maps import Readout, capture, layer_index, weighted_maps
-from wherefrom.methods.method import Method, Scores
+from wherefrom.methods.base import Method, Scores
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 

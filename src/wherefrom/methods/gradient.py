@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError
+from wherefrom.methods.base import Method, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
 from wherefrom.methods.intercept import At, intercepted_forward, read_at
-from wherefrom.methods.method import Method, Scores, by_sample, warn_of_rounding
 from wherefrom.rules.sources import Place
 from wherefrom.rules.tables import plain_table
 from wherefrom.subject import Inputs, Subject

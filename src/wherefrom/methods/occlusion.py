@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from wherefrom.errors import MethodError
+from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.embedded_inputs import Budget, EmbeddedInputs, baseline_values
 from wherefrom.methods.intercept import At, read_at, run
-from wherefrom.methods.method import Method, Scores
 from wherefrom.rules.sources import Place
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from wherefrom.errors import MethodError, NotComplete
 from wherefrom.explanation import plural
+from wherefrom.methods.base import Method, Scores, by_sample
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, Pair, baseline_values, over_sources
 from wherefrom.methods.intercept import At, read_at
-from wherefrom.methods.method import Method, Scores, by_sample
 from wherefrom.rules.sources import Place
 from wherefrom.rules.tables import plain_table
 from wherefrom.subject import Inputs, Subject

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from wherefrom.errors import MethodError
+from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.intercept import At, read_at
-from wherefrom.methods.method import Method, Scores
 from wherefrom.methods.root import Root, Rooted
 from wherefrom.rules.mode import Table
 from wherefrom.rules.needed_rows import RowsRead

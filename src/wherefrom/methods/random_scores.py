@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from wherefrom.methods.method import Method, Scores
+from wherefrom.methods.base import Method, Scores
 from wherefrom.subject import Inputs, Subject
 from wherefrom.target import Target
 

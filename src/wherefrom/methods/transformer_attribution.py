@@ -19,8 +19,8 @@ from wherefrom.methods.attention_maps import (
     roll_out,
     without_readout_row,
 )
+from wherefrom.methods.base import Method, RowsUnclear, Scores
 from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.methods.method import Method, RowsUnclear, Scores
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
 from wherefrom.rules.maps import Maps
 from wherefrom.subject import Inputs, Subject
