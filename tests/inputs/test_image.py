@@ -160,9 +160,9 @@ BAD = {
     "wrong size": (torch.zeros(3, 40, 32), InputError, r"not take an image .*\(3, 40, 32\)"),
     "channels first": (np.zeros((3, 32, 32)), InputError, r"must have the shape \(height, width\)"),
     "four in numpy": (np.zeros((32, 32, 4)), InputError, r"must have the shape \(height, width\)"),
-    "missing": ("nowhere.png", FileError, "takes images.*no file nowhere.png"),
-    "a text": ("hello", FileError, "takes images.*no file hello"),
-    "a text in a list": (["hello"], FileError, "takes images.*no file hello"),
+    "missing": ("nowhere.png", FileError, 'takes images.*no file "nowhere.png"'),
+    "a text": ("hello", FileError, 'takes images.*no file "hello"'),
+    "a text in a list": (["hello"], FileError, 'takes images.*no file "hello"'),
     "no text": ("", FileError, "image"),
 }
 
