@@ -331,6 +331,11 @@ def _text(corpus: Any, i: int) -> dict[str, Any]:
 
 def _verdict(pair: Any) -> str:
     first, second = escape(pair.first), escape(pair.second)
+    if not pair.testable:
+        return (
+            f"<h1><b>Too few names</b> to compare {first} and {second} names.</h1>"
+            f"<p>Difference of medians {signed(pair.difference)}, without a test.</p>"
+        )
     if pair.differs:
         side = "above" if pair.difference > 0 else "below"
         verdict = f"<b>The groups differ:</b> {first} names lie {side} {second} names."
