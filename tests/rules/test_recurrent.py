@@ -109,5 +109,5 @@ def test_packed_sequences_are_not_written_out_and_that_is_said(rng):
             out, _ = nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=True)
             return self.head(out.mean(1))
 
-    with pytest.warns(NotConserved, match=r"It opens in layer \(gru\)"):
+    with pytest.warns(NotConserved, match=r"Relevance is lost in layer \(gru\)"):
         Explainer(Packing(LAYERS["gru"]()))(normal(rng, 4, D))
