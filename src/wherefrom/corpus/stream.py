@@ -228,11 +228,8 @@ def _label_numbers(explainer: Explains, rows: Rows) -> Ints:
         except TargetError:
             unknown.append(repr(label))
     if unknown:
-        are_not = (
-            "1 label is not a class"
-            if len(unknown) == 1
-            else (f"{len(unknown)} labels are not classes")
-        )
+        one = len(unknown) == 1
+        are_not = "1 label is not a class" if one else f"{len(unknown)} labels are not classes"
         raise InputError(
             f"{are_not} of the model: {', '.join(unknown[:5])}. Its "
             f"classes are {', '.join(explainer.labels()) or 'not named'}. Choose another label "

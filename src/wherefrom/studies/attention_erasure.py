@@ -16,6 +16,7 @@ from wherefrom.errors import ModelError
 from wherefrom.inputs.text import has_padding
 from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.intercept import intercepted_forward, run
+from wherefrom.naming import Naming
 from wherefrom.rules.maps import Maps
 from wherefrom.rules.tables import PLAIN
 from wherefrom.scope import restores_state
@@ -135,9 +136,7 @@ def _check_classes(samples: StudySamples) -> None:
     """Refuses a model whose outputs are not one class of several: nothing could flip."""
     subject = samples.subject
     outputs = Target().row(run(subject, samples.batch([0]))).shape[-1]
-    config = getattr(subject.model, "config", None)
-    several = getattr(config, "problem_type", None) == "multi_label_classification"
-    if outputs == 1 or several:
+    if Naming(subject).to_probability(outputs) != "softmax":
         raise ModelError(f"{subject.name} does not predict one class of several.")
 
 
