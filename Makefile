@@ -59,7 +59,7 @@ test-llm: .venv/ready-llm ## answers of a real language model, SmolLM2-135M-Inst
 	@touch $@
 
 test-ray: .venv/ready-ray ## Ray on this machine, several nodes, killed workers, nodes and drivers
-	OMP_NUM_THREADS=1 RAY_worker_niceness=0 $(BIN)/pytest tests/scale -m ray -rs
+	OMP_NUM_THREADS=1 RAY_worker_niceness=0 $(BIN)/pytest tests/runs -m ray -rs
 
 soak-ray: .venv/ready-ray ## more kills of workers, nodes and drivers: [KILLS=20] [SEED=0]
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.ray_soak --kills $(or $(KILLS),20) --seed $(or $(SEED),0)

@@ -23,9 +23,9 @@ import typer
 
 from benchmarks.cost import turns
 from wherefrom import load, read_table
+from wherefrom.core.memory import keep_heap, set_objects_aside
 from wherefrom.corpus import explain_corpus, overview
 from wherefrom.inputs.text import Encoded, batch, like_lengths
-from wherefrom.memory import keep_heap, set_objects_aside
 
 SIZE, TOKENS, WINDOW = 128, 4096, 1024
 
@@ -46,7 +46,7 @@ def prepared_batches(explainer: Any, texts: list[str]) -> list[dict[str, Any]]:
             r for r in explainer.encode(texts[start : start + WINDOW]) if isinstance(r, Encoded)
         ]
         for chunk in like_lengths([len(row.ids) for row in rows], SIZE, TOKENS):
-            inputs = batch(explainer.subject, explainer.tokenizer, [rows[i] for i in chunk], None)
+            inputs = batch(explainer.runner, explainer.tokenizer, [rows[i] for i in chunk], None)
             batches.append(dict(inputs.tensors))
     return batches
 
@@ -69,7 +69,7 @@ def main(
     def forward() -> None:
         with torch.inference_mode():
             for tensors in batches:
-                explainer.subject.model(**tensors)
+                explainer.runner.model(**tensors)
 
     def explain() -> None:
         with tempfile.TemporaryDirectory() as out:
@@ -81,7 +81,7 @@ def main(
 
     seconds = turns({"forward": forward, "explain": explain}, rounds, clock=time.process_time)
     rates = {name: len(texts) / time_taken for name, time_taken in seconds.items()}
-    typer.echo(f"{explainer.subject.name}, {len(texts)} texts in {len(batches)} batches, lrp")
+    typer.echo(f"{explainer.runner.name}, {len(texts)} texts in {len(batches)} batches, lrp")
     typer.echo(f"  bare forward pass   {rates['forward']:7.1f} texts/s")
     typer.echo(f"  explained           {rates['explain']:7.1f} texts/s")
     typer.echo(f"  ratio               {rates['explain'] / rates['forward']:.3f}   (goal: 0.5)")

@@ -25,12 +25,12 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from wherefrom.explanation import Unit
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
 from wherefrom.methods.propagation import Lrp, propagate
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
 
 
 def bert_base() -> Any:
@@ -39,11 +39,11 @@ def bert_base() -> Any:
     return BertForSequenceClassification(BertConfig()).eval()
 
 
-def tokens(batch: int, length: int, vocabulary: int = 30_000, missing: str = "unk") -> Inputs:
+def tokens(batch: int, length: int, vocabulary: int = 30_000, missing: str = "unk") -> Batch:
     """Random ids as inputs, with the root that a reader of texts would name."""
     torch.manual_seed(1)
     ids = torch.randint(5, vocabulary, (batch, length))
-    return Inputs(
+    return Batch(
         tensors={"input_ids": ids, "attention_mask": torch.ones_like(ids)},
         fields=("input_ids",),
         units=(tuple(map(Unit, map(str, range(length)))),) * batch,
@@ -54,7 +54,7 @@ def tokens(batch: int, length: int, vocabulary: int = 30_000, missing: str = "un
     )
 
 
-def plain(model: Any, inputs: Inputs, target: Target) -> Tensor:
+def plain(model: Any, inputs: Batch, target: Target) -> Tensor:
     """Gradient × input as anyone would write it."""
     embedded = model.get_input_embeddings()(inputs.tensors["input_ids"]).detach().requires_grad_()
     logits = model(inputs_embeds=embedded, attention_mask=inputs.tensors["attention_mask"]).logits
@@ -107,7 +107,7 @@ def main(
         _compare(
             f"BERT-base, 8 × 128, {threads} thread(s)",
             lambda: plain(model, inputs, target),
-            Subject(model),
+            ModelRunner(model),
             inputs,
             target,
             rounds,
@@ -115,13 +115,13 @@ def main(
     if only in (None, "vit"):
         seer = vit_base()
         pixels = torch.randn(4, 3, 224, 224)
-        reader = ImageReader(Subject(seer))
+        reader = ImageReader(ModelRunner(seer))
         images = reader.batch([reader.read(image) for image in pixels])
         first = target.take([0, 1, 2, 3])
         _compare(
             f"ViT-B/16, 4 × 224 × 224, {threads} thread(s)",
             lambda: plain_at_pixels(seer, pixels, first),
-            reader.subject,
+            reader.runner,
             images,
             first,
             rounds,
@@ -133,8 +133,8 @@ def main(
 def _compare(
     title: str,
     plainly: Callable[[], Tensor],
-    subject: Subject,
-    inputs: Inputs,
+    runner: ModelRunner,
+    inputs: Batch,
     target: Target,
     rounds: int,
 ) -> None:
@@ -145,16 +145,16 @@ def _compare(
             "plain": plainly,
             "lrp without ledger": lambda: propagate(
                 lrp.table(),
-                subject,
+                runner,
                 inputs,
                 target,
                 rooted=lrp.rooted(),
                 ledger=False,
                 narrow=True,
             ),
-            "lrp": lambda: lrp.scores(subject, inputs, target),
-            "lrp, rules of CP-LRP": lambda: frozen.scores(subject, inputs, target),
-            "lrp_ah_ln": lambda: method("lrp_ah_ln").scores(subject, inputs, target),
+            "lrp": lambda: lrp.scores(runner, inputs, target),
+            "lrp, rules of CP-LRP": lambda: frozen.scores(runner, inputs, target),
+            "lrp_ah_ln": lambda: method("lrp_ah_ln").scores(runner, inputs, target),
         },
         rounds,
     )
@@ -184,7 +184,7 @@ def _memory_over_length() -> None:
 
         inputs = tokens(1, length, 1000)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            method("lrp").scores(Subject(model), inputs, Target(position=torch.tensor([-1])))
+            method("lrp").scores(ModelRunner(model), inputs, Target(position=torch.tensor([-1])))
         size = sum(kept.values()) / 2**20
         typer.echo(
             f"  {length:5d} tokens  {size:8.1f} MiB   {1024 * size / length:.2f} KiB a token"

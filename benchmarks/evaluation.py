@@ -27,10 +27,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import wherefrom
+from wherefrom.core.runner import ModelRunner
 from wherefrom.evaluation.metrics import METRICS, Sample
 from wherefrom.evaluation.results import summarise
-from wherefrom.explain import Explainer
-from wherefrom.subject import Subject
+from wherefrom.explainer import Explainer
 
 # those that the paper compares
 METHODS = (
@@ -41,7 +41,7 @@ TESTS = ("activation", "pruning")
 
 
 @dataclass(frozen=True)
-class Recorded(Subject):
+class Recorded(ModelRunner):
     """Records the batches that run without gradients: those of the perturbed inputs."""
 
     batches: list[Mapping[str, Tensor]] = field(default_factory=list)
@@ -72,7 +72,7 @@ def alone(
     explainer: Explainer, by_method: dict[str, list[wherefrom.Explanation]], original: bool
 ) -> dict[str, list[float]]:
     """The values of all metrics, every perturbed input run by itself."""
-    model, blank = explainer.subject.model, explainer.tokenizer.unk_token_id
+    model, blank = explainer.runner.model, explainer.tokenizer.unk_token_id
     values: dict[str, list[float]] = {}
     with torch.inference_mode(not original):
         for name, explanations in by_method.items():
@@ -119,8 +119,8 @@ def main(
     """Prints the times and their ratios."""
     torch.set_num_threads(threads)
     explainer = wherefrom.load("sentiment")
-    explainer.subject = Recorded(explainer.subject.model)
-    batches = explainer.subject.batches
+    explainer.runner = Recorded(explainer.runner.model)
+    batches = explainer.runner.batches
     texts = sentences(sample) if data is None else wherefrom.read_table(data).texts[:sample]
     by_method = {name: explainer(texts, name) for name in METHODS}
     seconds: dict[str, list[float]] = {
@@ -136,7 +136,7 @@ def main(
         start = time.perf_counter()
         with torch.inference_mode():
             for tensors in batches:
-                explainer.subject.model(**tensors)
+                explainer.runner.model(**tensors)
         seconds["bare"].append(time.perf_counter() - start)
         for name in ("original", "inference"):
             start = time.perf_counter()

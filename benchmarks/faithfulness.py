@@ -32,7 +32,7 @@ from training.bace import random_split
 from training.bace import read as read_molecules
 from training.digits import normalised
 from training.mnist import read_images
-from wherefrom import Inputs, Method, Scores, Subject, Target
+from wherefrom import Batch, Method, ModelRunner, Scores, Target
 from wherefrom.evaluation.recommendation import difference
 from wherefrom.inputs.graph import Graph
 from wherefrom.methods import method
@@ -72,11 +72,11 @@ class Greedy(Method):
     metric: str = "activation"
     blank: str = "unk"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        rows = [self._one(subject, inputs.take([i]), target.take([i])) for i in range(len(inputs))]
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        rows = [self._one(runner, inputs.take([i]), target.take([i])) for i in range(len(inputs))]
         return Scores(torch.cat(rows))
 
-    def _one(self, subject: Subject, inputs: Inputs, target: Target) -> Tensor:
+    def _one(self, runner: ModelRunner, inputs: Batch, target: Target) -> Tensor:
         name = inputs.fields[0]
         ids = inputs.tensors[name][0]
         units = inputs.mask[0].nonzero().flatten().tolist()
@@ -84,13 +84,13 @@ class Greedy(Method):
         adds = self.metric == "activation"
         present = torch.zeros(len(ids), dtype=torch.bool)
         present[units] = not adds
-        whole = self._logits(subject, inputs, ids.unsqueeze(0))
+        whole = self._logits(runner, inputs, ids.unsqueeze(0))
         scores = torch.zeros(1, len(ids), dtype=torch.float64)
         left = list(units)
         for step in range(len(units)):
             tries = present.repeat(len(left), 1)
             tries[range(len(left)), left] = adds
-            logits = self._logits(subject, inputs, torch.where(tries, ids, blank))
+            logits = self._logits(runner, inputs, torch.where(tries, ids, blank))
             if adds:
                 gain = target.take([0] * len(left)).row(logits).softmax(-1)
                 index = target.resolved(whole).index
@@ -105,13 +105,13 @@ class Greedy(Method):
         return scores
 
     @staticmethod
-    def _logits(subject: Subject, inputs: Inputs, ids: Tensor) -> Tensor:
+    def _logits(runner: ModelRunner, inputs: Batch, ids: Tensor) -> Tensor:
         tensors = {
             name: tensor.expand(len(ids), *tensor.shape[1:])
             for name, tensor in inputs.tensors.items()
         }
-        with subject.evaluating(), torch.no_grad():
-            return subject.run({**tensors, inputs.fields[0]: ids})
+        with runner.evaluating(), torch.no_grad():
+            return runner.run({**tensors, inputs.fields[0]: ids})
 
 
 def samples(

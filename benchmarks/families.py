@@ -76,7 +76,7 @@ def explained(made: Any, task: str) -> tuple[Any, bool]:
     writes = task == "translate" and made.config.is_encoder_decoder
     prefix = {"decoder_input_ids": torch.tensor([[1]])} if writes else {}
     with torch.no_grad(), Casts() as casts:
-        logits = explainer.subject.run({"input_ids": torch.tensor(IDS[:1]), **prefix})
+        logits = explainer.runner.run({"input_ids": torch.tensor(IDS[:1]), **prefix})
     # relative to an output near zero even rounding is large: ask for the largest there is
     row = logits[0] if logits.ndim == 2 else logits[0, -1]
     options = {"position": 1} if task == "fill" else {}
@@ -145,7 +145,7 @@ def see(family: str) -> Row:
             explainer = wherefrom.Explainer(made, forward=forward)
             name = "x" if given.ndim == 3 else "input_ids" if given.ndim == 2 else "pixel_values"
             with torch.no_grad(), Casts() as casts:
-                logits = explainer.subject.run({name: given})
+                logits = explainer.runner.run({name: given})
             given = given.tolist() if name == "input_ids" else given
             found = explainer(given, target=logits.abs().argmax(-1).tolist())
     except Exception as error:

@@ -67,7 +67,7 @@ def closing(made: Any) -> tuple[float, float]:
 def casts(made: Any) -> bool:
     """Whether the model turns float64 into something narrower."""
     with torch.no_grad(), Casts() as seen:
-        wherefrom.Explainer(made).subject.run({"input_ids": torch.tensor([PROMPT])})
+        wherefrom.Explainer(made).runner.run({"input_ids": torch.tensor([PROMPT])})
     return seen.narrower
 
 

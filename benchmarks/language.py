@@ -92,7 +92,7 @@ def logits(model: Any, ids: list[list[int]]) -> Tensor:
 
 def cases(explainer: Any, count: int) -> Iterator[Case]:
     """Those prompts of which the model knows the answer."""
-    model, tokenizer = explainer.subject.model, explainer.tokenizer
+    model, tokenizer = explainer.runner.model, explainer.tokenizer
     for kind, prompt, (start, end), text in prompts(count):
         encoded = tokenizer(prompt, return_offsets_mapping=True)
         answer = tokenizer(text, add_special_tokens=False)["input_ids"][0]
@@ -142,7 +142,7 @@ def full_label(contender: Method) -> str:
 
 def measure(explainer: Any, chosen: list[Case], contrast: bool) -> dict[str, Any]:
     """Each method's values of each case."""
-    model = explainer.subject.model
+    model = explainer.runner.model
     effects = [leave_one_out(model, case, contrast) for case in chosen]
     results: dict[str, Any] = {}
     for contender in contenders():

@@ -47,7 +47,7 @@ def measure(length: int, limit: float | None, layers: int) -> dict[str, float]:
     import torch
 
     from wherefrom import Explainer
-    from wherefrom.memory import memory_in_use
+    from wherefrom.core.memory import memory_in_use
 
     torch.set_num_threads(1)
     explainer, device = Explainer(decoder(length, layers)), torch.device("cpu")

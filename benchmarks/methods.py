@@ -16,11 +16,11 @@ from captum.attr import LayerIntegratedGradients
 from torch import Tensor
 
 from benchmarks.cost import bert_base, plain, tokens, turns
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.methods import method
 from wherefrom.methods.attention_maps import capture
 from wherefrom.methods.flow import flows
-from wherefrom.subject import Subject
-from wherefrom.target import Target
 
 BARS = {
     "lrp": 0.95,
@@ -36,7 +36,7 @@ def main(threads: int = 2, rounds: int = 3, flow: bool = True) -> None:
     """Prints the table."""
     torch.set_num_threads(threads)
     model, inputs = bert_base(), tokens(8, 128)
-    subject, target = Subject(model), Target(torch.zeros(8, dtype=torch.long))
+    runner, target = ModelRunner(model), Target(torch.zeros(8, dtype=torch.long))
     typer.echo(f"BERT-base, 8 × 128, {threads} thread(s); gradient × input by plain autograd = 1")
     typer.echo("| method | ratio | bar |\n|---|---|---|")
     for name, bar in BARS.items():
@@ -45,7 +45,7 @@ def main(threads: int = 2, rounds: int = 3, flow: bool = True) -> None:
         taken = turns(
             {
                 "plain": lambda: plain(model, inputs, target),
-                name: lambda name=name: method(name).scores(subject, inputs, target),  # type: ignore[misc]
+                name: lambda name=name: method(name).scores(runner, inputs, target),  # type: ignore[misc]
                 "plain again": lambda repeat=repeat: [  # type: ignore[misc]
                     plain(model, inputs, target) for _ in range(repeat)
                 ],
@@ -55,16 +55,16 @@ def main(threads: int = 2, rounds: int = 3, flow: bool = True) -> None:
         )
         base = (taken["plain"] + taken["plain again"]) / (1 + repeat)
         typer.echo(f"| {name} | {taken[name] / base:.2f} | ≤ {bar:.2f} |")
-    beside_captum(subject, target)
+    beside_captum(runner, target)
     if flow:
-        beside_networkx(subject, target)
+        beside_networkx(runner, target)
 
 
-def beside_captum(subject: Subject, target: Target) -> None:
+def beside_captum(runner: ModelRunner, target: Target) -> None:
     """Integrated gradients at equal steps and batch, beside Captum's on the embedding layer."""
     inputs, steps = tokens(8, 128), 8
     ids, mask = inputs.tensors["input_ids"], inputs.tensors["attention_mask"]
-    model = subject.model
+    model = runner.model
 
     def forward(ids: Tensor, mask: Tensor) -> Tensor:
         return model(input_ids=ids, attention_mask=mask).logits[:, 0]
@@ -77,7 +77,7 @@ def beside_captum(subject: Subject, target: Target) -> None:
                 n_steps=steps, internal_batch_size=8,
             ),
             "wherefrom": lambda: method("integrated_gradients", steps=steps).scores(
-                subject, inputs, target
+                runner, inputs, target
             ),
         },
         1,
@@ -87,10 +87,10 @@ def beside_captum(subject: Subject, target: Target) -> None:
     typer.echo(f"| integrated_gradients, {steps} steps, of Captum's time | {ratio:.2f} | ≤ 1.00 |")
 
 
-def beside_networkx(subject: Subject, target: Target) -> None:
+def beside_networkx(runner: ModelRunner, target: Target) -> None:
     """Attention flow of one sentence, readout to all inputs, beside networkx for one pair."""
     seen = capture(
-        subject, tokens(1, 128), Target(torch.zeros(1, dtype=torch.long)), gradients=False
+        runner, tokens(1, 128), Target(torch.zeros(1, dtype=torch.long)), gradients=False
     )
     steps = [each.mean(1)[0].double() for each in seen.maps]
     start = {n: s[0].double() for n, s in seen.start("auto").items()}

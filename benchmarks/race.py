@@ -95,16 +95,16 @@ def of_wherefrom(name: str, **settings: Any) -> Callable[[int], Run]:
     import torch
 
     from benchmarks.cost import tokens
+    from wherefrom.core.runner import ModelRunner
+    from wherefrom.core.target import Target
     from wherefrom.methods import method
-    from wherefrom.subject import Subject
-    from wherefrom.target import Target
 
-    subject = Subject(llama())
+    runner = ModelRunner(llama())
 
     def prepare(length: int) -> Run:
         inputs = tokens(1, length, 32_000, "mean")
         target = Target(torch.tensor([7]), position=torch.tensor([length - 1]))
-        return lambda: method(name, **settings)(subject, inputs, target)
+        return lambda: method(name, **settings)(runner, inputs, target)
 
     return prepare
 
@@ -189,27 +189,27 @@ def of_encoder(kind: str, name: str, **settings: Any) -> Callable[[int], Run]:
     import torch
 
     from benchmarks.cost import bert_base, plain, plain_at_pixels, tokens, vit_base
+    from wherefrom.core.runner import ModelRunner
+    from wherefrom.core.target import Target
     from wherefrom.inputs.image import ImageReader
     from wherefrom.methods import method
-    from wherefrom.subject import Subject
-    from wherefrom.target import Target
 
     target = Target(torch.zeros(8 if kind == "bert" else 4, dtype=torch.long))
     model = bert_base() if kind == "bert" else vit_base()
-    subject = Subject(model)
+    runner = ModelRunner(model)
     if kind == "bert":
         inputs = tokens(8, 128)
         plainly: Run = lambda: plain(model, inputs, target)  # noqa: E731
     else:
         pixels = torch.randn(4, 3, 224, 224, generator=torch.Generator().manual_seed(1))
-        reader = ImageReader(subject)
-        inputs, subject = reader.batch([reader.read(image) for image in pixels]), reader.subject
+        reader = ImageReader(runner)
+        inputs, runner = reader.batch([reader.read(image) for image in pixels]), reader.runner
         plainly = lambda: plain_at_pixels(model, pixels, target)  # noqa: E731
 
     def prepare(length: int) -> Run:
         if name == "plain":
             return plainly
-        return lambda: method(name, **settings)(subject, inputs, target)
+        return lambda: method(name, **settings)(runner, inputs, target)
 
     return prepare
 
@@ -459,13 +459,13 @@ def flow_seconds(length: int) -> tuple[float, float]:
     import torch
 
     from benchmarks.cost import bert_base, tokens
+    from wherefrom.core.runner import ModelRunner
+    from wherefrom.core.target import Target
     from wherefrom.methods.attention_maps import capture
     from wherefrom.methods.flow import flows
-    from wherefrom.subject import Subject
-    from wherefrom.target import Target
 
     target = Target(torch.zeros(1, dtype=torch.long))
-    seen = capture(Subject(bert_base()), tokens(1, length), target, gradients=False)
+    seen = capture(ModelRunner(bert_base()), tokens(1, length), target, gradients=False)
     steps = [weights.mean(1)[0].double() for weights in seen.maps]
     start = {number: rows[0].double() for number, rows in seen.start("auto").items()}
     flows(steps, seen.streams, start)  # the imports that it makes do not count

@@ -42,7 +42,7 @@ def tiny_explainer() -> Any:
 
     embedded = load("sentiment")
     config = replace(
-        embedded.subject.model.config, hidden_size=8, intermediate_size=8, num_attention_heads=2,
+        embedded.runner.model.config, hidden_size=8, intermediate_size=8, num_attention_heads=2,
         num_hidden_layers=1,
     )  # fmt: skip
     torch.manual_seed(0)
@@ -68,8 +68,8 @@ def driver_memory(rows: int, folder: str, explain: bool) -> tuple[float, float]:
     import ray
 
     import wherefrom
-    from wherefrom.scale.engines import Engine
-    from wherefrom.scale.reading import Columns, open_source
+    from wherefrom.runs.engine import Engine
+    from wherefrom.runs.parts import Columns, open_source
 
     home = Path(folder)
     home.mkdir(parents=True)

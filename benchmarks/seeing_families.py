@@ -26,11 +26,11 @@ from transformers.models.auto import modeling_auto as auto
 from benchmarks.families import SEEING
 from benchmarks.family_rows import Casts, Row, limited, reason, verdict
 from benchmarks.tiny import _CONFIG, config, prepared
-from wherefrom.explanation import Unit
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.inputs.patches import cells, find_layout, layout_of
 from wherefrom.methods.propagation import Lrp
-from wherefrom.subject import Inputs, Layout, Subject
-from wherefrom.target import Target
 
 COMPARE = auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES
 WRITE = auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -264,17 +264,17 @@ _PIXELS = ("pixel_values", "pixel_values_videos", "image_patches", "flattened_pa
 def explained(made: Any, given: Mapping[str, Tensor]) -> tuple[Any, float, bool, int]:
     """The scores of the largest logit behind the text, the output, casts, and patches."""
     name = next(name for name in _PIXELS if name in given)
-    subject = Subject(made, forward=_last_rows(made), restores=True)
+    runner = ModelRunner(made, forward=_last_rows(made), restores=True)
     others = {key: tensor for key, tensor in given.items() if key != name}
     with torch.no_grad(), Casts() as casts:
-        logits = subject.run(given)
+        logits = runner.run(given)
     row = logits[0, -1] if logits.ndim == 3 else logits[0]
-    layout = _layout(subject, name, given[name], others)
+    layout = _layout(runner, name, given[name], others)
     fields = [key for key in ("input_ids", "decoder_input_ids") if key in given]
     tokens = [str(token) for key in fields for token in given[key][0].tolist()]
     patches = [f"patch {number + 1}" for number in range(layout.units)]
     units = tuple(Unit(label) for label in (*tokens, *patches))
-    inputs = Inputs(
+    inputs = Batch(
         tensors={**others, name: layout.split(given[name])},
         fields=(*fields, name),
         units=(units,),
@@ -286,16 +286,16 @@ def explained(made: Any, given: Mapping[str, Tensor]) -> tuple[Any, float, bool,
     )
     last = torch.tensor([logits.shape[1] - 1]) if logits.ndim == 3 else None
     target = Target(row.abs().argmax()[None], position=last)
-    scores = Lrp()(subject, inputs, target)
+    scores = Lrp()(runner, inputs, target)
     assert scores.logits is not None
     narrow = casts.narrower or made.dtype == torch.float32
     return scores, float(target(scores.logits)), narrow, layout.units
 
 
-def _layout(subject: Subject, name: str, pixels: Tensor, others: Mapping[str, Tensor]) -> Layout:
+def _layout(runner: ModelRunner, name: str, pixels: Tensor, others: Mapping[str, Tensor]) -> Layout:
     """The patches as the model cuts them; of a video, squares of each frame."""
     if name != "pixel_values_videos":
-        return find_layout(subject, name, pixels, others)
+        return find_layout(runner, name, pixels, others)
     one = layout_of(cells(SIDE, SIDE, GRID, GRID).expand(3, SIDE, SIDE))
     frames = pixels.shape[1]
     starts = torch.arange(frames).unsqueeze(1) * one.units * one.features

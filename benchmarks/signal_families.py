@@ -82,8 +82,8 @@ def listen(family: str, name: str, case: Case) -> Row:
             forward = None if case.output == "logits" else _first_channel(case.output)
             explainer = wherefrom.Explainer(made, forward=forward)
             with torch.no_grad(), Casts() as casts:
-                argument = signal_argument(explainer.subject)
-                logits = explainer.subject.run({argument: given}).flatten(1)
+                argument = signal_argument(explainer.runner)
+                logits = explainer.runner.run({argument: given}).flatten(1)
             found = explainer(given, target=logits.abs().argmax(-1).tolist())
     except Exception as error:
         return Row(family, name, "not run", note=reason(error))

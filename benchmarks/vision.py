@@ -69,7 +69,7 @@ def specificity(
     seen, both = pairs_of(*read_images(data, "test"), torch.Generator().manual_seed(1))
     pixels = normalised(seen)
     with torch.inference_mode():
-        found = explainer.subject.run({"pixel_values": pixels[: 4 * count]}).topk(2).indices
+        found = explainer.runner.run({"pixel_values": pixels[: 4 * count]}).topk(2).indices
     right = (found.sort(1).values == both[: 4 * count].sort(1).values).all(1)
     chosen = right.nonzero().flatten()[:count].tolist()
     lines = [

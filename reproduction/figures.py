@@ -12,8 +12,8 @@ from reproduction.methods import DEFAULT, PAPER, methods_of
 from reproduction.registry import SETS
 from reproduction.result import SetResult
 from reproduction.sets import ReproductionSet, Samples
+from wherefrom.core.explanation import Explanation
 from wherefrom.evaluation.results import fit
-from wherefrom.explanation import Explanation
 from wherefrom.show.plot_style import AXIS, COLORS, FAINT, GRID, saved_figure
 from wherefrom.show.svg_figure import scene_plot
 

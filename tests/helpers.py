@@ -11,11 +11,11 @@ from torch import Tensor
 
 from benchmarks.tiny import TASKS
 from benchmarks.tiny import model as tiny
-from wherefrom.rules.maps import Maps
-from wherefrom.rules.mode import LocallyLinear, Table
-from wherefrom.rules.sources import Sources
+from wherefrom.core.torch_internals import global_hook_registries
 from wherefrom.testing import differences
-from wherefrom.torch_internals import global_hook_registries
+from wherefrom.tracing.observers.attention_maps import Maps
+from wherefrom.tracing.observers.entry_points import Sources
+from wherefrom.tracing.tracer import Table, Tracer
 
 # transformers 5 has it a second time, for torchvision, and this name for the one without
 ViTProcessor = getattr(transformers, "ViTImageProcessorPil", transformers.ViTImageProcessor)
@@ -29,7 +29,7 @@ class Run(NamedTuple):
 
     out: Tensor
     relevance: list[Tensor]  # gradient × input of each input
-    view: LocallyLinear
+    view: Tracer
 
     @property
     def booked(self) -> float:
@@ -48,7 +48,7 @@ def through(
 ) -> Run:
     """f under a table, and the gradient × input from `seed` (ones) at its output."""
     sources = Sources([inputs[0]])
-    view = LocallyLinear(table, sources, ledger=ledger, maps=maps, model=model)
+    view = Tracer(table, sources, ledger=ledger, maps=maps, model=model)
     with view:
         out = f(*(sources.enter(x.clone(), sources.span_of(0)) for x in inputs))
         leaves = [source.leaf for source in sources.entered]

@@ -56,8 +56,8 @@ def folders(request, tmp_path):
 def test_an_adapter_is_explained_as_the_model_that_it_makes(folders):
     folder, tuned = folders
     explainer = load(folder)
-    assert explainer.subject.name == "adapter"
-    before = snapshot(explainer.subject.model)
+    assert explainer.runner.name == "adapter"
+    before = snapshot(explainer.runner.model)
     with torch.no_grad():
         rows = tuned(input_ids=torch.tensor([IDS + ANSWER])).logits[0, -len(IDS + ANSWER) :]
     place = len(IDS) - 1
@@ -73,7 +73,7 @@ def test_an_adapter_is_explained_as_the_model_that_it_makes(folders):
     with torch.no_grad():
         rows = tuned(input_ids=torch.tensor([IDS + written])).logits[0, -len(written) - 1 : -1]
     assert rows.argmax(-1).tolist() == written
-    assert_unchanged(before, snapshot(explainer.subject.model))
+    assert_unchanged(before, snapshot(explainer.runner.model))
 
 
 def test_an_adapter_with_a_head_of_its_own_needs_no_trained_base(tmp_path):

@@ -59,11 +59,11 @@ def test_an_argument_of_another_name_is_passed_by_position(module, method):
 
 def test_a_model_that_is_given_another_forward_is_asked_anew():
     model = Named()
-    subject = Explainer(model).subject
-    assert subject.takes("input_ids")
-    assert not subject.takes("attention_mask")
+    runner = Explainer(model).runner
+    assert runner.takes("input_ids")
+    assert not runner.takes("attention_mask")
     model.forward = lambda input_ids, attention_mask: Named.forward(model, input_ids)
-    assert subject.takes("input_ids", "attention_mask")
+    assert runner.takes("input_ids", "attention_mask")
 
 
 def test_a_sequential_of_embeddings_is_explained():

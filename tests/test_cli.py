@@ -175,7 +175,7 @@ def test_method_and_its_settings(run):
     settings = {
         "gate": "frozen",
         "attention": 0.0,
-        "at": "lookup",
+        "at": "embeddings",
         "root": "unk",
         "secants": "zero",
     }

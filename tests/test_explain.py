@@ -153,7 +153,7 @@ def test_a_compiled_or_parallel_model_is_explained_as_the_plain_one(
         assert explanation.target == expected.target
         exactly(explanation.scores, expected.scores, tol=1e-7)
     # the weights are shared, and what was wrapped is as it was
-    assert {id(p) for p in compiled.subject.model.parameters()} == set(before.values())
+    assert {id(p) for p in compiled.runner.model.parameters()} == set(before.values())
     assert {name: id(parameter) for name, parameter in model.named_parameters()} == before
 
 
@@ -166,18 +166,18 @@ def test_a_compiled_model_stays_compiled_for_its_owner(bert, wordpiece):
     assert model._compiled_call_impl is compiled_call
     with torch.no_grad():
         model.classifier.bias.fill_(3.0)  # trained on: the explainer sees it
-    assert explainer.subject.model.classifier.bias is model.classifier.bias
+    assert explainer.runner.model.classifier.bias is model.classifier.bias
 
 
 def test_a_plain_model_is_taken_as_it_is(bert):
-    assert Explainer(bert).subject.model is bert
+    assert Explainer(bert).runner.model is bert
 
 
 def test_a_tokenizer_set_later_is_used_at_once(bert, wordpiece):
     explainer = Explainer(bert, wordpiece)
     expected = explainer("good").units
     explainer.tokenizer = None
-    assert explainer.naming.tokenizer is None
+    assert explainer.output_names.tokenizer is None
     with pytest.raises(InputError, match="no tokenizer"):
         explainer("good")
     explainer.tokenizer = wordpiece
@@ -206,7 +206,7 @@ def test_a_plain_module_with_a_forward_function_reads_text(wordpiece):
         labels=["no", "yes"],
     )
     explanations = explainer(["good film", "bad"], target="yes", root=None)
-    module = explainer.subject.model
+    module = explainer.runner.model
     for explanation, count in zip(explanations, (4, 3), strict=True):
         ids = torch.tensor(wordpiece(explanation.text)["input_ids"])
         expected = (module.table(ids) @ module.head.weight[1]).detach() / count

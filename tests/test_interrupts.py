@@ -22,14 +22,14 @@ import wherefrom
 from tests.helpers import GLOBAL_HOOKS
 from wherefrom import Explainer, scope, torch_internals
 from wherefrom.audits.propositions import propositions
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.scope import Scope, restores_state
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.methods import method as find_method
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
-from wherefrom.rules.recompute import BlockRun, SavedTensors
 from wherefrom.rules.tables import PLAIN
-from wherefrom.scope import Scope, restores_state
 from wherefrom.studies.layer_profile import relevance_sums
-from wherefrom.subject import Subject
+from wherefrom.tracing.observers.checkpointing import BlockRun, SavedTensors
 
 HOME = Path(wherefrom.__file__).parent
 IDS = [[1, 5, 9, 2], [4, 2]]
@@ -127,7 +127,7 @@ def scored(method):
 
     def action(model):
         inputs, target = PREPARED
-        find_method(method)(Subject(model), inputs, target)
+        find_method(method)(ModelRunner(model), inputs, target)
 
     return action
 
@@ -143,10 +143,10 @@ ACTIONS = {
     "lrp": explained("lrp"),
     "integrated_gradients": explained("integrated_gradients", steps=2),
     "transformer_attribution": explained("transformer_attribution"),
-    "block": lambda model: EmbeddedInputs.capture(Subject(model), PREPARED[0], "block"),
+    "block": lambda model: EmbeddedInputs.capture(ModelRunner(model), PREPARED[0], "first_block"),
     "forms": run_forms,
-    "layers": lambda model: relevance_sums(Subject(model), *PREPARED, PLAIN),
-    "propositions": lambda model: propositions(Subject(model), *PREPARED),
+    "layers": lambda model: relevance_sums(ModelRunner(model), *PREPARED, PLAIN),
+    "propositions": lambda model: propositions(ModelRunner(model), *PREPARED),
 }
 
 

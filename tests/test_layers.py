@@ -12,19 +12,14 @@ import pytest
 import wherefrom
 
 HOME = Path(wherefrom.__file__).parent
-# cli, web → scale → explain, loading, spans, testing → answers | audits | corpus | evaluation
-# | studies | show | methods → inputs | rules → subject, target, explanation → errors, scope
 LEVELS = [
-    {
-        "errors", "memory", "plugins", "progress", "scope", "stopping", "storage",
-        "tensors", "torch_internals", "views",
-    },
-    {"subject", "target", "comparison", "explanation", "unwrap"},
-    {"models", "naming", "rules"},
+    {"errors"},
+    {"core", "storage"},
+    {"models", "rules", "tracing"},
     {"inputs"},
     {"answers", "audits", "corpus", "evaluation", "methods", "show", "studies"},
-    {"assemble", "batches", "explain", "loading", "spans", "testing"},
-    {"scale"},
+    {"explainer", "explaining", "loading", "testing"},
+    {"runs"},
     {"__main__", "cli", "web"},
 ]  # fmt: skip
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
@@ -98,7 +93,7 @@ def test_show_sees_only_an_explanation():
         for name in imported(path):
             assert name.split(".")[0] not in ("torch", "transformers")
             if name.startswith("wherefrom."):
-                assert name.split(".")[1] in ("explanation", "errors", "show")
+                assert name.split(".")[1] in ("core", "errors", "show")
 
 
 def test_methods_and_rules_never_see_a_tokenizer():

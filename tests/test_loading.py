@@ -87,7 +87,7 @@ def test_half_precision_becomes_float32_on_a_cpu_unless_it_is_given(bert, tmp_pa
     copy.deepcopy(bert).to(stored).save_pretrained(tmp_path)
     weights = {}
     for options in ({}, {"dtype": "auto"}, {"dtype": torch.float16}):
-        model = load(tmp_path, **options).subject.model
+        model = load(tmp_path, **options).runner.model
         weights[str(options)] = {parameter.dtype for parameter in model.parameters()}
     assert list(weights.values()) == [{torch.float32}, {stored}, {torch.float16}]
 
@@ -123,7 +123,7 @@ def test_a_hub_that_is_out_of_reach(monkeypatch, caplog):
 
 def test_a_model_is_moved_to_the_device():
     moved = load("sentiment", device="cpu")
-    assert moved.subject.device == torch.device("cpu")
+    assert moved.runner.device == torch.device("cpu")
     exactly(moved("good").scores, load("sentiment")("good").scores)
     with pytest.raises(
         ModelError, match=r'cannot use the device "cuda:99": .*\w\. Here there are: c'
@@ -155,8 +155,8 @@ def test_auto_asks_each_backend_where_torch_does_not_name_its_accelerator(monkey
 
 def test_half_precision_stays_on_a_gpu(tmp_path, monkeypatch):
     tiny("bert", "classify").half().save_pretrained(tmp_path)
-    assert next(load(tmp_path).subject.model.parameters()).dtype == torch.float32
-    model = load(tmp_path, device="meta").subject.model
+    assert next(load(tmp_path).runner.model.parameters()).dtype == torch.float32
+    model = load(tmp_path, device="meta").runner.model
     assert next(model.parameters()).dtype == torch.float16
     assert next(model.parameters()).device.type == "meta"
 

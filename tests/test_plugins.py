@@ -13,10 +13,10 @@ from torch import nn
 
 import wherefrom
 from wherefrom import METHODS, READERS, Explainer, Method, Reader
+from wherefrom.core.plugins import PluginTable
 from wherefrom.errors import PluginError, PluginWarning
 from wherefrom.inputs.rows import RowsReader
 from wherefrom.methods import _problem as method_problem
-from wherefrom.plugins import PluginTable
 
 THEIRS = '''
 from dataclasses import dataclass
@@ -168,7 +168,7 @@ def table(builtin=()):
 
 
 def test_entry_points_are_looked_up_once_and_only_when_needed(theirs, monkeypatch):
-    import wherefrom.plugins as plugins
+    import wherefrom.core.plugins as plugins
 
     lookups = []
     find = plugins.entry_points

@@ -93,7 +93,7 @@ def test_python_is_called_so(path):
 def test_what_an_example_needs_is_said_above_it():
     needs = [need for path in PAGES for _, need in fenced(path, "python") if need]
     assert set(needs) <= {LANGUAGE_MODEL, "models of yours", "a CLIP model", "a GPU", SPARK}
-    needs = [need for need in needs if need != SPARK]  # tests/scale runs them with stand-ins
+    needs = [need for need in needs if need != SPARK]  # tests/runs runs them with stand-ins
     assert len(needs) <= 8  # an example that is not run can be wrong: keep them few
 
 

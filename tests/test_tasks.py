@@ -130,7 +130,7 @@ def tagger(pair_wordpiece):
 
 def tag_logits(explainer, text):
     with torch.no_grad():
-        return explainer.subject.model(**explainer.tokenizer(text, return_tensors="pt")).logits[0]
+        return explainer.runner.model(**explainer.tokenizer(text, return_tensors="pt")).logits[0]
 
 
 def test_an_entity_is_explained_over_its_words(tagger):
@@ -215,7 +215,7 @@ def answered(explainer, question, context):
     """Start and end by brute force: the likeliest within the context, not longer than 15."""
     encoded = explainer.tokenizer(question, context, return_tensors="pt")
     with torch.no_grad():
-        out = explainer.subject.model(**encoded)
+        out = explainer.runner.model(**encoded)
     places = [i for i, side in enumerate(encoded.sequence_ids()) if side == 1]
     start, end = (
         dict(zip(places, logits[0, places].softmax(-1).tolist(), strict=True))

@@ -16,7 +16,7 @@ class Good(Method):
     name = "good"
     factor: float = 2.0
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         places = torch.arange(inputs.mask.shape[1], dtype=torch.float64)
         return Scores(self.factor * (places + 1) * inputs.mask)
 
@@ -25,8 +25,8 @@ class Good(Method):
 class NaN(Good):
     """A score that is not finite."""
 
-    def scores(self, subject, inputs, target):
-        values = super().scores(subject, inputs, target).values
+    def scores(self, runner, inputs, target):
+        values = super().scores(runner, inputs, target).values
         values[0, 0] = torch.nan
         return Scores(values)
 
@@ -35,7 +35,7 @@ class NaN(Good):
 class OnPadding(Good):
     """A score on padding."""
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(torch.ones(inputs.mask.shape))
 
 
@@ -45,7 +45,7 @@ class Dice(Good):
 
     rolls: list = field(default_factory=list)
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         self.rolls.append(1)
         return Scores(len(self.rolls) * inputs.mask.double())
 
@@ -54,7 +54,7 @@ class Dice(Good):
 class Crowd(Good):
     """Scores that depend on the rest of the batch."""
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(len(inputs) * inputs.mask.double())
 
 
@@ -62,7 +62,7 @@ class Crowd(Good):
 class Narrow(Good):
     """One score for each sample."""
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(torch.ones(len(inputs)))
 
 
@@ -70,7 +70,7 @@ class Narrow(Good):
 class Bare(Good):
     """A tensor in place of Scores."""
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return inputs.mask.double()
 
 
@@ -78,7 +78,7 @@ class Bare(Good):
 class Liar(Good):
     """Logits that are not the model's."""
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(inputs.mask.double(), torch.ones(len(inputs), 3, dtype=torch.float64))
 
 
@@ -86,26 +86,26 @@ class Liar(Good):
 class Vandal(Good):
     """Changes a weight."""
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         with torch.no_grad():
-            next(subject.model.parameters()).add_(1.0)
-        return super().scores(subject, inputs, target)
+            next(runner.model.parameters()).add_(1.0)
+        return super().scores(runner, inputs, target)
 
 
 @dataclass(frozen=True)
 class Dropping(Good):
     """Sets another mode and leaves it."""
 
-    def scores(self, subject, inputs, target):
-        subject.model.train()
-        return super().scores(subject, inputs, target)
+    def scores(self, runner, inputs, target):
+        runner.model.train()
+        return super().scores(runner, inputs, target)
 
 
 @dataclass(frozen=True)
 class OddPart(Good):
     """A part of another shape."""
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(inputs.mask.double(), parts={"word": torch.ones(2)})
 
 
@@ -113,7 +113,7 @@ class OddPart(Good):
 class OddLine(Good):
     """A line of the ledger with one value for the whole batch."""
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(inputs.mask.double(), lines={("bias", "bias"): torch.ones(1)})
 
 
@@ -142,14 +142,14 @@ class Thawed(Good.__bases__[0]):
 
     name = "thawed"
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(inputs.mask.double())
 
 
 class Silent(Method):
     name = "silent"
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(inputs.mask.double())
 
 
@@ -157,7 +157,7 @@ class Silent(Method):
 class Undescribed(Method):
     name = "undescribed"
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(inputs.mask.double())
 
 
@@ -165,7 +165,7 @@ class Undescribed(Method):
 class Nameless(Method):
     """Without a name."""
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(inputs.mask.double())
 
 

@@ -42,6 +42,6 @@ def test_calls_of_an_explainer_are_typed(tmp_path):
     assert status == 0, out + errors
     notes = [line.rpartition("note: ")[2] for line in out.splitlines() if "note:" in line]
     assert notes == [
-        'Revealed type is "wherefrom.explanation.Explanation"',
-        'Revealed type is "list[wherefrom.explanation.Explanation]"',
+        'Revealed type is "wherefrom.core.explanation.Explanation"',
+        'Revealed type is "list[wherefrom.core.explanation.Explanation]"',
     ]

@@ -14,9 +14,9 @@ from torch.nn.modules import module as torch_modules
 from benchmarks.tiny import model as tiny
 from tests.helpers import GLOBAL_HOOKS, assert_unchanged, exactly
 from wherefrom import Explainer
+from wherefrom.core.runner import ModelRunner
 from wherefrom.errors import NotFinite
 from wherefrom.methods.gradient import Gradient
-from wherefrom.subject import Subject
 from wherefrom.testing import snapshot
 
 IDS = [[2, 5, 9, 8, 17, 3], [2, 7, 3]]
@@ -130,10 +130,10 @@ def test_threads_that_learn_of_a_model_at_once_leave_filters_of_warnings_as_befo
     class Meeting(Gradient):
         """Two threads in it at once see each other's state."""
 
-        def scores(self, subject, inputs, target):
+        def scores(self, runner, inputs, target):
             with contextlib.suppress(threading.BrokenBarrierError):
                 time.sleep(0.3 * both.wait(0.2))  # the second to come is the last to go
-            return super().scores(subject, inputs, target)
+            return super().scores(runner, inputs, target)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(explainer.for_many, [Meeting(), Meeting()])
@@ -172,14 +172,14 @@ def test_evaluation_mode_holds_until_the_last_of_two_overlapping_runs_ends(model
     inside, leave = threading.Event(), threading.Event()
 
     def first():
-        with Subject(model).evaluating():
+        with ModelRunner(model).evaluating():
             inside.set()
             assert leave.wait(20)
 
     thread = threading.Thread(target=first)
     thread.start()
     assert inside.wait(20)
-    with Subject(model).evaluating():
+    with ModelRunner(model).evaluating():
         leave.set()
         thread.join()
         assert not any(part.training for part in model.modules())  # the second still runs

@@ -72,7 +72,7 @@ from tools.mutants import Mutant, mutants
 PACKAGES = ("rules", "methods", "evaluation", "studies", "audits", "corpus", "web")
 _MORE_TESTS = {
     "rules": ("tests/methods", "tests/test_ledger.py", "tests/test_explain.py"),
-    "methods": ("tests/rules", "tests/test_ledger.py", "tests/test_explain.py"),
+    "methods": ("tests/rules", "tests/tracing", "tests/test_ledger.py", "tests/test_explain.py"),
     "evaluation": ("tests/studies", "tests/test_cli_evaluate.py", "tests/show"),
     "studies": ("tests/evaluation", "tests/test_cli_evaluate.py"),
     "corpus": ("tests/show/test_corpus.py",),

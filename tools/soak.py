@@ -164,7 +164,7 @@ class Soak:
             for text in SENTENCES[:8]
             for method in METHODS
         }
-        self.expected["weights"] = weights_digest(self.explainer.subject.model)
+        self.expected["weights"] = weights_digest(self.explainer.runner.model)
         for name in ("evaluate", "corpus"):
             folder = self.home / f"reference-{name}"
             started = time.monotonic()
@@ -346,7 +346,7 @@ class Soak:
 
     def check_model(self) -> None:
         """The weights, modes and hooks of the model are as they were."""
-        model = self.explainer.subject.model
+        model = self.explainer.runner.model
         check(weights_digest(model) == self.expected["weights"], "the weights have changed")
         check(not any(module.training for module in model.modules()), "the mode has changed")
         hooks = [

@@ -32,9 +32,7 @@ def measured(folder: str, prompt: int, answer: int, rows: int) -> dict[str, floa
 
     torch.set_num_threads(1)
     explainer = wherefrom.load(folder)
-    config = (
-        explainer.subject.model.config
-    )  # tokens are random: how far it was trained is no matter
+    config = explainer.runner.model.config  # tokens are random: how far it was trained is no matter
     config.max_position_embeddings = max(config.max_position_embeddings, prompt + answer)
     draw = torch.Generator().manual_seed(prompt + answer)
     ids = torch.randint(5, config.vocab_size, (prompt + answer,), generator=draw).tolist()
@@ -46,8 +44,8 @@ def measured(folder: str, prompt: int, answer: int, rows: int) -> dict[str, floa
     forward = time.process_time()
     result.of()
     span, peak = time.process_time(), memory("VmHWM") - loaded
-    runner, count = result.runner, min(rows, answer)
-    runner.some(result.measured, range(answer - count, answer))  # type: ignore[union-attr]
+    attribution, count = result.attribution, min(rows, answer)
+    attribution.some(result.measured, range(answer - count, answer))  # type: ignore[union-attr]
     return {
         "forward": forward - began,
         "span": span - forward,

@@ -56,7 +56,7 @@ def of_wherefrom(folder: str) -> dict[str, Explain]:
                 answer = explainer.answer(task.prompt, task.answer_ids, method=name, **settings)
                 latest.update(asked=asked, answer=answer, seconds=time.process_time() - began)
             answer, passed = latest["answer"], time.process_time()
-            row = replace(answer.runner, of=of).span(answer.measured, 0, len(answer))
+            row = replace(answer.attribution, of=of).span(answer.measured, 0, len(answer))
             span = time.process_time() - passed
             gap = None if row.lines is None else abs(row.residual / row.output)
             scores = row.values[: answer.start].tolist()

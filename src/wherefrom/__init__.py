@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from wherefrom.answers.prompt import Passage, Prompt
     from wherefrom.audits.audit import audit
     from wherefrom.audits.report import Audit
-    from wherefrom.comparison import Comparison
+    from wherefrom.core.comparison import Comparison
+    from wherefrom.core.explanation import Explanation, Unit
+    from wherefrom.core.runner import Batch, ModelRunner
+    from wherefrom.core.target import Target
     from wherefrom.errors import WherefromError
     from wherefrom.evaluation.evaluate import evaluate
     from wherefrom.evaluation.metrics import Metric
     from wherefrom.evaluation.results import Evaluation
-    from wherefrom.explain import Explainer
-    from wherefrom.explanation import Explanation, Unit
+    from wherefrom.explainer import Explainer
     from wherefrom.inputs.graph import Graph
     from wherefrom.inputs.reader import Reader, ReaderContext
     from wherefrom.inputs.readers import READERS, register_reader
     from wherefrom.inputs.table import read_table
     from wherefrom.loading import load
     from wherefrom.methods import METHODS, Method, Scores, method
-    from wherefrom.scale.frame import explain_frame
-    from wherefrom.scale.run import run
-    from wherefrom.subject import Inputs, Subject
-    from wherefrom.target import Target
+    from wherefrom.runs.frame import explain_frame
+    from wherefrom.runs.run import run
 
 __version__ = "0.1.0"  # the only place where it is written: pyproject.toml reads it from here
 
@@ -37,12 +37,12 @@ _HOMES = {
     "READERS": "wherefrom.inputs.readers",
     "Answer": "wherefrom.answers.answer",
     "Audit": "wherefrom.audits.report",
-    "Comparison": "wherefrom.comparison",
+    "Comparison": "wherefrom.core.comparison",
     "Evaluation": "wherefrom.evaluation.results",
-    "Explainer": "wherefrom.explain",
-    "Explanation": "wherefrom.explanation",
+    "Explainer": "wherefrom.explainer",
+    "Explanation": "wherefrom.core.explanation",
     "Graph": "wherefrom.inputs.graph",
-    "Inputs": "wherefrom.subject",
+    "Batch": "wherefrom.core.runner",
     "Method": "wherefrom.methods",
     "Metric": "wherefrom.evaluation.metrics",
     "Passage": "wherefrom.answers.prompt",
@@ -50,38 +50,38 @@ _HOMES = {
     "Reader": "wherefrom.inputs.reader",
     "ReaderContext": "wherefrom.inputs.reader",
     "Scores": "wherefrom.methods",
-    "Subject": "wherefrom.subject",
-    "Target": "wherefrom.target",
-    "Unit": "wherefrom.explanation",
+    "ModelRunner": "wherefrom.core.runner",
+    "Target": "wherefrom.core.target",
+    "Unit": "wherefrom.core.explanation",
     "WherefromError": "wherefrom.errors",
     "audit": "wherefrom.audits.audit",
     "evaluate": "wherefrom.evaluation.evaluate",
-    "explain_frame": "wherefrom.scale.frame",
+    "explain_frame": "wherefrom.runs.frame",
     "load": "wherefrom.loading",
     "method": "wherefrom.methods",
     "read_table": "wherefrom.inputs.table",
     "register_reader": "wherefrom.inputs.readers",
-    "run": "wherefrom.scale.run",
+    "run": "wherefrom.runs.run",
 }
 __all__ = [
     "METHODS",
     "READERS",
     "Answer",
     "Audit",
+    "Batch",
     "Comparison",
     "Evaluation",
     "Explainer",
     "Explanation",
     "Graph",
-    "Inputs",
     "Method",
     "Metric",
+    "ModelRunner",
     "Passage",
     "Prompt",
     "Reader",
     "ReaderContext",
     "Scores",
-    "Subject",
     "Target",
     "Unit",
     "WherefromError",

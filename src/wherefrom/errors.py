@@ -31,10 +31,60 @@ import math
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
+from typing import Any
 
 
 class WherefromError(Exception):
-    """Every error that this library raises on purpose."""
+    """Every error that this library raises on purpose.
+
+    `what` went wrong, `where` (a file, a row, a layer), and what to do about it: `remedy` in the
+    words of Python, `command` on the command line, `page` on the web page. A remedy that reads the
+    same everywhere needs `remedy` alone; `command=""` means that there is none there.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        remedy: str = "",
+        *,
+        where: str = "",
+        command: str | None = None,
+        page: str | None = None,
+    ) -> None:
+        super().__init__(_sentences(what, remedy))
+        self.what, self.where, self.remedy = what, where, remedy
+        self._command, self._page = command, page
+
+    def for_command(self) -> str:
+        """The message with the remedy that the command line offers."""
+        return _sentences(self.what, self.remedy if self._command is None else self._command)
+
+    def for_page(self) -> str:
+        """The message with the remedy that the page offers."""
+        return _sentences(self.what, self.remedy if self._page is None else self._page)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        words = {"where": self.where, "command": self._command, "page": self._page}
+        return partial(type(self), self.what, self.remedy, **words), ()
+
+
+def _sentences(*parts: str) -> str:
+    return " ".join(filter(None, parts))
+
+
+def use_method(*names: str, verb: str = "Use") -> dict[str, str]:
+    """The remedy "use another method", worded for Python, the command line and the page.
+
+    >>> use_method("lrp", "occlusion")["command"]
+    'Use --method lrp or occlusion.'
+    """
+    quoted, plain = " or ".join(f'"{name}"' for name in names), " or ".join(names)
+    return {
+        "remedy": f"{verb} method={quoted}.",
+        "command": f"{verb} --method {plain}.",
+        "page": f"{verb} the method {plain}.",
+    }
 
 
 class InputError(WherefromError, ValueError):
@@ -75,12 +125,19 @@ class NotEnoughMemory(WherefromError, MemoryError):
         self, needed: float, allowed: float, at_least: bool = False, what: str = "this pass"
     ) -> None:
         amount = f"{'more than' if at_least else 'about'} {readable_bytes(needed)}"
+        more = _rounded_up(needed * (2 if at_least else 1.1))
         super().__init__(
-            f"{what} needs {amount} of memory, and {readable_bytes(allowed)} may be used. Explain "
-            "a shorter input, use a smaller number type for the model, or allow more with "
-            f'memory="{_rounded_up(needed * (2 if at_least else 1.1))}".'
+            f"{what} needs {amount} of memory, and {readable_bytes(allowed)} may be used.",
+            "Explain a shorter input, use a smaller number type for the model, or allow more with "
+            f'memory="{more}".',
+            command="Explain a shorter input, or use a smaller number type (--dtype).",
+            page="Explain a shorter input, or serve the model in a smaller number type.",
         )
         self.needed, self.allowed, self.at_least = needed, allowed, at_least
+        self._what = what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.needed, self.allowed, self.at_least, self._what)
 
 
 class FileError(WherefromError, OSError):
@@ -128,9 +185,13 @@ class MissingExtra(WherefromError, ImportError):
 
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs {library}, which is not installed. "
-            f'Install it with: pip install "wherefrom[{extra}]"'
+            f"{purpose} needs {library}, which is not installed.",
+            f'Install it with: pip install "wherefrom[{extra}]"',
         )
+        self._needs = (library, extra, purpose)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._needs
 
 
 def first_line(error: BaseException) -> str:

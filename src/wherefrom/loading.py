@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from wherefrom.errors import FileError, MissingExtra, ModelError, first_line, nearest
-from wherefrom.explain import Explainer
+from wherefrom.explainer import Explainer
 from wherefrom.models import smollm2
 from wherefrom.models.adapter import Adapter
 from wherefrom.models.bert import BertForSequenceClassification, is_bert
@@ -72,7 +72,7 @@ def load(
     place = find_device(device)
     explainer = _load(source, trust_remote_code, base, place, options)
     try:
-        explainer.subject.model.to(place)
+        explainer.runner.model.to(place)
     except Exception as error:  # out of memory, or an error of the driver's own kind
         raise ModelError(f"cannot move {source} to {place}: {first_line(error)}") from error
     return explainer

@@ -16,16 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wherefrom.assemble import explain_batch
-from wherefrom.explain import Explainer
-from wherefrom.explanation import Explanation
+from wherefrom.core.explanation import Explanation
+from wherefrom.core.output_names import OutputNames
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
+from wherefrom.core.torch_internals import global_hook_registries, version_of
+from wherefrom.explainer import Explainer
+from wherefrom.explaining.assemble import explain_batch
 from wherefrom.inputs.text import batch, from_ids
 from wherefrom.methods import Method, Scores
-from wherefrom.methods.intercept import run
-from wherefrom.naming import Naming
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
-from wherefrom.torch_internals import global_hook_registries, version_of
+from wherefrom.methods.forward_pass import run
 
 _ROWS = ([5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2], [6, 2])
 
@@ -53,30 +53,30 @@ def check_method(method: Method, model: nn.Module | None = None) -> None:
     explanations made with it survive a round trip through JSON.
     """
     _check_class(method)
-    subject = Explainer(tiny_classifier() if model is None else model).subject
+    runner = Explainer(tiny_classifier() if model is None else model).runner
     rows = [from_ids(None, ids) for ids in _ROWS]
-    inputs = batch(subject, None, rows, None)
-    target = Target(torch.tensor([0, 1, 0], device=subject.device))
-    with untouched(subject.model):
-        scores = method(subject, inputs, target)
+    inputs = batch(runner, None, rows, None)
+    target = Target(torch.tensor([0, 1, 0], device=runner.device))
+    with untouched(runner.model):
+        scores = method(runner, inputs, target)
         _check_scores(scores, inputs)
-        again = method(subject, inputs, target)
+        again = method(runner, inputs, target)
         claim(
             isinstance(again, Scores) and torch.equal(scores.values, again.values),
             "the same input gets the same scores again",
         )
         scale = max(float(scores.values.abs().max()), 1e-8)
         for i, row in enumerate(rows):
-            alone = method(subject, batch(subject, None, [row], None), target.take([i]))
+            alone = method(runner, batch(runner, None, [row], None), target.take([i]))
             together = scores.values[i, inputs.mask[i]]
             gap = float((together - alone.values[0]).abs().max())
             claim(gap <= 1e-5 * scale, f"a sample scores alone as in a batch (differs by {gap:g})")
         if scores.logits is not None:
             claim(
-                torch.allclose(scores.logits, run(subject, inputs)),
+                torch.allclose(scores.logits, run(runner, inputs)),
                 "the logits it returns are the model's logits of the input",
             )
-        _check_json(method, subject, inputs, target)
+        _check_json(method, runner, inputs, target)
 
 
 def _check_class(method: Method) -> None:
@@ -97,7 +97,7 @@ def _check_class(method: Method) -> None:
         claim(False, f"JSON can hold its settings ({error})")
 
 
-def _check_scores(scores: Scores, inputs: Inputs) -> None:
+def _check_scores(scores: Scores, inputs: Batch) -> None:
     claim(isinstance(scores, Scores), f"scores() returns Scores, not {type(scores).__name__}")
     shape, expected = tuple(scores.values.shape), tuple(inputs.mask.shape)
     claim(shape == expected, f"values have the shape (batch, units) = {expected}, not {shape}")
@@ -109,8 +109,8 @@ def _check_scores(scores: Scores, inputs: Inputs) -> None:
         claim(tuple(values.shape) == expected[:1], f"the line {key!r} has a value for each sample")
 
 
-def _check_json(method: Method, subject: Subject, inputs: Inputs, target: Target) -> None:
-    for explanation in explain_batch(subject, inputs, method, target, Naming(subject)):
+def _check_json(method: Method, runner: ModelRunner, inputs: Batch, target: Target) -> None:
+    for explanation in explain_batch(runner, inputs, method, target, OutputNames(runner)):
         try:
             text = explanation.to_json()
             again = Explanation.from_json(text).to_json()

@@ -12,8 +12,8 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly, family_model
 from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
+from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop
 from wherefrom.answers.rows import Row
-from wherefrom.answers.through import LARGEST_GAIN, Handing
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
 from wherefrom.testing import snapshot
 
@@ -34,7 +34,7 @@ def explainer(family):
 @pytest.mark.parametrize("of", ["contrast", "logit", "logprob"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_ledger_of_a_span_closes_on_what_the_model_says(family, of):
-    model = explainer(family).subject.model
+    model = explainer(family).runner.model
     answer = explainer(family).answer(PROMPT, ANSWER, of=of)
     with torch.no_grad():
         logits = model(torch.tensor([PROMPT + ANSWER])).logits[0, len(PROMPT) - 1 : -1]
@@ -107,8 +107,8 @@ def test_a_span_is_the_sum_of_its_rows():
 
 
 def test_a_padded_batch_of_spans_is_its_samples_one_by_one():
+    from wherefrom.core.target import SpanTarget
     from wherefrom.methods import method
-    from wherefrom.target import SpanTarget
 
     own = explainer("llama")
     reader = own.reader("")
@@ -127,9 +127,9 @@ def test_a_padded_batch_of_spans_is_its_samples_one_by_one():
         torch.cat([t.position for t in targets]),
     )
     lrp = method("lrp")
-    together = lrp(reader.subject, reader.batch(items), both)
+    together = lrp(reader.runner, reader.batch(items), both)
     for i, (item, target) in enumerate(zip(items, targets, strict=True)):
-        alone = lrp(reader.subject, reader.batch([item]), target)
+        alone = lrp(reader.runner, reader.batch([item]), target)
         exactly(together.values[i, : len(texts[i])], alone.values[0], 1e-6)
         assert not together.values[i, len(texts[i]) :].any()
         exactly(
@@ -150,7 +150,7 @@ def test_all_hops_are_the_hops_one_by_one_and_every_sum_is_exact(family, recwarn
         [{**row.lines, "residual": row.residual} for row in rows],
         [row.output for row in rows],
         start,
-        keeps=set(Handing(rows, start).keeps),
+        keeps=set(MultiHop(rows, start).keeps),
     )
     steps = answer.hops()
     assert len(steps) > 2
@@ -173,7 +173,7 @@ def test_what_a_method_leaves_open_stays_what_it_was_at_every_hop():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tokens that keep their relevance
         after = [answer.of(hops=1), answer.of(hops=2), answer.of(through=True)]
-    assert len(Handing(answer.rows(), answer.start).keeps) < len(ANSWER) - 1
+    assert len(MultiHop(answer.rows(), answer.start).keeps) < len(ANSWER) - 1
     for explanation in after:
         exactly(explanation.ledger.residual, residual)
 
@@ -185,7 +185,7 @@ def test_nothing_is_left_on_tokens_that_hand_on_and_all_on_those_that_keep():
     # two prompt tokens, three answer tokens; the second answer token's terms cancel
     cancels = row([30.0, -31.0, 1.5, 0, 0], 0.5)
     rows = [row([1, 2, 0, 0, 0], 4.0, 1.0), cancels, row([0.5, 0, 2, 3, 0], 5.5)]
-    handing = Handing(rows, start=2)
+    handing = MultiHop(rows, start=2)
     assert handing.gains[1] == pytest.approx(125)
     assert handing.gains[1] > LARGEST_GAIN
     assert handing.keeps == [1]
@@ -212,7 +212,7 @@ def test_against_another_answer_the_first_difference_is_explained():
     assert answer.against == 2
     assert answer.span() == answer.span(2)
     explanation = answer.of()
-    model = explainer("gpt2").subject.model
+    model = explainer("gpt2").runner.model
     with torch.no_grad():
         row = model(torch.tensor([PROMPT + ANSWER[:2]])).logits[0, -1]
     assert explanation.output == pytest.approx(float(row[5] - row[90]))
@@ -288,13 +288,13 @@ def test_citations_rank_passages_and_check_them_by_leaving_them_out(talker):
 
 
 def test_a_generated_answer_is_the_most_likely_one_and_nothing_changes(talker):
-    model = talker.subject.model
+    model = talker.runner.model
     model.generation_config.do_sample, model.generation_config.temperature = True, 0.3
     model.train()
     before, settings = snapshot(model), model.generation_config.to_dict()
     state = torch.get_rng_state()
     answer = talker.generate("the movie is", max_new_tokens=5)
-    ids = list(answer.runner.prompt.ids)
+    ids = list(answer.attribution.prompt.ids)
     for token in answer.tokens:
         with torch.no_grad():
             assert int(model(torch.tensor([ids])).logits[0, -1].argmax()) == token.id
@@ -346,7 +346,7 @@ class Prefixed(torch.nn.Module):
 
 
 def test_places_that_unknown_virtual_tokens_shift_are_refused():
-    tuned = Explainer(Prefixed(explainer("gpt2").subject.model))
+    tuned = Explainer(Prefixed(explainer("gpt2").runner.model))
     with pytest.raises(ModelError, match="gives 12 outputs for 9 tokens"):
         tuned.answer(PROMPT, ANSWER)
     with pytest.raises(ModelError, match="gives 9 outputs for 6 tokens"):
@@ -354,7 +354,7 @@ def test_places_that_unknown_virtual_tokens_shift_are_refused():
 
 
 def test_the_places_of_a_prompt_tuned_model_are_those_of_its_input():
-    model = Prefixed(explainer("gpt2").subject.model)
+    model = Prefixed(explainer("gpt2").runner.model)
     model.active_adapter = "default"
     model.peft_config = {"default": SimpleNamespace(is_prompt_learning=True, num_virtual_tokens=3)}
     tuned = Explainer(model)
@@ -397,8 +397,8 @@ def test_what_cannot_be_answered_is_said_in_a_line(talker, bytepairs, wordpiece)
         pytest.warns(UserWarning, match="without a space"),
     ):
         joined = talker.answer("mo", "vie", of="logit")
-    assert bytepairs("mo").input_ids == list(joined.runner.prompt.ids)
-    assert bytepairs("movie").input_ids[: joined.start] != list(joined.runner.prompt.ids)
+    assert bytepairs("mo").input_ids == list(joined.attribution.prompt.ids)
+    assert bytepairs("movie").input_ids[: joined.start] != list(joined.attribution.prompt.ids)
     assert joined.text == "vie"
 
 

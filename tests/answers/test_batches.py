@@ -78,7 +78,7 @@ def test_a_batch_is_its_prompts_one_by_one(family, dtype, of):
 def test_the_first_spans_of_a_batch_take_one_forward_and_one_backward_pass(method, monkeypatch):
     own = Explainer(tiny("llama", "write"))
     own.answer(PROMPTS[:2], ANSWERS[:2])  # finds out once that the model ignores padding
-    passes = Passes(own.subject.model, monkeypatch)
+    passes = Passes(own.runner.model, monkeypatch)
     answers = own.answer(PROMPTS, ANSWERS, method=method)
     assert passes.taken() == (1, 1)
     explanations = [answer.of() for answer in answers]
@@ -106,7 +106,7 @@ def test_the_token_at_which_two_answers_differ_is_the_first_span(monkeypatch):
     own = explainer("llama")
     others = [[33, 72], [15], None, [50, 40, 41, 42, 43, 45]]
     answers = own.answer(PROMPTS, ANSWERS, others, of="logit")
-    passes = Passes(own.subject.model, monkeypatch)
+    passes = Passes(own.runner.model, monkeypatch)
     for answer, prompt, ids, other in zip(answers, PROMPTS, ANSWERS, others, strict=True):
         row = answer.row()
         assert passes.taken() == (0, 0)
@@ -130,11 +130,11 @@ def test_a_batch_that_memory_does_not_suffice_for_is_halved(monkeypatch):
     own = explainer("llama")
     sizes, graph_of = [], ForwardGraph.of
 
-    def counted(table, subject, inputs, *args, **kwargs):
+    def counted(table, runner, inputs, *args, **kwargs):
         sizes.append(len(inputs))
         if len(inputs) > 2:
             raise NotEnoughMemory(2e9, 1e9)
-        return graph_of(table, subject, inputs, *args, **kwargs)
+        return graph_of(table, runner, inputs, *args, **kwargs)
 
     monkeypatch.setattr(ForwardGraph, "of", staticmethod(counted))
     answers = own.answer(PROMPTS, ANSWERS)
@@ -203,7 +203,7 @@ class Generations:
 @pytest.mark.parametrize("family", [*WRITERS, *TRANSLATORS])
 def test_generated_answers_of_a_batch_are_those_of_single_prompts(family, monkeypatch):
     own = explainer(family)
-    model = own.subject.model
+    model = own.runner.model
     before = snapshot(model)
     count = Generations(model, monkeypatch)
     answers = own.generate(PROMPTS, 6)
@@ -212,7 +212,7 @@ def test_generated_answers_of_a_batch_are_those_of_single_prompts(family, monkey
         single = own.generate(prompt, 6)
         assert [token.id for token in answer.tokens] == [token.id for token in single.tokens]
         assert answer.finished == single.finished
-        assert answer.runner.prompt == single.runner.prompt
+        assert answer.attribution.prompt == single.attribution.prompt
         assert_same_row(answer.row(), single.row(), 1e-5)
     count.taken()
     own.generate(PROMPTS, 2)
@@ -235,7 +235,7 @@ def test_an_answer_of_a_batch_ends_at_its_own_stop_token():
 
 def test_samples_and_penalties_do_not_depend_on_the_other_prompts(monkeypatch):
     own = explainer("llama")
-    count = Generations(own.subject.model, monkeypatch)
+    count = Generations(own.runner.model, monkeypatch)
     for options in (
         {"temperature": 1.0, "seed": 3},
         {"generation": {"repetition_penalty": 1.3}},
@@ -258,7 +258,7 @@ class Deaf(GPT2LMHeadModel):
 def test_a_model_that_does_not_ignore_padding_is_run_for_each_prompt(monkeypatch):
     own = Explainer(Deaf(tiny("gpt2", "write").config).eval())
     singles = [own.generate(prompt, 4) for prompt in PROMPTS]
-    count = Generations(own.subject.model, monkeypatch)
+    count = Generations(own.runner.model, monkeypatch)
     answers = own.generate([*PROMPTS, [1, 8]], 4)
     assert count.taken() == [1, 2, 2, 1, 1, 1]  # two are of one length
     for answer, single in zip(answers, singles, strict=False):
@@ -266,8 +266,8 @@ def test_a_model_that_does_not_ignore_padding_is_run_for_each_prompt(monkeypatch
 
 
 def test_a_text_that_is_told_as_it_grows_is_generated_alone(talker, monkeypatch):
-    count, told = Generations(talker.subject.model, monkeypatch), []
-    talker.generate(["the movie", "is it"], 3, tell=told.append)
+    count, told = Generations(talker.runner.model, monkeypatch), []
+    talker.generate(["the movie", "is it"], 3, on_text=told.append)
     assert count.taken() == [1, 1]
     assert len(told) == 6
 
@@ -294,9 +294,9 @@ def test_prompts_of_parts_and_their_sources_come_in_the_order_of_the_list(talker
 def test_a_model_without_a_padding_id_is_run_on_batches_too(monkeypatch):
     """Which id stands for padding does not matter to a model that ignores it."""
     own = Explainer(copy.deepcopy(tiny("gpt2", "write")))
-    own.subject.model.config.pad_token_id = None
-    own.subject.model.generation_config.pad_token_id = None
-    count = Generations(own.subject.model, monkeypatch)
+    own.runner.model.config.pad_token_id = None
+    own.runner.model.generation_config.pad_token_id = None
+    count = Generations(own.runner.model, monkeypatch)
     answers = own.generate(PROMPTS, 3)
     assert count.taken() == [1, 2, 4]
     for answer, prompt in zip(answers, PROMPTS, strict=True):

@@ -48,7 +48,7 @@ def test_an_answer_by_captum_keeps_its_options(talker):
     pytest.importorskip("captum")
     answer = talker.answer("who is it?", " it is", method="captum:Saliency", abs=False)
     again = Answer.from_json(answer.to_json())
-    assert again.runner.method == answer.runner.method
+    assert again.attribution.method == answer.attribution.method
     assert again.of().label == answer.of().label == "captum:Saliency(abs=False)"
 
 

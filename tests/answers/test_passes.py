@@ -15,9 +15,9 @@ from wherefrom import Explainer
 from wherefrom.errors import NotEnoughMemory
 from wherefrom.methods import forward_graph
 from wherefrom.methods.forward_graph import ForwardGraph
-from wherefrom.methods.intercept import ForwardPass
-from wherefrom.rules.ledger import LedgerRecorder
+from wherefrom.methods.forward_pass import ForwardPass
 from wherefrom.testing import snapshot
+from wherefrom.tracing.observers.ledger import LedgerRecorder
 
 PROMPT = [1, 17, 45, 8, 99, 23]
 ANSWER = [33, 71, 5, 60]
@@ -25,7 +25,7 @@ METHODS = [
     ("lrp", {}),
     ("lrp", {"gate": "frozen", "root": None}),
     ("attn_lrp", {}),
-    ("gradient_x_input", {"at": "lookup"}),
+    ("gradient_x_input", {"at": "embeddings"}),
 ]
 
 
@@ -66,7 +66,7 @@ def llama():
 
 @pytest.fixture
 def passes(llama, monkeypatch):
-    return Passes(llama.subject.model, monkeypatch)
+    return Passes(llama.runner.model, monkeypatch)
 
 
 @pytest.mark.parametrize(("method", "settings"), METHODS)
@@ -123,7 +123,7 @@ def test_the_pass_of_a_new_answer_takes_the_place_of_the_one_before(llama, passe
 
 def test_an_explanation_of_the_same_model_takes_the_memory_of_the_pass(llama, passes):
     answer = llama.answer(PROMPT, ANSWER)
-    leaf = weakref.ref(answer.runner._graph().forward.view.sources.entered[0].leaf)
+    leaf = weakref.ref(answer.attribution._graph().forward.view.sources.entered[0].leaf)
     assert leaf() is not None
     llama(PROMPT)
     assert leaf() is None
@@ -141,7 +141,7 @@ def test_the_graph_goes_with_its_answer_or_its_matrix(forward):
         for ends_by_matrix in (False, True):
             answer = own.answer(PROMPT, ANSWER)
             answer.of(2)
-            forward = answer.runner._graph().forward
+            forward = answer.attribution._graph().forward
             leaf, logits = weakref.ref(forward.view.sources.entered[0].leaf), forward.logits
             node = weakref.ref(logits.grad_fn)
             del forward, logits
@@ -159,7 +159,7 @@ def test_weights_that_were_changed_are_explained_as_they_are_now(llama, passes):
     answer = llama.answer(PROMPT, ANSWER)
     answer.of(slice(0, 2))
     with torch.no_grad():
-        llama.subject.model.lm_head.weight *= 2
+        llama.runner.model.lm_head.weight *= 2
     passes.taken()
     after = answer.row(1)
     assert passes.taken() == (1, 1)
@@ -169,7 +169,7 @@ def test_weights_that_were_changed_are_explained_as_they_are_now(llama, passes):
 
 
 def test_nothing_is_left_on_the_model_while_a_graph_is_kept(llama):
-    own = llama.subject.model.train()
+    own = llama.runner.model.train()
     before = snapshot(own)
     answer = llama.answer(PROMPT, ANSWER)
     answer.of(1)
@@ -212,7 +212,7 @@ def test_spans_of_a_pass_whose_blocks_run_twice_are_the_same(family):
     with pytest.raises(NotEnoughMemory) as error:
         Explainer(own).answer(prompt, ANSWER, memory=1000)
     tight = Explainer(own).answer(prompt, ANSWER, memory=1.1 * error.value.needed)
-    assert tight.runner._graph().forward.view.saved.recomputes
+    assert tight.attribution._graph().forward.view.saved.recomputes
     for span, row in zip((1, slice(0, 4)), rows, strict=True):
         exactly(tight.row(span).values, row.values)
         for key, value in row.lines.items():
@@ -285,7 +285,7 @@ choose = Choosy.apply  # before a pass is made: the Function is run as it is
 
 def test_a_function_without_a_batched_form_is_run_for_each_row(llama, monkeypatch):
     expected = llama.answer(PROMPT, ANSWER).rows()
-    body = type(llama.subject.model.model)
+    body = type(llama.runner.model.model)
     forward = body.forward
 
     def choosy(self, *args, **kwargs):
@@ -305,8 +305,8 @@ def test_memory_decides_how_many_are_run_at_once(llama, monkeypatch):
     count = Backward(monkeypatch)
     llama.answer(PROMPT, ANSWER).rows()
     answer = llama.answer(PROMPT, ANSWER)
-    saved = answer.runner._graph().forward.view.saved
+    saved = answer.attribution._graph().forward.view.saved
     assert saved.bytes > saved.largest_block > 0
-    each = 2 * saved.largest_block + 4 * answer.runner._graph().forward.logits.nbytes
+    each = 2 * saved.largest_block + 4 * answer.attribution._graph().forward.logits.nbytes
     llama.answer(PROMPT, ANSWER, memory=saved.bytes + 2 * 2.5 * each).rows()
     assert count.targets == [4, 2, 2]

@@ -82,12 +82,12 @@ def test_patches_have_what_autograd_says_of_their_pixels(family):
     """Gradient × input: pixels that autograd alone has multiplied, summed by the box of a patch."""
     model = seeing(family)[0]
     answer = explainer(family).answer(
-        QUESTION, "red", images=[picture()], method="gradient_x_input", at="lookup", of="logit"
+        QUESTION, "red", images=[picture()], method="gradient_x_input", at="embeddings", of="logit"
     )
-    seen = answer.runner.prompt.seen
+    seen = answer.attribution.prompt.seen
     pixels = seen.tensors["pixel_values"].clone().requires_grad_()
     tensors = {**seen.tensors, **seen.types, "pixel_values": pixels}
-    ids = torch.tensor([answer.runner.prompt.ids])
+    ids = torch.tensor([answer.attribution.prompt.ids])
     logits = model(input_ids=ids, attention_mask=torch.ones_like(ids), **tensors).logits
     (gradient,) = torch.autograd.grad(logits[0, -1, answer.tokens[0].id], pixels)
     products = (gradient * pixels).detach()
@@ -105,14 +105,14 @@ def test_patches_have_what_autograd_says_of_their_pixels(family):
 def test_what_lies_in_the_box_of_a_patch_is_what_the_patch_shows(family):
     """The picture is changed within a box: the patches that change are those that it meets."""
     own, plain = explainer(family), picture(64, 64)  # is not resized, but for tiles
-    prompt = own.answer(QUESTION, "red", images=[plain]).runner.prompt
+    prompt = own.answer(QUESTION, "red", images=[plain]).attribution.prompt
     before = prompt.seen.layout.split(prompt.seen.tensors["pixel_values"])[0]
     units = prompt.images.units
     assert {unit.field for unit in units} == {"image 1"}
     for box in dict.fromkeys(unit.box for unit in units[:: len(units) // 4]):
         changed = plain.copy()
         changed.paste(Image.new("RGB", (box[2] - box[0], box[3] - box[1]), "white"), box[:2])
-        other = own.answer(QUESTION, "red", images=[changed]).runner.prompt.seen
+        other = own.answer(QUESTION, "red", images=[changed]).attribution.prompt.seen
         after = other.layout.split(other.tensors["pixel_values"])[0]
         moved = ((after - before).abs() > 0.2).any(1)
         inside = [unit.box == box for unit in units]
@@ -160,7 +160,7 @@ def test_prompts_with_images_are_read_alike(family):
         own.answer(Prompt(QUESTION, images=[one, other]), "red"),
     ]
     for answer in answers[1:]:
-        assert answer.runner.prompt.ids == answers[0].runner.prompt.ids
+        assert answer.attribution.prompt.ids == answers[0].attribution.prompt.ids
         exactly(answer.of().scores, answers[0].of().scores)
     assert [part.name for part in answers[0].parts] == ["image 1", "image 2", "user 1"]
     both = {unit.field for i, unit in enumerate(answers[0].units) if answers[0].group(i) == "image"}

@@ -14,12 +14,12 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly
 from wherefrom import Explainer, Prompt
 from wherefrom.answers.tokens import read_prompt
+from wherefrom.core.target import Target
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.text import from_ids
 from wherefrom.methods import method
 from wherefrom.show.answer import page, terminal
 from wherefrom.show.answer_figure import alignment
-from wherefrom.target import Target
 from wherefrom.testing import snapshot
 
 FAMILIES = ("t5", "bart", "marian", "mbart", "pegasus")
@@ -46,7 +46,7 @@ def logits_of(model, opening, source=SOURCE, answer=ANSWER):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_ledger_of_a_span_closes_on_what_the_model_says(family, of):
     answer = explainer(family).answer(SOURCE, ANSWER, of=of)
-    logits = logits_of(explainer(family).subject.model, [1])
+    logits = logits_of(explainer(family).runner.model, [1])
     chosen = logits.gather(1, torch.tensor(ANSWER).unsqueeze(1))[:, 0]
     others = logits.scatter(1, torch.tensor(ANSWER).unsqueeze(1), -torch.inf).amax(1)
     logs = chosen - logits.logsumexp(1)
@@ -80,7 +80,7 @@ def test_a_row_is_what_the_explainer_says_of_the_next_token(family):
             torch.tensor([answer.tokens[token].other_id]),
             torch.tensor([token]),
         )
-        expected = method("lrp")(longer.subject, inputs, target).values[0]
+        expected = method("lrp")(longer.runner, inputs, target).values[0]
         count = len(SOURCE) + 1 + token
         exactly(matrix[token, :count], expected, 1e-6)
         assert not matrix[token, count:].any()  # nothing comes from tokens that follow
@@ -106,30 +106,30 @@ def test_a_span_is_the_sum_of_its_rows_and_handing_on_keeps_every_sum(family):
 @pytest.mark.parametrize("family", ["t5", "bart", "marian"])
 def test_a_generated_translation_is_the_most_likely_one_and_nothing_changes(family):
     own = explainer(family)
-    model = own.subject.model
+    model = own.runner.model
     before = snapshot(model)
     answer = own.generate(SOURCE, 4)
     ids = [token.id for token in answer.tokens]
-    rows = logits_of(model, list(answer.runner.prompt.opening), answer=ids)
+    rows = logits_of(model, list(answer.attribution.prompt.opening), answer=ids)
     free = rows[: len(ids) - 1]  # the last one may be forced to be the end
     assert free.argmax(-1).tolist() == ids[: len(free)]
-    assert answer.runner.prompt.opening == (1,)
+    assert answer.attribution.prompt.opening == (1,)
     answer.matrix  # noqa: B018
     assert_unchanged(before, snapshot(model))
 
 
 def test_a_forced_first_token_opens_the_decoder_and_is_not_explained():
     own = Explainer(tiny("bart", "translate"))
-    own.subject.model.generation_config.forced_bos_token_id = 7
+    own.runner.model.generation_config.forced_bos_token_id = 7
     given = own.answer(SOURCE, ANSWER, of="logit")
-    assert given.runner.prompt.opening == (1, 7)
+    assert given.attribution.prompt.opening == (1, 7)
     exactly(
         [token.output for token in given.tokens],
-        logits_of(own.subject.model, [1, 7]).gather(1, torch.tensor(ANSWER).unsqueeze(1))[:, 0],
+        logits_of(own.runner.model, [1, 7]).gather(1, torch.tensor(ANSWER).unsqueeze(1))[:, 0],
         1e-6,
     )
     generated = own.generate(SOURCE, 4, generation={"forced_bos_token_id": 9})
-    assert generated.runner.prompt.opening == (1, 9)
+    assert generated.attribution.prompt.opening == (1, 9)
     assert generated.tokens[0].id != 9
     assert [generated.group(unit) for unit in range(5, 9)] == [
         "prompt", "first token", "template", "answer",

@@ -5,10 +5,10 @@ from torch import nn
 
 from wherefrom import Explainer
 from wherefrom.audits.altered_models import Case, in_float64, on_copy
-from wherefrom.explanation import Unit
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.inputs.text import batch, from_ids
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
 
 ROWS = [[5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2]]
 
@@ -28,15 +28,15 @@ def case_of(module, x):
     x = torch.as_tensor(x, dtype=torch.float64)
     x = x.unsqueeze(0) if x.ndim == 2 else x.reshape(1, -1, 1)
     units = (tuple(Unit(str(i)) for i in range(x.shape[1])),)
-    inputs = Inputs({"x": x}, ("x",), units, torch.ones(x.shape[:2], dtype=torch.bool), (None,))
-    return Case(Subject(module, lambda m, t: m(t["x"])), inputs, Target(torch.tensor([0])))
+    inputs = Batch({"x": x}, ("x",), units, torch.ones(x.shape[:2], dtype=torch.bool), (None,))
+    return Case(ModelRunner(module, lambda m, t: m(t["x"])), inputs, Target(torch.tensor([0])))
 
 
 def case_of_ids(module, ids=ROWS[0], index=1):
-    subject = Explainer(module).subject
+    runner = Explainer(module).runner
     return Case(
-        subject,
-        batch(subject, None, [from_ids(None, ids)], None),
+        runner,
+        batch(runner, None, [from_ids(None, ids)], None),
         Target(torch.tensor([index])),
     )
 
@@ -47,5 +47,5 @@ def random_case(module, places=4):
 
 
 def float64_case(explainer, item):
-    case = Case(explainer.reader(item).subject, *explainer.prepare(item))
-    return on_copy(case, in_float64(case.subject))
+    case = Case(explainer.reader(item).runner, *explainer.prepare(item))
+    return on_copy(case, in_float64(case.runner))

@@ -36,7 +36,7 @@ def explainer(wordpiece):
 @pytest.fixture(scope="module")
 def result(explainer):
     steps = []
-    with untouched(explainer.subject.model):
+    with untouched(explainer.runner.model):
         result = audit(explainer, TEXTS, METHODS, progress=lambda *step: steps.append(step))
     counts = [done for done, _, _ in steps]
     total = steps[-1][1]
@@ -84,7 +84,7 @@ def test_findings_carry_numbers_and_words(result):
 )
 def test_lrp_keeps_every_axiom_on_images_and_molecules(name, item, noun, methods):
     explainer = wherefrom.load(name)
-    with untouched(explainer.subject.model):
+    with untouched(explainer.runner.model):
         result = audit(explainer, item, methods)
     assert result.sound() == ["lrp"]
     assert set(verdicts(result, "lrp").values()) == {True}
@@ -132,7 +132,7 @@ class Fixed(Method):
     name: ClassVar[str] = "fixed"
     first: float = 0.0
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         values = torch.ones(inputs.mask.shape, dtype=torch.float64)
         values[:, 0] = self.first
         return Scores(values)
@@ -277,7 +277,7 @@ def test_models_that_write_are_audited_too(family, task, sizes, bytepairs, wordp
 
 def test_the_command_prints_and_writes_the_audit(explainer, tmp_path, wordpiece):
     folder, page, data = tmp_path / "model", tmp_path / "audit.html", tmp_path / "audit.json"
-    explainer.subject.model.save_pretrained(folder)
+    explainer.runner.model.save_pretrained(folder)
     wordpiece.save_pretrained(folder)
     options = ["--model", str(folder), "--methods", "random"]
     run = CliRunner().invoke(

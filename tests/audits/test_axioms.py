@@ -15,7 +15,7 @@ from wherefrom.audits.altered_models import symmetrised
 from wherefrom.audits.axioms import completeness, dummy, effects, sensitivity, symmetry
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method, Scores
-from wherefrom.methods.intercept import run
+from wherefrom.methods.forward_pass import run
 
 # Completeness.
 
@@ -53,7 +53,7 @@ def test_scores_without_a_ledger_are_compared_with_the_output_and_claim_nothing(
     assert not sums.claimed
     assert not sums.ledger
     assert sums.total == pytest.approx(1)  # attention of one row
-    logits = run(bert_case.subject, bert_case.inputs)
+    logits = run(bert_case.runner, bert_case.inputs)
     assert sums.expected == pytest.approx(float(logits[0, 1]))
 
 
@@ -148,14 +148,14 @@ def test_the_symmetrised_function_is_the_sum_of_both_orders(kind, request):
     order = list(range(len(case.inputs.units[0])))
     order[i], order[j] = j, i
     exchanged = case.inputs.with_tensors({name: case.inputs.tensors[name][:, order]})
-    expected = run(case.subject, case.inputs) + run(case.subject, exchanged)
+    expected = run(case.runner, case.inputs) + run(case.runner, exchanged)
     exactly(run(symmetrised(case, i, j), case.inputs), expected)
-    assert not torch.equal(run(case.subject, case.inputs), run(case.subject, exchanged))
+    assert not torch.equal(run(case.runner, case.inputs), run(case.runner, exchanged))
 
 
 def test_an_image_without_a_run_of_the_method_is_run_once_more(image_case):
     sums = completeness(method("random"), image_case)
-    logits = run(image_case.subject, image_case.inputs)
+    logits = run(image_case.runner, image_case.inputs)
     assert sums.expected == pytest.approx(float(logits.max()))
 
 
@@ -191,7 +191,7 @@ class FirstIsBest(Method):
 
     name: ClassVar[str] = "first_is_best"
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         return Scores(1.0 / (1 + torch.arange(inputs.mask.shape[1]).double()).unsqueeze(0))
 
 

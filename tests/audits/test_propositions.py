@@ -9,23 +9,23 @@ from tests.helpers import exactly
 from tests.modules import Pooled
 from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
-from wherefrom.explanation import Unit
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.inputs.text import batch, from_ids
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
 
 ROWS = [[5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2]]
 
 
-def inputs_of(subject, rows=ROWS):
-    return batch(subject, None, [from_ids(None, row) for row in rows], None)
+def inputs_of(runner, rows=ROWS):
+    return batch(runner, None, [from_ids(None, row) for row in rows], None)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
 def test_both_propositions_hold_and_the_rules_conserve(family, attention):
-    subject = Explainer(model(family, "classify", attn_implementation=attention)).subject
-    conserved = propositions(subject, inputs_of(subject, ROWS[:1]), Target(torch.tensor([1])))
+    runner = Explainer(model(family, "classify", attn_implementation=attention)).runner
+    conserved = propositions(runner, inputs_of(runner, ROWS[:1]), Target(torch.tensor([1])))
     assert conserved.heads == 2
     assert conserved.attention_error < 1e-8
     assert any(abs(excess) > 1e-6 for excess in conserved.attention_excess)
@@ -42,9 +42,9 @@ def test_both_propositions_hold_and_the_rules_conserve(family, attention):
 def test_eager_and_fused_attention_create_the_same_excess():
     excess = []
     for attention in ("sdpa", "eager"):
-        subject = Explainer(model("bert", "classify", attn_implementation=attention)).subject
-        inputs = inputs_of(subject, ROWS[:1])
-        conserved = propositions(subject, inputs, Target(torch.tensor([1])))
+        runner = Explainer(model("bert", "classify", attn_implementation=attention)).runner
+        inputs = inputs_of(runner, ROWS[:1])
+        conserved = propositions(runner, inputs, Target(torch.tensor([1])))
         excess.append(conserved.attention_excess)
     exactly(*excess)
 
@@ -52,8 +52,8 @@ def test_eager_and_fused_attention_create_the_same_excess():
 def test_a_model_without_attention_has_no_heads_to_probe():
     x = torch.randn(1, 4, 6, dtype=torch.float64)
     units = (tuple(Unit(str(i)) for i in range(4)),)
-    inputs = Inputs({"x": x}, ("x",), units, torch.ones(1, 4, dtype=torch.bool), (None,))
-    subject = Subject(Pooled(), lambda module, tensors: module(tensors["x"]))
-    conserved = propositions(subject, inputs, Target(torch.tensor([1])))
+    inputs = Batch({"x": x}, ("x",), units, torch.ones(1, 4, dtype=torch.bool), (None,))
+    runner = ModelRunner(Pooled(), lambda module, tensors: module(tensors["x"]))
+    conserved = propositions(runner, inputs, Target(torch.tensor([1])))
     assert conserved.heads == 0
     assert np.isnan(conserved.attention_error)

@@ -13,15 +13,15 @@ from wherefrom.audits.altered_models import Case, in_float64, on_copy
 from wherefrom.audits.axioms import score_change
 from wherefrom.audits.feature_trace import Trace
 from wherefrom.audits.rewrites import KINDS, rewrites
+from wherefrom.core.target import Target
 from wherefrom.errors import InputError
 from wherefrom.inputs.text import batch, from_ids
-from wherefrom.methods.intercept import run
-from wherefrom.target import Target
+from wherefrom.methods.forward_pass import run
 from wherefrom.testing import differences, snapshot, untouched
 
 
 def rewrites_of(case):
-    return {rewrite.kind: rewrite for rewrite in rewrites(case.subject, [case.inputs])}
+    return {rewrite.kind: rewrite for rewrite in rewrites(case.runner, [case.inputs])}
 
 
 EXPECTED = {  # sites of hidden, heads, channels, values, norms
@@ -165,10 +165,10 @@ def test_attention_over_a_matrix_is_understood():
     case = random_case(OneHead())
     by_kind = rewrites_of(case)
     assert len(by_kind["channels"].sites) == len(by_kind["values"].sites) == 1
-    before = run(case.subject, case.inputs)
+    before = run(case.runner, case.inputs)
     for kind in ("channels", "values"):
         with by_kind[kind].applied():
-            exactly(run(case.subject, case.inputs), before)
+            exactly(run(case.runner, case.inputs), before)
 
 
 def test_values_that_are_partly_constant_are_left_alone():
@@ -187,14 +187,14 @@ def test_a_copy_is_in_float64_and_the_model_stays_as_it_is():
     module = model("bert", "classify").float()
     case = case_of_ids(module)
     with untouched(module):
-        copied = on_copy(case, in_float64(case.subject))
-        rewrites(copied.subject, [copied.inputs])
-    assert run(copied.subject, copied.inputs).dtype == torch.float64
+        copied = on_copy(case, in_float64(case.runner))
+        rewrites(copied.runner, [copied.inputs])
+    assert run(copied.runner, copied.inputs).dtype == torch.float64
     assert module.dtype == torch.float32
 
 
 def test_a_case_is_one_input():
-    subject = Explainer(model("bert", "classify")).subject
-    both = batch(subject, None, [from_ids(None, row) for row in ROWS], None)
+    runner = Explainer(model("bert", "classify")).runner
+    both = batch(runner, None, [from_ids(None, row) for row in ROWS], None)
     with pytest.raises(InputError, match="got 2"):
-        Case(subject, both, Target(torch.tensor([0, 0])))
+        Case(runner, both, Target(torch.tensor([0, 0])))

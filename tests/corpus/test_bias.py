@@ -125,7 +125,7 @@ def test_naive_view_and_relevance_disagree_where_only_the_context_decides():
     texts = [f"great film about {name.title()}" for name in planted.WOMEN]
     texts += [f"dull film about {name.title()}" for name in planted.MEN]
     explainer = planted.explainer(3, 0.0)
-    table = explainer.subject.model.get_input_embeddings().weight
+    table = explainer.runner.model.get_input_embeddings().weight
     names = explainer.tokenizer.convert_tokens_to_ids([*planted.WOMEN, *planted.MEN])
     table.data[names] = table.data[names[0]].clone()
     same = bias(explain_corpus(explainer, texts), planted.LEXICON)
@@ -190,7 +190,7 @@ def test_values_that_are_all_equal_do_not_differ():
 
 def test_a_study_leaves_the_model_alone():
     explainer = planted.explainer(0, 0.0)
-    with untouched(explainer.subject.model):
+    with untouched(explainer.runner.model):
         explain_corpus(explainer, planted.texts(0)[:20])
 
 

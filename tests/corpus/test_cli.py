@@ -19,7 +19,7 @@ from wherefrom.storage.folder_lock import locked
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     explainer = planted.explainer(0, 2.0)
-    explainer.subject.model.save_pretrained(folder / "model")
+    explainer.runner.model.save_pretrained(folder / "model")
     explainer.tokenizer.save_pretrained(folder / "model")
     rows = [f"{text},{i % 2}" for i, text in enumerate(planted.texts(0)[:120])]
     (folder / "data.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")

@@ -82,7 +82,7 @@ def test_an_interrupted_run_resumes_to_the_same_result(explainer, tmp_path, afte
     assert partly.interruption == f"interrupted: {16 * after} of 50 texts were read"
     assert f"interrupted: {16 * after} of 50 texts were read" in str(overview(partly))
     ran = []
-    explainer.subject.model.register_forward_hook(lambda *_: ran.append(1))
+    explainer.runner.model.register_forward_hook(lambda *_: ran.append(1))
     again = explain_corpus(explainer, TEXTS, window=16, out=tmp_path, resume=True)
     assert again.complete
     same(again, whole)
@@ -122,7 +122,7 @@ def test_a_model_that_reads_all_rows_is_run_as_it_is(explainer):
             return self.head((hidden * weights).sum(1) / weights.sum(1))
 
     torch.manual_seed(0)
-    pooled = Explainer(Mean(explainer.subject.model).eval(), explainer.tokenizer)
+    pooled = Explainer(Mean(explainer.runner.model).eval(), explainer.tokenizer)
     first = explain_corpus(pooled, TEXTS, window=16, target=1)
     same(explain_corpus(pooled, TEXTS, window=16, target=1), first)
     assert first.outputs[0] == pytest.approx(pooled(TEXTS[0], target=1).output, abs=1e-6)
@@ -164,7 +164,7 @@ def test_a_window_of_another_run_is_not_taken(explainer, tmp_path):
     (tmp_path / "one" / "checkpoint" / ".killed.partial").write_bytes(b"half")
     (tmp_path / "one" / name).write_bytes((tmp_path / "other" / name).read_bytes())
     ran = []
-    explainer.subject.model.register_forward_hook(lambda *_: ran.append(1))
+    explainer.runner.model.register_forward_hook(lambda *_: ran.append(1))
     same(explain_corpus(explainer, TEXTS, out=tmp_path / "one", window=16, resume=True), whole)
     assert ran
     assert not list(tmp_path.rglob("*.partial"))
@@ -317,7 +317,7 @@ def test_batches_are_of_like_length():
 
 def test_a_square_batch_is_not_run_one_by_one(explainer):
     ran = []
-    explainer.subject.model.register_forward_hook(lambda _, args, out: ran.append(len(out.logits)))
+    explainer.runner.model.register_forward_hook(lambda _, args, out: ran.append(len(out.logits)))
     explainer(["the film is good and dull"] * 8, batch_size=8)  # 8 texts of 8 tokens
     assert ran == [8]
 

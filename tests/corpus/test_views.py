@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.oracles import corpus as oracle
+from wherefrom.core.explanation import TargetInfo
 from wherefrom.corpus import Lexicon, bias, overview
 from wherefrom.corpus.corpus import NO_LABEL, Corpus
-from wherefrom.explanation import TargetInfo
 from wherefrom.inputs.table import read_table
 
 CONTRAST = TargetInfo(1, "POSITIVE", 0, "NEGATIVE")

@@ -37,6 +37,6 @@ class FixedScores(Method):
     name: ClassVar[str] = "fixed"
     by_token: tuple[float, ...] = ()
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         by_token = torch.tensor(self.by_token, dtype=torch.float64)
         return Scores(by_token[inputs.tensors["input_ids"]] * inputs.mask)

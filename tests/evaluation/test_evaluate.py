@@ -154,7 +154,7 @@ class Stopping(Method):
     name: ClassVar[str] = "stopping"
     calls: ClassVar[list[int]] = []
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         self.calls.append(len(inputs))
         if len(self.calls) == 2:
             raise KeyboardInterrupt

@@ -24,7 +24,7 @@ class Picky(Method):
     name: ClassVar[str] = "picky"
     token: int | None = None
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         ids = inputs.tensors["input_ids"]
         if self.token is None or bool((ids == self.token).any()):
             raise NotFinite("not with this one")

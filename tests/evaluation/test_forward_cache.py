@@ -14,7 +14,7 @@ class Recorded:
     """Rows of numbers as forms; records the lengths of every batch."""
 
     def __init__(self, pads=True, alone=False):
-        self.pads, self.alone, self.subject = pads, alone, self
+        self.pads, self.alone, self.runner = pads, alone, self
         self.batches = []
 
     key = staticmethod(bytes)

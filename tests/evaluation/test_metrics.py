@@ -13,9 +13,9 @@ from tests.evaluation.additive import FixedScores, additive_explainer
 from tests.helpers import exactly
 from tests.oracles import protocols
 from wherefrom import Explainer, evaluate
+from wherefrom.core.explanation import Explanation, TargetInfo, Unit
 from wherefrom.errors import InputError
 from wherefrom.evaluation.metrics import METRICS, Sample, correlations
-from wherefrom.explanation import Explanation, TargetInfo, Unit
 
 TEXTS = ["the film is good", "a dull movie", "i love the great script and it is not bad .", "bad"]
 IMAGE_METRICS = (

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from wherefrom.core.explanation import Explanation, TargetInfo, Unit
 from wherefrom.errors import InputError
 from wherefrom.evaluation.pointing import average_precision, pixel_map, pointing
-from wherefrom.explanation import Explanation, TargetInfo, Unit
 
 
 def explained(scores, size=2):

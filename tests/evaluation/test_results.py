@@ -236,7 +236,7 @@ def test_own_metrics_and_studies_work_in_every_output(explainer, wordpiece, tmp_
         ids = wordpiece(text)["input_ids"]
         index = explainer(text).target.index
         halves = [[t if i % 2 == k else 1 for i, t in enumerate(ids)] for k in (0, 1)]
-        even, odd = (protocols.outputs(explainer.subject.model, row)[index] for row in halves)
+        even, odd = (protocols.outputs(explainer.runner.model, row)[index] for row in halves)
         exactly(result.values["lrp"]["half"][at], (2 * even + odd) / 3, 1e-12)
     assert result.best == "lrp"
     assert "half ↑" in str(result)

@@ -46,7 +46,7 @@ def test_other_weights_under_the_same_name_are_refused(explainer, bert, wordpiec
     with torch.no_grad():
         other.classifier.bias += 1e-9
     other = Explainer(other, wordpiece)
-    assert other.subject.name == explainer.subject.name
+    assert other.runner.name == explainer.runner.name
     refused(r"changed \(other weights\)", tmp_path, other, TEXTS, resume=True)
 
 
@@ -159,7 +159,7 @@ class FailsFirst(Method):
     inputs: int = 0
     seen: ClassVar[set] = set()
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         for text in inputs.texts:
             if len(self.seen) < self.inputs or text in self.seen:
                 self.seen.add(text)

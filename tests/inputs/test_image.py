@@ -15,10 +15,10 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import ViTProcessor
 from tests.modules import Plain
 from wherefrom import Explainer, load
+from wherefrom.core.runner import ModelRunner
 from wherefrom.errors import FileError, InputError, TooLong
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.pictures import decoded, is_image, opened
-from wherefrom.subject import Subject
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def test_what_is_told_to_be_an_image(tmp_path):
 
 
 def test_erased_units_become_zero_or_the_mean_or_a_blur(model, pixels):
-    reader = ImageReader(Subject(model))
+    reader = ImageReader(ModelRunner(model))
     item = reader.read(torch.from_numpy(pixels).permute(2, 0, 1).float())
     present = np.ones((2, 16), bool)
     present[0, 5] = False
@@ -297,8 +297,8 @@ def test_layouts_of_many_image_sizes_do_not_pile_up(monkeypatch):
     from wherefrom.inputs import image as image_module
 
     monkeypatch.setattr(image_module, "_GRIDS", 2)
-    subject = Subject(nn.Identity(), lambda model, tensors: tensors["pixel_values"].flatten(1))
-    reader = image_module.ImageReader(subject, None, 4)
+    runner = ModelRunner(nn.Identity(), lambda model, tensors: tensors["pixel_values"].flatten(1))
+    reader = image_module.ImageReader(runner, None, 4)
     pictures = [image_module.Picture(torch.zeros(1, size, size)) for size in (4, 8, 12)]
     grids = [reader.grid(picture) for picture in pictures]
     assert [layout.units for layout, _ in grids] == [1, 4, 9]

@@ -7,9 +7,9 @@ from torch.nn import functional as F
 
 from benchmarks.tiny import model as tiny
 from tests.modules import Plain
+from wherefrom.core.runner import ModelRunner
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.patches import find_patches, layout_of
-from wherefrom.subject import Subject
 
 D, SIZE = 8, (24, 40)
 
@@ -45,7 +45,7 @@ CUTS = {
 }
 
 
-class Cut(Plain):
+class GradientBreak(Plain):
     """Cuts the image up, then a norm or not, a product, tokens ahead, and one attention.
 
     It keeps what attention sees.
@@ -73,7 +73,7 @@ class Cut(Plain):
         return self.head(x[:, 0])
 
 
-class Conv(Cut):
+class Conv(GradientBreak):
     """The usual convolution, or a stem of several; `order` is how its grid becomes places."""
 
     def __init__(self, stem, order=None, how="sdpa", ahead=1):
@@ -97,10 +97,10 @@ class Conv(Cut):
 
 
 def patches(model, size=SIZE, dtype=torch.float64):
-    subject = Subject(model, lambda module, given: module(given["pixel_values"]))
+    runner = ModelRunner(model, lambda module, given: module(given["pixel_values"]))
     chance = torch.Generator().manual_seed(3)
     image = torch.rand(3, *size, generator=chance, dtype=dtype)
-    return find_patches(subject, "pixel_values", image), image
+    return find_patches(runner, "pixel_values", image), image
 
 
 def check_by_changing(model, owners, image, ahead=1):
@@ -119,13 +119,13 @@ def check_by_changing(model, owners, image, ahead=1):
 @pytest.mark.parametrize("patch", [(8, 8), (4, 10), (12, 5)])
 @pytest.mark.parametrize("cut", list(CUTS))
 def test_a_model_that_cuts_by_itself(cut, patch, norm):
-    model = Cut(CUTS[cut], patch, norm=norm)
+    model = GradientBreak(CUTS[cut], patch, norm=norm)
     check_by_changing(model, *patches(model))
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
 def test_tokens_ahead_and_a_product_without_a_layer(ahead):
-    model = Cut(folded, (8, 8), ahead=ahead, product="matmul")
+    model = GradientBreak(folded, (8, 8), ahead=ahead, product="matmul")
     check_by_changing(model, *patches(model), ahead)
 
 
@@ -156,7 +156,7 @@ def test_pixels_that_the_model_does_not_read_go_to_the_last_patches():
     assert owners.shape == (29, 43)
     assert owners[0].tolist() == [0] * 8 + [1] * 8 + [2] * 8 + [3] * 8 + [4] * 11
     assert owners[:, 0].tolist() == [0] * 8 + [5] * 8 + [10] * 13
-    model = Cut(unfolded, (8, 8))
+    model = GradientBreak(unfolded, (8, 8))
     assert torch.equal(patches(model, (29, 43))[0], owners)
 
 
@@ -197,7 +197,7 @@ def test_many_patches_are_told_apart_in_float32():
 @pytest.mark.parametrize("name", ["vit", "deit", "beit", "dinov2", "dinov2_with_registers"])
 def test_families_of_transformers(name):
     model = tiny(name, "see")
-    owners = find_patches(Subject(model), "pixel_values", torch.rand(3, 32, 32).double())
+    owners = find_patches(ModelRunner(model), "pixel_values", torch.rand(3, 32, 32).double())
     side = 32 // model.config.patch_size
     expected = torch.arange(side**2).reshape(side, side)
     size = model.config.patch_size
@@ -220,7 +220,7 @@ def test_a_model_that_cuts_nothing():
 
 def test_an_image_that_the_model_does_not_take():
     with pytest.raises(InputError, match=r"does not take an image of shape \(3, 7, 40\)"):
-        patches(Cut(folded, (8, 8)), (7, 40))
+        patches(GradientBreak(folded, (8, 8)), (7, 40))
 
 
 def test_a_layout_gives_back_what_it_split(rng):

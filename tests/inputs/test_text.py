@@ -12,8 +12,8 @@ from torch import nn
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from wherefrom import Explainer
+from wherefrom.core.explanation import Unit
 from wherefrom.errors import TextCut, TooLong
-from wherefrom.explanation import Unit
 from wherefrom.inputs.text import Encoded, encode, fitted
 
 ODD = [

@@ -6,11 +6,11 @@ from functools import cache
 import torch
 
 from benchmarks.tiny import model as tiny
-from wherefrom.explanation import Unit
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.inputs.text import batch, encode, from_ids
 from wherefrom.methods import method
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
 
 ROWS = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2], [7, 8, 2]]
 
@@ -24,16 +24,16 @@ def family(name, task, **changes):
 def of_ids(model, rows, prefix=None):
     """Ids padded into one batch, with what the decoder has written where there is one."""
     openings = None if prefix is None else [from_ids(None, prefix)] * len(rows)
-    return batch(Subject(model), None, [from_ids(None, row) for row in rows], openings)
+    return batch(ModelRunner(model), None, [from_ids(None, row) for row in rows], openings)
 
 
 def of_texts(model, tokenizer, texts):
-    return batch(Subject(model), tokenizer, [encode(tokenizer, text) for text in texts], None)
+    return batch(ModelRunner(model), tokenizer, [encode(tokenizer, text) for text in texts], None)
 
 
 def of_tensor(x):
     """A float tensor (batch, units, features)."""
-    return Inputs(
+    return Batch(
         {"x": x},
         ("x",),
         (tuple(Unit(str(i)) for i in range(x.shape[1])),) * len(x),
@@ -51,7 +51,7 @@ def asked(inputs, target):
 
 def subject_of(model, inputs):
     plain = inputs.tensors.keys() == {"x"}
-    return Subject(model, (lambda model, given: model(given["x"])) if plain else None)
+    return ModelRunner(model, (lambda model, given: model(given["x"])) if plain else None)
 
 
 def found(model, inputs, name, target=None, **settings):

@@ -32,7 +32,7 @@ def test_the_oracle_is_the_model(bert):
 @pytest.mark.parametrize("target", [0, 2])
 @pytest.mark.parametrize("method", list(TABLES))
 def test_method_is_autograd_on_the_detached_bert(method, target, bert):
-    found = Explainer(bert)(IDS, method, target=target, at="lookup")
+    found = Explainer(bert)(IDS, method, target=target, at="embeddings")
     out, parts = Bert(bert, *TABLES[method]).parts(IDS, target)
     exactly(found.output, float(out))
     sizes = [float(part.sum()) for part in parts]
@@ -44,14 +44,16 @@ def test_method_is_autograd_on_the_detached_bert(method, target, bert):
 
 @pytest.mark.parametrize("method", list(TABLES))
 def test_scores_before_rounding_equal_the_oracle_to_ten_digits(method, bert):
+    from wherefrom.core.runner import Batch, ModelRunner
+    from wherefrom.core.target import Target
     from wherefrom.methods import METHODS
-    from wherefrom.subject import Inputs, Subject
-    from wherefrom.target import Target
 
-    inputs = Inputs(
+    inputs = Batch(
         {"input_ids": torch.tensor([IDS])}, ("input_ids",), ((),), torch.ones(1, 7).bool(), (None,)
     )
-    scores = METHODS[method](at="lookup").scores(Subject(bert), inputs, Target(torch.tensor([1])))
+    scores = METHODS[method](at="embeddings").scores(
+        ModelRunner(bert), inputs, Target(torch.tensor([1]))
+    )
     _, parts = Bert(bert, *TABLES[method]).parts(IDS, 1)
     exactly(scores.values[0], sum(parts))
     for kind, part in zip(("word", "position", "type"), parts, strict=True):
@@ -60,7 +62,7 @@ def test_scores_before_rounding_equal_the_oracle_to_ten_digits(method, bert):
 
 @pytest.mark.parametrize("method", list(TABLES))
 def test_biases_by_layer_are_gradient_times_bias(method, bert):
-    found = Explainer(bert)(IDS, method, target=1, at="lookup")
+    found = Explainer(bert)(IDS, method, target=1, at="embeddings")
     expected = Bert(bert, *TABLES[method]).biases(IDS, 1)
     lines = {line.label: line.value for line in found.ledger.lines if line.kind == "bias"}
     assert set(lines) == set(expected)
@@ -85,7 +87,7 @@ def test_gradient_is_autograd_at_the_word_embeddings(reduce, bert):
     out = bert(inputs_embeds=words).logits[0, 1]
     (gradient,) = torch.autograd.grad(out, words)
     expected = gradient[0].norm(dim=-1) if reduce == "norm" else gradient[0].sum(-1)
-    found = Explainer(bert)(IDS, "gradient", target=1, reduce=reduce, at="lookup")
+    found = Explainer(bert)(IDS, "gradient", target=1, reduce=reduce, at="embeddings")
     exactly(found.scores, expected.float(), tol=1e-6)
     assert found.ledger is None
 
@@ -96,7 +98,7 @@ def test_gradient_x_input_is_autograd_times_what_was_embedded(gpt2):
     out = gpt2(inputs_embeds=words).logits[0, -1, 9]
     (gradient,) = torch.autograd.grad(out, words)
     positions = gpt2.transformer.wpe.weight[:4].detach()
-    found = Explainer(gpt2)(ids[0], "gradient_x_input", target=9, at="lookup")
+    found = Explainer(gpt2)(ids[0], "gradient_x_input", target=9, at="embeddings")
     exactly(found.parts["word"], (gradient * words)[0].sum(-1).detach().float(), tol=1e-6)
     exactly(found.parts["position"], (gradient[0] * positions).sum(-1).float(), tol=1e-6)
 

@@ -35,7 +35,7 @@ def id_lists(count, seed):
 @pytest.fixture(scope="module")
 def sentiment():
     narrow, wide = wherefrom.load("sentiment"), wherefrom.load("sentiment")
-    wide.subject.model.double()
+    wide.runner.model.double()
     return narrow, wide
 
 

@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch import nn
 
+from wherefrom.core.runner import ModelRunner
 from wherefrom.methods import embedded_inputs
 from wherefrom.methods.embedded_inputs import Budget
-from wherefrom.subject import Subject
 
 MIB = 2**20
 
 
 def allowing(memory_mib):
-    return Subject(nn.Identity(), memory=memory_mib * MIB)
+    return ModelRunner(nn.Identity(), memory=memory_mib * MIB)
 
 
 def rows_after(memory_mib, kept_mib, rows, batch=1000):
@@ -48,7 +48,7 @@ def test_only_the_first_pass_is_measured():
 
 def test_by_default_two_fifths_of_what_is_free_on_the_device(monkeypatch):
     monkeypatch.setattr(embedded_inputs, "free_memory", lambda device: 5 * MIB)
-    assert Budget(Subject(nn.Identity()), length=1, batch=1).bytes == 2 * MIB
+    assert Budget(ModelRunner(nn.Identity()), length=1, batch=1).bytes == 2 * MIB
 
 
 def test_items_that_do_not_fit_are_run_again_by_halves_and_memory_is_given_back(monkeypatch):

@@ -21,9 +21,9 @@ from tests.methods.calling import (
 )
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import gradients as oracle
+from wherefrom.core.runner import ModelRunner
 from wherefrom.errors import NotEnoughMemory, RoundingOnly
 from wherefrom.methods import method
-from wherefrom.subject import Subject
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 REDUCE = ["norm", "sum", "x_input"]
@@ -55,7 +55,7 @@ def block():
 
 
 def test_gradient_is_autograd_in_every_sample_of_a_batch(bert):
-    actual = scores(bert, of_ids(bert, ROWS), "gradient", 1, at="lookup")
+    actual = scores(bert, of_ids(bert, ROWS), "gradient", 1, at="embeddings")
     for row, ids in zip(actual, ROWS, strict=True):
         same(row[: len(ids)], oracle.gradient(logit(bert), words(bert, ids)).norm(dim=-1))
 
@@ -71,9 +71,9 @@ def test_gradient_is_reduced_over_the_features(block, reduce, rng):
 
 def test_behind_a_centring_norm_the_signed_sum_says_nothing(bert):
     inputs = of_ids(bert, ROWS)
-    length = scores(bert, inputs, "gradient", 1, at="lookup")
+    length = scores(bert, inputs, "gradient", 1, at="embeddings")
     with pytest.warns(RoundingOnly, match="the scores are rounding errors"):
-        total = scores(bert, inputs, "gradient", 1, reduce="sum", at="lookup")
+        total = scores(bert, inputs, "gradient", 1, reduce="sum", at="embeddings")
     assert total.abs().max() < 1e-12 * length.max()
     read = scores(bert, inputs, "gradient", 1, reduce="sum")  # where the first block begins
     assert read.abs().max() > 1e-6 * length.max()
@@ -83,7 +83,7 @@ def test_behind_a_centring_norm_the_signed_sum_says_nothing(bert):
 @pytest.mark.parametrize("reduce", ["norm", "x_input"])
 def test_smoothgrad_of_ids_is_the_mean_over_the_same_noise(bert, reduce, share):
     inputs = of_ids(bert, ROWS)
-    settings = {"samples": 6, "noise": share, "reduce": reduce, "seed": 4, "at": "lookup"}
+    settings = {"samples": 6, "noise": share, "reduce": reduce, "seed": 4, "at": "embeddings"}
     actual = scores(bert, inputs, "smoothgrad", 1, **settings)
     for row, ids, units in zip(actual, ROWS, inputs.units, strict=True):
         x = words(bert, ids)
@@ -215,15 +215,15 @@ def test_little_memory_changes_the_chunks_and_not_the_scores(name):
     inputs, settings = of_ids(model, ROWS), CHUNKED[name]
     chunked, target = method(name, **settings), asked(inputs, 1)
     with rows_run(model) as wide:
-        expected = chunked(Subject(model), inputs, target).values
+        expected = chunked(ModelRunner(model), inputs, target).values
     if name == "occlusion":  # keeps nothing for a backward pass, so there is nothing to save
         memory = 1.0
     else:
         with pytest.raises(NotEnoughMemory, match=f"{name}.* on one input") as caught:
-            chunked(Subject(model, memory=1.0), inputs, target)
+            chunked(ModelRunner(model, memory=1.0), inputs, target)
         memory = 1.2 * caught.value.needed
     with rows_run(model) as narrow:
-        actual = chunked(Subject(model, memory=memory), inputs, target).values
+        actual = chunked(ModelRunner(model, memory=memory), inputs, target).values
     same(actual, expected, 1e-10)
     if name != "occlusion":
         assert narrow[-1] == 1

@@ -90,8 +90,8 @@ def test_gradient_x_input_is_that_of_plain_autograd(explainer):
     given = batch([graph], path_length=2)
     given = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
     x = given["x"].requires_grad_()
-    (gradient,) = torch.autograd.grad(explainer.subject.model(**given)[0, 1], x)
-    found = explainer(graph, "gradient_x_input", target=1, at="lookup")
+    (gradient,) = torch.autograd.grad(explainer.runner.model(**given)[0, 1], x)
+    found = explainer(graph, "gradient_x_input", target=1, at="embeddings")
     exactly(found.parts["node"], (gradient * x)[0].sum(-1).detach().float(), tol=1e-6)
 
 
@@ -99,14 +99,14 @@ def test_removed_nodes_are_gone_and_the_empty_graph_can_be_asked(explainer):
     graph = random_graph(8, 6)
     reader = explainer.reader(graph)
     present = np.array([[True] * 6, [True, False, True, True, False, True], [False] * 6])
-    logits = explainer.subject.run(reader.collate(reader.erased(graph, present, None)))
+    logits = explainer.runner.run(reader.collate(reader.erased(graph, present, None)))
     given = batch([graph], path_length=2)
     given = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
     for row, kept in zip(logits, present, strict=True):
         changed = given["x"].clone()
         changed[0, ~torch.from_numpy(kept)] = 99.0  # what is not there may be anything
         given["mask"] = torch.from_numpy(kept)[None]
-        exactly(explainer.subject.model(**{**given, "x": changed})[0].detach(), row.detach())
+        exactly(explainer.runner.model(**{**given, "x": changed})[0].detach(), row.detach())
 
 
 def test_curves_begin_at_the_empty_graph_and_end_at_the_model(explainer):
@@ -119,7 +119,7 @@ def test_curves_begin_at_the_empty_graph_and_end_at_the_model(explainer):
 
 
 def test_the_model_is_untouched(explainer):
-    with untouched(explainer.subject.model):
+    with untouched(explainer.runner.model):
         for method in ("lrp", "gae", "transformer_attribution", "integrated_gradients"):
             explainer(random_graph(2), method)
 
@@ -215,7 +215,7 @@ def test_occlusion_by_removal_is_what_the_output_loses_without_the_node(explaine
     graph, other = random_graph(5), random_graph(6, nodes=4)
     alone = explainer(graph, "occlusion", target=1, baseline="remove")
     together = explainer([graph, other], "occlusion", target=1, baseline="remove")
-    model = explainer.subject.model
+    model = explainer.runner.model
     tensors = {
         name: value.double() if value.is_floating_point() else value
         for name, value in batch([graph], path_length=2).items()

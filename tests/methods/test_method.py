@@ -47,7 +47,7 @@ class Needy(Method):
     width: int
     colour: str = "red"
 
-    def scores(self, subject, inputs, target):
+    def scores(self, runner, inputs, target):
         raise NotImplementedError
 
 
@@ -64,6 +64,6 @@ def test_a_setting_that_is_still_auto_is_not_shown(name):
 
 def test_a_setting_that_was_auto_is_shown_if_it_came_to_something():
     assert method("lrp", root="unk", attention=0).short_label == "lrp(root=unk)"
-    assert method("gradient", at="block", reduce="sum").short_label == (
-        "gradient(reduce=sum, at=block)"
+    assert method("gradient", at="first_block", reduce="sum").short_label == (
+        "gradient(reduce=sum, at=first_block)"
     )

@@ -16,7 +16,7 @@ from tests.oracles import gradients as oracle
 from wherefrom import Explainer
 from wherefrom.errors import InputError, MethodError, NotComplete
 from wherefrom.methods import path
-from wherefrom.rules.mode import LocallyLinear
+from wherefrom.tracing.tracer import Tracer
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 RULES = {"gauss": "gausslegendre", "right": "riemann_right", "middle": "riemann_middle"}
@@ -134,7 +134,7 @@ def test_steps_are_raised_until_the_tolerance_is_met(bert, rule, tolerance):
 class Halving(path.IntegratedGradients):
     """Its integral of a rise of 1 has a gap of 1 / steps, exactly."""
 
-    def _integral(self, subject, target, embedded, start, steps):
+    def _integral(self, runner, target, embedded, start, steps):
         return torch.tensor([[1 - 1 / steps]])
 
 
@@ -231,13 +231,13 @@ def test_a_thousand_steps_are_no_matter(bert):
 
 def test_what_is_summed_after_a_pass_is_not_seen_by_its_mode(bert, monkeypatch):
     calls = []
-    on_call = LocallyLinear.on_call
+    on_call = Tracer.on_call
 
-    def counted(view, call):
+    def counted(tracer, call):
         calls.append(call.name)
-        return on_call(view, call)
+        return on_call(tracer, call)
 
-    monkeypatch.setattr(LocallyLinear, "on_call", counted)
+    monkeypatch.setattr(Tracer, "on_call", counted)
     counts = []
     for texts in (2, 6):
         calls.clear()

@@ -11,10 +11,10 @@ from tests.methods.test_transformer_attribution import Seeing
 from tests.modules import CLASSES, D, Plain
 from tests.oracles import maps as oracle
 from tests.oracles.attended import Seen
-from wherefrom.explanation import Unit
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.methods import METHODS, method
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
 
 READING = [
     "attention_last", "attention_rollout", "attention_flow", "gradient_x_attention",
@@ -97,7 +97,7 @@ def two():
     model = TwoStreams()
     a, b = torch.tensor([[3, 7, 9, 11]]), torch.tensor([[4, 2, 15]])
     units = (tuple(Unit(str(i)) for i in range(7)),)
-    inputs = Inputs({"a": a, "b": b}, ("a", "b"), units, torch.ones(1, 7).bool(), (None,))
+    inputs = Batch({"a": a, "b": b}, ("a", "b"), units, torch.ones(1, 7).bool(), (None,))
     logits, maps = model.run(a, b)
     gradients = torch.autograd.grad(logits[0, 1], maps)
     seen = Seen(
@@ -115,7 +115,7 @@ def two():
 )
 def test_two_streams_that_look_into_each_other(name, two):
     model, inputs, seen = two
-    forward = Subject(model, lambda model, given: model(given["a"], given["b"]))
+    forward = ModelRunner(model, lambda model, given: model(given["a"], given["b"]))
     actual = method(name)(forward, inputs, Target(torch.tensor([1])))
     same(actual.values[0], getattr(oracle, name)(seen), 1e-7)
 
@@ -130,7 +130,7 @@ class TwoTensors(nn.Module):
 def test_two_float_tensors_have_units_of_their_own(rng):
     a, b = normal(rng, 1, 2, 3), normal(rng, 1, 4, 3)
     units = (tuple(Unit(str(i)) for i in range(6)),)
-    inputs = Inputs({"a": a, "b": b}, ("a", "b"), units, torch.ones(1, 6).bool(), (None,))
-    forward = Subject(TwoTensors(), lambda model, given: model(given["a"], given["b"]))
+    inputs = Batch({"a": a, "b": b}, ("a", "b"), units, torch.ones(1, 6).bool(), (None,))
+    forward = ModelRunner(TwoTensors(), lambda model, given: model(given["a"], given["b"]))
     actual = method("gradient_x_input")(forward, inputs, Target(torch.tensor([0])))
     same(actual.values[0], torch.cat([a.sum(-1), 2 * b.sum(-1)], 1)[0])

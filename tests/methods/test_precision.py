@@ -14,7 +14,7 @@ from tests.helpers import exactly, normal, through
 from tests.methods.calling import found, of_ids, rows_run
 from wherefrom.errors import NotConserved, SamplesRunAlone
 from wherefrom.methods import METHODS
-from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.tables import CONSERVATIVE, PLAIN
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -42,7 +42,7 @@ def explainers():
     pairs = {}
     for model in INPUTS:
         wide = wherefrom.load(model)
-        wide.subject.model.double()
+        wide.runner.model.double()
         pairs[model] = (wherefrom.load(model), wide)
     return pairs
 
@@ -70,11 +70,11 @@ def test_float32_ranks_as_float64_and_alone_as_in_a_batch(explainers, model, nam
 def test_a_pass_in_float64_is_that_of_the_wide_model(explainers, float64, dtype):
     narrow, wide = explainers["sentiment"]
     inputs, target = narrow.prepare(INPUTS["sentiment"][0])
-    with intercepted_forward(PLAIN, narrow.subject, inputs, target, float64=float64) as forward:
+    with intercepted_forward(PLAIN, narrow.runner, inputs, target, float64=float64) as forward:
         logits = forward.logits.detach()
     assert logits.dtype == dtype
     with torch.no_grad():
-        expected = wide.subject.run(inputs.tensors)
+        expected = wide.runner.run(inputs.tensors)
     tolerance = 1e-10 if float64 else 1e-4
     torch.testing.assert_close(logits.double(), expected, rtol=tolerance, atol=tolerance)
 
@@ -105,5 +105,5 @@ def test_what_a_constant_adds_is_summed_up_in_more_than_half_precision(dtype, rn
     run = through(CONSERVATIVE, lambda x: F.linear(x, weight, bias), x, seed=seed)
     expected = float((seed.double() * bias.double()).sum())
     assert abs(run.booked - expected) < 1e-5 * float((seed.double() * bias.double()).abs().sum())
-    relevance = run.view.sources.relevance([seed])
+    relevance = run.tracer.sources.relevance([seed])
     exactly(relevance.units, (seed.double() * x.double()).sum(2), tol=1e-5)

@@ -12,11 +12,11 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import ROWS, asked, different, found, of_ids, of_tensor, same, scores
 from tests.modules import CLASSES, Block, D, Plain, Pooled, Vision
 from tests.oracles import gradients as oracle
+from wherefrom.core.runner import ModelRunner
 from wherefrom.errors import NoBlock, RoundingOnly
 from wherefrom.methods.base import warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
-from wherefrom.methods.intercept import read_at
-from wherefrom.subject import Subject
+from wherefrom.methods.forward_pass import read_at
 
 MASK = 3  # the token id of [MASK] in the tiny models
 
@@ -51,7 +51,7 @@ def from_state(bert, ids, target=1):
 
 def test_gradient_x_input_at_the_block_is_that_of_the_embeddings_norm(bert):
     inputs = of_ids(bert, ROWS)
-    result = found(bert, inputs, "gradient_x_input", 1, at="block")
+    result = found(bert, inputs, "gradient_x_input", 1, at="first_block")
     bias = bert.bert.embeddings.LayerNorm.bias.detach()
     for i, ids in enumerate(ROWS):
         state = embedded(bert, ids)
@@ -65,7 +65,7 @@ def test_gradient_x_input_at_the_block_is_that_of_the_embeddings_norm(bert):
 
 @pytest.mark.parametrize("reduce", ["norm", "sum"])
 def test_gradient_at_the_block_is_autograd(reduce, bert):
-    actual = scores(bert, of_ids(bert, ROWS), "gradient", 1, at="block", reduce=reduce)
+    actual = scores(bert, of_ids(bert, ROWS), "gradient", 1, at="first_block", reduce=reduce)
     for row, ids in zip(actual, ROWS, strict=True):
         state = embedded(bert, ids)
         gradient = oracle.gradient(from_state(bert, ids), state)
@@ -76,7 +76,7 @@ def test_gradient_at_the_block_is_autograd(reduce, bert):
 def test_smoothgrad_at_the_block_is_the_mean_over_noise_on_the_state(reduce, bert):
     inputs = of_ids(bert, ROWS[:2])
     settings = {"samples": 3, "noise": 0.3, "reduce": reduce, "seed": 5}
-    actual = scores(bert, inputs, "smoothgrad", 1, at="block", **settings)
+    actual = scores(bert, inputs, "smoothgrad", 1, at="first_block", **settings)
     for row, ids, units in zip(actual, ROWS, inputs.units, strict=False):
         state = embedded(bert, ids)
         added = oracle.noise([unit.text for unit in units], state, 3, 0.3, 5)
@@ -86,7 +86,7 @@ def test_smoothgrad_at_the_block_is_the_mean_over_noise_on_the_state(reduce, ber
 
 @pytest.mark.parametrize("baseline", ["zero", MASK])
 def test_integrated_gradients_at_the_block_replace_the_state(baseline, bert):
-    settings = {"steps": 8, "baseline": baseline, "at": "block"}
+    settings = {"steps": 8, "baseline": baseline, "at": "first_block"}
     result = found(bert, of_ids(bert, ROWS[:2]), "integrated_gradients", 1, **settings)
     points, weights = np.polynomial.legendre.leggauss(8)
     for i, ids in enumerate(ROWS[:2]):
@@ -106,7 +106,7 @@ def test_both_places_of_integrated_gradients_differ_behind_a_norm(bert):
     inputs = of_ids(bert, ROWS[:1])
     block, lookup = (
         scores(bert, inputs, "integrated_gradients", 1, steps=4, at=at)
-        for at in ("block", "lookup")
+        for at in ("first_block", "embeddings")
     )
     different(block, lookup)
 
@@ -114,13 +114,13 @@ def test_both_places_of_integrated_gradients_differ_behind_a_norm(bert):
 @pytest.mark.parametrize("name", ["gradient_x_input", "gradient", "lrp", "attn_lrp"])
 def test_without_a_norm_of_the_embeddings_both_places_have_the_same_scores(name, gpt2):
     inputs = of_ids(gpt2, ROWS)
-    block, lookup = (found(gpt2, inputs, name, 7, at=at) for at in ("block", "lookup"))
+    block, lookup = (found(gpt2, inputs, name, 7, at=at) for at in ("first_block", "embeddings"))
     same(block.values, lookup.values, 1e-10)
     assert "position" not in block.parts
     assert ("position" in lookup.parts) == (name != "gradient")
 
 
-@pytest.mark.parametrize("at", ["lookup", "block"])
+@pytest.mark.parametrize("at", ["embeddings", "first_block"])
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_the_ledger_of_lrp_closes_at_both_places(family, at, request):
     model = request.getfixturevalue(family)
@@ -141,13 +141,13 @@ def test_the_ledger_of_lrp_closes_at_both_places(family, at, request):
 def test_scores_before_a_norm_in_float32_are_warned_of(name, settings, bert):
     narrow = copy.deepcopy(bert).float()
     inputs = of_ids(narrow, ROWS[:1])
-    with pytest.warns(RoundingOnly, match=rf"^{name}.*at=lookup.*rounding errors"):
-        result = found(narrow, inputs, name, 1, at="lookup", **settings)
+    with pytest.warns(RoundingOnly, match=rf"^{name}.*at=embeddings.*rounding errors"):
+        result = found(narrow, inputs, name, 1, at="embeddings", **settings)
     (of_sample,) = result.warnings
     assert "rounding errors" in of_sample[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error", RoundingOnly)
-        scores(narrow, inputs, "gradient_x_input", 1, at="block")
+        scores(narrow, inputs, "gradient_x_input", 1, at="first_block")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -208,26 +208,26 @@ class Paired(Plain):
 def test_without_a_block_auto_reads_where_the_input_enters(name, settings, kind, message, rng):
     model, inputs = kind(), of_tensor(normal(rng, 2, 4, D))
     with pytest.raises(NoBlock, match=message):
-        scores(model, inputs, name, 1, at="block", **settings)
-    expected = scores(model, inputs, name, 1, at="lookup", **settings)
+        scores(model, inputs, name, 1, at="first_block", **settings)
+    expected = scores(model, inputs, name, 1, at="embeddings", **settings)
     same(scores(model, inputs, name, 1, at="auto", **settings), expected, 1e-12)
 
 
 def test_auto_is_the_block_of_a_text_and_the_entry_of_an_image(rng):
     rows = of_tensor(normal(rng, 1, 4, D))
-    assert read_at("auto", rows, lambda place: place) == "block"
-    assert read_at("lookup", rows, lambda place: place) == "lookup"
+    assert read_at("auto", rows, lambda place: place) == "first_block"
+    assert read_at("embeddings", rows, lambda place: place) == "embeddings"
     image = copy.copy(rows)
     object.__setattr__(image, "layout", object())
-    assert read_at("auto", image, lambda place: place) == "lookup"
-    assert read_at("block", image, lambda place: place) == "block"
+    assert read_at("auto", image, lambda place: place) == "embeddings"
+    assert read_at("first_block", image, lambda place: place) == "first_block"
 
 
 def test_another_error_at_the_block_is_not_hidden_by_auto(rng):
     def run(place):
         raise ValueError(place)
 
-    with pytest.raises(ValueError, match="block"):
+    with pytest.raises(ValueError, match="first_block"):
         read_at("auto", of_tensor(normal(rng, 1, 4, D)), run)
 
 
@@ -236,7 +236,7 @@ def test_another_error_at_the_block_is_not_hidden_by_auto(rng):
 
 def test_a_class_token_in_front_of_the_block_is_a_line_of_its_own(rng):
     model, x = Vision(4), normal(rng, 2, 4, D)
-    result = found(model, of_tensor(x), "gradient_x_input", 1, at="block")
+    result = found(model, of_tensor(x), "gradient_x_input", 1, at="first_block")
     with torch.no_grad():
         state = torch.cat([model.cls.expand(2, -1, -1), model.patches(x)], 1) + model.table
     state.requires_grad_()
@@ -249,7 +249,7 @@ def test_a_class_token_in_front_of_the_block_is_a_line_of_its_own(rng):
 
 def test_integrated_gradients_leave_the_class_token_in_front_of_the_block_as_it_is(rng):
     model, x = Vision(4), normal(rng, 1, 4, D)
-    actual = scores(model, of_tensor(x), "integrated_gradients", 1, steps=3, at="block")
+    actual = scores(model, of_tensor(x), "integrated_gradients", 1, steps=3, at="first_block")
     with torch.no_grad():
         state = (torch.cat([model.cls, model.patches(x)], 1) + model.table)[0]
     blank = torch.zeros_like(state)
@@ -296,15 +296,17 @@ def test_places_first_is_no_matter_at_the_block(name, settings, size):
     plain, turned = Looked(places_first=False), Looked(places_first=True)
     turned.load_state_dict(plain.state_dict())
     rows = [[(7 * i + 3 * j) % 19 + 1 for j in range(4)] for i in range(size)]
-    expected = scores(plain, of_ids(plain, rows), name, 1, at="block", **settings)
-    same(scores(turned, of_ids(turned, rows), name, 1, at="block", **settings), expected, 1e-9)
+    expected = scores(plain, of_ids(plain, rows), name, 1, at="first_block", **settings)
+    same(
+        scores(turned, of_ids(turned, rows), name, 1, at="first_block", **settings), expected, 1e-9
+    )
 
 
 def test_the_captured_state_says_where_it_was_read(bert, rng):
-    subject, inputs = Subject(bert), of_ids(bert, ROWS[:1])
-    at_block, logits = EmbeddedInputs.capture(subject, inputs, "block")
-    at_lookup, same_logits = EmbeddedInputs.capture(subject, inputs)
-    assert (at_block.place, at_lookup.place) == ("block", "lookup")
+    runner, inputs = ModelRunner(bert), of_ids(bert, ROWS[:1])
+    at_block, logits = EmbeddedInputs.capture(runner, inputs, "first_block")
+    at_lookup, same_logits = EmbeddedInputs.capture(runner, inputs)
+    assert (at_block.place, at_lookup.place) == ("first_block", "embeddings")
     assert at_lookup.paths is None
     exactly(at_block.values[0][0], embedded(bert, ROWS[0]), 1e-12)
     words = bert.bert.embeddings.word_embeddings(torch.tensor(ROWS[0])).detach()
@@ -316,6 +318,7 @@ def test_a_residual_around_the_input_itself_is_its_first_block(rng):
     model, inputs = Block(), of_tensor(normal(rng, 2, 5, D))
     for name, settings in (("gradient", {}), ("integrated_gradients", {"steps": 3})):
         block, lookup = (
-            scores(model, inputs, name, 1, at=at, **settings) for at in ("block", "lookup")
+            scores(model, inputs, name, 1, at=at, **settings)
+            for at in ("first_block", "embeddings")
         )
         same(block, lookup, 1e-10)

@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from tests.helpers import exactly, normal
 from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor, same, subject_of
 from tests.modules import D, Vision
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, Layout, ModelRunner
 from wherefrom.errors import InputError, MethodError
-from wherefrom.explanation import Unit
 from wherefrom.inputs.fills import filled
 from wherefrom.methods import method
 from wherefrom.methods.root import _MEANS, _mean_row, root_change
-from wherefrom.rules.sources import Entering, Span
-from wherefrom.subject import Inputs, Layout, Subject
+from wherefrom.tracing.observers.entry_points import EmbeddedInput, Span
 
 UNK = 1
 SECANTS = ["zero", "root"]
@@ -30,12 +30,12 @@ def closed(result, output, tol=1e-10):
 
 def output_of(model, inputs, target):
     with torch.no_grad():
-        return asked(inputs, target)(Subject(model).run(inputs.model_tensors()))
+        return asked(inputs, target)(ModelRunner(model).run(inputs.model_tensors()))
 
 
 @pytest.mark.parametrize("root", ["zero", "unk", "mean", 7])
 @pytest.mark.parametrize("secants", SECANTS)
-@pytest.mark.parametrize("at", ["lookup", "block"])
+@pytest.mark.parametrize("at", ["embeddings", "first_block"])
 def test_the_ledger_is_exact_with_any_root(bert, root, secants, at):
     inputs = with_unk(of_ids(bert, ROWS))
     result = found(bert, inputs, "lrp", 1, root=root, secants=secants, at=at)
@@ -74,10 +74,10 @@ def test_a_batch_gives_what_its_samples_give_alone(bert, secants):
 def test_a_root_moves_the_score_by_gradient_times_root(bert, name):
     inputs = with_unk(of_ids(bert, ROWS))
     word = bert.bert.embeddings.word_embeddings.weight.detach()
-    plain = found(bert, inputs, name, 1, at="lookup", root="zero").values
-    rooted = found(bert, inputs, name, 1, at="lookup", root="unk").values
+    plain = found(bert, inputs, name, 1, at="embeddings", root="zero").values
+    rooted = found(bert, inputs, name, 1, at="embeddings", root="unk").values
     # linear in the root: a root half way gives the mean of the two
-    half = found(bert, inputs, name, 1, at="lookup", root=word[UNK] / 2).values
+    half = found(bert, inputs, name, 1, at="embeddings", root=word[UNK] / 2).values
     exactly(half, (plain + rooted) / 2)
     assert float((plain - rooted).abs().max()) > 1e-6
 
@@ -101,8 +101,8 @@ def test_special_tokens_and_padding_stay(bert):
     rows = torch.arange(12.0).reshape(2, 3, 2)
     units = ((Unit("[CLS]", special=True), Unit("a"), Unit("b")), (Unit("a"), Unit("b")))
     mask = torch.tensor([[True, True, True], [True, True, False]])
-    inputs = Inputs({}, ("x",), units, mask, (None, None))
-    changed = root_change(inputs, "zero")(Entering(rows, Span(0, 0, 0, 3)))
+    inputs = Batch({}, ("x",), units, mask, (None, None))
+    changed = root_change(inputs, "zero")(EmbeddedInput(rows, Span(0, 0, 0, 3)))
     expected = rows.clone()
     expected[0, 1:], expected[1, :2] = 0, 0
     exactly(changed, expected)
@@ -110,10 +110,10 @@ def test_special_tokens_and_padding_stay(bert):
 
 def test_rows_in_front_of_the_units_stay():
     rows = torch.ones(1, 4, 2)
-    inputs = Inputs(
+    inputs = Batch(
         {}, ("x",), ((Unit("a"), Unit("b")),), torch.ones(1, 2, dtype=torch.bool), (None,)
     )
-    changed = root_change(inputs, "zero")(Entering(rows, Span(0, 0, 1, 2)))
+    changed = root_change(inputs, "zero")(EmbeddedInput(rows, Span(0, 0, 1, 2)))
     assert changed[0, :, 0].tolist() == [1, 0, 0, 1]
 
 
@@ -121,11 +121,11 @@ def test_the_mean_is_that_of_the_table_or_of_the_rows(bert):
     table = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
     units = (tuple(Unit(c) for c in "abc"),)
     mask = torch.tensor([[True, True, True]])
-    inputs = Inputs({}, ("x",), units, mask, (None,))
+    inputs = Batch({}, ("x",), units, mask, (None,))
     rows = torch.tensor([[[0.0, 3.0], [3.0, 0.0], [6.0, 3.0]]])
-    of_table = root_change(inputs, "mean")(Entering(rows, Span(0, 0, 0, 3), table))
+    of_table = root_change(inputs, "mean")(EmbeddedInput(rows, Span(0, 0, 0, 3), table))
     exactly(of_table[0, 0], [2.0, 4.0])
-    of_rows = root_change(inputs, "mean")(Entering(rows, Span(0, 0, 0, 3)))
+    of_rows = root_change(inputs, "mean")(EmbeddedInput(rows, Span(0, 0, 0, 3)))
     exactly(of_rows[0, 2], [3.0, 2.0])
 
 
@@ -140,11 +140,11 @@ def test_images_are_compared_with_an_empty_image(root):
             order[at] = owner * 4 + k
     layout = Layout((1, 4, 4), 4, 4, order)
     rows = layout.split(image)
-    inputs = Inputs(
+    inputs = Batch(
         {"x": rows}, ("x",), (tuple(Unit(str(i)) for i in range(4)),),
         torch.ones(1, 4, dtype=torch.bool), (None,), layout=layout,
     )  # fmt: skip
-    changed = root_change(inputs, root)(Entering(rows, Span(0, 0, 0, 4)))
+    changed = root_change(inputs, root)(EmbeddedInput(rows, Span(0, 0, 0, 4)))
     exactly(layout.whole(changed)[0], filled(image[0], root))
 
 

@@ -8,10 +8,10 @@ from torch.nn import functional as F
 from tests.helpers import exactly
 from tests.methods.calling import ROWS, asked, family, found, of_ids
 from wherefrom import Explainer
-from wherefrom.subject import Subject
+from wherefrom.core.runner import ModelRunner
 
 pytestmark = pytest.mark.skipif(
-    not Subject(family("gpt2", "write")).keeps_rows,
+    not ModelRunner(family("gpt2", "write")).keeps_rows,
     reason="this version of transformers cannot be asked for single rows of logits",
 )
 METHODS = ["lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "occlusion", "gae"]
@@ -65,8 +65,8 @@ def test_scores_and_ledger_are_those_of_all_rows(monkeypatch, method):
     model = family("llama", "write")
     inputs = of_ids(model, ROWS)  # three lengths: three positions
     few = found(model, inputs, method, 5)
-    monkeypatch.setattr(Subject, "keeps_rows", False)
-    monkeypatch.setattr("wherefrom.methods.intercept.Projection", lambda *_: None)
+    monkeypatch.setattr(ModelRunner, "keeps_rows", False)
+    monkeypatch.setattr("wherefrom.methods.forward_pass.Projection", lambda *_: None)
     whole = found(model, inputs, method, 5)
     exactly(few.values, whole.values)
     for key, line in (whole.lines or {}).items():

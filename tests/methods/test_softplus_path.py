@@ -7,9 +7,9 @@ from torch.nn import functional as F
 from tests.helpers import exactly, normal
 from tests.methods.calling import of_tensor
 from tests.modules import CLASSES, D, Plain
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.methods import method
-from wherefrom.subject import Subject
-from wherefrom.target import Target
 
 
 class Bent(Plain):
@@ -27,13 +27,13 @@ class Bent(Plain):
 
 def test_the_tolerance_is_that_of_the_smooth_network(rng):
     model, x = Bent(), normal(rng, 1, 4, D)
-    subject = Subject(model, lambda model, tensors: model(tensors["x"]))
+    runner = ModelRunner(model, lambda model, tensors: model(tensors["x"]))
 
     def smooth(x):
         return model.head(F.softplus(model.inner(x), beta=3.0).mean(1))[0, 1]
 
     found = method("integrated_gradients", softplus=3.0, tolerance=1e-6, steps=4)(
-        subject, of_tensor(x), Target(torch.tensor([1]))
+        runner, of_tensor(x), Target(torch.tensor([1]))
     )
     rise = float((smooth(x) - smooth(torch.zeros_like(x))).detach())
     assert abs(rise) > 1e-3

@@ -7,10 +7,10 @@ from torch.nn import functional as F
 
 from tests.helpers import normal
 from tests.methods.calling import ROWS, asked, different, family, of_ids, of_tensor, same, scores
-from tests.methods.calling import subject_of as subject
+from tests.methods.calling import subject_of as runner
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import chefer
-from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
@@ -120,7 +120,7 @@ def relevance_at(model, inputs, target, layers):
     ]
     try:
         with intercepted_forward(
-            DEEP_TAYLOR, subject(model, inputs), inputs, asked(inputs, target)
+            DEEP_TAYLOR, runner(model, inputs), inputs, asked(inputs, target)
         ) as forward:
             found = forward.gradients(entered)
     finally:

@@ -10,11 +10,11 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import of_ids
 from tests.modules import CLASSES, D, Plain
 from wherefrom import METHODS, Explainer
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.methods import method as find_method
 from wherefrom.methods.attention_maps import capture
-from wherefrom.subject import Subject
-from wherefrom.target import Target
 
 SOURCE = [[2, 17, 9, 33, 3], [2, 8, 41, 5, 3]]
 WRITTEN = [2, 11, 19, 7, 30, 4]
@@ -31,7 +31,7 @@ def decoded(model, count, ids, name, **settings):
 
     inputs = of_ids(model, ids)
     at = Target(torch.full((len(ids),), 4), position=torch.full((len(ids),), 2))
-    return find_method(name, **settings)(Subject(model, forward), inputs, at)
+    return find_method(name, **settings)(ModelRunner(model, forward), inputs, at)
 
 
 @pytest.mark.parametrize("family", ["bart", "t5", "marian"])
@@ -39,14 +39,14 @@ def decoded(model, count, ids, name, **settings):
 def test_a_decoder_as_long_as_its_source_does_not_give_its_places_to_it(family, name):
     """A decoder is causal: what it has after the explained place changes nothing."""
     model = tiny(family, "translate")
-    shorter, equal, longer = (decoded(model, n, SOURCE, name, at="lookup") for n in (4, 5, 6))
+    shorter, equal, longer = (decoded(model, n, SOURCE, name, at="embeddings") for n in (4, 5, 6))
     assert set(equal.parts) == set(shorter.parts)
     for other in (shorter, longer):
         exactly(equal.values, other.values)
         for label, part in equal.parts.items():
             exactly(part, other.parts[label])
     for i, ids in enumerate(SOURCE):
-        alone = decoded(model, 5, [ids], name, at="lookup")
+        alone = decoded(model, 5, [ids], name, at="embeddings")
         exactly(alone.values[0], equal.values[i], 1e-9)
         assert alone.lines.keys() == equal.lines.keys()
 
@@ -122,7 +122,7 @@ def test_maps_of_heads_in_a_loop_are_joined_in_order(rng):
     x = normal(rng, 2, 5, D)
     inputs = Explainer(Heads("loop")).reader(x).batch(list(x))
     found, expected = (
-        capture(Subject(Heads(way)), inputs, Target(), gradients=True)
+        capture(ModelRunner(Heads(way)), inputs, Target(), gradients=True)
         for way in ("loop", "together")
     )
     assert [tuple(weights.shape) for weights in found.maps] == [(2, 2, 5, 5)] * 2

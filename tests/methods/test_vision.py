@@ -11,14 +11,14 @@ from tests.oracles import chefer, maps, vit
 from tests.oracles.bert import frozen, kept
 from tests.oracles.vit import Vit, by_patch
 from wherefrom import METHODS, Explainer
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
 from wherefrom.methods.attention_maps import _check_places
-from wherefrom.rules.maps import Map
-from wherefrom.subject import Subject
-from wherefrom.target import Target
 from wherefrom.testing import untouched
+from wherefrom.tracing.observers.attention_maps import Map
 
 TARGET = 1
 ATTENTION = [
@@ -46,12 +46,12 @@ def images():
 
 def scores_of(model, images, name, units="patches", **settings):
     """The result in float64, on a batch of images."""
-    reader = ImageReader(Subject(model), None, units)
+    reader = ImageReader(ModelRunner(model), None, units)
     inputs = reader.batch([reader.read(image) for image in images])
     target = Target(torch.full((len(images),), TARGET))
     if name == "lrp":  # as it is written out below
         settings = {"attention": 0, **settings}
-    return method(name, **settings)(reader.subject, inputs, target), inputs
+    return method(name, **settings)(reader.runner, inputs, target), inputs
 
 
 def gap(result, model, images):
@@ -252,5 +252,5 @@ def test_patches_that_are_joined_before_all_maps_have_no_attention_method(images
 def test_maps_of_an_image_have_one_size_that_is_its_own(sizes, model):
     maps = [Map([torch.zeros(1, 1, *size)], 0, 0) for size in sizes]
     with pytest.raises(ModelError, match="joined or pooled"):
-        _check_places(Subject(model), maps, 16)
-    _check_places(Subject(model), [Map([torch.zeros(1, 1, 17, 17)], 0, 0)], 16)
+        _check_places(ModelRunner(model), maps, 16)
+    _check_places(ModelRunner(model), [Map([torch.zeros(1, 1, 17, 17)], 0, 0)], 16)

@@ -46,7 +46,7 @@ def ours():
 
 
 def test_modules_and_weights_have_the_same_names(light, full):
-    ours, theirs = light.subject.model, full.subject.model
+    ours, theirs = light.runner.model, full.runner.model
     weights = theirs.state_dict()
     assert ours.state_dict().keys() == weights.keys()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in ours.state_dict().items())
@@ -78,7 +78,7 @@ def test_logits_are_those_of_transformers_in_float64(padded):
 
 @pytest.mark.parametrize("method", wherefrom.METHODS)
 def test_explanations_are_identical_by_every_method(light, full, method):
-    with untouched(light.subject.model):
+    with untouched(light.runner.model):
         explanations = light(TEXTS, method)
     for explanation, expected in zip(explanations, full(TEXTS, method), strict=True):
         data, expected_data = explanation.to_dict(), expected.to_dict()
@@ -95,7 +95,7 @@ def test_explanations_are_identical_by_every_method(light, full, method):
 
 
 def test_it_trains_with_dropout_and_can_be_copied_and_pickled(light):
-    model = copy.deepcopy(light.subject.model).train()
+    model = copy.deepcopy(light.runner.model).train()
     ids = torch.tensor([[2, 137, 43, 3]])
     torch.manual_seed(0)
     first, second = model(ids).logits, model(ids).logits
@@ -112,7 +112,7 @@ def test_it_trains_with_dropout_and_can_be_copied_and_pickled(light):
 )
 @pytest.mark.parametrize("name", ["sentiment", "bace"])
 def test_the_number_type_can_be_chosen(name, dtype, expected):
-    model = wherefrom.load(name, dtype=dtype).subject.model
+    model = wherefrom.load(name, dtype=dtype).runner.model
     assert {parameter.dtype for parameter in model.parameters()} == {expected}
 
 

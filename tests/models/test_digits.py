@@ -27,7 +27,7 @@ def test_the_card_is_true_of_the_files(digits):
     card = embedded.embedded()["digits"]
     assert card.megabytes < 2
     assert card.figures["test"] >= 0.97
-    assert card.parameters == sum(p.numel() for p in digits.subject.model.parameters())
+    assert card.parameters == sum(p.numel() for p in digits.runner.model.parameters())
 
 
 @pytest.mark.parametrize("name", DIGITS)
@@ -76,6 +76,6 @@ def test_accuracy_on_the_test_images_is_what_the_card_says(digits):
     from training.mnist import read_images
 
     images, truth = read_images(MNIST, "test")
-    predicted = answers(digits.subject.model, normalised(images)).argmax(1)
+    predicted = answers(digits.runner.model, normalised(images)).argmax(1)
     share = float((predicted == truth).float().mean())
     assert share == pytest.approx(embedded.embedded()["digits"].figures["test"], abs=1e-3)

@@ -12,7 +12,7 @@ import torch
 import wherefrom
 from wherefrom.errors import FileError, ModelError
 from wherefrom.inputs.text import batch
-from wherefrom.methods.intercept import run
+from wherefrom.methods.forward_pass import run
 from wherefrom.models import embedded
 
 KEPT = Path(__file__).with_name("sentiment_logits.json")
@@ -24,8 +24,8 @@ def logits_of(explainer, texts):
     rows = explainer.encode(texts)
     logits = []
     for start in range(0, len(rows), 64):
-        inputs = batch(explainer.subject, explainer.tokenizer, rows[start : start + 64], None)
-        logits.append(run(explainer.subject, inputs))
+        inputs = batch(explainer.runner, explainer.tokenizer, rows[start : start + 64], None)
+        logits.append(run(explainer.runner, inputs))
     return torch.cat(logits).numpy()
 
 
@@ -38,12 +38,12 @@ def test_the_folder_and_other_options_give_the_classifier_of_transformers(sentim
     import transformers
 
     kind = transformers.BertForSequenceClassification
-    assert not isinstance(sentiment.subject.model, kind)
+    assert not isinstance(sentiment.runner.model, kind)
     for explainer in (
         wherefrom.load(embedded.HOME / "sentiment"),
         wherefrom.load("sentiment", attn_implementation="eager"),
     ):
-        assert isinstance(explainer.subject.model, kind)
+        assert isinstance(explainer.runner.model, kind)
         assert explainer.labels() == sentiment.labels() == ["NEGATIVE", "POSITIVE"]
 
 
@@ -51,7 +51,7 @@ def test_the_card_is_true_of_the_files():
     card = embedded.embedded()["sentiment"]
     assert card.megabytes < 8
     assert card.figures["validation"] >= 0.82
-    model = wherefrom.load("sentiment").subject.model
+    model = wherefrom.load("sentiment").runner.model
     assert card.parameters == sum(p.numel() for p in model.parameters())
     assert embedded.verified(card) == card.folder
 

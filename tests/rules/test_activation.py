@@ -95,7 +95,7 @@ def test_activation_module_written_in_primitives_is_one_unit(name, rng):
     exactly(found.out, act(x))
     exactly(found.relevance[0], relevance * seed)
     exactly(found.booked, float((at_zero * seed).sum()))
-    assert found.view.touched["activation"] == 1
+    assert found.tracer.touched["activation"] == 1
 
 
 def tanh_by_hand(x):
@@ -161,7 +161,7 @@ def test_prelu_module_with_a_slope_for_each_channel(count, rng):
 def test_what_an_activation_module_is_at_zero_is_a_bias(gate, rng):
     x = normal(rng, 1, 5, 3)
     found = through(CONSERVATIVE, nn.Sequential(gate), x)
-    ((kind, entry),) = ((key[1], entry) for key, entry in found.view.ledger.entries.items())
+    ((kind, entry),) = ((key[1], entry) for key, entry in found.tracer.ledger.entries.items())
     assert kind == "bias"
     exactly(float(entry.total), 15 * float(gate(torch.zeros(1, dtype=torch.float64))))
 
@@ -199,5 +199,5 @@ def test_module_around_an_autograd_function_is_an_activation(rng):
 def test_a_constant_that_goes_through_an_activation_is_left_alone(rng):
     x, other = normal(rng, 1, 5, 3), normal(rng, 3)
     found = through(CONSERVATIVE, lambda x: x * F.gelu(other), x)
-    assert not found.view.touched["activation"]
+    assert not found.tracer.touched["activation"]
     exactly(found.relevance[0], x * F.gelu(other))

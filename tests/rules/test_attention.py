@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from tests.helpers import TORCH_2_4, captured, exactly, normal, through
 from tests.oracles.rules import ah_rule
-from wherefrom.rules.maps import Maps
 from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN, conservative
+from wherefrom.tracing.observers.attention_maps import Maps
 
 B, H, T, D = 2, 3, 5, 4
 
@@ -99,7 +99,7 @@ def test_ah_rule_is_the_papers_lrp_rule_for_an_attention_head(attend, table, qkv
     exactly(found.relevance[2], ah_rule(v, weights(q, k), relevance))
     exactly(found.relevance[0], torch.zeros_like(q))
     exactly(found.relevance[1], torch.zeros_like(k))
-    assert found.view.touched["attention"] == 1
+    assert found.tracer.touched["attention"] == 1
 
 
 @pytest.mark.parametrize("attend", WAYS)
@@ -129,10 +129,10 @@ def test_attn_lrp_shares_products_alike_in_fused_and_eager_attention(attend, qkv
 def test_what_the_softmax_leaves_is_a_line_of_the_ledger(attend, part, qkv, rng):
     seed = normal(rng, B, H, T, D)
     run = through(conservative("shared", part), attend, *qkv, seed=seed)
-    lines = sum(entry.total for entry in run.view.ledger.entries.values())
+    lines = sum(entry.total for entry in run.tracer.ledger.entries.values())
     relevance = sum(r.flatten(1).sum(1) for r in run.relevance)
     exactly(relevance + lines, (run.out * seed).flatten(1).sum(1))
-    assert any(kind == "softmax" for _, kind in run.view.ledger.entries)
+    assert any(kind == "softmax" for _, kind in run.tracer.ledger.entries)
 
 
 @pytest.mark.parametrize("attend", [sdpa, eager, by_einsum])
@@ -149,7 +149,9 @@ def test_the_weights_get_their_share_and_the_values_the_rest(attend, qkv, rng):
 @pytest.mark.parametrize("constant", ["query", "key", "value"])
 def test_the_line_of_the_softmax_is_exact_under_every_mask(case, constant, qkv, rng):
     settings, seed = _masks(rng)[case], normal(rng, B, H, T, D)
-    live = [x for x, name in zip(qkv, ("query", "key", "value"), strict=True) if name != constant]
+    depends_on_input = [
+        x for x, name in zip(qkv, ("query", "key", "value"), strict=True) if name != constant
+    ]
 
     def attend(*tensors):
         names = [name for name in ("query", "key", "value") if name != constant]
@@ -157,8 +159,8 @@ def test_the_line_of_the_softmax_is_exact_under_every_mask(case, constant, qkv, 
         every[constant] = qkv[("query", "key", "value").index(constant)]
         return F.scaled_dot_product_attention(**every, **settings)
 
-    run = through(ATTN_LRP, attend, *live, seed=seed)
-    lines = sum(entry.total for entry in run.view.ledger.entries.values())
+    run = through(ATTN_LRP, attend, *depends_on_input, seed=seed)
+    lines = sum(entry.total for entry in run.tracer.ledger.entries.values())
     relevance = sum(r.flatten(1).sum(1) for r in run.relevance)
     exactly(relevance + lines, (run.out * seed).flatten(1).sum(1))
 

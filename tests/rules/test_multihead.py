@@ -8,8 +8,8 @@ from torch import nn
 
 from tests.helpers import captured, exactly, normal, through
 from tests.oracles.rules import ah_rule
-from wherefrom.rules.maps import Maps
 from wherefrom.rules.tables import AH, CONSERVATIVE, PLAIN
+from wherefrom.tracing.observers.attention_maps import Maps
 
 B, T, S, D, H = 2, 4, 5, 6, 2
 
@@ -77,7 +77,7 @@ def test_spelled_out_forward_is_torchs_own(kind, settings, rng):
     exactly(found.out, expected.detach())
     for x, g, r in zip((q, k, v), gradients, found.relevance, strict=True):
         exactly(r, x * g)
-    assert found.view.touched["attention"] == 1
+    assert found.tracer.touched["attention"] == 1
 
 
 def test_unbatched_input_is_torchs_own(rng):
@@ -183,8 +183,8 @@ def test_transformer_encoder_is_seen_and_conserved(batch_first, norm_first, trai
         seed=seed,
     )
     exactly(found.out, plain)
-    assert found.view.touched["attention"] == 2
-    assert found.view.touched["norm"] == 4
+    assert found.tracer.touched["attention"] == 2
+    assert found.tracer.touched["norm"] == 4
     exactly(found.relevance[0].sum() + found.booked, (plain * seed).sum())
 
 

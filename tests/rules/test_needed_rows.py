@@ -7,10 +7,10 @@ from torch.nn import functional as F
 
 from tests.helpers import exactly
 from tests.methods.calling import asked, of_ids, of_tensor, subject_of, tiny
+from wherefrom.core.target import Target
 from wherefrom.methods import method
 from wherefrom.rules import affine, needed_rows
 from wherefrom.rules.product import Products
-from wherefrom.target import Target
 
 IDS = [[5, 17, 33, 8, 60, 71, 2, 9, 4, 11, 23, 7, 8, 2], [9, 4, 11, 23, 2, 6, 31, 44, 3, 2, 8, 8]]
 D = 6
@@ -229,9 +229,9 @@ def queries_run(monkeypatch, run):
 
 
 def counting(attend, counts):
-    def counted(self, view, call, given):
+    def counted(self, tracer, call, given):
         counts.append(given.query.shape[-2])
-        return attend(self, view, call, given)
+        return attend(self, tracer, call, given)
 
     return counted
 

@@ -21,7 +21,7 @@ def test_ln_rule_is_the_papers(table, rng):
     found = through(table, lambda x: F.layer_norm(x, (D,), eps=EPS), x, seed=relevance / y)
     exactly(found.out, y)
     exactly(found.relevance[0], ln_rule(x, relevance), tol=1e-9)
-    assert found.view.touched["norm"] == 1
+    assert found.tracer.touched["norm"] == 1
 
 
 @FROZEN

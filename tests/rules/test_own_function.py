@@ -143,9 +143,9 @@ def test_what_is_hidden_is_a_line_of_the_ledger(rng):
     found = through(CONSERVATIVE, lambda x: Kernel.apply(x, weight, bias), x)
     exactly(found.relevance[0], 2 * x * weight.sum(0))
     exactly(found.booked, float((bias - x @ weight.T).sum()))
-    ((key, _),) = found.view.ledger.entries.items()
+    ((key, _),) = found.tracer.ledger.entries.items()
     assert key == ("", "function")
-    assert found.view.opaque == ["the autograd Function Kernel"]
+    assert found.tracer.opaque == ["the autograd Function Kernel"]
 
 
 def test_rounding_goes_straight_through_as_its_author_says(rng):
@@ -201,7 +201,7 @@ def test_gradients_off_around_a_function_mean_nothing_and_within_that_what_they_
     z = deep.layer(x).detach()
     slope = F.gelu(z) / z
     exactly(found.relevance[0], x * (slope @ deep.layer.weight.detach()))
-    kinds = {key: float(entry.total.detach()) for key, entry in found.view.ledger.entries.items()}
+    kinds = {key: float(entry.total.detach()) for key, entry in found.tracer.ledger.entries.items()}
     exactly(kinds["layer", "bias"], float((slope * deep.layer.bias.detach()).sum()))
     exactly(kinds["", "detached"], float(F.gelu(z).mean()) * z.numel())
 
@@ -268,13 +268,13 @@ def test_torch_applies_functions_itself_again_after_a_pass(rng):
     """And in another thread while it is made."""
     x, seen = normal(rng, 1, 5, 3), []
 
-    def elsewhere():
+    def executor():
         given = torch.ones(2, dtype=torch.float64, requires_grad=True)
         (gradient,) = torch.autograd.grad(Rounded.apply(given * 1.4).sum(), given)
         seen.append((vars(Function)["apply"] is WRITTEN, gradient.tolist()))
 
     def run(x):
-        thread = threading.Thread(target=elsewhere)
+        thread = threading.Thread(target=executor)
         thread.start()
         thread.join()
         return x * 2.0

@@ -216,7 +216,7 @@ def test_a_product_with_a_constant_is_left_alone(rng):
     x, w = normal(rng, B, T, D), normal(rng, D, D)
     found = through(CONSERVATIVE, lambda x: (x * 2.0) @ w, x)
     exactly(found.relevance[0].sum(), (2 * x @ w).sum())
-    assert not found.view.touched["gate"]
+    assert not found.tracer.touched["gate"]
 
 
 @pytest.mark.parametrize("gate", ["conservative", "shared"])

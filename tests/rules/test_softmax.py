@@ -17,7 +17,7 @@ def test_softmax_at_the_output_keeps_its_derivative(table, rng):
     (gradient,) = torch.autograd.grad(leaf.softmax(-1), leaf, seed)
     found = through(table, lambda x: x.softmax(-1), x, seed=seed)
     exactly(found.relevance[0], x * gradient)
-    assert not found.view.touched["attention"]
+    assert not found.tracer.touched["attention"]
 
 
 @pytest.mark.parametrize("table", [AH, AH_LN])
@@ -42,7 +42,7 @@ def test_a_routers_weight_is_a_constant_under_conservative_and_true_under_ah(rng
     (frozen,) = torch.autograd.grad(mixture(leaf, torch.Tensor.detach).sum(), leaf)
     exactly(found.relevance[0], x * frozen)
     exactly(found.relevance[0].sum(), mixture(x).sum())
-    assert not found.view.touched["attention"]
+    assert not found.tracer.touched["attention"]
     (true,) = torch.autograd.grad(mixture(leaf).sum(), leaf)
     exactly(through(AH, mixture, x).relevance[0], x * true)
 
@@ -72,7 +72,7 @@ def test_softmax_is_followed_through_calls_that_keep_it(between, rng):
     found = through(AH, f, x)
     weights = (x @ x.mT).softmax(-1)
     exactly(found.relevance[0], x * (weights.mT @ torch.ones_like(x)))
-    assert found.view.touched["attention"] == 1
+    assert found.tracer.touched["attention"] == 1
 
 
 def test_the_mark_ends_at_a_linear_layer(rng):
@@ -86,7 +86,7 @@ def test_the_mark_ends_at_a_linear_layer(rng):
     (true,) = torch.autograd.grad(f(leaf).sum(), leaf)
     found = through(AH, f, x)
     exactly(found.relevance[0], x * true)
-    assert not found.view.touched["attention"]
+    assert not found.tracer.touched["attention"]
 
 
 def test_exponential_that_is_no_softmax_is_no_attention(rng):
@@ -95,10 +95,10 @@ def test_exponential_that_is_no_softmax_is_no_attention(rng):
     def f(x):
         return torch.exp(x @ x.mT) @ x
 
-    assert not through(AH, f, x).view.touched["attention"]
+    assert not through(AH, f, x).tracer.touched["attention"]
 
 
 def test_plain_counts_attention_too_so_that_maps_can_be_checked(rng):
     x = normal(rng, B, T, D)
     found = through(PLAIN, lambda x: (x @ x.mT).softmax(-1) @ x, x)
-    assert found.view.touched["attention"] == 1
+    assert found.tracer.touched["attention"] == 1

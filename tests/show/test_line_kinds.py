@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.rules.test_closed_calls import Head
+from tests.tracing.test_closed_calls import Head
 from wherefrom import Explainer, load
-from wherefrom.explanation import Ledger, Line
+from wherefrom.core.explanation import Ledger, Line
 from wherefrom.show.html import waterfall
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.text_marks import summary
@@ -20,7 +20,7 @@ def kinds_of(explanation):
     ("method", "settings", "expected"),
     [
         ("lrp", {}, {"word", "root", "type", "position", "bias"}),
-        ("lrp", {"at": "block", "root": None}, {"word", "norm"}),
+        ("lrp", {"at": "first_block", "root": None}, {"word", "norm"}),
         ("lrp", {"secants": "root"}, {"word", "attention"}),
         ("attn_lrp", {}, {"word", "softmax"}),
         ("integrated_gradients", {"steps": 2}, {"word", "baseline"}),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from wherefrom import METHODS, Explainer, Explanation, load
-from wherefrom.explanation import RUNNERS_UP, Ledger, Line, Output, TargetInfo, Unit
+from wherefrom.core.explanation import RUNNERS_UP, Ledger, Line, Output, TargetInfo, Unit
 from wherefrom.show import html
 from wherefrom.show.page import STYLE
 from wherefrom.show.sentence import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from wherefrom import Explainer, Explanation
-from wherefrom.explanation import Ledger, Line, TargetInfo, Unit
+from wherefrom.core.explanation import Ledger, Line, TargetInfo, Unit
 from wherefrom.show import html, terminal
 from wherefrom.show.sentence import sentence
 from wherefrom.show.text_marks import marks, signed, summary

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from wherefrom import load
+from wherefrom.core.explanation import Explanation, Ledger, Line, TargetInfo, Unit
 from wherefrom.errors import InputError
-from wherefrom.explanation import Explanation, Ledger, Line, TargetInfo, Unit
 from wherefrom.show.html import render, render_beside
 from wherefrom.show.sentence import explained as explained_words
 from wherefrom.show.sentence import pieces

@@ -10,7 +10,7 @@ import pytest
 from rich.color import Color
 from rich.style import Style
 
-from wherefrom.explanation import RUNNERS_UP, Explanation, TargetInfo, Unit
+from wherefrom.core.explanation import RUNNERS_UP, Explanation, TargetInfo, Unit
 from wherefrom.show.colors import Palette, terminal_background, terminal_depth
 from wherefrom.show.terminal import render, render_rows
 

@@ -12,10 +12,10 @@ from tests.helpers import exactly
 from tests.oracles import protocols
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer, evaluate
+from wherefrom.core.target import Target
 from wherefrom.inputs.text import batch, from_ids
 from wherefrom.methods import method
-from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.rules.maps import Maps
+from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.tables import PLAIN
 from wherefrom.studies.attention_erasure import (
     AttentionErasure,
@@ -28,21 +28,21 @@ from wherefrom.studies.attention_erasure import (
     sample_rng,
     single_weights,
 )
-from wherefrom.target import Target
+from wherefrom.tracing.observers.attention_maps import Maps
 
 LRP = method("lrp", root=None)
 ROWS = [[5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2]]
 
 
-def padded(subject, rows=ROWS):
-    return batch(subject, None, [from_ids(None, row) for row in rows], None)
+def padded(runner, rows=ROWS):
+    return batch(runner, None, [from_ids(None, row) for row in rows], None)
 
 
 def test_erasing_nothing_changes_nothing_and_all_of_a_layer_equals_no_values(bert):
-    subject = Explainer(bert).subject
-    inputs = padded(subject, ROWS[:1])
+    runner = Explainer(bert).runner
+    inputs = padded(runner, ROWS[:1])
     gone = torch.tensor([[False] * 5, [True] * 5])
-    whole, without = erase_attention(subject, inputs, [0, 0], gone)
+    whole, without = erase_attention(runner, inputs, [0, 0], gone)
     with torch.no_grad():
         exactly(whole, bert(input_ids=torch.tensor(ROWS[:1])).logits[0].softmax(-1))
         attention = bert.bert.encoder.layer[-1].attention
@@ -58,11 +58,11 @@ def test_erasing_nothing_changes_nothing_and_all_of_a_layer_equals_no_values(ber
 
 def test_erasing_one_place_renormalises_the_rest():
     module = model("bert", "classify", num_hidden_layers=1)
-    subject = Explainer(module).subject
-    inputs = padded(subject, ROWS[:1])
+    runner = Explainer(module).runner
+    inputs = padded(runner, ROWS[:1])
     gone = torch.tensor([[False, True, False, False, False]])
     # in a model of one block, erasing with renormalisation is masking the place
-    chances = erase_attention(subject, inputs, [0], gone, layer=0)[0]
+    chances = erase_attention(runner, inputs, [0], gone, layer=0)[0]
     masked = inputs.tensors["attention_mask"].clone()
     masked[0, 1] = 0
     with torch.no_grad():
@@ -71,8 +71,8 @@ def test_erasing_one_place_renormalises_the_rest():
 
 
 def test_single_weights_have_one_row_a_sample_and_a_table_that_adds_to_one(bert):
-    subject = Explainer(bert).subject
-    erasures = single_weights(subject, padded(subject), Target(torch.tensor([0, 1])))
+    runner = Explainer(bert).runner
+    erasures = single_weights(runner, padded(runner), Target(torch.tensor([0, 1])))
     assert len(erasures) == 2
     assert all(erasure.delta_weight >= 0 for erasure in erasures)
     assert sum(flip_table(erasures).values()) == pytest.approx(1)
@@ -81,10 +81,10 @@ def test_single_weights_have_one_row_a_sample_and_a_table_that_adds_to_one(bert)
 
 
 def test_the_share_to_a_flip_is_found_by_erasing_one_by_one(bert):
-    subject = Explainer(bert).subject
-    inputs = padded(subject)
+    runner = Explainer(bert).runner
+    inputs = padded(runner)
     scores = [np.arange(5.0), np.arange(7.0)]
-    shares = fraction_to_flip(subject, inputs, scores)
+    shares = fraction_to_flip(runner, inputs, scores)
     for i, share in enumerate(shares):
         order = np.argsort(-scores[i])
         expected = 1.0
@@ -92,7 +92,7 @@ def test_the_share_to_a_flip_is_found_by_erasing_one_by_one(bert):
         for count in range(len(order) + 1):
             gone = torch.zeros(1, 7, dtype=torch.bool)
             gone[0, order[:count]] = True
-            decided = erase_attention(subject, inputs, [i], gone)[0].argmax()
+            decided = erase_attention(runner, inputs, [i], gone)[0].argmax()
             first = decided if first is None else first
             if decided != first:
                 expected = count / len(order)
@@ -130,18 +130,18 @@ def test_a_flip_is_seen_where_there_is_one(strong, wordpiece):
 
 def test_a_flip_by_the_first_weight_erased_is_a_share_of_one_weight(strong, wordpiece):
     ids = wordpiece("bad")["input_ids"]
-    subject = Explainer(strong).subject
+    runner = Explainer(strong).runner
     scores = [np.array([0.0, 1.0, 0.5]), np.array([1.0, 0.5, 0.0])]
     expected = [protocols.attention_to_flip(strong, ids, ranking) for ranking in scores]
     assert expected[0] == pytest.approx(1 / 3)
     assert expected[1] > expected[0]
-    exactly(fraction_to_flip(subject, padded(subject, [ids] * 2), scores), expected)
+    exactly(fraction_to_flip(runner, padded(runner, [ids] * 2), scores), expected)
 
 
 def test_the_random_ranking_is_the_studys_own_also_next_to_the_random_method(strong, wordpiece):
     explainer = Explainer(strong, wordpiece)
     ids = wordpiece("bad")["input_ids"]
-    own = sample_rng(padded(explainer.subject, [ids]), 0, 1).random(len(ids))
+    own = sample_rng(padded(explainer.runner, [ids]), 0, 1).random(len(ids))
     expected, other = (
         protocols.attention_to_flip(strong, ids, ranking)
         for ranking in (own, explainer("bad", "random").scores)
@@ -166,33 +166,33 @@ def test_the_highest_weight_changes_more_where_its_divergence_is_larger():
 
 
 def test_erasures_run_in_batches_of_so_many_positions(bert):
-    subject = Explainer(bert).subject
-    inputs = padded(subject)  # two samples of seven positions
+    runner = Explainer(bert).runner
+    inputs = padded(runner)  # two samples of seven positions
     erased = torch.eye(7, dtype=torch.bool)[:5]
     sizes = []
     hook = bert.register_forward_pre_hook(
         lambda module, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
     )
     try:
-        batched = erase_attention(subject, inputs, [0, 1, 0, 1, 0], erased, positions=14)
+        batched = erase_attention(runner, inputs, [0, 1, 0, 1, 0], erased, positions=14)
     finally:
         hook.remove()
     assert sizes == [1, 2, 2, 1]  # the first pass counts the maps
-    exactly(batched, erase_attention(subject, inputs, [0, 1, 0, 1, 0], erased))
+    exactly(batched, erase_attention(runner, inputs, [0, 1, 0, 1, 0], erased))
 
 
 def test_attention_rankings_are_the_maps_and_their_slopes(bert, wordpiece):
     """The gradient by a weight is a finite difference of the output as that weight is moved."""
-    subject = Explainer(bert).subject
-    inputs, target = padded(subject, ROWS[:1]), Target(torch.tensor([1]))
-    rankings = attention_rankings(subject, inputs, target)
+    runner = Explainer(bert).runner
+    inputs, target = padded(runner, ROWS[:1]), Target(torch.tensor([1]))
+    rankings = attention_rankings(runner, inputs, target)
 
     def output(scale):
         def replace(index, weights):
             return weights * scale if index == 1 else weights
 
         maps = Maps(1, replace)
-        with intercepted_forward(PLAIN, subject, inputs, target, maps=maps) as forward:
+        with intercepted_forward(PLAIN, runner, inputs, target, maps=maps) as forward:
             return float(forward.output.detach())
 
     for place in range(5):

@@ -12,6 +12,7 @@ from tests.methods.calling import of_tensor, subject_of
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
+from wherefrom.core.target import Target
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text import batch, from_ids
 from wherefrom.rules.tables import CONSERVATIVE, PLAIN
@@ -23,19 +24,18 @@ from wherefrom.studies.layer_profile import (
     norm_shares,
     relevance_sums,
 )
-from wherefrom.target import Target
 from wherefrom.testing import untouched
 
 
-def inputs_of(subject, ids=(5, 17, 33, 8, 2)):
-    return batch(subject, None, [from_ids(None, ids)], None)
+def inputs_of(runner, ids=(5, 17, 33, 8, 2)):
+    return batch(runner, None, [from_ids(None, ids)], None)
 
 
 def test_relevance_at_each_block_is_gradient_times_state(bert):
-    subject = Explainer(bert).subject
-    inputs, target = inputs_of(subject), Target(torch.tensor([1]))
+    runner = Explainer(bert).runner
+    inputs, target = inputs_of(runner), Target(torch.tensor([1]))
     with untouched(bert):
-        sums = relevance_sums(subject, inputs, target, PLAIN)
+        sums = relevance_sums(runner, inputs, target, PLAIN)
     out = bert(input_ids=inputs.tensors["input_ids"], output_hidden_states=True)
     slopes = torch.autograd.grad(out.logits[0, 1], out.hidden_states[1:])
     expected = [
@@ -50,9 +50,9 @@ def test_under_the_rules_what_a_block_loses_is_in_the_ledger(bert, wordpiece):
     """Σ at the last block and the constants behind it are the output; likewise at the input."""
     explainer = Explainer(bert, wordpiece)
     explanation = explainer(TEXTS[0], root=None)
-    inputs = batch(explainer.subject, wordpiece, explainer.encode(TEXTS[:1]), None)
+    inputs = batch(explainer.runner, wordpiece, explainer.encode(TEXTS[:1]), None)
     target = Target(torch.tensor([explanation.target.index]))
-    sums = relevance_sums(explainer.subject, inputs, target, CONSERVATIVE)
+    sums = relevance_sums(explainer.runner, inputs, target, CONSERVATIVE)
     biases = {
         line.label: line.value for line in explanation.ledger.lines if line.kind not in ("word",)
     }
@@ -64,20 +64,20 @@ def test_under_the_rules_what_a_block_loses_is_in_the_ledger(bert, wordpiece):
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_norms_are_those_of_proposition_two(family):
-    subject = Explainer(model(family, "classify")).subject
-    inputs, target = inputs_of(subject), Target(torch.tensor([1]))
-    expected = propositions(subject, inputs, target).collapse
-    norms = relevance_sums(subject, inputs, target, PLAIN).norms
+    runner = Explainer(model(family, "classify")).runner
+    inputs, target = inputs_of(runner), Target(torch.tensor([1]))
+    expected = propositions(runner, inputs, target).collapse
+    norms = relevance_sums(runner, inputs, target, PLAIN).norms
     exactly([n[1] for n in norms], [norm.before for norm in expected], 1e-8)
     exactly([n[2] for n in norms], [norm.after for norm in expected], 1e-8)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "t5"])
 def test_the_rules_lose_nothing_at_any_norm_and_gradients_nearly_all(family):
-    subject = Explainer(model(family, "classify")).subject
-    inputs, target = inputs_of(subject), Target(torch.tensor([1]))
+    runner = Explainer(model(family, "classify")).runner
+    inputs, target = inputs_of(runner), Target(torch.tensor([1]))
     for method in METHODS:
-        norms = relevance_sums(subject, inputs, target, method.table_for(inputs)).norms
+        norms = relevance_sums(runner, inputs, target, method.table_for(inputs)).norms
         assert len(norms) >= 4
         for _, before, after in norms:
             if method.name == "gradient_x_input":
@@ -95,9 +95,9 @@ def test_lrp_has_the_rules_that_the_method_has_for_the_kind_of_input(rng):
     explainer = Explainer(prepared(ViTForImageClassification, settings=config))
     image = normal(rng, 1, 8, 8)
     explanation = explainer(image)
-    reader = ImageReader(explainer.subject)
+    reader = ImageReader(explainer.runner)
     inputs = reader.batch([reader.read(image)])
-    samples = StudySamples(reader.subject, lambda _: inputs, {"lrp": [explanation]})
+    samples = StudySamples(reader.runner, lambda _: inputs, {"lrp": [explanation]})
     (record,) = LayerProfile().records(samples, lambda: None)
     exactly(record["blocks"]["lrp"]["input"], explanation.ledger.lines[0].value, 1e-9)
 

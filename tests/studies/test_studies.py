@@ -8,10 +8,10 @@ import torch
 from tests.evaluation.additive import additive_explainer
 from tests.studies.conftest import STUDIES, TEXTS
 from wherefrom import evaluate
+from wherefrom.core.runner import ModelRunner
 from wherefrom.evaluation.results import Evaluation
 from wherefrom.show.report import render_evaluation
 from wherefrom.studies.base import StudySamples
-from wherefrom.subject import Subject
 
 
 def test_records_do_not_depend_on_the_window(explainer, result):
@@ -83,9 +83,9 @@ def test_a_study_that_the_model_does_not_support_is_named(wordpiece):
 
 
 def test_targets_lie_on_the_device_of_the_model(explainer):
-    elsewhere = Subject(torch.nn.Linear(2, 2, device="meta"))
-    samples = StudySamples(elsewhere, None, {"lrp": [explainer(text) for text in TEXTS]})
+    executor = ModelRunner(torch.nn.Linear(2, 2, device="meta"))
+    samples = StudySamples(executor, None, {"lrp": [explainer(text) for text in TEXTS]})
     target = samples.targets([0, 2])
     assert target.index.device.type == "meta"
-    here = StudySamples(explainer.subject, None, samples.explanations)
+    here = StudySamples(explainer.runner, None, samples.explanations)
     assert here.targets([0, 2]).index.tolist() == [explainer(TEXTS[i]).target.index for i in (0, 2)]

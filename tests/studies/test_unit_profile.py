@@ -19,7 +19,7 @@ def explained(bert, wordpiece):
 
 def test_relevance_after_each_block_and_the_biases_above_sum_to_the_output(explained):
     explainer, inputs, target = explained
-    profile = unit_profile(explainer.subject, inputs, target, Lrp().table_for(inputs))
+    profile = unit_profile(explainer.runner, inputs, target, Lrp().table_for(inputs))
     lines = explainer(TEXT).ledger.lines
     names = list(profile.units)
     assert len(names) == 2
@@ -33,8 +33,8 @@ def test_relevance_after_each_block_and_the_biases_above_sum_to_the_output(expla
 def test_the_units_of_a_block_sum_to_the_layer_profile(explained):
     explainer, inputs, target = explained
     for table in (method.table_for(inputs) for method in METHODS):
-        profile = unit_profile(explainer.subject, inputs, target, table)
-        expected = relevance_sums(explainer.subject, inputs, target, table).blocks
+        profile = unit_profile(explainer.runner, inputs, target, table)
+        expected = relevance_sums(explainer.runner, inputs, target, table).blocks
         for name, row in profile.units.items():
             assert row.sum() + profile.others[name] == pytest.approx(expected[name], rel=1e-9)
 
@@ -42,7 +42,7 @@ def test_the_units_of_a_block_sum_to_the_layer_profile(explained):
 def test_after_the_last_block_all_relevance_is_where_the_head_reads(explained):
     explainer, inputs, target = explained
     last = list(
-        unit_profile(explainer.subject, inputs, target, Lrp().table_for(inputs)).units.values()
+        unit_profile(explainer.runner, inputs, target, Lrp().table_for(inputs)).units.values()
     )[-1]
     assert np.abs(last[1:]).max() < 1e-9 * np.abs(last[0])
 
@@ -50,8 +50,8 @@ def test_after_the_last_block_all_relevance_is_where_the_head_reads(explained):
 def test_a_unit_has_its_gradient_times_its_state(explained):
     """Scaling the state of one unit by 1 + ε changes the output by ε times its relevance."""
     explainer, inputs, target = explained
-    profile = unit_profile(explainer.subject, inputs, target, Lrp().table_for(inputs))
-    model = explainer.subject.model
+    profile = unit_profile(explainer.runner, inputs, target, Lrp().table_for(inputs))
+    model = explainer.runner.model
     (name, row) = next(reversed(profile.units.items()))
     block = model.get_submodule(name)
     share = 1e-6
@@ -62,8 +62,8 @@ def test_a_unit_has_its_gradient_times_its_state(explained):
         moved[0, 1] = moved[0, 1] * (1 + share)  # the head does not read it
         return (moved, *out[1:]) if isinstance(out, tuple) else moved
 
-    before = target(explainer.subject.run(inputs.model_tensors()))
+    before = target(explainer.runner.run(inputs.model_tensors()))
     hook = block.register_forward_hook(scaled)
-    after = target(explainer.subject.run(inputs.model_tensors()))
+    after = target(explainer.runner.run(inputs.model_tensors()))
     hook.remove()
     assert float((after - before).detach()) / share == pytest.approx(row[1], abs=1e-9)

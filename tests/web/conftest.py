@@ -62,7 +62,7 @@ def talker(bytepairs):
 def flipped(sentiment):
     """The same model with its two labels exchanged: another answer to every text."""
     labels = sentiment.labels()[::-1]
-    return Explainer(sentiment.subject.model, sentiment.tokenizer, labels=labels)
+    return Explainer(sentiment.runner.model, sentiment.tokenizer, labels=labels)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import transformers
 
 from tests.web.helpers import JSON, TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
+from wherefrom.core.runner import ModelRunner
 from wherefrom.errors import InputError, ModelError
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.inputs.pictures import decoded
@@ -20,7 +21,6 @@ from wherefrom.methods.propagation import Lrp
 from wherefrom.show.html import render
 from wherefrom.show.sentence import explained
 from wherefrom.studies.layer_profile import relevance_sums
-from wherefrom.subject import Subject
 from wherefrom.web import answers as answers_module
 from wherefrom.web.answers import Answers
 from wherefrom.web.limits import Limits
@@ -48,7 +48,7 @@ def test_predict_gives_every_class_its_probability(client, sentiment):
     answer = client.post("/api/predict", json=body()).json()
     inputs, target = sentiment.prepare(TEXT)
     with torch.no_grad():
-        logits = sentiment.subject.run(inputs.model_tensors())[0]
+        logits = sentiment.runner.run(inputs.model_tensors())[0]
     outputs = answer["outputs"]
     assert [output["output"] for output in outputs] == logits.tolist()
     assert [output["probability"] for output in outputs] == logits.double().softmax(0).tolist()
@@ -170,7 +170,7 @@ def test_curve_has_a_step_for_each_of_up_to_64_units(client, units, steps):
 def test_layers_sum_to_the_layer_profile(client, sentiment):
     answer = client.post("/api/layers", json=body()).json()
     inputs, target = sentiment.prepare(TEXT)
-    expected = relevance_sums(sentiment.subject, inputs, target, Lrp().table_for(inputs))
+    expected = relevance_sums(sentiment.runner, inputs, target, Lrp().table_for(inputs))
     sums = {row["name"]: sum(row["units"]) + row["others"] for row in answer["rows"][1:]}
     assert sums == pytest.approx({k: v for k, v in expected.blocks.items() if k != "input"})
     assert answer["rows"][0]["units"] == sentiment(TEXT).to_dict()["scores"]
@@ -178,7 +178,7 @@ def test_layers_sum_to_the_layer_profile(client, sentiment):
 
 def test_attention_is_the_map_of_a_layer_and_a_head(client, sentiment):
     inputs, target = sentiment.prepare(TEXT)
-    maps = capture(sentiment.subject, inputs, target, gradients=False).maps
+    maps = capture(sentiment.runner, inputs, target, gradients=False).maps
     head = client.post("/api/attention", json=body(layer=3, head=3)).json()
     mean = client.post("/api/attention", json=body(layer=3, head=0)).json()
     assert np.array(head["weights"]) == pytest.approx(maps[2][0, 2].numpy(), abs=1e-5)
@@ -198,7 +198,7 @@ def test_positions_of_a_map_say_their_units(client):
 
 def test_heads_are_all_maps_in_bytes(client, sentiment):
     inputs, target = sentiment.prepare(TEXT)
-    maps = capture(sentiment.subject, inputs, target, gradients=False).maps
+    maps = capture(sentiment.runner, inputs, target, gradients=False).maps
     layers = client.post("/api/heads", json=body()).json()["layers"]
     assert [len(layer["heads"]) for layer in layers] == [m.shape[1] for m in maps]
     shape = (len(layers[1]["queries"]), len(layers[1]["keys"]))
@@ -395,13 +395,13 @@ def test_passes_through_the_model_have_their_target_on_its_device(models, monkey
     class Recorded(Exception):
         pass
 
-    def record(subject, inputs, target, *_, **__):
+    def record(runner, inputs, target, *_, **__):
         raise Recorded(*{t.device.type for t in (target.index, target.against) if t is not None})
 
     request = parse_request(json.dumps(body(**classes)).encode(), models, Limits())
     answers = Answers(Limits())
     answers.predict(request)
-    monkeypatch.setattr(Subject, "device", torch.device("meta"))
+    monkeypatch.setattr(ModelRunner, "device", torch.device("meta"))
     monkeypatch.setattr(answers_module, "capture", record)
     monkeypatch.setattr(answers_module, "unit_profile", record)
     for answer in (answers.attention, answers.layers):

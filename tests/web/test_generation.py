@@ -106,7 +106,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_sent(ask, changes, k
 
 
 def test_an_error_while_answering_is_the_last_line(ask, talker):
-    model = talker.subject.model
+    model = talker.runner.model
     first = talker.generate(Prompt("who is it?", PASSAGES), 1).tokens[0].id
     before = model.generation_config.eos_token_id
     model.generation_config.eos_token_id = first
@@ -122,12 +122,12 @@ def test_a_job_stops_when_nobody_reads_what_it_tells(models):
     server = Server(models, worker, Limits(), Reports())
     ended = threading.Event()
 
-    def endless(tell):
+    def endless(on_text):
         try:
             for number in range(10**9):
                 torch.ones(2).add(1)
                 if number % 100 == 0:
-                    tell({"number": number})
+                    on_text({"number": number})
         finally:
             ended.set()
 

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from wherefrom.answers.asked import Of
+from wherefrom.answers.attribution import AnswerAttribution, Measured
+from wherefrom.answers.multi_hop import MultiHop, kept_message
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.recorded import (
     Recorded,
@@ -23,21 +25,19 @@ from wherefrom.answers.recorded import (
     row_of,
 )
 from wherefrom.answers.rows import Row, Values, total
-from wherefrom.answers.runner import Measured, Runner
 from wherefrom.answers.sources import Citation, Level, Source, cited, ranked, source_units
 from wherefrom.answers.span_explanation import explanation_of
 from wherefrom.answers.spans import AnswerToken, Span, span_of, span_of_characters
-from wherefrom.answers.through import Handing, kept_message
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
+from wherefrom.core.displayable import Displayable
+from wherefrom.core.explanation import Explanation, Ledger, Unit
 from wherefrom.errors import InputError
-from wherefrom.explanation import Explanation, Ledger, Unit
 from wherefrom.methods.base import Advance
 from wherefrom.storage.record import Record
-from wherefrom.views import Views
 
 
 @dataclass(frozen=True, eq=False)
-class Answer(Views, Record):
+class Answer(Displayable, Record):
     """An answer to a prompt. Its parts are explained when they are asked for.
 
     `against` is the place among the tokens at which another answer was given to compare with.
@@ -45,7 +45,7 @@ class Answer(Views, Record):
 
     schema: ClassVar[str] = "wherefrom/answer/1"
     noun: ClassVar[str] = "answer"
-    runner: Runner | Recorded = field(repr=False)
+    attribution: AnswerAttribution | Recorded = field(repr=False)
     measured: Measured = field(repr=False)
     model: str
     versions: Mapping[str, str] = field(repr=False)
@@ -62,22 +62,22 @@ class Answer(Views, Record):
     @property
     def text(self) -> str:
         """The answer."""
-        return self.runner.answer.text
+        return self.attribution.answer.text
 
     @property
     def prompt(self) -> str:
         """The prompt as the model read it."""
-        return self.runner.prompt.text
+        return self.attribution.prompt.text
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The parts of the prompt, with their places in it."""
-        return self.runner.prompt.parts
+        return self.attribution.prompt.parts
 
     @property
     def images(self) -> tuple[Mapping[str, Any], ...]:
         """The images of the prompt: their name, width, height, and "png" in base64."""
-        images = self.runner.prompt.images
+        images = self.attribution.prompt.images
         return () if images is None else images.scenes
 
     @property
@@ -86,18 +86,18 @@ class Answer(Views, Record):
 
         Of an encoder–decoder, the tokens of the source and those that its decoder begins with.
         """
-        return self.runner.start
+        return self.attribution.start
 
     @property
     def explained(self) -> Of:
         """What of each token is explained."""
-        return self.runner.of
+        return self.attribution.of
 
     @property
     def units(self) -> tuple[Unit, ...]:
         """The tokens of the prompt and of the answer; `field` is the part that each belongs to."""
         if "units" not in self._cache:
-            self._cache["units"] = with_answer(self.runner.prompt, self.runner.answer)
+            self._cache["units"] = with_answer(self.attribution.prompt, self.attribution.answer)
         units: tuple[Unit, ...] = self._cache["units"]
         return units
 
@@ -110,8 +110,8 @@ class Answer(Views, Record):
         return tokens
 
     def _tokens(self) -> tuple[AnswerToken, ...]:
-        measured, answer = self.measured, self.runner.answer
-        tokenizer = self.runner.tokenizer
+        measured, answer = self.measured, self.attribution.answer
+        tokenizer = self.attribution.tokenizer
         outputs = measured.outputs(self.explained)
 
         def name(number: int) -> str:
@@ -131,7 +131,7 @@ class Answer(Views, Record):
         )
 
     def __len__(self) -> int:
-        return len(self.runner.answer.ids)
+        return len(self.attribution.answer.ids)
 
     @property
     def words(self) -> list[Span]:
@@ -144,7 +144,7 @@ class Answer(Views, Record):
         return [self._of_characters(*place) for place in sentences_of(self.text)]
 
     def _of_characters(self, start: int, end: int) -> Span:
-        return span_of_characters(self.runner.answer.pieces, start, end)
+        return span_of_characters(self.attribution.answer.pieces, start, end)
 
     def span(self, part: int | slice | str | Span | None = None) -> Span:
         """A part of the answer: a token by index, a slice of tokens, or a text that it contains.
@@ -153,14 +153,14 @@ class Answer(Views, Record):
         """
         if part is None:
             part = slice(None) if self.against is None else self.against
-        return span_of(part, self.runner.answer.pieces)
+        return span_of(part, self.attribution.answer.pieces)
 
     # Relevance.
 
     def rows(self, advance: Advance | None = None) -> list[Row]:
         """The relevance of each token of the answer, computed once; `advance(done, all)`."""
         if "rows" not in self._cache:
-            self._cache["rows"] = self.runner.each(self.measured, advance)
+            self._cache["rows"] = self.attribution.each(self.measured, advance)
         rows: list[Row] = self._cache["rows"]
         return rows
 
@@ -176,7 +176,7 @@ class Answer(Views, Record):
         if key not in self._cache:
             rows = self._cache.get("rows")
             self._cache[key] = (
-                self.runner.span(self.measured, span.first, span.last)
+                self.attribution.span(self.measured, span.first, span.last)
                 if rows is None
                 else total(rows[span.first : span.last])
             )
@@ -205,7 +205,7 @@ class Answer(Views, Record):
     def hops(self, part: int | slice | str | Span | None = None) -> list[Explanation]:
         """The explanation after no hop, one, two, … until nothing moves any more."""
         span = self.span(part)
-        handing, row = Handing(self.rows(), self.start), self.row(span)
+        handing, row = MultiHop(self.rows(), self.start), self.row(span)
         explanations = [self._explanation(span, row)]
         for _ in range(span.last):
             after = handing.hop(row)
@@ -218,11 +218,11 @@ class Answer(Views, Record):
 
     def keeping(self) -> list[int]:
         """The answer tokens that keep their relevance: the terms of their rows cancel."""
-        return Handing(self.rows(), self.start).keeps
+        return MultiHop(self.rows(), self.start).keeps
 
     def handed_on(self) -> list[Row]:
         """The row of each token of the answer after all hops."""
-        handing = Handing(self.rows(), self.start)
+        handing = MultiHop(self.rows(), self.start)
         return [handing.all(row) for row in self.rows()]
 
     def row_through(self, span: Span, through: bool, hops: int | None = None) -> Row:
@@ -231,17 +231,17 @@ class Answer(Views, Record):
             raise InputError(f"hops must be 0 or more, got {hops!r}.")
         if not through and not hops:
             return self.row(span)
-        handing, row = Handing(self.rows(), self.start), self.row(span)
+        handing, row = MultiHop(self.rows(), self.start), self.row(span)
         if row.lines is None:
             raise InputError(
-                f"{self.runner.method.name} has no ledger: its scores add up to nothing that could "
-                'be handed on. Use method="lrp".'
+                f"{self.attribution.method.name} has no ledger: its scores add up to nothing that "
+                'could be handed on. Use method="lrp".'
             )
         result = handing.handed_on(row, hops)
         kept = [place for place in handing.keeping(result) if place < span.last]
         if not kept:
             return result
-        message = kept_message([self.runner.answer.pieces[place] for place in kept])
+        message = kept_message([self.attribution.answer.pieces[place] for place in kept])
         warnings.warn(message, stacklevel=3)
         return replace(result, warnings=(*result.warnings, message))
 
@@ -253,7 +253,7 @@ class Answer(Views, Record):
         """
         if unit >= self.start:
             return "answer"
-        prompt = self.runner.prompt
+        prompt = self.attribution.prompt
         if unit < prompt.patches:
             return "image"
         if unit == prompt.patches + (len(prompt.ids) if prompt.opening else 0):
@@ -301,7 +301,7 @@ class Answer(Views, Record):
         if "drops" not in self._cache:
             self._cache["drops"] = {
                 part.name: self.measured.log_probabilities
-                - self.runner.log_probabilities_without(part.name)
+                - self.attribution.log_probabilities_without(part.name)
                 for part in passages
             }
         drops: dict[str, Values] = self._cache["drops"]
@@ -316,7 +316,7 @@ class Answer(Views, Record):
         return {
             "schema": self.schema,
             "model": self.model,
-            **asked_data(self.runner),
+            **asked_data(self.attribution),
             "finished": self.finished,
             "tokens": [asdict(token) for token in self.tokens],
             "units": [asdict(unit) for unit in self.units],

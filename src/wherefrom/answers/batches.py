@@ -11,17 +11,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from wherefrom.answers.attribution import AnswerAttribution, Measured, batch_of
 from wherefrom.answers.rows import Row
-from wherefrom.answers.runner import Measured, Runner, batch_of
+from wherefrom.core.memory import is_out_of_memory, release_memory
+from wherefrom.core.progress import shown
+from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import SpanTarget
 from wherefrom.errors import SamplesRunAlone
 from wherefrom.inputs.text import like_lengths
-from wherefrom.memory import is_out_of_memory, release_memory
 from wherefrom.methods.base import RowsUnclear
-from wherefrom.methods.intercept import run
-from wherefrom.methods.kept import release_graph
-from wherefrom.progress import shown
-from wherefrom.scope import Scope, restores_state
-from wherefrom.target import SpanTarget
+from wherefrom.methods.forward_pass import run
+from wherefrom.methods.graph_cache import release_graph
 
 MOST = 16
 """Answers in a batch, where a caller says nothing."""
@@ -41,7 +41,7 @@ class FirstSpan(NamedTuple):
 class Task:
     """An answer to be explained; `against` has the tokens that replace runners-up by place."""
 
-    runner: Runner
+    attribution: AnswerAttribution
     against: Mapping[int, int]
 
     @property
@@ -53,7 +53,7 @@ class Task:
     @property
     def count(self) -> int:
         """The number of the answer's tokens."""
-        return len(self.runner.answer.ids)
+        return len(self.attribution.answer.ids)
 
 
 class Explained(NamedTuple):
@@ -66,24 +66,24 @@ class Explained(NamedTuple):
 def explained(tasks: Sequence[Task], size: int | None) -> list[Explained]:
     """The first span of each answer, up to `size` of them in a batch; None: as many as pay."""
     results: dict[int, Explained] = {}
-    chunks = list(_chunks([task.runner for task in tasks], size))
+    chunks = list(_chunks([task.attribution for task in tasks], size))
     with shown("explaining", None if len(chunks) > 1 else False) as report:
         for chunk in chunks:
-            report(len(results), len(tasks), tasks[0].runner.method.name)
+            report(len(results), len(tasks), tasks[0].attribution.method.name)
             results.update(zip(chunk, _within_memory([tasks[i] for i in chunk]), strict=True))
     return [results[i] for i in range(len(tasks))]
 
 
-def _chunks(runners: Sequence[Runner], size: int | None) -> Iterator[list[int]]:
+def _chunks(runners: Sequence[AnswerAttribution], size: int | None) -> Iterator[list[int]]:
     """Answers of like length together; those to images, which have sizes of their own, alone."""
     reader, most = runners[0].reader, size or MOST
-    tokens = _TOKENS.get(reader.subject.device.type, _TOKENS_ELSEWHERE) if size is None else None
+    tokens = _TOKENS.get(reader.runner.device.type, _TOKENS_ELSEWHERE) if size is None else None
     groups: dict[str, list[int]] = {}
-    for i, runner in enumerate(runners):
-        if runner.prompt.seen is not None:
+    for i, attribution in enumerate(runners):
+        if attribution.prompt.seen is not None:
             yield [i]
         else:
-            groups.setdefault(runner.of, []).append(i)
+            groups.setdefault(attribution.of, []).append(i)
     for numbers in groups.values():
         items = [runners[i].read(len(runners[i].answer.ids)) for i in numbers]
         for chunk in reader.chunks([text for text, _ in items], most):
@@ -94,12 +94,12 @@ def _chunks(runners: Sequence[Runner], size: int | None) -> Iterator[list[int]]:
 
 def _within_memory(tasks: Sequence[Task]) -> list[Explained]:
     """A batch in one pass; in halves where memory is short, one by one where it must be."""
-    subject = tasks[0].runner.reader.subject
+    runner = tasks[0].attribution.reader.runner
     try:
         return _alone(tasks[0]) if len(tasks) == 1 else _together(tasks)
     except RowsUnclear as reason:
         warnings.warn(
-            f"{subject.name}: {reason}; the {len(tasks)} answers of this batch are explained one "
+            f"{runner.name}: {reason}; the {len(tasks)} answers of this batch are explained one "
             "by one, which takes as many passes. The scores are the same.",
             SamplesRunAlone,
             stacklevel=5,
@@ -110,38 +110,38 @@ def _within_memory(tasks: Sequence[Task]) -> list[Explained]:
             raise
         parts = [list(tasks[: len(tasks) // 2]), list(tasks[len(tasks) // 2 :])]
     # here, where the error no longer holds what the pass has allocated
-    release_memory(subject.device)
+    release_memory(runner.device)
     return list(chain.from_iterable(map(_within_memory, parts)))
 
 
 def _alone(task: Task) -> list[Explained]:
-    runner = task.runner
-    measured = runner.measured(task.against)
-    row = runner.span(measured, *task.span)
-    runner.kept.release()  # the next of the list needs its memory
+    attribution = task.attribution
+    measured = attribution.measured(task.against)
+    row = attribution.span(measured, *task.span)
+    attribution.kept.release()  # the next of the list needs its memory
     return [Explained(measured, row)]
 
 
 @restores_state
 def _together(tasks: Sequence[Task]) -> list[Explained]:
-    runners = [task.runner for task in tasks]
-    reader, method, subject = runners[0].reader, runners[0].method, runners[0].reader.subject
+    runners = [task.attribution for task in tasks]
+    reader, method, runner = runners[0].reader, runners[0].method, runners[0].reader.runner
     with Scope(inference=False):
-        release_graph(subject.model)
-        inputs = batch_of(reader, [task.runner.read(task.count) for task in tasks])
+        release_graph(runner.model)
+        inputs = batch_of(reader, [task.attribution.read(task.count) for task in tasks])
         positions = _positions(tasks, inputs.places)
         places = SpanTarget(index=torch.zeros_like(positions), position=positions)
-        graph = method.graph(subject, inputs, places)
-        logits = run(subject, inputs, positions) if graph is None else graph.logits
+        graph = method.graph(runner, inputs, places)
+        logits = run(runner, inputs, positions) if graph is None else graph.logits
         rows = places.rows(logits)  # (B, R, vocabulary)
         measured = [
-            Measured.of(rows[sample, : task.count], task.runner.answer, task.against)
+            Measured.of(rows[sample, : task.count], task.attribution.answer, task.against)
             for sample, task in enumerate(tasks)
         ]
         target = _target(tasks, measured, positions)
-        scores = method(subject, inputs, target) if graph is None else graph.scores(target)
+        scores = method(runner, inputs, target) if graph is None else graph.scores(target)
         outputs = [
-            float(one.outputs(task.runner.of)[slice(*task.span)].sum())
+            float(one.outputs(task.attribution.of)[slice(*task.span)].sum())
             for task, one in zip(tasks, measured, strict=True)
         ]
         if scores.logits is not None:  # that of the explained pass
@@ -153,7 +153,7 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
             Row.of(
                 scores,
                 outputs[sample],
-                task.runner.start + task.count,
+                task.attribution.start + task.count,
                 sample=sample,
                 mask=masks[sample],
             ),
@@ -167,7 +167,7 @@ def _positions(tasks: Sequence[Task], width: int) -> Tensor:
 
     R is never the number of all places unless these are meant: `SpanTarget` tells by it.
     """
-    starts = torch.tensor([task.runner.place for task in tasks]).unsqueeze(1)
+    starts = torch.tensor([task.attribution.place for task in tasks]).unsqueeze(1)
     count = max(task.count for task in tasks)
     if count == width and bool(starts.any()):
         count += 1
@@ -176,11 +176,11 @@ def _positions(tasks: Sequence[Task], width: int) -> Tensor:
 
 def _target(tasks: Sequence[Task], measured: Sequence[Measured], positions: Tensor) -> SpanTarget:
     """The first spans, each with weights that are zero beside it."""
-    of, device = tasks[0].runner.of, tasks[0].runner.reader.subject.device
+    of, device = tasks[0].attribution.of, tasks[0].attribution.reader.runner.device
     index, others = torch.zeros_like(positions), torch.zeros_like(positions)
     weights = torch.zeros(positions.shape, dtype=torch.float64)
     for sample, (task, one) in enumerate(zip(tasks, measured, strict=True)):
-        index[sample, : task.count] = torch.tensor(task.runner.answer.ids)
+        index[sample, : task.count] = torch.tensor(task.attribution.answer.ids)
         others[sample, : task.count] = torch.tensor(one.others)
         weights[sample, slice(*task.span)] = 1.0
     return SpanTarget(

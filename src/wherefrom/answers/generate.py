@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from wherefrom.core.runner import ModelRunner, same_logits
+from wherefrom.core.scope import restores_state
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.text import padded
-from wherefrom.scope import restores_state
-from wherefrom.subject import Subject, same_logits
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
 # settings that no other token than the most likely one comes of
@@ -48,13 +48,12 @@ class Generation:
     seed: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def config(self, subject: Subject) -> Any:
+    def config(self, runner: ModelRunner) -> Any:
         """A `GenerationConfig` of its own for the model, whose own stays as it is."""
-        model = subject.model
-        if subject.forward is not None or not callable(getattr(model, "generate", None)):
+        model = runner.model
+        if runner.forward is not None or not callable(getattr(model, "generate", None)):
             raise ModelError(
-                f"{subject.name} cannot generate text. Give the answer: "
-                "explainer.answer(prompt, …)."
+                f"{runner.name} cannot generate text. Give the answer: explainer.answer(prompt, …)."
             )
         count = self.max_new_tokens
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -70,7 +69,7 @@ class Generation:
         config = copy.deepcopy(getattr(model, "generation_config", None))
         if config is None:
             raise ModelError(
-                f"{subject.name} has no generation_config to generate with. Give the answer: "
+                f"{runner.name} has no generation_config to generate with. Give the answer: "
                 "explainer.answer(prompt, …)."
             )
         if not sampling:
@@ -95,65 +94,65 @@ class Generation:
 
 @restores_state
 def generated(
-    subject: Subject,
+    runner: ModelRunner,
     prompt: Sequence[int],
     generation: Generation,
-    tell: Callable[[list[int]], None] | None = None,
+    on_text: Callable[[list[int]], None] | None = None,
     seen: Mapping[str, Tensor] | None = None,
 ) -> Generated:
-    """The tokens that the model generates after a prompt; `tell` gets those so far.
+    """The tokens that the model generates after a prompt; `on_text` gets those so far.
 
     `seen` are the tensors of images that it sees. The state of torch's random numbers is as it was
     afterwards.
     """
-    config = generation.config(subject)
+    config = generation.config(runner)
     ids = torch.tensor([list(prompt)])
-    streamer = {} if tell is None else {"streamer": _Streamer(tell)}
+    streamer = {} if on_text is None else {"streamer": _Streamer(on_text)}
     given = {**streamer, **(seen or {})}
-    written = _written(subject, ids, torch.ones_like(ids), config, generation.seed, given)
-    return _cut(subject, written[0].tolist(), ids.shape[1], config)
+    written = _written(runner, ids, torch.ones_like(ids), config, generation.seed, given)
+    return _cut(runner, written[0].tolist(), ids.shape[1], config)
 
 
 @restores_state
 def generated_together(
-    subject: Subject, prompts: Sequence[Sequence[int]], generation: Generation
+    runner: ModelRunner, prompts: Sequence[Sequence[int]], generation: Generation
 ) -> list[Generated]:
     """What the model generates after several prompts, in one call of its `generate`."""
-    config = generation.config(subject)
-    ids, mask = _batch(subject, prompts, config)
-    written = _written(subject, ids, mask, config)
-    return [_cut(subject, row, ids.shape[1], config) for row in written.tolist()]
+    config = generation.config(runner)
+    ids, mask = _batch(runner, prompts, config)
+    written = _written(runner, ids, mask, config)
+    return [_cut(runner, row, ids.shape[1], config) for row in written.tolist()]
 
 
-def is_greedy_alone(subject: Subject, generation: Generation) -> bool:
+def is_greedy_alone(runner: ModelRunner, generation: Generation) -> bool:
     """Whether each token is the most likely one, and nothing else has a say in it.
 
     What looks at the tokens before, such as a penalty for repetition, would see padding; samples
     would depend on the other prompts of a batch.
     """
-    config = generation.config(subject)
+    config = generation.config(runner)
     changed = {key for key, value in config.to_diff_dict().items() if value is not None}
     return not config.do_sample and config.num_beams in (1, None) and changed <= _HARMLESS
 
 
 @restores_state
 def is_padding_ignored(
-    subject: Subject, short: Sequence[int], long: Sequence[int], generation: Generation
+    runner: ModelRunner, short: Sequence[int], long: Sequence[int], generation: Generation
 ) -> bool:
     """Whether two tokens after a prompt are as likely if it is padded to the length of another."""
-    config = generation.config(subject)
+    config = generation.config(runner)
     changes = {"max_new_tokens": 2, "return_dict_in_generate": True, "output_logits": True}
     config.update(**changes, eos_token_id=None, forced_eos_token_id=None)
     logits = []
     for prompts in ([short], [short, long]):
-        out = _written(subject, *_batch(subject, prompts, config), config)
+        out = _written(runner, *_batch(runner, prompts, config), config)
         logits.append(torch.stack([step[0] for step in out.logits]).double().cpu())
     alone, padded_to = logits  # (2, vocabulary) each
     return same_logits(alone, padded_to)
 
 
 def _batch(
-    subject: Subject, prompts: Sequence[Sequence[int]], config: Any
+    runner: ModelRunner, prompts: Sequence[Sequence[int]], config: Any
 ) -> tuple[Tensor, Tensor]:
     """Ids and mask; prompts are padded on the left, since the answers follow at their ends.
 
@@ -161,12 +160,12 @@ def _batch(
     """
     padding = config.pad_token_id
     number = padding if isinstance(padding, int) and padding >= 0 else 0
-    ids, mask = padded(prompts, number, left=not _has_encoder(subject))
+    ids, mask = padded(prompts, number, left=not _has_encoder(runner))
     return ids, mask.long()
 
 
 def _written(
-    subject: Subject,
+    runner: ModelRunner,
     ids: Tensor,
     mask: Tensor,
     config: Any,
@@ -174,28 +173,28 @@ def _written(
     given: Mapping[str, Any] | None = None,
 ) -> Any:
     """What the model's own `generate` returns."""
-    generate: Any = subject.model.generate
-    devices = [subject.device] if subject.device.type == "cuda" else []
-    with subject.evaluating(gradients=False), torch.random.fork_rng(devices):
+    generate: Any = runner.model.generate
+    devices = [runner.device] if runner.device.type == "cuda" else []
+    with runner.evaluating(gradients=False), torch.random.fork_rng(devices):
         if seed is not None:
             torch.manual_seed(seed)
         return generate(
-            ids.to(subject.device),
-            attention_mask=mask.to(subject.device),
+            ids.to(runner.device),
+            attention_mask=mask.to(runner.device),
             generation_config=config,
             **_held(generate),
             **(given or {}),
         )
 
 
-def _cut(subject: Subject, written: list[int], width: int, config: Any) -> Generated:
+def _cut(runner: ModelRunner, written: list[int], width: int, config: Any) -> Generated:
     """The answer of a row, without what comes before it, its stop token, and padding."""
     opening: list[int] = []
-    if _has_encoder(subject):
-        opening = decoder_opening(subject, config)
+    if _has_encoder(runner):
+        opening = decoder_opening(runner, config)
         if written[: len(opening)] != opening:
             raise ModelError(
-                f"{subject.name} began with the tokens {written[: len(opening)]} instead of "
+                f"{runner.name} began with the tokens {written[: len(opening)]} instead of "
                 f"{opening}. Give the answer: explainer.answer(prompt, …)."
             )
         width = len(opening)
@@ -204,8 +203,8 @@ def _cut(subject: Subject, written: list[int], width: int, config: Any) -> Gener
     return Generated(answer[:end], end is not None, opening)
 
 
-def _has_encoder(subject: Subject) -> bool:
-    return bool(getattr(getattr(subject.model, "config", None), "is_encoder_decoder", False))
+def _has_encoder(runner: ModelRunner) -> bool:
+    return bool(getattr(getattr(runner.model, "config", None), "is_encoder_decoder", False))
 
 
 def _held(generate: Callable[..., Any]) -> dict[str, Any]:
@@ -222,19 +221,19 @@ def _held(generate: Callable[..., Any]) -> dict[str, Any]:
     return {name: False} if name in own or name in known else {}
 
 
-def decoder_opening(subject: Subject, config: Any) -> list[int]:
+def decoder_opening(runner: ModelRunner, config: Any) -> list[int]:
     """What the decoder of an encoder–decoder begins with: its start token, a forced first one.
 
     The forced one is the language of a translation, or the <s> of BART. `config` is how it
     generates, if that is known.
     """
-    owners = (config, getattr(subject.model, "config", None))
+    owners = (config, getattr(runner.model, "config", None))
     names = ("decoder_start_token_id", "bos_token_id")
     numbers = [getattr(owner, name, None) for name in names for owner in owners]
     start = next((number for number in numbers if isinstance(number, int)), None)
     if start is None:
         raise ModelError(
-            f"{subject.name} has no decoder_start_token_id: it is not known what its decoder "
+            f"{runner.name} has no decoder_start_token_id: it is not known what its decoder "
             "begins with. Set it in the model's generation_config."
         )
     forced = getattr(config, "forced_bos_token_id", None)
@@ -244,8 +243,8 @@ def decoder_opening(subject: Subject, config: Any) -> list[int]:
 class _Streamer:
     """What transformers tells the prompt first, then each token as it is generated."""
 
-    def __init__(self, tell: Callable[[list[int]], None]) -> None:
-        self.tell = tell
+    def __init__(self, on_text: Callable[[list[int]], None]) -> None:
+        self.on_text = on_text
         self.ids: list[int] | None = None  # None: the prompt is yet to come
 
     def put(self, value: Tensor) -> None:
@@ -253,7 +252,7 @@ class _Streamer:
             self.ids = []
             return
         self.ids += value.flatten().tolist()
-        self.tell(self.ids)
+        self.on_text(self.ids)
 
     def end(self) -> None:
         """Nothing: the tokens are those that `generate` returns."""

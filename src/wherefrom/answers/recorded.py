@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from wherefrom.answers.asked import Asked, Of
+from wherefrom.answers.attribution import Measured
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.rows import Row
-from wherefrom.answers.runner import Measured
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens
+from wherefrom.core.explanation import unit_of
 from wherefrom.errors import InputError
-from wherefrom.explanation import unit_of
-from wherefrom.inputs.sight import PromptImages
+from wherefrom.inputs.image_text_processor import PromptImages
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.base import Advance
@@ -25,7 +25,7 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Recorded(Asked):
-    """Stands in the place of a `Runner`: it has all but the model."""
+    """Stands in the place of a `AnswerAttribution`: it has all but the model."""
 
     method: Method
     prompt: PromptTokens

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.explanation import Ledger, Line, Unit, plural
+from wherefrom.core.explanation import Ledger, Line, Unit, plural
 
 if TYPE_CHECKING:
     from wherefrom.methods import Scores

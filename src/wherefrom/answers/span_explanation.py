@@ -9,7 +9,7 @@ import numpy as np
 
 from wherefrom.answers.rows import Row, ledger
 from wherefrom.answers.spans import Span
-from wherefrom.explanation import RUNNERS_UP, Explanation, TargetInfo
+from wherefrom.core.explanation import RUNNERS_UP, Explanation, TargetInfo
 
 if TYPE_CHECKING:
     from wherefrom.answers.answer import Answer
@@ -19,7 +19,7 @@ def explanation_of(answer: Answer, span: Span, row: Row) -> Explanation:
     """The explanation of a span's total, over the prompt and the tokens before the span's last."""
     count = answer.start + span.last - 1
     units = answer.units[:count]
-    runner, images = answer.runner, answer.images
+    attribution, images = answer.attribution, answer.images
     end = max(unit.end or 0 for unit in units)
     log_probability = float(answer.measured.log_probabilities[span.first : span.last].sum())
     return Explanation(
@@ -28,11 +28,11 @@ def explanation_of(answer: Answer, span: Span, row: Row) -> Explanation:
         target=_target(answer, span),
         output=row.output,
         probability=math.exp(log_probability),
-        method=runner.method.name,
-        settings={**runner.method.settings(), "of": answer.explained},
-        label=runner.method.short_label,
+        method=attribution.method.name,
+        settings={**attribution.method.settings(), "of": answer.explained},
+        label=attribution.method.short_label,
         ledger=ledger(row, units, answer.group),
-        text=(runner.prompt.lead + answer.text)[:end],
+        text=(attribution.prompt.lead + answer.text)[:end],
         scene={"kind": "images", "images": list(images)} if images else None,
         model=answer.model,
         versions=dict(answer.versions),
@@ -43,7 +43,7 @@ def explanation_of(answer: Answer, span: Span, row: Row) -> Explanation:
 def _target(answer: Answer, span: Span) -> TargetInfo:
     """What is explained of a span, by name."""
     tokens = answer.tokens[span.first : span.last]
-    position = answer.runner.place + span.first
+    position = answer.attribution.place + span.first
     label = "".join(token.text for token in tokens)
     if answer.explained != "contrast":
         return TargetInfo(tokens[0].id, label, position=position)

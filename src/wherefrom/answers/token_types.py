@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from wherefrom.answers.tokens import PromptTokens
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import same_logits
+from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import SpanTarget
 from wherefrom.errors import ModelError
-from wherefrom.explanation import Unit
-from wherefrom.inputs.sight import SeenImages
+from wherefrom.inputs.image_text_processor import EncodedImages
 from wherefrom.inputs.text import Encoded
 from wherefrom.inputs.text_reader import TextReader
-from wherefrom.methods.intercept import run
-from wherefrom.scope import Scope, restores_state
-from wherefrom.subject import same_logits
-from wherefrom.target import SpanTarget
+from wherefrom.methods.forward_pass import run
 
 
 @restores_state
@@ -38,17 +38,17 @@ def with_types(reader: TextReader, prompt: PromptTokens) -> PromptTokens:
             if same_logits(expected, logits):
                 return replace(prompt, images=images)
     raise ModelError(
-        f"{reader.subject.name} does not read an answer from the left to the right, whatever the "
+        f"{reader.runner.name} does not read an answer from the left to the right, whatever the "
         f"{' or '.join(images.types)} of its tokens."
     )
 
 
 def _last_logits(
-    reader: TextReader, prompt: PromptTokens, images: SeenImages, following: list[int]
+    reader: TextReader, prompt: PromptTokens, images: EncodedImages, following: list[int]
 ) -> Tensor:
     """The logits after the prompt, though more follows."""
     ids = [*prompt.ids, *following]
     inputs = images.joined(reader.batch([Encoded(ids, (Unit(""),) * len(ids), None)]))
     place = torch.tensor([[len(prompt.ids) - 1]])
-    logits = run(reader.subject, inputs, place)
+    logits = run(reader.runner, inputs, place)
     return SpanTarget(position=place).rows(logits)[0, 0].double().cpu()

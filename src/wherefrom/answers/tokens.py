@@ -11,9 +11,9 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from wherefrom.answers.prompt import TEMPLATE, Part, Prompt, PromptLike, Script, is_messages
+from wherefrom.core.explanation import Unit
 from wherefrom.errors import InputError
-from wherefrom.explanation import Unit
-from wherefrom.inputs.sight import PromptImages, SeenImages, Sight
+from wherefrom.inputs.image_text_processor import EncodedImages, ImageTextProcessor, PromptImages
 from wherefrom.inputs.text import from_ids, special_ids
 
 ANSWER = "answer"
@@ -42,9 +42,9 @@ class PromptTokens:
         return len(self.units)
 
     @property
-    def seen(self) -> SeenImages | None:
+    def seen(self) -> EncodedImages | None:
         """The images with what the model takes of them, if there are any."""
-        return self.images if isinstance(self.images, SeenImages) else None
+        return self.images if isinstance(self.images, EncodedImages) else None
 
     @property
     def patches(self) -> int:
@@ -102,7 +102,7 @@ def read_prompt(
     prompt: PromptLike,
     closed: bool = False,
     images: Sequence[Any] = (),
-    sight: Sight | None = None,
+    sight: ImageTextProcessor | None = None,
 ) -> PromptTokens:
     """The tokens of a text, of chat messages, of named parts, or token ids as they are.
 
@@ -130,7 +130,7 @@ def read_prompt(
 
 
 def tokenized(
-    tokenizer: Any, script: Script, closed: bool = False, sight: Sight | None = None
+    tokenizer: Any, script: Script, closed: bool = False, sight: ImageTextProcessor | None = None
 ) -> PromptTokens:
     """The tokens of a script, each with its part."""
     lists = sight is not None and sight.has_template
@@ -166,7 +166,7 @@ def tokenized(
 
 
 def _with_images(
-    tokenizer: Any, prompt: PromptTokens, script: Script, sight: Sight
+    tokenizer: Any, prompt: PromptTokens, script: Script, sight: ImageTextProcessor
 ) -> PromptTokens:
     """The tokens of a text with those that its processor puts in for images, and the images."""
     count = prompt.text.count(sight.placeholder)

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.target import Target
+from wherefrom.core.torch_internals import function_modes, without_function_modes
 from wherefrom.errors import InputError, ModelError, NotConserved, RoundingOnly
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
-from wherefrom.rules.call_mode import CallMode
-from wherefrom.rules.catalogue import Kind, TorchCall
-from wherefrom.rules.mode import LocallyLinear
-from wherefrom.rules.tags import like, tag_of
-from wherefrom.subject import Inputs, Layout, Subject
-from wherefrom.target import Target
-from wherefrom.torch_internals import function_modes, without_function_modes
+from wherefrom.tracing.call_mode import CallMode
+from wherefrom.tracing.catalogue import Kind, TorchCall
+from wherefrom.tracing.tags import like, tag_of
+from wherefrom.tracing.tracer import Tracer
 
 Entered = Callable[[int, Tensor], Tensor]  # number of the place, embedded input -> its replacement
 
@@ -29,8 +29,8 @@ Entered = Callable[[int, Tensor], Tensor]  # number of the place, embedded input
 class Case:
     """One input of a model, a batch of one, and the target."""
 
-    subject: Subject
-    inputs: Inputs
+    runner: ModelRunner
+    inputs: Batch
     target: Target
 
     def __post_init__(self) -> None:
@@ -44,34 +44,34 @@ class Case:
         one that enters the first block, depends on all that enters at its place.
         """
         if getattr(method, "at", None) == "auto":
-            method = replace(method, at="lookup")  # type: ignore[type-var]
+            method = replace(method, at="embeddings")  # type: ignore[type-var]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RoundingOnly)  # that they vanish is a finding here
             warnings.simplefilter("ignore", NotConserved)  # what is altered is seen by no rule
-            return method(self.subject, self.inputs, self.target)
+            return method(self.runner, self.inputs, self.target)
 
     def ordinary_units(self) -> list[int]:
         """The units except special tokens."""
         return [i for i, unit in enumerate(self.inputs.units[0]) if not unit.special]
 
 
-def in_float64(subject: Subject) -> Subject:
+def in_float64(runner: ModelRunner) -> ModelRunner:
     """A copy of the model in float64 on the CPU, for tests that change weights or need digits."""
     try:
-        model = copy.deepcopy(subject.model).cpu().double()
+        model = copy.deepcopy(runner.model).cpu().double()
     except (RuntimeError, TypeError) as error:
-        raise ModelError(f"{subject.name} cannot be copied: {error}") from error
-    return Subject(model, subject.forward)
+        raise ModelError(f"{runner.name} cannot be copied: {error}") from error
+    return ModelRunner(model, runner.forward)
 
 
-def on_copy(case: Case, subject: Subject) -> Case:
+def on_copy(case: Case, runner: ModelRunner) -> Case:
     """The same input for a float64 copy of the model, on the device of the copy."""
-    device = subject.device
+    device = runner.device
     tensors = {
         name: t.to(device, torch.float64 if t.is_floating_point() else t.dtype)
         for name, t in case.inputs.tensors.items()
     }
-    return Case(subject, replace(case.inputs, tensors=tensors), case.target.to(device))
+    return Case(runner, replace(case.inputs, tensors=tensors), case.target.to(device))
 
 
 def with_equal_units(case: Case, i: int, j: int) -> Case:
@@ -116,7 +116,7 @@ def _through(change: Entered, number: int, value: Tensor, layout: Layout | None 
     return like(changed, value)
 
 
-def _run_changed(subject: Subject, inputs: Inputs, tensors: Any, change: Entered) -> Tensor:
+def _run_changed(runner: ModelRunner, inputs: Batch, tensors: Any, change: Entered) -> Tensor:
     """The model on a changed embedded input: a float field as it is, or what ids look up."""
     changed = {
         name: _through(change, k, tensors[name], inputs.layout if k == 0 else None)
@@ -124,12 +124,12 @@ def _run_changed(subject: Subject, inputs: Inputs, tensors: Any, change: Entered
         if tensors[name].is_floating_point()
     }
     with _Entering(change):
-        return subject.run({**tensors, **changed})
+        return runner.run({**tensors, **changed})
 
 
-def ignoring_unit(case: Case, unit: int) -> Subject:
+def ignoring_unit(case: Case, unit: int) -> ModelRunner:
     """The model with one unit replaced by its current value before the model sees it."""
-    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
+    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
 
     def change(number: int, value: Tensor) -> Tensor:
         row = embedded.spans[number].row_of(unit)
@@ -139,9 +139,9 @@ def ignoring_unit(case: Case, unit: int) -> Subject:
         current = embedded.values[number].to(value)
         return torch.where(here[None, :, None], current, value)
 
-    return Subject(
-        case.subject.model,
-        lambda model, tensors: _run_changed(case.subject, case.inputs, tensors, change),
+    return ModelRunner(
+        case.runner.model,
+        lambda model, tensors: _run_changed(case.runner, case.inputs, tensors, change),
     )
 
 
@@ -160,21 +160,21 @@ class _Sharing(CallMode):
         return out[..., self.order, :]
 
 
-def with_shared_position(case: Case, i: int, j: int) -> Subject:
+def with_shared_position(case: Case, i: int, j: int) -> ModelRunner:
     """The model with the position of unit i at unit j too, where it looks positions up."""
     order = list(range(case.inputs.mask.shape[1]))
     order[j] = i
 
     def forward(model: Any, tensors: Any) -> Tensor:
         with _Sharing(order):
-            return case.subject.run(tensors)
+            return case.runner.run(tensors)
 
-    return Subject(case.subject.model, forward)
+    return ModelRunner(case.runner.model, forward)
 
 
 def is_symmetric(case: Case, i: int, j: int) -> bool:
     """Whether the same push at either of two equal units changes the output by the same amount."""
-    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
+    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
     if len(embedded.values) != 1:
         return False
     span, value = embedded.spans[0], embedded.values[0][0]
@@ -190,16 +190,14 @@ def is_symmetric(case: Case, i: int, j: int) -> bool:
         return point
 
     outputs = torch.zeros(3, dtype=torch.float64)  # unchanged, i pushed, j pushed
-    for rows, chunk in embedded.outputs(
-        case.subject, case.target, [(0, 0), (0, 1), (0, 2)], pushed
-    ):
+    for rows, chunk in embedded.outputs(case.runner, case.target, [(0, 0), (0, 1), (0, 2)], pushed):
         outputs[[number for _, number in rows]] = chunk
     return bool((outputs[1] - outputs[2]).abs() <= 1e-6 * (outputs[1:] - outputs[0]).abs().max())
 
 
-def symmetrised(case: Case, i: int, j: int) -> Subject:
+def symmetrised(case: Case, i: int, j: int) -> ModelRunner:
     """The sum of the model's outputs at the input and at the input with two units exchanged."""
-    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
+    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
     if len(embedded.values) != 1:
         raise ModelError("units enter this model at several places, so no two can be exchanged")
     order = list(range(embedded.values[0].shape[1]))
@@ -210,7 +208,7 @@ def symmetrised(case: Case, i: int, j: int) -> Subject:
 
     def forward(model: Any, tensors: Any) -> Tensor:
         modes = function_modes()
-        if any(isinstance(mode, LocallyLinear) and mode.maps is not None for mode in modes):
+        if any(isinstance(mode, Tracer) and mode.maps is not None for mode in modes):
             raise ModelError(
                 "the method reads attention maps, and the sum of two runs has two sets"
             )
@@ -223,7 +221,7 @@ def symmetrised(case: Case, i: int, j: int) -> Subject:
         def exchange(number: int, value: Tensor) -> Tensor:
             return (entered[0] if entered else value)[:, order]
 
-        first = _run_changed(case.subject, case.inputs, tensors, record)
-        return first + _run_changed(case.subject, case.inputs, tensors, exchange)
+        first = _run_changed(case.runner, case.inputs, tensors, record)
+        return first + _run_changed(case.runner, case.inputs, tensors, exchange)
 
-    return Subject(case.subject.model, forward)
+    return ModelRunner(case.runner.model, forward)

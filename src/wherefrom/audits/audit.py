@@ -23,16 +23,16 @@ from wherefrom.audits.axioms import (
 from wherefrom.audits.propositions import Conserved, propositions
 from wherefrom.audits.report import Audit, Finding, share
 from wherefrom.audits.rewrites import KINDS, Rewrite, rewrites
+from wherefrom.core.explanation import plural
+from wherefrom.core.progress import Progress, shown
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Target
 from wherefrom.errors import InputError, ModelError, WherefromError
-from wherefrom.explanation import plural
 from wherefrom.inputs.reader import Reader
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
-from wherefrom.methods.intercept import run
-from wherefrom.progress import Progress, shown
-from wherefrom.subject import Inputs
-from wherefrom.target import Target
+from wherefrom.methods.forward_pass import run
 
 TEXTS = (
     "The plot is thin, but the leads are charming.",
@@ -55,7 +55,7 @@ class Explains(Protocol):
     """What an audit needs of an explainer."""
 
     def reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
-    def prepare(self, item: Any, truncate: bool, /) -> tuple[Inputs, Target]: ...
+    def prepare(self, item: Any, truncate: bool, /) -> tuple[Batch, Target]: ...
 
 
 def audit(
@@ -77,16 +77,16 @@ def audit(
     started = time.perf_counter()
     reader = explainer.reader(TEXTS if inputs is None else inputs)
     if inputs is None and not isinstance(reader, TextReader):
-        raise InputError(f"{reader.subject.name} does not read texts: give inputs to audit on.")
+        raise InputError(f"{reader.runner.name} does not read texts: give inputs to audit on.")
     items, _ = reader.listed(TEXTS if inputs is None else inputs)
     if not items:
         raise InputError("the list of inputs is empty: there is nothing to audit.")
-    cases = [Case(reader.subject, *explainer.prepare(item, truncate)) for item in items]
+    cases = [Case(reader.runner, *explainer.prepare(item, truncate)) for item in items]
     audit_run = _AuditRun.prepared(cases, [find_method(entry) for entry in methods or METHODS])
     with shown("auditing", progress) as report:
         audit_run.run(report)
     return Audit(
-        model=reader.subject.name,
+        model=reader.runner.name,
         inputs=tuple(_name(case.inputs, i + 1) for i, case in enumerate(cases)),
         methods=tuple(method.label for method in audit_run.methods),
         findings=tuple(audit_run.findings),
@@ -104,7 +104,7 @@ def audit(
     )
 
 
-def _name(inputs: Inputs, number: int) -> str:
+def _name(inputs: Batch, number: int) -> str:
     """The text, the file's name or the SMILES of an input; else its number and size."""
     scene = inputs.scenes[0] if inputs.scenes else None
     name = inputs.texts[0] or (scene or {}).get("name")
@@ -125,7 +125,7 @@ class _AuditRun:
 
     @staticmethod
     def prepared(cases: list[Case], methods: list[Method]) -> _AuditRun:
-        twin = in_float64(cases[0].subject)
+        twin = in_float64(cases[0].runner)
         copies = [on_copy(case, twin) for case in cases]
         try:
             run(twin, copies[0].inputs)
@@ -245,7 +245,7 @@ class _AuditRun:
         return _by_value(shares, words, "with their positions")
 
     def _conservation(self) -> list[Conserved]:
-        conserved = [propositions(case.subject, case.inputs, case.target) for case in self.copies]
+        conserved = [propositions(case.runner, case.inputs, case.target) for case in self.copies]
         heads, norms = conserved[0].heads, len(conserved[0].collapse)
         if heads:
             error = max(entry.attention_error for entry in conserved)

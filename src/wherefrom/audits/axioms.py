@@ -18,7 +18,7 @@ from wherefrom.audits.altered_models import (
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
-from wherefrom.methods.intercept import run
+from wherefrom.methods.forward_pass import run
 from wherefrom.methods.occlusion import Occlusion
 
 MATTERS = 0.01
@@ -60,7 +60,7 @@ class Share(NamedTuple):
 def completeness(method: Method, case: Case) -> Sum:
     """Σ scores, or the ledger's total, against the output or its rise over the baseline's."""
     scores = case.scores(method)
-    logits = run(case.subject, case.inputs) if scores.logits is None else scores.logits
+    logits = run(case.runner, case.inputs) if scores.logits is None else scores.logits
     output = float(case.target(logits.detach()).double())
     lines = scores.lines or {}
     low = lines.get(("baseline", "baseline"))
@@ -74,7 +74,7 @@ def completeness(method: Method, case: Case) -> Sum:
 
 def effects(case: Case) -> Tensor:
     """What the output loses when one unit's embedding becomes zero, for each, (units,)."""
-    return Occlusion().scores(case.subject, case.inputs, case.target).values[0]
+    return Occlusion().scores(case.runner, case.inputs, case.target).values[0]
 
 
 def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Least:
@@ -97,7 +97,7 @@ def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Leas
         values = case.scores(method).values[0].abs()
         least = min(order, key=lambda i: float(values[i]))
         return Least(_share(values[least], values), least, float(lost[least]))
-    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
+    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
     if len(embedded.values) != 1:
         raise ModelError("units enter this model at several places, so none can differ alone")
     candidates = []
@@ -114,7 +114,7 @@ def dummy(method: Method, case: Case, unit: int) -> Share:
 
     The model always gets the unit's current value, whatever the unit becomes.
     """
-    altered = replace(case, subject=ignoring_unit(case, unit))
+    altered = replace(case, runner=ignoring_unit(case, unit))
     values, own = _scores(_with_numeric_baseline(method, case), altered)
     return Share(_share(values[unit], values), _share(own[unit], values))
 
@@ -134,9 +134,9 @@ def symmetry(method: Method, case: Case, i: int, j: int) -> Share:
     them apart, it becomes f(x) + f(x with the two exchanged).
     """
     equal = with_equal_units(case, i, j)
-    altered = replace(equal, subject=with_shared_position(equal, i, j))
+    altered = replace(equal, runner=with_shared_position(equal, i, j))
     if not is_symmetric(altered, i, j):
-        altered = replace(equal, subject=symmetrised(equal, i, j))
+        altered = replace(equal, runner=symmetrised(equal, i, j))
     values, own = _scores(_with_numeric_baseline(method, equal), altered)
     return Share(_share(values[i] - values[j], values), _share(own[i] - own[j], values))
 
@@ -157,6 +157,6 @@ def _with_numeric_baseline(method: Method, case: Case) -> Method:
     baseline = getattr(method, "baseline", "zero")
     if isinstance(baseline, Tensor) or baseline == "zero":
         return method
-    embedded, _ = EmbeddedInputs.capture(case.subject, case.inputs)
-    values = baseline_values(case.subject, case.inputs, embedded, baseline)
+    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
+    values = baseline_values(case.runner, case.inputs, embedded, baseline)
     return replace(method, baseline=values[0])  # type: ignore[type-var]

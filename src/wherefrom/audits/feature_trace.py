@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.rules.attention import decomposed, dot_product_of
-from wherefrom.rules.call_mode import CallMode
-from wherefrom.rules.catalogue import (
+from wherefrom.tracing.call_mode import CallMode
+from wherefrom.tracing.catalogue import (
     ELEMENTWISE,
     LAYOUT,
     Kind,

@@ -8,15 +8,15 @@ from typing import Any
 
 from torch import Tensor
 
-from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.scope import restores_state
+from wherefrom.core.target import Target
+from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.attention import attention_scores, dot_product_of, masked_softmax
-from wherefrom.rules.catalogue import Kind, TorchCall, live
-from wherefrom.rules.mode import LocallyLinear, Rule, Table
 from wherefrom.rules.tables import AH_LN, PLAIN
-from wherefrom.rules.tags import like, meaning_of
-from wherefrom.scope import restores_state
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.tracing.tags import like, role_of
+from wherefrom.tracing.tracer import Rule, Table, Tracer
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Conserved:
 
 
 @restores_state
-def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
+def propositions(runner: ModelRunner, inputs: Batch, target: Target) -> Conserved:
     """Checks both propositions on a model, by autograd, call by call.
 
     1. Attention: R(q) + R(k) + R(v) = R(y) + 2 Σ R(scores), R being gradient × input: what is
@@ -68,7 +68,7 @@ def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
     2. LayerNorm without its affine part: Σ R(x) = (1 − Var/(ε + Var)) Σ R(y), place by place.
     """
     probe = Probe()
-    with intercepted_forward(_probed(PLAIN, probe), subject, inputs, target) as forward:
+    with intercepted_forward(_probed(PLAIN, probe), runner, inputs, target) as forward:
         flat = [t for x, y, _ in probe.norms for t in (x, y)]
         flat += [t for head in probe.heads for t in head]
         gradients = forward.gradients(flat) if flat else []
@@ -95,14 +95,14 @@ def propositions(subject: Subject, inputs: Inputs, target: Target) -> Conserved:
         max(norm_errors, default=math.nan),
         max(errors, default=math.nan),
         excess,
-        _under_rules(subject, inputs, target),
+        _under_rules(runner, inputs, target),
     )
 
 
-def _under_rules(subject: Subject, inputs: Inputs, target: Target) -> float:
+def _under_rules(runner: ModelRunner, inputs: Batch, target: Target) -> float:
     """The largest relative gap over all norms when their scale is a constant."""
     probe = Probe()
-    with intercepted_forward(_probed(AH_LN, probe), subject, inputs, target) as forward:
+    with intercepted_forward(_probed(AH_LN, probe), runner, inputs, target) as forward:
         pairs = [(x, y) for x, y, _ in probe.norms]
         if not pairs:  # without a LayerNorm, proposition 2 does not apply
             return math.nan
@@ -118,35 +118,38 @@ def _under_rules(subject: Subject, inputs: Inputs, target: Target) -> float:
 def _probed(table: Table, probe: Probe) -> Table:
     """The table with norms and attention split at the tensors that the propositions are about."""
 
-    def norm(view: LocallyLinear, call: TorchCall) -> Any:
+    def norm(tracer: Tracer, call: TorchCall) -> Any:
         x, weight, bias, eps = (
             call["input"], call.get("weight"), call.get("bias"), call.get("eps", 1e-5),
         )  # fmt: skip
-        if not live(x):
+        if not depends_on_input(x):
             return call.run()
         x = x.view_as(x)  # a leaf of its own: a residual around the norm is not its input
-        y = table[Kind.LAYER_NORM](view, call.with_(input=x, weight=None, bias=None, eps=eps))
+        y = table[Kind.LAYER_NORM](tracer, call.with_(input=x, weight=None, bias=None, eps=eps))
         probe.norms.append((x, y, eps))
         out = y if weight is None else y * weight
         return out if bias is None else out + bias
 
-    def attention(view: LocallyLinear, call: TorchCall) -> Any:
+    def attention(tracer: Tracer, call: TorchCall) -> Any:
         query, key, value, settings = dot_product_of(call)
-        if not (live(query) and live(key) and live(value)) or table is not PLAIN:
-            return table[Kind.ATTENTION](view, call)
+        if (
+            not (depends_on_input(query) and depends_on_input(key) and depends_on_input(value))
+            or table is not PLAIN
+        ):
+            return table[Kind.ATTENTION](tracer, call)
         parts = (query.view_as(query), key.view_as(key), value.view_as(value))
         scores, spread = attention_scores(*parts, **settings)
         out = masked_softmax(scores, **settings) @ spread
         probe.heads.append((*parts, scores, out))
         return out
 
-    def product(view: LocallyLinear, call: TorchCall) -> Any:
+    def product(tracer: Tracer, call: TorchCall) -> Any:
         a, b = call["left"], call["right"]
-        if not (live(a) and live(b)) or call.name not in ("matmul", "bmm"):
-            return table[Kind.CONTRACTION](view, call)
+        if not (depends_on_input(a) and depends_on_input(b)) or call.name not in ("matmul", "bmm"):
+            return table[Kind.CONTRACTION](tracer, call)
         left, right = like(a.view_as(a), a), like(b.view_as(b), b)
-        out = table[Kind.CONTRACTION](view, call.with_(left=left, right=right))
-        if meaning_of(a) != "softmax":
+        out = table[Kind.CONTRACTION](tracer, call.with_(left=left, right=right))
+        if role_of(a) != "softmax":
             probe.scores.append((left, right, out))
         elif probe.scores:  # the weights come from the last scores
             query, key, scores = probe.scores.pop()

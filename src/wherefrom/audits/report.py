@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
+from wherefrom.core.displayable import Displayable
 from wherefrom.storage.record import Record
-from wherefrom.views import Views
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Audit(Views, Record):
+class Audit(Displayable, Record):
     """The findings on each method, and what was measured about the model."""
 
     schema: ClassVar[str] = "wherefrom/audit/1"

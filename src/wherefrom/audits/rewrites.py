@@ -11,10 +11,10 @@ from torch import nn
 
 from wherefrom.audits.feature_trace import Trace
 from wherefrom.audits.rewrite_sites import Site, sites_of
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.scope import restores_state
 from wherefrom.errors import NotFinite
-from wherefrom.methods.intercept import run
-from wherefrom.scope import restores_state
-from wherefrom.subject import Inputs, Subject
+from wherefrom.methods.forward_pass import run
 
 PRESERVED = 1e-6
 """How far outputs may change, as a share of the largest, for a rewrite to be used."""
@@ -47,20 +47,20 @@ class Rewrite:
 
 
 @restores_state
-def rewrites(subject: Subject, samples: Sequence[Inputs], seed: int = 0) -> list[Rewrite]:
+def rewrites(runner: ModelRunner, samples: Sequence[Batch], seed: int = 0) -> list[Rewrite]:
     """Every kind of rewrite, found by tracing one run, each site tried on all samples.
 
     Meant for a float64 copy of the user's model: weights are changed and restored.
     """
     trace = Trace()
-    with subject.evaluating(), trace:
-        subject.run(samples[0].take([0]).model_tensors())
-    before = [run(subject, inputs) for inputs in samples]
+    with runner.evaluating(), trace:
+        runner.run(samples[0].take([0]).model_tensors())
+    before = [run(runner, inputs) for inputs in samples]
 
     def output_change() -> float:
         """The largest relative change of an output; infinite where one is not finite."""
         try:
-            after = [run(subject, inputs) for inputs in samples]
+            after = [run(runner, inputs) for inputs in samples]
         except NotFinite:
             return float("inf")
         pairs = zip(before, after, strict=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.prompt import PromptLike
-    from wherefrom.explain import Explainer
+    from wherefrom.explainer import Explainer
 
 
 def answer(

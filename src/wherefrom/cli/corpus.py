@@ -35,10 +35,10 @@ from wherefrom.storage.writing import write_text
 if TYPE_CHECKING:
     from wherefrom.corpus import Corpus
     from wherefrom.corpus.bias_study import Bias
-    from wherefrom.explain import Explainer
+    from wherefrom.explainer import Explainer
     from wherefrom.inputs.table import Rows
     from wherefrom.methods import Method
-    from wherefrom.scale.corpora import CorpusJob
+    from wherefrom.runs.corpora import CorpusJob
 
 Data = Annotated[list[str], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
 Out = Annotated[Path, typer.Option(help="Folder for the tables and the report.")]
@@ -106,7 +106,7 @@ def bias(
         "min_capitalised": min_capitalised,
     }
     if engine != "local":
-        from wherefrom.scale.studies import bias_study
+        from wherefrom.runs.studies import bias_study
 
         job = _job(
             data, out, (model, dtype, device), (text_column, label_column, None, encoding),
@@ -171,7 +171,7 @@ def corpus(
 
     if engine != "local":
         from wherefrom.corpus.io import write_tables
-        from wherefrom.scale.studies import corpus_overview
+        from wherefrom.runs.studies import corpus_overview
 
         job = _job(
             data, out, (model, dtype, device), (text_column, label_column, None, encoding),
@@ -236,10 +236,10 @@ def _job(
     engine: tuple[Any, ...],
 ) -> CorpusJob:
     """What `corpus_overview` and `bias_study` work on, from the options of a command."""
-    from wherefrom.scale.corpora import CorpusJob, CorpusSettings
-    from wherefrom.scale.engines import Engine
-    from wherefrom.scale.model_source import ModelSource
-    from wherefrom.scale.reading import Columns, Location
+    from wherefrom.runs.corpora import CorpusJob, CorpusSettings
+    from wherefrom.runs.engine import Engine
+    from wherefrom.runs.model_source import ModelSource
+    from wherefrom.runs.parts import Columns, Location
 
     name, dtype, device = model
     return CorpusJob(

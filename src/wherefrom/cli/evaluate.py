@@ -78,14 +78,14 @@ def evaluate(
 
     rows = read_table(data, text_column, label_column, pair_column=pair_column, encoding=encoding)
     explainer = load(model, rows.texts, dtype, device)
-    elsewhere = None
+    executor = None
     if engine != "local":
-        from wherefrom.scale.engines import Engine
-        from wherefrom.scale.evaluations import recorded_by
-        from wherefrom.scale.model_source import ModelSource
+        from wherefrom.runs.engine import Engine
+        from wherefrom.runs.evaluations import recorded_by
+        from wherefrom.runs.model_source import ModelSource
 
         where = Engine(engine, address, workers, gpus_per_worker)
-        elsewhere = recorded_by(where, ModelSource(explainer))
+        executor = recorded_by(where, ModelSource(explainer))
     with progress("evaluating") as advance:
         result = run_evaluation(
             explainer,
@@ -101,7 +101,7 @@ def evaluate(
             out=out,
             resume=resume,
             progress=advance,
-            elsewhere=elsewhere,
+            executor=executor,
         )
     with saved_to_resume(out):
         result.to_csvs(out)

@@ -46,12 +46,12 @@ from wherefrom.cli.reading import (
     read_texts,
     with_settings,
 )
+from wherefrom.core.progress import PATIENCE
 from wherefrom.errors import FileError, InputError, NotFinite, TargetError, WherefromError
-from wherefrom.progress import PATIENCE
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
-    from wherefrom.explanation import Explanation
+    from wherefrom.core.explanation import Explanation
 
 Result = TypeVar("Result")
 

@@ -15,8 +15,8 @@ from warnings import catch_warnings
 import typer
 
 from wherefrom.cli.words import command_words
+from wherefrom.core.progress import terminal_bar
 from wherefrom.errors import FileError, WherefromError, printable
-from wherefrom.progress import terminal_bar
 from wherefrom.storage.folder_lock import locked
 from wherefrom.storage.writing import write_text
 

@@ -16,7 +16,7 @@ from wherefrom.errors import FileError, InputError, MethodError, WherefromError,
 from wherefrom.storage.text_file import bad_byte, decoded, encoding_of, lines_of, read_bytes
 
 if TYPE_CHECKING:
-    from wherefrom.explain import Explainer
+    from wherefrom.explainer import Explainer
     from wherefrom.methods import Method
 
 
@@ -27,9 +27,9 @@ def load(
     device: str | None = None,
 ) -> Explainer:
     """The model with this name, else the embedded one for this kind of input."""
+    from wherefrom.core.memory import keep_heap, set_objects_aside
     from wherefrom.inputs.pictures import is_image
     from wherefrom.loading import load as load_model
-    from wherefrom.memory import keep_heap, set_objects_aside
 
     keep_heap()
     are_images = bool(sources) and all(is_image(source) for source in sources or ())
@@ -101,7 +101,7 @@ def check_molecules(explainer: Explainer, smiles: list[str] | None) -> None:
     """Refuses `--smiles` for a model of texts."""
     if smiles and explainer.reader(smiles).name == "text":
         raise InputError(
-            f"{explainer.subject.name} reads texts, and --smiles is for models of molecules: leave "
+            f"{explainer.runner.name} reads texts, and --smiles is for models of molecules: leave "
             f'out --model, or pass "{smiles[0]}" without --smiles.'
         )
 

@@ -61,11 +61,11 @@ def run(
     settings: Settings = None,
 ) -> None:
     """Explain every row of a corpus, into Parquet files."""
-    from wherefrom.scale.reading import Location
-    from wherefrom.scale.run import run as run_all
+    from wherefrom.runs.parts import Location
+    from wherefrom.runs.run import run as run_all
 
     if engine == "local":  # who explains in this process; importing torch need not delay Ray
-        from wherefrom.scale.process import prepare_for_many_rows
+        from wherefrom.runs.process import prepare_for_many_rows
 
         prepare_for_many_rows()
     # without settings the name: the class of the method comes with torch

@@ -11,15 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from wherefrom.core.displayable import Displayable
+from wherefrom.core.explanation import TargetInfo
 from wherefrom.corpus.corpus import Corpus, Floats
 from wherefrom.corpus.io import write_tables
 from wherefrom.corpus.names import AMBIGUOUS, Entities, Lexicon, Occurrence, find_entities
 from wherefrom.corpus.statistics import Comparison, Moments, NaiveView, compare, naive_view
 from wherefrom.corpus.views import texts_of
 from wherefrom.errors import InputError, counted
-from wherefrom.explanation import TargetInfo
 from wherefrom.storage.writing import write_text
-from wherefrom.views import Views
 
 FEW_NAMES = 10  # a test of a smaller group has little power
 
@@ -53,7 +53,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Bias(Views):
+class Bias(Displayable):
     """The result of a study; `relevance` has one number for each of `occurrences`."""
 
     corpus: Corpus

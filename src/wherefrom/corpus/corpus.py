@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.explanation import Explanation, TargetInfo, Unit
+from wherefrom.core.explanation import Explanation, TargetInfo, Unit
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -12,20 +12,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from wherefrom.core.explanation import Explanation, TargetInfo
+from wherefrom.core.progress import Progress, shown
+from wherefrom.core.runner import ModelRunner
 from wherefrom.corpus.checkpoint import Checkpoint, Window
 from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, concatenated, word_sums
 from wherefrom.errors import InputError, TargetError, TextCut, TooLong
-from wherefrom.explanation import Explanation, TargetInfo
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.inputs.text import Encoded, batch, like_lengths
 from wherefrom.inputs.text_pair import TextPair
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
-from wherefrom.methods.intercept import run
-from wherefrom.progress import Progress, shown
+from wherefrom.methods.forward_pass import run
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
 from wherefrom.storage.folder_lock import locked
-from wherefrom.subject import Subject
 
 ClassName = int | str | None
 
@@ -33,7 +33,7 @@ ClassName = int | str | None
 class Explains(Protocol):
     """The part of an explainer that a corpus uses."""
 
-    subject: Subject
+    runner: ModelRunner
     tokenizer: Any
 
     def __call__(self, inputs: Any, method: Any = ..., **options: Any) -> Any: ...
@@ -78,7 +78,7 @@ def explain_corpus(
     explaining = find_method(method)
     labels = _label_numbers(explainer, rows)
     settings = {
-        "model": explainer.subject.name,
+        "model": explainer.runner.name,
         "method": [explaining.name, explaining.settings()],
         "target": question and [question.index, question.against],
         "batches": [batch_size, tokens, window],
@@ -207,8 +207,8 @@ class _Job:
         if question is None:
             return [explanation.target.index for explanation in explanations]
         if len(self.explainer.labels()) > 2:
-            subject, tokenizer = self.explainer.subject, self.explainer.tokenizer
-            logits = run(subject, batch(subject, tokenizer, texts, None))
+            runner, tokenizer = self.explainer.runner, self.explainer.tokenizer
+            logits = run(runner, batch(runner, tokenizer, texts, None))
             if logits.ndim == 2:
                 classes: list[int] = logits.argmax(-1).tolist()
                 return classes
@@ -267,7 +267,7 @@ def _collect(
         classes=tuple(job.explainer.labels()),
         target=job.question,
         method=job.method.name,
-        model=job.explainer.subject.name,
+        model=job.explainer.runner.name,
         settings=job.method.settings(),
         skipped=dict(skipped),
         cut=sum(int(window["cut"]) for window in windows),

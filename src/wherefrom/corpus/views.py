@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.core.displayable import Displayable
 from wherefrom.corpus.corpus import Corpus
 from wherefrom.corpus.io import write_tables
 from wherefrom.corpus.totals import EVERY_CLASS, Totals, WordTotal
 from wherefrom.errors import counted
-from wherefrom.views import Views
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ContextualWord:
 
 
 @dataclass(frozen=True)
-class Overview(Views):
+class Overview(Displayable):
     """The views of one corpus; `classes` ranks words for each class."""
 
     corpus: Corpus

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.core.progress import Progress, shown
 from wherefrom.errors import InputError, MethodError, nearest
 from wherefrom.evaluation.checkpoint import Checkpoint
 from wherefrom.evaluation.explain_samples import ExplainerLike, TooFewToJudge
@@ -21,7 +22,6 @@ from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
-from wherefrom.progress import Progress, shown
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
 from wherefrom.storage.folder_lock import locked
 from wherefrom.studies.base import Record, Study
@@ -30,7 +30,7 @@ from wherefrom.studies.registry import STUDIES
 DEFAULT_METRICS = ("activation", "pruning")
 FIRST_WINDOW = 4
 """Samples in the first window: the following ones double, so that Ctrl-C soon leaves a result."""
-Elsewhere = Callable[[SampleRecorder, list[list[int]]], Iterator[RecordedWindow]]
+Executor = Callable[[SampleRecorder, list[list[int]]], Iterator[RecordedWindow]]
 """Records windows of samples by other processes, in any order."""
 
 
@@ -50,7 +50,7 @@ def evaluate(
     out: str | Path | None = None,
     resume: bool = False,
     progress: Progress | bool | None = None,
-    elsewhere: Elsewhere | None = None,
+    executor: Executor | None = None,
 ) -> Evaluation:
     """Measures how well methods explain a model on some data.
 
@@ -71,8 +71,8 @@ def evaluate(
     without `resume` a folder with finished samples is refused. Ctrl-C returns the result so far,
     with `complete` False; before the first sample is finished it is a KeyboardInterrupt.
 
-    With `elsewhere`, this process records the first window, which shows the methods that work, and
-    other processes record the rest (`wherefrom.scale.evaluations`).
+    With `executor`, this process records the first window, which shows the methods that work, and
+    other processes record the rest (`wherefrom.runs.evaluations`).
     """
     rows = as_rows(data)
     if sample is not None and sample < 1:
@@ -86,7 +86,7 @@ def evaluate(
     order = _draw(range(len(rows)), sample, seed)
     options = Options(blank, keep_special, every, truncate)
     settings = {
-        "model": explainer.subject.name,
+        "model": explainer.runner.name,
         "methods": {method.label: method.settings() for method in method_list},
         "metrics": [metric.name for metric in metric_list],
         "studies": [study.name for study in study_list],
@@ -107,7 +107,7 @@ def evaluate(
         checkpoint = Checkpoint(folder and folder / "samples.jsonl", settings)
         checkpoint.open(resume)
         with shown("evaluating", progress) as report:
-            return _run(recorder, checkpoint, order, window, report, elsewhere)
+            return _run(recorder, checkpoint, order, window, report, executor)
 
 
 def _run(
@@ -116,7 +116,7 @@ def _run(
     order: list[int],
     window: int,
     progress: Progress,
-    elsewhere: Elsewhere | None,
+    executor: Executor | None,
 ) -> Evaluation:
     """Records the samples that the checkpoint does not have, and collects all of them."""
     if checkpoint.records:
@@ -145,8 +145,8 @@ def _run(
             for record in records:
                 checkpoint.add(record)
             remaining, size = rest, min(2 * size, window)
-            if elsewhere is not None:
-                for done in elsewhere(recorder, _windows(remaining, size, window)):
+            if executor is not None:
+                for done in executor(recorder, _windows(remaining, size, window)):
                     for record in done.records:
                         checkpoint.add(record)
                     recorder.add_seen(done)
@@ -244,7 +244,7 @@ def _collect(
     cache = recorder.cache
     measuring = max(seconds - recorder.explain.seconds - recorder.study_seconds, 1e-9)
     return Evaluation(
-        model=recorder.explainer.subject.name,
+        model=recorder.explainer.runner.name,
         methods=labels,
         metrics=names,
         values={m: {n: [r["values"][m][n] for r in records] for n in names} for m in labels},

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from wherefrom.core.explanation import Explanation
+from wherefrom.core.runner import ModelRunner
 from wherefrom.errors import InputError, ModelError, NothingIntercepted, TargetError, TooLong
-from wherefrom.explanation import Explanation
 from wherefrom.inputs.reader import Reader
 from wherefrom.methods import Method
-from wherefrom.subject import Subject
 
 Failure = InputError | ModelError
 _CHUNK = 16  # inputs explained in one call; progress is reported between two calls
@@ -20,7 +20,7 @@ _CHUNK = 16  # inputs explained in one call; progress is reported between two ca
 class ExplainerLike(Protocol):
     """What an evaluation needs of an explainer."""
 
-    subject: Subject
+    runner: ModelRunner
 
     def __call__(self, inputs: Any, method: Any = ..., **options: Any) -> Any: ...
     def reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
@@ -148,17 +148,17 @@ def skip_reason(error: Exception) -> str:
     return "unreadable" if isinstance(error, InputError) else "a method failed"
 
 
-def check_single_input(subject: Subject) -> None:
+def check_single_input(runner: ModelRunner) -> None:
     """Refuses models of spans, and encoder-decoders that generate text from more than one text."""
-    config = getattr(subject.model, "config", None)
-    generates = getattr(subject.model, "can_generate", None)
-    if subject.forward is None and subject.task in ("QuestionAnswering", "TokenClassification"):
+    config = getattr(runner.model, "config", None)
+    generates = getattr(runner.model, "can_generate", None)
+    if runner.forward is None and runner.task in ("QuestionAnswering", "TokenClassification"):
         raise ModelError(
-            f"{subject.name} predicts spans of its input, which cannot be evaluated. Evaluation "
+            f"{runner.name} predicts spans of its input, which cannot be evaluated. Evaluation "
             "supports classifiers and decoder-only language models."
         )
     if getattr(config, "is_encoder_decoder", False) and callable(generates) and generates():
         raise ModelError(
-            f"{subject.name} generates text with a decoder, which cannot be evaluated. Evaluation "
+            f"{runner.name} generates text with a decoder, which cannot be evaluated. Evaluation "
             "supports classifiers and decoder-only language models."
         )

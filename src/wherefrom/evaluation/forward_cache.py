@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from wherefrom.core.scope import restores_state
 from wherefrom.errors import NotFinite
 from wherefrom.inputs.reader import Reader
-from wherefrom.scope import restores_state
 
 Logits = NDArray[np.floating[Any]]
 
@@ -86,11 +86,11 @@ class ForwardCache:
     @restores_state
     def _outputs(self, forms: Sequence[Any]) -> Sequence[Logits]:
         tensors = self.reader.collate(forms)
-        subject = self.reader.subject
+        runner = self.reader.runner
         start = time.perf_counter()
         try:
-            with subject.evaluating(inference=True):
-                logits = subject.run(tensors)
+            with runner.evaluating(inference=True):
+                logits = runner.run(tensors)
         except NotFinite:
             if len(forms) == 1:
                 return [np.full(1, np.nan, dtype=np.float32)]

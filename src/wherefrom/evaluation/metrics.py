@@ -13,9 +13,9 @@ from scipy.integrate import trapezoid
 from scipy.special import expit, softmax
 from scipy.stats import entropy, rankdata
 
+from wherefrom.core.explanation import Explanation
+from wherefrom.core.output_names import ToProbability
 from wherefrom.errors import MethodError
-from wherefrom.explanation import Explanation
-from wherefrom.naming import ToProbability
 
 Floats = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (K, units): which units are present

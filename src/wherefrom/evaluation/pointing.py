@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
+from wherefrom.core.explanation import Explanation
 from wherefrom.errors import InputError
 from wherefrom.evaluation.metrics import Floats
-from wherefrom.explanation import Explanation
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.stats import linregress
 
+from wherefrom.core.displayable import Displayable
 from wherefrom.errors import MissingExtra
 from wherefrom.evaluation.intervals import mean_interval
 from wherefrom.evaluation.metrics import METRICS, Floats
 from wherefrom.evaluation.recommendation import Recommendation, recommend
-from wherefrom.methods.random_scores import Random
+from wherefrom.methods.random import Random
 from wherefrom.storage.csv_text import csv_text
 from wherefrom.storage.record import Record as JsonRecord
 from wherefrom.storage.writing import write_text
 from wherefrom.studies.base import Record, TableRows
-from wherefrom.views import Views
 
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 # in the JSON for readers, computed again from it
@@ -55,7 +55,7 @@ class Fit:
 
 
 @dataclass
-class Evaluation(Views, JsonRecord):
+class Evaluation(Displayable, JsonRecord):
     """Values and curves of every method and metric, as `evaluate` returns them.
 
     `values[method][metric]` is a list with one number per sample; `series` holds the curves

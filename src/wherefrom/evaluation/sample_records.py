@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.core.explanation import Explanation
+from wherefrom.core.output_names import ToProbability
 from wherefrom.errors import InputError, ModelError
 from wherefrom.evaluation.explain_samples import (
     ExplainerLike,
@@ -20,10 +22,8 @@ from wherefrom.evaluation.explain_samples import (
 )
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.evaluation.metrics import Metric, Sample, correlations
-from wherefrom.explanation import Explanation
 from wherefrom.inputs.table import Rows
 from wherefrom.methods import Method
-from wherefrom.naming import ToProbability
 from wherefrom.studies.base import Record, Study, StudySamples
 
 
@@ -67,7 +67,7 @@ class SampleRecorder:
     study_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        check_single_input(self.explainer.subject)
+        check_single_input(self.explainer.runner)
         self.reader = self.explainer.reader(self.rows.texts[0])
         self.skipped.update(self.rows.skipped)
         self.labels = (
@@ -79,15 +79,17 @@ class SampleRecorder:
             self.explainer, self.methods, self.options.truncate, self.failed
         )
         self.cache = ForwardCache(self.reader)
-        naming = getattr(self.explainer, "naming", None)
-        outputs = len(naming.labels) if naming is not None else 0
+        output_names = getattr(self.explainer, "output_names", None)
+        outputs = len(output_names.labels) if output_names is not None else 0
         self.to_probability: ToProbability = (
-            naming.to_probability(outputs) if naming is not None and outputs else "softmax"
+            output_names.to_probability(outputs)
+            if output_names is not None and outputs
+            else "softmax"
         )
         of_classes = [metric.name for metric in self.metrics if metric.needs_classes]
         if self.to_probability == "none" and of_classes:
             raise InputError(
-                f"{self.explainer.subject.name} gives a number and predicts no class, so there is "
+                f"{self.explainer.runner.name} gives a number and predicts no class, so there is "
                 f"nothing to count for: {', '.join(of_classes)}. Leave out these metrics."
             )
 
@@ -238,7 +240,7 @@ class SampleRecorder:
             if not indices or study.name in self.failed:
                 continue
             samples = StudySamples(
-                self.reader.subject,
+                self.reader.runner,
                 lambda some, indices=indices: self.reader.batch(  # type: ignore[misc]
                     [items[indices[i]] for i in some]
                 ),

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TooLong
-from wherefrom.explanation import Unit
 from wherefrom.inputs.graph import Graph, batch
 from wherefrom.inputs.pictures import opened, png_of
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
-from wherefrom.subject import Inputs, Subject
 
 _NOUNS = {"molecule": "atom", "superpixels": "superpixel"}
 
@@ -34,21 +34,21 @@ class GraphReader(Reader[Graph, ErasedGraph]):
     """Reads what the graphs of the model stand for: molecules, superpixels, or just graphs."""
 
     name: ClassVar[str] = "graph"
-    subject: Subject
+    runner: ModelRunner
 
     @classmethod
     def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
         """Graphs, and whatever is passed to a model of graphs."""
-        config = getattr(context.subject.model, "config", None)
+        config = getattr(context.runner.model, "config", None)
         return isinstance(first_of(inputs), Graph) or hasattr(config, "reads")
 
     @classmethod
     def build(cls, context: ReaderContext) -> GraphReader:
-        return cls(context.subject)
+        return cls(context.runner)
 
     @property
     def _config(self) -> Any:
-        return getattr(self.subject.model, "config", None)
+        return getattr(self.runner.model, "config", None)
 
     @property
     def _reads(self) -> str:
@@ -97,9 +97,9 @@ class GraphReader(Reader[Graph, ErasedGraph]):
     def units_of(self, item: Graph) -> tuple[Unit, ...]:
         return tuple(Unit(name) for name in item.names)
 
-    def batch(self, items: Sequence[Graph]) -> Inputs:
+    def batch(self, items: Sequence[Graph]) -> Batch:
         tensors = self._tensors(items)
-        return Inputs(
+        return Batch(
             tensors=tensors,
             fields=("x",),
             units=tuple(self.units_of(item) for item in items),
@@ -110,7 +110,7 @@ class GraphReader(Reader[Graph, ErasedGraph]):
         )
 
     def _tensors(self, graphs: Sequence[Graph]) -> dict[str, Tensor]:
-        first = next(self.subject.model.parameters())
+        first = next(self.runner.model.parameters())
         tensors = batch(graphs, getattr(self._config, "max_path", 0))
         return {
             name: t.to(first.device, first.dtype if t.is_floating_point() else t.dtype)

@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.scope import restores_state
 from wherefrom.errors import InputError, TooLong
-from wherefrom.explanation import Unit
 from wherefrom.inputs.fills import FILLS, filled
 from wherefrom.inputs.image_text import compare_with, compares_with_texts, no_class_texts
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
 from wherefrom.inputs.pictures import is_image, opened, png_of
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
-from wherefrom.scope import restores_state
-from wherefrom.subject import Inputs, Layout, Subject
 
 Units = Literal["patches", "pixels"] | int
 _MOST_UNITS = 1 << 18
@@ -53,7 +53,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
     """
 
     name: ClassVar[str] = "image"
-    subject: Subject
+    runner: ModelRunner
     processor: Any = None
     units: Units = "patches"
     argument: str = "pixel_values"
@@ -74,8 +74,8 @@ class ImageReader(Reader[Picture, ErasedImage]):
         """Pictures where the model sees; floats with more axes than rows of units have."""
         first = first_of(inputs)
         floats = isinstance(first, Tensor) and first.is_floating_point()
-        sees = context.processor is not None or context.subject.takes("pixel_values")
-        reads = context.tokenizer is not None or context.subject.takes("input_ids")
+        sees = context.processor is not None or context.runner.takes("pixel_values")
+        reads = context.tokenizer is not None or context.runner.takes("input_ids")
         if sees:
             return not reads or isinstance(first, Picture) or is_image(first) or (
                 floats and first.ndim > 2
@@ -85,16 +85,16 @@ class ImageReader(Reader[Picture, ErasedImage]):
 
     @classmethod
     def build(cls, context: ReaderContext) -> ImageReader:
-        subject = context.subject
-        if compares_with_texts(subject):
+        runner = context.runner
+        if compares_with_texts(runner):
             if context.labels is None:
-                raise no_class_texts(subject)
-            subject = Subject(subject.model, compare_with(context.tokenizer, context.labels))
-        return cls(subject.by_position(cls.argument), context.processor)
+                raise no_class_texts(runner)
+            runner = ModelRunner(runner.model, compare_with(context.tokenizer, context.labels))
+        return cls(runner.by_position(cls.argument), context.processor)
 
     @classmethod
     def needs_class_texts(cls, context: ReaderContext) -> bool:
-        return context.labels is None and compares_with_texts(context.subject)
+        return context.labels is None and compares_with_texts(context.runner)
 
     def with_options(self, *, units: Any = None, prefix: str | None = None) -> ImageReader:
         """The same reader for other units."""
@@ -103,7 +103,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
             return self
         key = repr(units)
         if key not in self._other_units:  # their grids are found once
-            reader = ImageReader(self.subject, self.processor, units, self.argument)
+            reader = ImageReader(self.runner, self.processor, units, self.argument)
             self._other_units[key] = reader
         return self._other_units[key]
 
@@ -132,7 +132,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
                 raise InputError("the image has pixels that are NaN or infinite.")
             self._check_normalised(pixels)
             return Picture(
-                pixels.detach().to(self.subject.device, self.subject.dtype or pixels.dtype)
+                pixels.detach().to(self.runner.device, self.runner.dtype or pixels.dtype)
             )
         image, name = opened(source)
         if self.processor is None:
@@ -142,11 +142,11 @@ class ImageReader(Reader[Picture, ErasedImage]):
             )
         output = self.processor(images=self._with_channels(image), return_tensors="pt")
         pixels = output["pixel_values"][0].to(
-            self.subject.device, self.subject.dtype or torch.float32
+            self.runner.device, self.runner.dtype or torch.float32
         )
         if pixels.ndim != 3:
             raise InputError(
-                f"the processor of {self.subject.name} returns pixels of shape "
+                f"the processor of {self.runner.name} returns pixels of shape "
                 f"{tuple(pixels.shape)}; (channels, height, width) is needed."
             )
         return Picture(pixels, name)
@@ -168,7 +168,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
             )
 
     def _with_channels(self, image: Any) -> Any:
-        config = getattr(self.subject.model, "config", None)
+        config = getattr(self.runner.model, "config", None)
         config = getattr(config, "vision_config", config)
         if getattr(config, "num_channels", 3) == 1:
             # transformers 4 reads a grey image only with an axis for its one channel
@@ -190,9 +190,9 @@ class ImageReader(Reader[Picture, ErasedImage]):
     def _owners(self, pixels: Tensor) -> Tensor:
         height, width = pixels.shape[1:]
         if self.units == "patches":
-            return find_patches(self.subject, self.argument, pixels)
-        with self.subject.evaluating(gradients=False):
-            try_image(self.subject, self.argument, pixels.unsqueeze(0))
+            return find_patches(self.runner, self.argument, pixels)
+        with self.runner.evaluating(gradients=False):
+            try_image(self.runner, self.argument, pixels.unsqueeze(0))
         size = 1 if self.units == "pixels" else self.units
         assert isinstance(size, int)
         rows, columns = -(-height // size), -(-width // size)
@@ -208,10 +208,10 @@ class ImageReader(Reader[Picture, ErasedImage]):
         """Of the image: the same number of patches may lie differently."""
         return tuple(item.pixels.shape)
 
-    def batch(self, items: Sequence[Picture]) -> Inputs:
+    def batch(self, items: Sequence[Picture]) -> Batch:
         pixels = torch.stack([item.pixels for item in items])
         layout, units = self.grid(items[0])
-        return Inputs(
+        return Batch(
             tensors={self.argument: layout.split(pixels)},
             fields=(self.argument,),
             units=(units,) * len(items),

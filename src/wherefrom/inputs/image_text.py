@@ -7,19 +7,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from wherefrom.core.runner import Forward, ModelRunner
 from wherefrom.errors import InputError, TargetError
-from wherefrom.subject import Forward, Subject
 
 
-def compares_with_texts(subject: Subject) -> bool:
+def compares_with_texts(runner: ModelRunner) -> bool:
     """Whether the model takes an image together with texts."""
-    return subject.forward is None and subject.takes("pixel_values", "input_ids")
+    return runner.forward is None and runner.takes("pixel_values", "input_ids")
 
 
-def no_class_texts(subject: Subject) -> TargetError:
+def no_class_texts(runner: ModelRunner) -> TargetError:
     """The error for a model that compares images with texts and got no text."""
     return TargetError(
-        f"{subject.name} compares images with texts: name the texts, as in "
+        f"{runner.name} compares images with texts: name the texts, as in "
         'target="a photo of a cat", or pass Explainer(…, labels=[…]).'
     )
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.core.runner import Layout, ModelRunner
+from wherefrom.core.scope import restores_state
 from wherefrom.errors import InputError, ModelError, first_line
-from wherefrom.rules.call_mode import CallMode
-from wherefrom.rules.catalogue import Kind, TorchCall
-from wherefrom.rules.tags import Tag, set_tag, tag_of
-from wherefrom.scope import restores_state
-from wherefrom.subject import Layout, Subject
+from wherefrom.tracing.call_mode import CallMode
+from wherefrom.tracing.catalogue import Kind, TorchCall
+from wherefrom.tracing.tags import Tag, set_tag, tag_of
 
 EXTRA_TOKENS = 16  # class tokens, registers: a map has at most so many places beside the patches
 _OF_THE_IMAGE = Tag(stream=0)
@@ -63,11 +63,11 @@ class _Watch(CallMode):
 
 
 def try_image(
-    subject: Subject, name: str, pixels: Tensor, others: Mapping[str, Tensor] | None = None
+    runner: ModelRunner, name: str, pixels: Tensor, others: Mapping[str, Tensor] | None = None
 ) -> None:
     """Runs the model on images (…, C, H, W), to say in words that it does not take such."""
     try:
-        subject.run({**(others or {}), name: pixels})
+        runner.run({**(others or {}), name: pixels})
     except _Seen:
         return
     except (RuntimeError, ValueError, TypeError, ModelError) as error:
@@ -75,19 +75,19 @@ def try_image(
             raise
         reason = first_line(error.__cause__ or error)
         raise InputError(
-            f"{subject.name} does not take an image of shape {tuple(pixels.shape[-3:])}: {reason}"
+            f"{runner.name} does not take an image of shape {tuple(pixels.shape[-3:])}: {reason}"
         ) from error
 
 
 @restores_state
-def find_patches(subject: Subject, name: str, image: Tensor) -> Tensor:
+def find_patches(runner: ModelRunner, name: str, image: Tensor) -> Tensor:
     """The number of the patch that each pixel of an image (C, H, W) belongs to, (H, W)."""
-    return _owners_within(subject, name, image.unsqueeze(0), {})
+    return _owners_within(runner, name, image.unsqueeze(0), {})
 
 
 @restores_state
 def find_layout(
-    subject: Subject, name: str, pixels: Tensor, others: Mapping[str, Tensor]
+    runner: ModelRunner, name: str, pixels: Tensor, others: Mapping[str, Tensor]
 ) -> Layout:
     """The units of a tensor of images (…, C, H, W), or of rows, that is read with other tensors.
 
@@ -97,7 +97,7 @@ def find_layout(
         count, features = pixels.numel() // pixels.shape[-1], pixels.shape[-1]
         places = torch.arange(pixels.numel())
         return Layout(tuple(pixels.shape), count, features, places, stacked=False)
-    owners = _owners_within(subject, name, pixels, others)
+    owners = _owners_within(runner, name, pixels, others)
     one = layout_of(owners.expand(pixels.shape[-3:]))
     images = pixels.numel() // len(one.places)
     starts = torch.arange(images).unsqueeze(1) * one.units * one.features
@@ -106,13 +106,13 @@ def find_layout(
 
 
 def _owners_within(
-    subject: Subject, name: str, images: Tensor, others: Mapping[str, Tensor]
+    runner: ModelRunner, name: str, images: Tensor, others: Mapping[str, Tensor]
 ) -> Tensor:
     """The number of the patch that each pixel of an image of these (…, C, H, W) belongs to."""
-    with subject.evaluating():
+    with runner.evaluating():
         pixels = images.detach().clone().requires_grad_()
         with _Watch(stops=bool(others)) as watch:
-            try_image(subject, name, set_tag(pixels.clone(), _OF_THE_IMAGE), others)
+            try_image(runner, name, set_tag(pixels.clone(), _OF_THE_IMAGE), others)
         single = pixels.shape[:-3].numel() == 1
         owners = _owners(watch.rows, pixels) if watch.rows is not None and single else None
     height, width = images.shape[-2:]
@@ -125,7 +125,7 @@ def _owners_within(
         return owners
     if owners is None:
         raise ModelError(
-            f"it was not seen where {subject.name} cuts an image into patches (no convolution of "
+            f"it was not seen where {runner.name} cuts an image into patches (no convolution of "
             "it, no product with rows of it). Say how large they are: units=16, or "
             'units="pixels".'
         )

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wherefrom.core.tensors import is_tensor
 from wherefrom.errors import FileError, InputError, MissingExtra, TooLong, WherefromError
-from wherefrom.tensors import is_tensor
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
 # Pillow reads many others: some run programs, and all are code that a file can attack

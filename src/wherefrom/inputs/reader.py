@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wherefrom.core.explanation import Unit
+from wherefrom.core.output_names import OutputNames
+from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TargetError
-from wherefrom.explanation import Unit
-from wherefrom.inputs.sight import Sight
-from wherefrom.naming import Naming
-from wherefrom.subject import Inputs, Subject
+from wherefrom.inputs.image_text_processor import ImageTextProcessor
 
 Item = TypeVar("Item")
 Form = TypeVar("Form")
@@ -27,16 +27,16 @@ Present = NDArray[np.bool_]  # (K, units): which units are there
 class ReaderContext:
     """What an explainer has to read inputs with."""
 
-    subject: Subject
+    runner: ModelRunner
     tokenizer: Any = None
     processor: Any = None
     labels: tuple[str, ...] | None = None  # passed to the explainer, in place of the model's
-    sight: Sight | None = None  # of a model that reads images with texts
+    sight: ImageTextProcessor | None = None  # of a model that reads images with texts
 
     @property
-    def naming(self) -> Naming:
+    def output_names(self) -> OutputNames:
         """What the model's outputs are called."""
-        return Naming(self.subject, self.tokenizer, self.labels)
+        return OutputNames(self.runner, self.tokenizer, self.labels)
 
 
 class Reader(ABC, Generic[Item, Form]):
@@ -48,7 +48,7 @@ class Reader(ABC, Generic[Item, Form]):
     """
 
     name: ClassVar[str]  # of the kind of input: text, image, …
-    subject: Subject
+    runner: ModelRunner
     pads: bool = True  # whether items of several sizes may share a batch
     alone: bool = False  # whether each item must be run by itself
 
@@ -88,7 +88,7 @@ class Reader(ABC, Generic[Item, Form]):
         """One input."""
 
     @abstractmethod
-    def batch(self, items: Sequence[Item]) -> Inputs:
+    def batch(self, items: Sequence[Item]) -> Batch:
         """Items as one batch."""
 
     @abstractmethod
@@ -163,12 +163,12 @@ class Reader(ABC, Generic[Item, Form]):
                 chunks.append([i])
         return chunks
 
-    def positions(self, inputs: Inputs, position: int | None) -> Tensor:
+    def positions(self, inputs: Batch, position: int | None) -> Tensor:
         """The row of the logits to explain, where they have one for each place."""
         lengths = inputs.mask.sum(1)
         return lengths - 1 if position is None else resolve_position(lengths, position)
 
-    def check_position(self, inputs: Inputs) -> None:
+    def check_position(self, inputs: Batch) -> None:
         """Refuses a model with an output for every place where no default is the right one."""
 
 

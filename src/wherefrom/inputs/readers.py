@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from wherefrom.core.plugins import PluginTable
 from wherefrom.inputs.graph_reader import GraphReader
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.reader import Reader, ReaderContext, first_of
 from wherefrom.inputs.rows import RowsReader
 from wherefrom.inputs.signal import SignalReader
 from wherefrom.inputs.text_reader import TextReader
-from wherefrom.plugins import PluginTable
 
 AnyReader = TypeVar("AnyReader", bound=type[Reader[Any, Any]])
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.core.tensors import is_tensor
 from wherefrom.errors import InputError, nearest
 from wherefrom.inputs.text_pair import TextPair
-from wherefrom.tensors import is_tensor
 
 Record = Mapping[str, Any]
 

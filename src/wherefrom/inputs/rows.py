@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError
-from wherefrom.explanation import Unit
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
-from wherefrom.subject import Inputs, Subject
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class RowsReader(Reader[Tensor, Tensor]):
     """Reads (units, features), or a batch of them."""
 
     name: ClassVar[str] = "rows"
-    subject: Subject
+    runner: ModelRunner
     pads = False
 
     @classmethod
@@ -34,7 +34,7 @@ class RowsReader(Reader[Tensor, Tensor]):
 
     @classmethod
     def build(cls, context: ReaderContext) -> RowsReader:
-        return cls(context.subject.by_position("x"))
+        return cls(context.runner.by_position("x"))
 
     def listed(self, inputs: Any) -> tuple[list[Any], bool]:
         if isinstance(inputs, (list, tuple)):
@@ -49,8 +49,8 @@ class RowsReader(Reader[Tensor, Tensor]):
     def read(self, source: Any, truncate: bool = False) -> Tensor:
         rows = torch.as_tensor(source)
         if isinstance(source, np.ndarray):  # most are of float64, and most models are not
-            rows = rows.to(self.subject.dtype)
-        return rows.to(self.subject.device)
+            rows = rows.to(self.runner.dtype)
+        return rows.to(self.runner.device)
 
     def size(self, item: Tensor) -> int:
         return len(item)
@@ -58,9 +58,9 @@ class RowsReader(Reader[Tensor, Tensor]):
     def units_of(self, item: Tensor) -> tuple[Unit, ...]:
         return tuple(Unit(str(i)) for i in range(len(item)))
 
-    def batch(self, items: Sequence[Tensor]) -> Inputs:
+    def batch(self, items: Sequence[Tensor]) -> Batch:
         rows = torch.stack(list(items))
-        return Inputs(
+        return Batch(
             tensors={"x": rows},
             fields=("x",),
             units=(self.units_of(items[0]),) * len(rows),

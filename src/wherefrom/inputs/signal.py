@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, Layout, ModelRunner
 from wherefrom.errors import InputError, ModelError
-from wherefrom.explanation import Unit
 from wherefrom.inputs.patches import layout_of
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
 from wherefrom.inputs.sound import is_sound, read_sound
-from wherefrom.subject import Inputs, Layout, Subject
 
 SECONDS = 0.1  # of a stretch of sound, unless units= says otherwise
 RATE = 16_000  # samples of sound in a second, where no processor says otherwise
@@ -56,7 +56,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
     """
 
     name: ClassVar[str] = "signal"
-    subject: Subject
+    runner: ModelRunner
     processor: Any = None
     units: float | None = None
     argument: str = _SERIES
@@ -71,7 +71,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
 
     @classmethod
     def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
-        argument = signal_argument(context.subject)
+        argument = signal_argument(context.runner)
         first = first_of(inputs)
         if argument in _SOUND and is_sound(first):
             return True
@@ -79,23 +79,23 @@ class SignalReader(Reader[Signal, ErasedSignal]):
 
     @classmethod
     def build(cls, context: ReaderContext) -> SignalReader:
-        argument = signal_argument(context.subject)
+        argument = signal_argument(context.runner)
         assert argument is not None
-        return cls(context.subject, context.processor, argument=argument)
+        return cls(context.runner, context.processor, argument=argument)
 
     def with_options(self, *, units: Any = None, prefix: str | None = None) -> SignalReader:
         """The same reader for stretches of another length."""
         super().with_options(prefix=prefix)
         if units is None or units == self.units:
             return self
-        return SignalReader(self.subject, self.processor, units, self.argument)
+        return SignalReader(self.runner, self.processor, units, self.argument)
 
     @property
     def axes(self) -> int:
         """How many axes one signal has, as the model takes it."""
         if self.argument in _VIDEO:
             return 4
-        return 2 if self.argument != "input_values" or _bins(self.subject) else 1
+        return 2 if self.argument != "input_values" or _bins(self.runner) else 1
 
     @property
     def rate(self) -> int:
@@ -121,7 +121,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
             values = self._extracted(values)
         if values.ndim != self.axes or 0 in values.shape:
             raise InputError(
-                f"{self.subject.name} takes {self.argument} of {self.axes} "
+                f"{self.runner.name} takes {self.argument} of {self.axes} "
                 f"{'axis' if self.axes == 1 else 'axes'} for each signal, got shape "
                 f"{tuple(values.shape)}."
                 + (" For sound as it was recorded pass a processor=." if self.axes == 2 else "")
@@ -129,7 +129,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
         if not bool(torch.isfinite(values).all()):
             raise InputError("the signal has numbers that are NaN or infinite.")
         return Signal(
-            values.detach().to(self.subject.device, self.subject.dtype or values.dtype), name
+            values.detach().to(self.runner.device, self.runner.dtype or values.dtype), name
         )
 
     def _extracted(self, wave: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
         )
         if self.argument not in output:
             raise ModelError(
-                f"the processor gives {', '.join(output)}, but {self.subject.name} takes "
+                f"the processor gives {', '.join(output)}, but {self.runner.name} takes "
                 f"{self.argument}."
             )
         values: Tensor = output[self.argument][0]
@@ -152,7 +152,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
         shape = tuple(signal.values.shape)
         if shape not in self._layouts:
             if self.argument in _VIDEO:
-                owners, units = _blocks(shape, _tubelet(self.subject))
+                owners, units = _blocks(shape, _tubelet(self.runner))
             elif self.argument == _SERIES:
                 owners, units = _steps(shape)
             else:
@@ -161,7 +161,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
         return self._layouts[shape]
 
     def _stretches(self, shape: tuple[int, ...]) -> tuple[Tensor, tuple[Unit, ...]]:
-        bins = _bins(self.subject)
+        bins = _bins(self.runner)
         axis = 1 if len(shape) == 2 and bins == shape[0] and bins != shape[1] else 0
         per_second = self.rate if len(shape) == 1 else FRAMES
         size = max(1, round((self.units or SECONDS) * per_second))
@@ -182,11 +182,11 @@ class SignalReader(Reader[Signal, ErasedSignal]):
     def shape(self, item: Signal) -> tuple[int, ...]:
         return tuple(item.values.shape)
 
-    def batch(self, items: Sequence[Signal]) -> Inputs:
+    def batch(self, items: Sequence[Signal]) -> Batch:
         layout, units = self.laid_out(items[0])
         whole = torch.stack([item.values for item in items])
         nouns = {**dict.fromkeys(_VIDEO, "block"), _SERIES: "step"}
-        return Inputs(
+        return Batch(
             tensors={self.argument: layout.split(whole)},
             fields=(self.argument,),
             units=(units,) * len(items),
@@ -227,25 +227,25 @@ def _is_floating(value: Any) -> bool:
     )
 
 
-def signal_argument(subject: Subject) -> str | None:
+def signal_argument(runner: ModelRunner) -> str | None:
     """The argument that takes a signal; None for a model of texts, images or other things."""
-    if subject.takes("input_ids"):
+    if runner.takes("input_ids"):
         return None
-    watches = "Video" in type(subject.model).__name__  # some models of images have frames, too
+    watches = "Video" in type(runner.model).__name__  # some models of images have frames, too
     names = (*_SOUND, _SERIES, *(_VIDEO if watches else ()))
-    return next((name for name in names if subject.takes(name)), None)
+    return next((name for name in names if runner.takes(name)), None)
 
 
-def _bins(subject: Subject) -> int | None:
+def _bins(runner: ModelRunner) -> int | None:
     """How many numbers a frame of a spectrogram has; None for a model of samples."""
-    config = getattr(subject.model, "config", None)
+    config = getattr(runner.model, "config", None)
     names = ("num_mel_bins", "feature_projection_input_dim")
     return next((size for name in names if (size := getattr(config, name, None))), None)
 
 
-def _tubelet(subject: Subject) -> tuple[int, int, int]:
+def _tubelet(runner: ModelRunner) -> tuple[int, int, int]:
     """How many frames, rows and columns of pixels the model takes as one."""
-    config: Any = subject.model.config
+    config: Any = runner.model.config
     frames = getattr(config, "tubelet_size", 1)
     if isinstance(frames, (list, tuple)):  # of frames, rows and columns at once
         return frames[0], frames[1], frames[2]

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TextCut, TooLong
-from wherefrom.explanation import Unit
 from wherefrom.inputs.text_pair import TextPair
-from wherefrom.subject import Inputs, Subject
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,9 @@ def special_ids(tokenizer: Any) -> set[int]:
     return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
 
 
-def longest(subject: Subject, tokenizer: Any) -> int | None:
+def longest(runner: ModelRunner, tokenizer: Any) -> int | None:
     """The largest number of tokens the model takes, or None where it is not known."""
-    config = getattr(subject.model, "config", None)
+    config = getattr(runner.model, "config", None)
     own = (config, getattr(config, "text_config", None))  # of a model that sees, the latter
     limits = [
         getattr(tokenizer, "model_max_length", None),
@@ -215,12 +215,12 @@ def longest(subject: Subject, tokenizer: Any) -> int | None:
         *(getattr(one, "n_positions", None) for one in own),
     ]
     known = [n for n in limits if isinstance(n, int) and 0 < n < 10**9]
-    return min(known) - subject.virtual_tokens if known else None
+    return min(known) - runner.virtual_tokens if known else None
 
 
-def vocabulary(subject: Subject) -> int | None:
+def vocabulary(runner: ModelRunner) -> int | None:
     """The size of the model's vocabulary, or None where it is not known."""
-    get_embeddings = getattr(subject.model, "get_input_embeddings", None)
+    get_embeddings = getattr(runner.model, "get_input_embeddings", None)
     try:
         embeddings = get_embeddings() if callable(get_embeddings) else None
     except NotImplementedError:
@@ -260,22 +260,22 @@ def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
 
 
 def batch(
-    subject: Subject,
+    runner: ModelRunner,
     tokenizer: Any,
     rows: Sequence[Encoded],
     prefixes: Sequence[Encoded] | None = None,
-) -> Inputs:
+) -> Batch:
     """Encoded texts padded on the right to one length, with all tensors that the model takes.
 
     `prefixes` are what a decoder has generated after each of them.
     """
-    padding = padding_id(subject, tokenizer)
+    padding = padding_id(runner, tokenizer)
     ids, mask = padded([row.ids for row in rows], padding)
     types = padded([row.types or [0] * len(row.ids) for row in rows], 0)[0]
     tensors = {"input_ids": ids}
-    if takes_mask(subject):
+    if takes_mask(runner):
         tensors["attention_mask"] = mask.long()
-    if any(gets_types(subject, row) for row in rows):
+    if any(gets_types(runner, row) for row in rows):
         tensors["token_type_ids"] = types
     fields: tuple[str, ...] = ("input_ids",)
     units = [row.units for row in rows]
@@ -286,8 +286,8 @@ def batch(
         fields += ("decoder_input_ids",)
         mask = torch.cat([mask, mask_of_prefixes], 1)
         units = [row + prefix.units for row, prefix in zip(units, prefixes, strict=True)]
-    device = subject.device
-    return Inputs(
+    device = runner.device
+    return Batch(
         tensors={name: tensor.to(device) for name, tensor in tensors.items()},
         fields=fields,
         units=tuple(units),
@@ -311,14 +311,14 @@ def padded(
     return ids, mask
 
 
-def gets_types(subject: Subject, row: Encoded) -> bool:
+def gets_types(runner: ModelRunner, row: Encoded) -> bool:
     """Whether the model is told which of two texts each token belongs to.
 
     A forward of the user's is told where there are two.
     """
-    if not row.types or not subject.takes("token_type_ids"):
+    if not row.types or not runner.takes("token_type_ids"):
         return False
-    return subject.forward is None or any(row.types)
+    return runner.forward is None or any(row.types)
 
 
 def like_lengths(
@@ -344,20 +344,20 @@ def _blanks(tokenizer: Any) -> dict[str, int]:
     return {name: number for name, number in ids.items() if isinstance(number, int)}
 
 
-def takes_mask(subject: Subject) -> bool:
+def takes_mask(runner: ModelRunner) -> bool:
     """Whether the model can be told which places are padding."""
-    return subject.forward is not None or subject.takes("attention_mask")
+    return runner.forward is not None or runner.takes("attention_mask")
 
 
-def has_padding(subject: Subject) -> bool:
+def has_padding(runner: ModelRunner) -> bool:
     """Whether the model has a padding id: some classifiers take no batch without one."""
-    config = getattr(subject.model, "config", None)
+    config = getattr(runner.model, "config", None)
     return config is None or getattr(config, "pad_token_id", None) is not None
 
 
-def padding_id(subject: Subject, tokenizer: Any) -> int:
+def padding_id(runner: ModelRunner, tokenizer: Any) -> int:
     """The id that texts are padded with; which one is all the same where it is ignored."""
-    config = getattr(subject.model, "config", None)
+    config = getattr(runner.model, "config", None)
     for owner in (config, tokenizer):
         number = getattr(owner, "pad_token_id", None)
         if isinstance(number, int) and number >= 0:

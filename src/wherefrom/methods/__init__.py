@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from wherefrom.core.plugins import PluginTable
 from wherefrom.errors import MethodError, nearest
 from wherefrom.methods.attention import (
     AttentionFlow,
@@ -28,9 +29,8 @@ from wherefrom.methods.gradient import Gradient, SmoothGrad
 from wherefrom.methods.occlusion import Occlusion
 from wherefrom.methods.path import IntegratedGradients, PathGradients
 from wherefrom.methods.propagation import AttnLrp, GradientXInput, Lrp, LrpAh, LrpAhLn
-from wherefrom.methods.random_scores import Random
+from wherefrom.methods.random import Random
 from wherefrom.methods.transformer_attribution import TransformerAttribution
-from wherefrom.plugins import PluginTable
 
 _BUILTIN: tuple[type[Method], ...] = (
     Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad, IntegratedGradients,

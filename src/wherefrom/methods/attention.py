@@ -7,6 +7,8 @@ from typing import ClassVar
 
 import torch
 
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.methods.attention_maps import (
     Readout,
     State,
@@ -17,8 +19,6 @@ from wherefrom.methods.attention_maps import (
 )
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.flow import flows
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class AttentionLast(Method):
     paper: ClassVar[str] = "Hollenstein & Beinborn 2021"
     readout: Readout = "auto"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        attention = capture(subject, inputs, target, gradients=False)
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        attention = capture(runner, inputs, target, gradients=False)
         rows = attention.start(self.readout)[attention.streams[-1][0]]
         read = torch.einsum("bq,bqk->bk", rows, attention.maps[-1].mean(1).to(rows))
         return Scores(attention.to_units({attention.streams[-1][1]: read}), attention.logits)
@@ -44,8 +44,8 @@ class AttentionRollout(Method):
     paper: ClassVar[str] = "Abnar & Zuidema 2020"
     readout: Readout = "auto"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        attention = capture(subject, inputs, target, gradients=False)
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        attention = capture(runner, inputs, target, gradients=False)
         steps = [weights.mean(1) for weights in attention.maps]
         state = roll_out(attention, steps, self.readout, normalise=True)
         return Scores(attention.to_units(state), attention.logits)
@@ -62,8 +62,8 @@ class AttentionFlow(Method):
     paper: ClassVar[str] = "Abnar & Zuidema 2020"
     readout: Readout = "auto"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        attention = capture(subject, inputs, target, gradients=False)
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        attention = capture(runner, inputs, target, gradients=False)
         steps = [weights.mean(1).double().cpu() for weights in attention.maps]
         start = attention.start(self.readout)
         flow = {n: torch.zeros_like(rows) for n, rows in start.items()}
@@ -94,8 +94,8 @@ class GradientXAttention(Method):
     paper: ClassVar[str] = "Serrano & Smith 2019"
     layer: int = -1
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        attention = capture(subject, inputs, target, gradients=True)
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        attention = capture(runner, inputs, target, gradients=True)
         layer = layer_index(self.layer, len(attention.maps))
         read = (attention.maps[layer] * attention.gradients[layer]).mean(1).sum(1)
         return Scores(
@@ -115,8 +115,8 @@ class GradientRollout(Method):
     skip: bool = False
     readout: Readout = "auto"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        attention = capture(subject, inputs, target, gradients=True)
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        attention = capture(runner, inputs, target, gradients=True)
         steps = weighted_maps(attention, self.positive)
         state = roll_out(attention, steps, self.readout, self.normalise, self.skip)
         return Scores(attention.to_units(state), attention.logits)

@@ -10,16 +10,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from wherefrom.core.explanation import plural
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.scope import restores_state
+from wherefrom.core.target import Target
 from wherefrom.errors import MethodError, ModelError
-from wherefrom.explanation import plural
 from wherefrom.inputs.patches import EXTRA_TOKENS
-from wherefrom.methods.intercept import ForwardPass, intercepted_forward
-from wherefrom.rules.maps import Map, Maps, Replace
-from wherefrom.rules.sources import Span
+from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.rules.tables import PLAIN
-from wherefrom.scope import restores_state
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.tracing.observers.attention_maps import Map, Maps, Replace
+from wherefrom.tracing.observers.entry_points import Span
 
 Readout = Literal["auto", "all"]
 ReadoutRow = Literal["zero", "minimum"]
@@ -73,8 +73,8 @@ class CapturedAttention:
 
 @restores_state
 def capture(
-    subject: Subject,
-    inputs: Inputs,
+    runner: ModelRunner,
+    inputs: Batch,
     target: Target,
     *,
     gradients: bool,
@@ -84,16 +84,16 @@ def capture(
     """Runs the model and keeps its attention, with the gradients of all maps or of some."""
     if inputs.layout is not None and not inputs.layout.cut:
         raise ModelError(
-            f"{subject.name} attends from patch to patch, and no attention method can tell the "
+            f"{runner.name} attends from patch to patch, and no attention method can tell the "
             f'{plural(inputs.noun)} within one apart. Try method="lrp", or leave out units= if you '
             "gave it."
         )
     maps = Maps(len(inputs), replace)
-    with intercepted_forward(PLAIN, subject, inputs, target, maps=maps) as forward:
+    with intercepted_forward(PLAIN, runner, inputs, target, maps=maps) as forward:
         forward.need("attention")
         if maps.last is None:
             raise ModelError(
-                f"{subject.name} has attention, but no state with a row for each place follows "
+                f"{runner.name} has attention, but no state with a row for each place follows "
                 "it, so the rows that its head reads are not known."
             )
         count = len(maps.seen)
@@ -103,21 +103,21 @@ def capture(
     read = (maps.last.detach() * of_last).sum(-1).abs()
     read = read.T if maps.places_first else read  # (B, query)
     whole = read.sum(1, keepdim=True)
-    sources = forward.view.sources
+    sources = forward.tracer.sources
     spans = {
         stream: span
         for stream in {source.span.stream for source in sources.entered}
         if (span := sources.span_in(stream)) is not None
     }
     if inputs.layout is not None:
-        _check_places(subject, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
+        _check_places(runner, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
     else:
         for source in sources.entered:
             stream = source.span.stream
             rows = source.by_sample(source.leaf, len(inputs)).shape[1]
             least = rows + sources.rows_ahead.get(stream, 0)
-            _check_length(subject, maps.seen, stream, least, plural(inputs.noun))
-    _check_sizes(subject, maps.seen)
+            _check_length(runner, maps.seen, stream, least, plural(inputs.noun))
+    _check_sizes(runner, maps.seen)
     valid = torch.ones_like(read)
     if (span := spans.get(maps.seen[-1].query)) is not None:
         span.rows_of(inputs.mask.to(valid), valid)
@@ -142,7 +142,7 @@ def map_gradients(forward: ForwardPass, maps: Sequence[Map], *others: Tensor) ->
     return [*by_map, *gradients]
 
 
-def _check_sizes(subject: Subject, maps: Sequence[Map]) -> None:
+def _check_sizes(runner: ModelRunner, maps: Sequence[Map]) -> None:
     """Refuses maps of one stream that have several sizes: its places are not the same units."""
     sizes: dict[int, set[int]] = {}
     for one_map in maps:
@@ -151,7 +151,7 @@ def _check_sizes(subject: Subject, maps: Sequence[Map]) -> None:
     several = next((extents for extents in sizes.values() if len(extents) > 1), None)
     if several is not None:
         raise ModelError(
-            f"the attention maps of {subject.name} have {', '.join(map(str, sorted(several)))} "
+            f"the attention maps of {runner.name} have {', '.join(map(str, sorted(several)))} "
             "places along one input. Either places are pooled on the way, or a second sequence, "
             "such as the decoder's, is not among the inputs. Give it as an input of its own "
             '(prefix=), or try method="lrp".'
@@ -159,25 +159,25 @@ def _check_sizes(subject: Subject, maps: Sequence[Map]) -> None:
 
 
 def _check_length(
-    subject: Subject, maps: Sequence[Map], stream: int, least: int, units: str
+    runner: ModelRunner, maps: Sequence[Map], stream: int, least: int, units: str
 ) -> None:
     """Refuses maps along an input that have fewer places than it, or far more."""
     sizes = {one_map.size[0] for one_map in maps if one_map.query == stream}
     sizes |= {one_map.size[1] for one_map in maps if one_map.key == stream}
     if len(sizes) == 1 and not least <= min(sizes) <= least + EXTRA_TOKENS:
         raise ModelError(
-            f"the attention maps of {subject.name} have {min(sizes)} places, its input {least}: "
+            f"the attention maps of {runner.name} have {min(sizes)} places, its input {least}: "
             f"the model shortens it or cuts it into other pieces, so the places are not the {units}"
             '. Attention methods cannot follow that; try method="lrp".'
         )
 
 
-def _check_places(subject: Subject, maps: Sequence[Map], least: int) -> None:
+def _check_places(runner: ModelRunner, maps: Sequence[Map], least: int) -> None:
     """Refuses maps of an image whose places are not its patches, and some tokens beside them."""
     sizes = {size for one_map in maps for size in one_map.size}
     if len(sizes) > 1 or not least <= min(sizes) <= least + EXTRA_TOKENS:
         raise ModelError(
-            f"the attention maps of {subject.name} have {', '.join(map(str, sorted(sizes)))} "
+            f"the attention maps of {runner.name} have {', '.join(map(str, sorted(sizes)))} "
             f"places, its image {least}: patches are joined or pooled on the way. Attention "
             'methods cannot follow them; try method="lrp".'
         )

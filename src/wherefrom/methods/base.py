@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.core.explanation import plural
+from wherefrom.core.memory import is_out_of_memory, release_memory
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.scope import restores_state
+from wherefrom.core.target import SpanTarget, Target
 from wherefrom.errors import NotEnoughMemory, RoundingOnly, SamplesRunAlone
-from wherefrom.explanation import plural
-from wherefrom.memory import is_out_of_memory, release_memory
-from wherefrom.methods.kept import release_graph
-from wherefrom.scope import restores_state
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import SpanTarget, Target
+from wherefrom.methods.graph_cache import release_graph
 
 if TYPE_CHECKING:
     from wherefrom.methods.forward_graph import ForwardGraph
@@ -89,8 +89,8 @@ def warn_of_rounding(
     messages = {
         i: f"{label}: the scores are rounding errors and explain nothing (terms of "
         f"{float(sizes[i]):.0e} cancel to {float(largest[i]):.0e}). This happens before a "
-        'norm, which removes what gradient × input finds there. Read the input at="block", or '
-        'use method="lrp".'
+        "norm, which removes what gradient × input finds there. Read the input "
+        'at="first_block", or use method="lrp".'
         for i in lost.nonzero().flatten().tolist()
     }
     for message in list(messages.values())[:1]:  # one for the batch
@@ -120,67 +120,67 @@ class Method(ABC):
     paper: ClassVar[str] = ""
 
     @restores_state
-    def __call__(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+    def __call__(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
         """The scores of a batch; in parts, or one by one with a warning, where it must be.
 
         A batch that needs more memory than there is is halved, again and again.
         """
-        release_graph(subject.model)
+        release_graph(runner.model)
         try:
-            return self._within_memory(subject, inputs, target)
+            return self._within_memory(runner, inputs, target)
         except RowsUnclear as reason:
             warnings.warn(
-                f"{subject.name}: {reason}; the {len(inputs)} inputs of this batch are run one by "
+                f"{runner.name}: {reason}; the {len(inputs)} inputs of this batch are run one by "
                 "one, which takes as many passes. The scores are the same.",
                 SamplesRunAlone,
                 stacklevel=2,
             )
         singles = [
-            self._within_memory(subject, inputs.take([i]), target.take([i]))
+            self._within_memory(runner, inputs.take([i]), target.take([i]))
             for i in range(len(inputs))
         ]
         return Scores.joined(singles)
 
-    def _within_memory(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+    def _within_memory(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
         count = len(inputs)
         if count == 1:
-            with self.naming_memory(subject, inputs):
-                return self.scores(subject, inputs, target)
+            with self.naming_memory(runner, inputs):
+                return self.scores(runner, inputs, target)
         try:
-            return self.scores(subject, inputs, target)
+            return self.scores(runner, inputs, target)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         # here, where the error no longer holds what the pass has allocated
-        release_memory(subject.device)
+        release_memory(runner.device)
         halves = [list(range(count // 2)), list(range(count // 2, count))]
         return Scores.joined(
-            [self._within_memory(subject, inputs.take(i), target.take(i)) for i in halves]
+            [self._within_memory(runner, inputs.take(i), target.take(i)) for i in halves]
         )
 
     @contextmanager
-    def naming_memory(self, subject: Subject, inputs: Inputs) -> Iterator[None]:
+    def naming_memory(self, runner: ModelRunner, inputs: Batch) -> Iterator[None]:
         """Says of an error for want of memory which method on what input it was."""
         try:
             yield
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            raise self._too_large(error, subject, inputs) from error
+            raise self._too_large(error, runner, inputs) from error
 
-    def _too_large(self, error: Exception, subject: Subject, inputs: Inputs) -> NotEnoughMemory:
+    def _too_large(self, error: Exception, runner: ModelRunner, inputs: Batch) -> NotEnoughMemory:
         count = int(inputs.mask.sum())
         what = f"{self.label} on one input of {count:,} {plural(inputs.noun) or 'units'}"
-        allowed = subject.allowed_memory
+        allowed = runner.allowed_memory
         if isinstance(error, NotEnoughMemory):
             return NotEnoughMemory(error.needed, error.allowed, error.at_least, what)
         return NotEnoughMemory(allowed, allowed, at_least=True, what=what)
 
-    def resolved(self, inputs: Inputs) -> Method:
+    def resolved(self, inputs: Batch) -> Method:
         """The same method with what is "auto" filled in for this kind of input."""
         return self
 
-    def graph(self, subject: Subject, inputs: Inputs, target: SpanTarget) -> ForwardGraph | None:
+    def graph(self, runner: ModelRunner, inputs: Batch, target: SpanTarget) -> ForwardGraph | None:
         """One forward pass, from whose graph any target at these places can be explained.
 
         None for a method that needs other passes.
@@ -188,13 +188,13 @@ class Method(ABC):
         return None
 
     @abstractmethod
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
         """The scores of a batch; zero on padding."""
 
     def each(
         self,
-        subject: Subject,
-        inputs: Inputs,
+        runner: ModelRunner,
+        inputs: Batch,
         target: SpanTarget,
         places: range,
         advance: Advance | None = None,
@@ -202,7 +202,7 @@ class Method(ABC):
         """The scores of places of a target, each by itself; `advance(done, all)` after each."""
         rows: list[Scores] = []
         for place in places:
-            rows.append(self(subject, inputs, target.within(place, place + 1)))
+            rows.append(self(runner, inputs, target.within(place, place + 1)))
             if advance is not None:
                 advance(len(rows), len(places))
         return rows

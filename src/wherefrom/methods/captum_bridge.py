@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.errors import MethodError, MissingExtra, nearest
 from wherefrom.methods.base import Method, Scores, as_json
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
-from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.tables import PLAIN
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
 
 PREFIX = "captum:"
 
@@ -45,31 +45,31 @@ class Captum(Method):
     def short_label(self) -> str:
         return self.label
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
         kind = _attributor(self.attributor)
-        embedded, logits = EmbeddedInputs.capture(subject, inputs, target=target)
+        embedded, logits = EmbeddedInputs.capture(runner, inputs, target=target)
         resolved = target.resolved(logits)
         if len(embedded.values) != 1:
             raise MethodError(
-                f"the input enters {subject.name} at {len(embedded.values)} places; Captum's "
+                f"the input enters {runner.name} at {len(embedded.values)} places; Captum's "
                 "attributors take one tensor."
             )
         rows = [
             self._one(
-                kind, subject, inputs.take([i]), resolved.take([i]), embedded.values[0][i : i + 1]
+                kind, runner, inputs.take([i]), resolved.take([i]), embedded.values[0][i : i + 1]
             )
             for i in range(len(inputs))
         ]
         return Scores(over_sources(embedded, [torch.cat(rows)]) * inputs.mask, logits)
 
     def _one(
-        self, kind: Any, subject: Subject, inputs: Inputs, target: Target, value: Tensor
+        self, kind: Any, runner: ModelRunner, inputs: Batch, target: Target, value: Tensor
     ) -> Tensor:
         def forward(x: Tensor) -> Tensor:
             copies = [0] * len(x)
             many = inputs.take(copies)
             with intercepted_forward(
-                PLAIN, subject, many, target.take(copies), change=lambda _: x
+                PLAIN, runner, many, target.take(copies), change=lambda _: x
             ) as forward:
                 return forward.output
 

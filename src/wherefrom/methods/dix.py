@@ -10,6 +10,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.errors import MethodError
 from wherefrom.methods.attention_maps import (
     CapturedAttention,
@@ -21,9 +23,7 @@ from wherefrom.methods.attention_maps import (
 )
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.embedded_inputs import Budget
-from wherefrom.rules.maps import Replace
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.tracing.observers.attention_maps import Replace
 
 Point = tuple[int, ...]  # the step of each chosen map: its size is step / steps
 
@@ -51,27 +51,27 @@ class Dix(Method):
     skip: bool = False
     readout: Readout = "auto"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
         if self.steps < 1 or self.layers == ():
             raise MethodError("dix needs at least one step and one layer.")
         # the point where every map has its own size is the model as it is
-        whole = capture(subject, inputs, target, gradients=True)
+        whole = capture(runner, inputs, target, gradients=True)
         count = len(whole.maps)
         layers = (-1, -2)[:count] if self.layers is None else self.layers
         indices = tuple(dict.fromkeys(layer_index(layer, count) for layer in layers))
         resolved = target.resolved(whole.logits)
         if self.variant == "definition":
-            values = self._nested(subject, inputs, resolved, whole, indices)
+            values = self._nested(runner, inputs, resolved, whole, indices)
         else:
             values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
             for layer in indices:
-                values += self._path(subject, inputs, resolved, whole, layer)
+                values += self._path(runner, inputs, resolved, whole, layer)
         return Scores(values, whole.logits)
 
     def _nested(
         self,
-        subject: Subject,
-        inputs: Inputs,
+        runner: ModelRunner,
+        inputs: Batch,
         target: Target,
         whole: CapturedAttention,
         layers: tuple[int, ...],
@@ -94,15 +94,15 @@ class Dix(Method):
 
             return replace
 
-        for attention, samples in self._passes(subject, inputs, target, points, scaled):
+        for attention, samples in self._passes(runner, inputs, target, points, scaled):
             total.index_add_(0, samples, rolled(attention))
         mean: Tensor = total / self.steps ** len(layers)
         return mean
 
     def _path(
         self,
-        subject: Subject,
-        inputs: Inputs,
+        runner: ModelRunner,
+        inputs: Batch,
         target: Target,
         whole: CapturedAttention,
         layer: int,
@@ -126,7 +126,7 @@ class Dix(Method):
 
         points = [(k,) for k in range(self.steps + 1)]
         totals = [torch.zeros_like(weights[:, 0]) for weights in whole.maps]
-        for attention, samples in self._passes(subject, inputs, target, points, constant):
+        for attention, samples in self._passes(runner, inputs, target, points, constant):
             for total, step in zip(totals, weighted_maps(attention, positive=True), strict=True):
                 total.index_add_(0, samples.to(total.device), step.detach())
         means: list[Tensor | None] = [total / len(points) for total in totals]
@@ -135,21 +135,21 @@ class Dix(Method):
 
     def _passes(
         self,
-        subject: Subject,
-        inputs: Inputs,
+        runner: ModelRunner,
+        inputs: Batch,
         target: Target,
         points: Sequence[Point],
         replacing: Callable[[list[int], Tensor], Replace],
     ) -> Iterator[tuple[CapturedAttention, Tensor]]:
         """Each sample at each point, in chunks: its attention, and the sample of each row."""
         pairs = [(i, point) for point in points for i in range(len(inputs))]
-        budget = Budget(subject, inputs.mask.shape[1], len(inputs))
+        budget = Budget(runner, inputs.mask.shape[1], len(inputs))
 
         def run(rows: list[tuple[int, Point]]) -> CapturedAttention:
             samples = [i for i, _ in rows]
             sizes = torch.tensor([point for _, point in rows], dtype=torch.float64) / self.steps
             return capture(
-                subject,
+                runner,
                 inputs.take(samples),
                 target.take(samples),
                 gradients=True,

@@ -10,16 +10,16 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from wherefrom.core.memory import SavedBytes, free_memory, is_out_of_memory, release_memory
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import Target
 from wherefrom.errors import MethodError
-from wherefrom.memory import SavedBytes, free_memory, is_out_of_memory, release_memory
-from wherefrom.methods.intercept import ForwardPass, intercepted_forward
+from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import root_change
-from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import Change, Entering, Place, Span
 from wherefrom.rules.tables import PLAIN
-from wherefrom.scope import Scope, restores_state
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.tracing.observers.entry_points import Change, EmbeddedInput, Place, Span
+from wherefrom.tracing.tracer import Table
 
 Pair = tuple[int, int]  # a sample and the number of its copy
 Point = Callable[[int, int, int], Tensor]  # source, sample, copy -> embedded input (T, D)
@@ -33,15 +33,15 @@ _SHARE = 0.4  # of the free memory
 class EmbeddedInputs:
     """The embedded input of a batch, and how to run the model on other embedded inputs."""
 
-    inputs: Inputs
+    inputs: Batch
     values: list[Tensor]  # one (B, T, D) for each place where the input enters
     spans: list[Span]  # which units each of them holds
     paths: list[tuple[int, ...]] | None = None  # to the first blocks, if it is read there
 
     @staticmethod
-    def of(forward: ForwardPass, inputs: Inputs) -> EmbeddedInputs:
+    def of(forward: ForwardPass, inputs: Batch) -> EmbeddedInputs:
         """From a pass that has been run."""
-        sources, batch = forward.view.sources, len(inputs)
+        sources, batch = forward.tracer.sources, len(inputs)
         return EmbeddedInputs(
             inputs,
             [s.by_sample(s.leaf.detach(), batch).cpu() for s in sources.entered],
@@ -52,9 +52,9 @@ class EmbeddedInputs:
     @staticmethod
     @restores_state
     def capture(
-        subject: Subject,
-        inputs: Inputs,
-        at: Place = "lookup",
+        runner: ModelRunner,
+        inputs: Batch,
+        at: Place = "embeddings",
         target: Target | None = None,
         change: Change | None = None,
     ) -> tuple[EmbeddedInputs, Tensor]:
@@ -63,16 +63,16 @@ class EmbeddedInputs:
         `change` replaces what enters the model.
         """
         # the way to the block is followed by what requires a gradient
-        gradients = at == "block"
+        gradients = at == "first_block"
         with intercepted_forward(
-            PLAIN, subject, inputs, target or Target(), at=at, gradients=gradients, change=change
+            PLAIN, runner, inputs, target or Target(), at=at, gradients=gradients, change=change
         ) as forward:
             return EmbeddedInputs.of(forward, inputs), forward.logits.detach()
 
     @property
     def place(self) -> Place:
         """Where the input is read."""
-        return "lookup" if self.paths is None else "block"
+        return "embeddings" if self.paths is None else "first_block"
 
     def valid_mask(self, k: int) -> Tensor:
         """Which places of the k-th source hold a unit, (B, T)."""
@@ -81,7 +81,7 @@ class EmbeddedInputs:
 
     def gradients(
         self,
-        subject: Subject,
+        runner: ModelRunner,
         target: Target,
         pairs: Sequence[Pair],
         point: Point,
@@ -92,11 +92,11 @@ class EmbeddedInputs:
         def read(forward: ForwardPass) -> list[Tensor]:
             return [gradient.cpu() for gradient in forward.at_sources()]
 
-        return self._passes(subject, target, pairs, point, table, read)
+        return self._passes(runner, target, pairs, point, table, read)
 
     def outputs(
         self,
-        subject: Subject,
+        runner: ModelRunner,
         target: Target,
         pairs: Sequence[Pair],
         point: Point,
@@ -107,11 +107,11 @@ class EmbeddedInputs:
         def read(forward: ForwardPass) -> Tensor:
             return forward.output.detach().double().cpu()
 
-        return self._passes(subject, target, pairs, point, table, read, gradients=False)
+        return self._passes(runner, target, pairs, point, table, read, gradients=False)
 
     def _passes(
         self,
-        subject: Subject,
+        runner: ModelRunner,
         target: Target,
         pairs: Sequence[Pair],
         point: Point,
@@ -125,7 +125,7 @@ class EmbeddedInputs:
             samples = [i for i, _ in rows]
             with intercepted_forward(
                 table,
-                subject,
+                runner,
                 self.inputs.take(samples),
                 target.take(samples),
                 at=self.place,
@@ -136,10 +136,12 @@ class EmbeddedInputs:
                 return read(forward)
 
         batch, length = self.inputs.mask.shape
-        return Budget(subject, length, batch, gradients).chunks(pairs, run)
+        return Budget(runner, length, batch, gradients).chunks(pairs, run)
 
 
-def _placed(entered: Iterator[int], rows: list[Pair], point: Point, entering: Entering) -> Tensor:
+def _placed(
+    entered: Iterator[int], rows: list[Pair], point: Point, entering: EmbeddedInput
+) -> Tensor:
     """What enters at the next place, for each row its own point."""
     k = next(entered)
     return torch.stack([point(k, i, copy) for i, copy in rows]).to(entering.rows)
@@ -156,10 +158,12 @@ def over_sources(embedded: EmbeddedInputs, amounts: Sequence[Tensor]) -> Tensor:
 class Budget:
     """How many rows a pass may have: measured on the first pass, by what autograd keeps."""
 
-    def __init__(self, subject: Subject, length: int, batch: int, gradients: bool = True) -> None:
-        self._device = subject.device
+    def __init__(
+        self, runner: ModelRunner, length: int, batch: int, gradients: bool = True
+    ) -> None:
+        self._device = runner.device
         # by default part of what is free: a pass that takes it all leaves nothing for its results
-        self.bytes = subject.memory or _SHARE * free_memory(subject.device)
+        self.bytes = runner.memory or _SHARE * free_memory(runner.device)
         self.most = max(1, batch, _TOKENS_A_PASS // max(1, length))
         # without gradients nothing is kept, and the first pass need not be a small one
         self._known = not gradients
@@ -218,7 +222,7 @@ class _RowBytes(SavedBytes):
 
 
 def baseline_values(
-    subject: Subject, inputs: Inputs, embedded: EmbeddedInputs, baseline: str | int | Tensor
+    runner: ModelRunner, inputs: Batch, embedded: EmbeddedInputs, baseline: str | int | Tensor
 ) -> list[Tensor]:
     """What the embedded input is when it says nothing.
 
@@ -232,9 +236,9 @@ def baseline_values(
         blank = [torch.zeros_like(value) for value in embedded.values]
     elif baseline == "mean":
         change = root_change(_first_kept(inputs), "mean")
-        blank = EmbeddedInputs.capture(subject, inputs, embedded.place, change=change)[0].values
+        blank = EmbeddedInputs.capture(runner, inputs, embedded.place, change=change)[0].values
     else:
-        blank = EmbeddedInputs.capture(subject, replaced_units(inputs, baseline), embedded.place)[
+        blank = EmbeddedInputs.capture(runner, replaced_units(inputs, baseline), embedded.place)[
             0
         ].values
     # padding, and places of no unit, stay as they are
@@ -244,7 +248,7 @@ def baseline_values(
     ]
 
 
-def _first_kept(inputs: Inputs) -> Inputs:
+def _first_kept(inputs: Batch) -> Batch:
     """The inputs with the first token that a language model reads as a special one.
 
     Attention that has nowhere to go goes there, whatever it is: without it the model is another,
@@ -261,7 +265,7 @@ def _first_kept(inputs: Inputs) -> Inputs:
     return replace(inputs, units=tuple(units))
 
 
-def replaced_units(inputs: Inputs, token: str | int) -> Inputs:
+def replaced_units(inputs: Batch, token: str | int) -> Batch:
     """The inputs with every unit that is no special token replaced by one token."""
     fields = {name: inputs.tensors[name].clone() for name in inputs.fields}
     if any(ids.is_floating_point() for ids in fields.values()):

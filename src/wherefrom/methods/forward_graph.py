@@ -9,18 +9,18 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from wherefrom.core.explanation import plural
+from wherefrom.core.memory import is_out_of_memory
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import SpanTarget, Target
 from wherefrom.errors import MethodError
-from wherefrom.explanation import plural
-from wherefrom.memory import is_out_of_memory
 from wherefrom.methods.base import Advance, RowsUnclear, Scores, by_sample, warn_of_rounding
-from wherefrom.methods.closing import Closing
-from wherefrom.methods.intercept import ForwardPass, intercepted_forward
+from wherefrom.methods.conservation_check import ConservationCheck
+from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import Rooted, RootPass
-from wherefrom.rules.ledger import Entry, LedgerRecorder
-from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import Place, Relevance
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import SpanTarget, Target
+from wherefrom.tracing.observers.entry_points import Place, Relevance
+from wherefrom.tracing.observers.ledger import Entry, LedgerRecorder
+from wherefrom.tracing.tracer import Table
 
 Key = tuple[str, str]  # module and kind of a ledger's entry
 _MOST = 8  # backward passes at once: more are no faster on a processor
@@ -35,7 +35,7 @@ class ForwardGraph:
     """
 
     table: Table
-    inputs: Inputs
+    inputs: Batch
     forward: ForwardPass
     root: RootPass | None
     closes: bool  # whether the ledger adds up
@@ -44,14 +44,14 @@ class ForwardGraph:
     @staticmethod
     def of(
         table: Table,
-        subject: Subject,
-        inputs: Inputs,
+        runner: ModelRunner,
+        inputs: Batch,
         target: Target,
         *,
         needs: str | None = None,
         ledger: bool = True,
         closes: bool = False,
-        at: Place = "lookup",
+        at: Place = "embeddings",
         label: str = "gradient × input",
         rooted: Rooted | None = None,
         narrow: bool = False,
@@ -60,17 +60,17 @@ class ForwardGraph:
 
         `narrow` leaves rows out that nothing reads, see `intercepted_forward`.
         """
-        root = None if rooted is None else RootPass.of(rooted, table, subject, inputs, target, at)
-        tape = None if root is None else root.tape
+        root = None if rooted is None else RootPass.of(rooted, table, runner, inputs, target, at)
+        root_activations = None if root is None else root.root_activations
         with intercepted_forward(
             table,
-            subject,
+            runner,
             inputs,
             target,
             at=at,
             ledger=ledger,
-            tape=tape,
-            narrow=narrow and tape is None,
+            root_activations=root_activations,
+            narrow=narrow and root_activations is None,
         ) as forward:
             if needs:
                 forward.need(needs)
@@ -91,9 +91,9 @@ class ForwardGraph:
         With `retain` the graph is kept for further ones. If the ledger does not add up, `diagnosed`
         runs the model once more to name the call that loses.
         """
-        subject, recorder = self.forward.subject, self.forward.view.ledger
+        runner, recorder = self.forward.runner, self.forward.tracer.ledger
         recorder.entries = {}  # lines of this target alone
-        with subject.evaluating():
+        with runner.evaluating():
             forward = replace(self.forward, output=target(self.forward.logits))
             gradients = forward.at_sources(retain)
         if recorder.unclear is not None and len(self.inputs) > 1:
@@ -123,11 +123,11 @@ class ForwardGraph:
 
         Blocks that are run a second time cannot be so within `torch.vmap`.
         """
-        saved = self.forward.view.saved
+        saved = self.forward.tracer.saved
         if saved is None or saved.recomputes or len(self.inputs) > 1:
             return 1
         each = 2 * saved.largest_block + 4 * self.forward.logits.nbytes
-        allowed = self.forward.subject.allowed_memory - saved.bytes
+        allowed = self.forward.runner.allowed_memory - saved.bytes
         return max(1, min(_MOST, int(allowed / 2 / max(1, each))))
 
     def _rows(self, target: SpanTarget, first: int, last: int) -> list[Scores]:
@@ -135,8 +135,8 @@ class ForwardGraph:
         singles = [target.within(place, place + 1) for place in range(first, last)]
         if len(singles) == 1:  # which call loses is said of a span, if at all
             return [self.scores(singles[0], retain=True, diagnosed=False)]
-        recorder = self.forward.view.ledger
-        with self.forward.subject.evaluating():
+        recorder = self.forward.tracer.ledger
+        with self.forward.runner.evaluating():
             outputs = target.within(first, last).terms(self.forward.logits)[0]
             forward = replace(self.forward, output=outputs)
 
@@ -165,18 +165,18 @@ class ForwardGraph:
         self, forward: ForwardPass, gradients: list[Tensor], target: Target, diagnosed: bool
     ) -> Scores:
         """What a backward pass gave: scores with their parts and the ledger's lines."""
-        recorder, output, inputs = forward.view.ledger, forward.output.detach(), self.inputs
-        tape = None if self.root is None else self.root.tape
-        sources = forward.view.sources
+        recorder, output, inputs = forward.tracer.ledger, forward.output.detach(), self.inputs
+        root_activations = None if self.root is None else self.root.root_activations
+        sources = forward.tracer.sources
         relevance = sources.relevance(gradients, self._root_values)
         at_root = None if self.root is None else relevance.root
-        if self.root is not None and tape is not None:
+        if self.root is not None and root_activations is not None:
             at_root = self.root.output(target.resolved(self.logits))
         scores = _collect(recorder, relevance, sources.length, self.logits, inputs, at_root)
         summed = relevance.summed * inputs.mask
         rounding = warn_of_rounding(self.label, scores.values, summed, output.dtype)
         offset = target.offset(self.logits)
-        if offset is not None and tape is not None:
+        if offset is not None and root_activations is not None:
             raise MethodError(
                 'secants="root" explains logits and contrasts; log-probabilities need '
                 'secants="zero".'
@@ -185,8 +185,13 @@ class ForwardGraph:
             scores.lines["normaliser of the log-probability", "normaliser"] = offset.double().cpu()
         opened: dict[int, str] = {}
         if self.closes:
-            closing = Closing(
-                self.table, forward.subject, inputs, target, self.label, diagnosed and tape is None
+            closing = ConservationCheck(
+                self.table,
+                forward.runner,
+                inputs,
+                target,
+                self.label,
+                diagnosed and root_activations is None,
             )
             opened = closing.warn_if_open(scores, output.double().cpu(), forward)
         return replace(scores, warnings=by_sample(len(inputs), rounding, opened))
@@ -197,7 +202,7 @@ def _collect(
     relevance: Relevance,
     width: int,
     logits: Tensor,
-    inputs: Inputs,
+    inputs: Batch,
     at_root: Tensor | None,
 ) -> Scores:
     noun = inputs.noun

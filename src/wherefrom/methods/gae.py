@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.methods.attention_maps import Readout, capture, layer_index, weighted_maps
 from wherefrom.methods.base import Method, Scores
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Gae(Method):
     skip: bool = False
     readout: Readout = "auto"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        attention = capture(subject, inputs, target, gradients=True)
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        attention = capture(runner, inputs, target, gradients=True)
         start = attention.start(self.readout)
         if len(start) > 2 or min(start) < 0:
             raise ModelError(
-                f"gae follows attention within and between two inputs; {subject.name} attends from "
+                f"gae follows attention within and between two inputs; {runner.name} attends from "
                 "places that are none, such as latents or a decoder's. Give a decoder's ids as an "
                 'input of its own (prefix=), or try method="gradient_rollout" or "lrp".'
             )

@@ -9,14 +9,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
-from wherefrom.methods.intercept import At, intercepted_forward, read_at
-from wherefrom.rules.sources import Place
+from wherefrom.methods.forward_pass import At, intercepted_forward, read_at
 from wherefrom.rules.tables import plain_table
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.tracing.observers.entry_points import Place
 
 Reduce = Literal["norm", "sum", "x_input"]
 
@@ -47,11 +47,11 @@ class Gradient(Method):
     softplus: float | None = None
     at: At = "auto"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
         table = plain_table(self.softplus)
 
         def run(place: Place) -> Scores:
-            with intercepted_forward(table, subject, inputs, target, at=place) as forward:
+            with intercepted_forward(table, runner, inputs, target, at=place) as forward:
                 gradients = [gradient.double().cpu() for gradient in forward.at_sources()]
             embedded = EmbeddedInputs.of(forward, inputs)
             logits = forward.logits.detach()
@@ -73,22 +73,22 @@ class SmoothGrad(Method):
     seed: int = 0
     at: At = "auto"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        return read_at(self.at, inputs, lambda at: self._scores(runner, inputs, target, at))
 
-    def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
+    def _scores(self, runner: ModelRunner, inputs: Batch, target: Target, at: Place) -> Scores:
         if self.samples < 1 or self.noise < 0:
             raise MethodError(
                 f"samples={self.samples}, noise={self.noise}: smoothgrad needs at least one sample "
                 "and noise of 0 or more."
             )
-        embedded, logits = EmbeddedInputs.capture(subject, inputs, at, target)
+        embedded, logits = EmbeddedInputs.capture(runner, inputs, at, target)
         resolved = target.resolved(logits)
         noise = [self._noise(embedded, k) for k in range(len(embedded.values))]
         pairs = [(i, s) for i in range(len(inputs)) for s in range(self.samples)]
         total = [torch.zeros_like(value) for value in embedded.values]
         for rows, gradients in embedded.gradients(
-            subject,
+            runner,
             resolved,
             pairs,
             lambda k, i, s: embedded.values[k][i] + noise[k][i, s],

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.core.explanation import plural
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
+from wherefrom.core.torch_internals import without_function_modes
 from wherefrom.errors import MethodError, NotComplete
-from wherefrom.explanation import plural
 from wherefrom.methods.base import Method, Scores, by_sample
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, Pair, baseline_values, over_sources
-from wherefrom.methods.intercept import At, read_at
-from wherefrom.rules.sources import Place
+from wherefrom.methods.forward_pass import At, read_at
 from wherefrom.rules.tables import plain_table
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
-from wherefrom.torch_internals import without_function_modes
+from wherefrom.tracing.observers.entry_points import Place
 
 _INCOMPLETE = 0.5  # of f(x) − f(x′): a gap as large as what is explained
 Baseline = str | int | Tensor
@@ -55,33 +55,33 @@ class _AlongPath(Method):
     softplus: float | None
     at: At
 
-    def resolved(self, inputs: Inputs) -> _AlongPath:
+    def resolved(self, inputs: Batch) -> _AlongPath:
         if not isinstance(self.baseline, str) or self.baseline != "auto":
             return self
         baseline = "mean" if inputs.missing == "mean" else "zero"
         return replace(self, baseline=baseline)  # type: ignore[type-var]
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        return self.resolved(inputs)._read(subject, inputs, target)
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        return self.resolved(inputs)._read(runner, inputs, target)
 
-    def _read(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        return read_at(self.at, inputs, lambda at: self._scores(subject, inputs, target, at))
+    def _read(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        return read_at(self.at, inputs, lambda at: self._scores(runner, inputs, target, at))
 
-    def _scores(self, subject: Subject, inputs: Inputs, target: Target, at: Place) -> Scores:
-        embedded, logits = EmbeddedInputs.capture(subject, inputs, at, target)
+    def _scores(self, runner: ModelRunner, inputs: Batch, target: Target, at: Place) -> Scores:
+        embedded, logits = EmbeddedInputs.capture(runner, inputs, at, target)
         resolved = target.resolved(logits)
-        start = baseline_values(subject, inputs, embedded, self.baseline)
+        start = baseline_values(runner, inputs, embedded, self.baseline)
         low = torch.zeros(len(inputs), dtype=torch.float64)
         samples = [(i, 0) for i in range(len(inputs))]
         for rows, outputs in embedded.outputs(
-            subject, resolved, samples, lambda k, i, _: start[k][i]
+            runner, resolved, samples, lambda k, i, _: start[k][i]
         ):
             low[[i for i, _ in rows]] = outputs
         high = resolved(logits).double().cpu()
         rise = (
-            high - low if self.softplus is None else self._rise(subject, resolved, embedded, start)
+            high - low if self.softplus is None else self._rise(runner, resolved, embedded, start)
         )
-        values = self._until_close(subject, resolved, embedded, start, rise)
+        values = self._until_close(runner, resolved, embedded, start, rise)
         advice = "choose another baseline"
         is_mean = isinstance(self.baseline, str) and self.baseline == "mean"
         if inputs.missing == "mean" and not is_mean:
@@ -105,14 +105,14 @@ class _AlongPath(Method):
         return messages
 
     def _rise(
-        self, subject: Subject, target: Target, embedded: EmbeddedInputs, start: list[Tensor]
+        self, runner: ModelRunner, target: Target, embedded: EmbeddedInputs, start: list[Tensor]
     ) -> Tensor:
         """f(x) − f(x′) of the network whose ReLUs are read as softplus."""
         ends = (start, embedded.values)
         at_ends = torch.zeros(2, len(embedded.inputs), dtype=torch.float64)
         pairs = [(i, end) for end in (0, 1) for i in range(len(embedded.inputs))]
         for rows, outputs in embedded.outputs(
-            subject,
+            runner,
             target,
             pairs,
             lambda k, i, end: ends[end][k][i],
@@ -124,7 +124,7 @@ class _AlongPath(Method):
 
     def _until_close(
         self,
-        subject: Subject,
+        runner: ModelRunner,
         target: Target,
         embedded: EmbeddedInputs,
         start: list[Tensor],
@@ -133,7 +133,7 @@ class _AlongPath(Method):
         """The integral, with twice the steps again and again until its gap is as asked."""
         steps = self.steps
         while True:
-            values = self._integral(subject, target, embedded, start, steps)
+            values = self._integral(runner, target, embedded, start, steps)
             gap = (values.sum(1) - rise).abs().max()
             tolerance = self._tolerance()
             if tolerance is None or float(gap) <= tolerance:
@@ -151,7 +151,7 @@ class _AlongPath(Method):
     @abstractmethod
     def _integral(
         self,
-        subject: Subject,
+        runner: ModelRunner,
         target: Target,
         embedded: EmbeddedInputs,
         start: list[Tensor],
@@ -161,7 +161,7 @@ class _AlongPath(Method):
 
     def _weighted(
         self,
-        subject: Subject,
+        runner: ModelRunner,
         target: Target,
         embedded: EmbeddedInputs,
         count: int,
@@ -172,7 +172,7 @@ class _AlongPath(Method):
         totals = [torch.zeros(v.shape[:2], dtype=torch.float64) for v in embedded.values]
         pairs = [(i, copy) for copy in range(count) for i in range(len(embedded.inputs))]
         table = plain_table(self.softplus)
-        for rows, gradients in embedded.gradients(subject, target, pairs, point, table):
+        for rows, gradients in embedded.gradients(runner, target, pairs, point, table):
             samples = torch.tensor([i for i, _ in rows])
             with without_function_modes():  # the pass is still open: no calls of the model
                 for k, gradient in enumerate(gradients):
@@ -195,14 +195,14 @@ class IntegratedGradients(_AlongPath):
     rule: Literal["gauss", "right", "middle"] = "gauss"
     tolerance: float | None = None
     softplus: float | None = None
-    at: At = "lookup"
+    at: At = "embeddings"
 
     def _tolerance(self) -> float | None:
         return self.tolerance
 
     def _integral(
         self,
-        subject: Subject,
+        runner: ModelRunner,
         target: Target,
         embedded: EmbeddedInputs,
         start: list[Tensor],
@@ -219,7 +219,7 @@ class IntegratedGradients(_AlongPath):
             return whole[k][list(samples)] * shares[:, None, None]
 
         return self._weighted(
-            subject,
+            runner,
             target,
             embedded,
             steps,
@@ -238,11 +238,11 @@ class PathGradients(_AlongPath):
     steps: int = 64
     baseline: Baseline = "auto"
     softplus: float | None = None
-    at: At = "lookup"
+    at: At = "embeddings"
 
     def _integral(
         self,
-        subject: Subject,
+        runner: ModelRunner,
         target: Target,
         embedded: EmbeddedInputs,
         start: list[Tensor],
@@ -258,7 +258,7 @@ class PathGradients(_AlongPath):
         self._check_ends(start, embedded.values)
         middle, _ = nodes(steps, "middle")
         return self._weighted(
-            subject,
+            runner,
             target,
             embedded,
             steps,

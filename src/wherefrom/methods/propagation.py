@@ -7,31 +7,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.scope import restores_state
+from wherefrom.core.target import SpanTarget, Target
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.forward_graph import ForwardGraph
-from wherefrom.methods.intercept import At, read_at
+from wherefrom.methods.forward_pass import At, read_at
 from wherefrom.methods.root import Root, Rooted
-from wherefrom.rules.mode import Table
 from wherefrom.rules.needed_rows import RowsRead
-from wherefrom.rules.sources import Place
+from wherefrom.rules.secants import TWO_POINTS
 from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, PLAIN, conservative
-from wherefrom.rules.two_points import TWO_POINTS
-from wherefrom.scope import restores_state
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import SpanTarget, Target
+from wherefrom.tracing.observers.entry_points import Place
+from wherefrom.tracing.tracer import Table
 
 Result = TypeVar("Result")
 
 
 def propagate(
-    table: Table, subject: Subject, inputs: Inputs, target: Target, **settings: Any
+    table: Table, runner: ModelRunner, inputs: Batch, target: Target, **settings: Any
 ) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines.
 
     The settings are those of `ForwardGraph.of`.
     """
-    return ForwardGraph.of(table, subject, inputs, target, **settings).scores(target)
+    return ForwardGraph.of(table, runner, inputs, target, **settings).scores(target)
 
 
 class Propagation(Method):
@@ -45,7 +45,7 @@ class Propagation(Method):
     def table(self) -> Table:
         """The table of this method."""
 
-    def table_for(self, inputs: Inputs) -> Table:
+    def table_for(self, inputs: Batch) -> Table:
         """The table on inputs of this kind, with what is "auto" filled in."""
         method = self.resolved(inputs)
         assert isinstance(method, Propagation)
@@ -56,16 +56,16 @@ class Propagation(Method):
         root: Root = getattr(self, "root", None)
         return None if root is None else Rooted(root)
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        return self._propagated(propagate, subject, inputs, target)
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        return self._propagated(propagate, runner, inputs, target)
 
     @restores_state
-    def graph(self, subject: Subject, inputs: Inputs, target: SpanTarget) -> ForwardGraph:
-        with self.naming_memory(subject, inputs):
-            return self._propagated(ForwardGraph.of, subject, inputs, target)
+    def graph(self, runner: ModelRunner, inputs: Batch, target: SpanTarget) -> ForwardGraph:
+        with self.naming_memory(runner, inputs):
+            return self._propagated(ForwardGraph.of, runner, inputs, target)
 
     def _propagated(
-        self, run: Callable[..., Result], subject: Subject, inputs: Inputs, target: Target
+        self, run: Callable[..., Result], runner: ModelRunner, inputs: Batch, target: Target
     ) -> Result:
         """What `run` gives of a pass under this method's table, read where `at` says."""
         method = self.resolved(inputs)
@@ -74,7 +74,7 @@ class Propagation(Method):
         def at_place(place: Place) -> Result:
             return run(
                 method.table(),
-                subject,
+                runner,
                 inputs,
                 target,
                 needs=self.needs,
@@ -146,7 +146,7 @@ class Lrp(Propagation):
     closes: ClassVar[bool] = True
     gate: Literal["frozen", "shared"] = "shared"
     attention: float | Literal["auto"] = "auto"
-    at: At = "lookup"
+    at: At = "embeddings"
     root: Root = "auto"
     secants: Literal["zero", "root"] = "zero"
 
@@ -157,7 +157,7 @@ class Lrp(Propagation):
         if share not in ("auto", 0) and self.secants == "root":
             raise MethodError('attention= must be 0 with secants="root".')
 
-    def resolved(self, inputs: Inputs) -> Lrp:
+    def resolved(self, inputs: Batch) -> Lrp:
         attention = self.attention
         if attention == "auto":
             numbers = all(inputs.tensors[name].is_floating_point() for name in inputs.fields)
@@ -187,7 +187,7 @@ class AttnLrp(Propagation):
     paper: ClassVar[str] = "Achtibat et al. 2024"
     needs: ClassVar[str | None] = "attention"
     closes: ClassVar[bool] = True
-    at: At = "lookup"
+    at: At = "embeddings"
     root: Root = None
 
     def table(self) -> Table:

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.core.memory import storage_of
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
+from wherefrom.core.torch_internals import version_of
 from wherefrom.errors import MethodError
 from wherefrom.inputs.fills import FILLS, filled
-from wherefrom.memory import storage_of
-from wherefrom.methods.intercept import ForwardPass, intercepted_forward
-from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import Change, Entering, Place
-from wherefrom.rules.tape import Tape
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
-from wherefrom.torch_internals import version_of
+from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
+from wherefrom.tracing.observers.entry_points import Change, EmbeddedInput, Place
+from wherefrom.tracing.root_activations import RootActivations
+from wherefrom.tracing.tracer import Table
 
 Root = str | int | Tensor | None
 """What a missing unit looks like: "unk", "mask", "pad" or the id of a token; "mean", the mean
@@ -34,11 +34,11 @@ class Rooted:
     secants: bool = False
 
 
-def root_change(inputs: Inputs, root: str | int | Tensor) -> Change:
+def root_change(inputs: Batch, root: str | int | Tensor) -> Change:
     """Replaces what enters by the root, but for special tokens and padding, which stay."""
     moved = inputs.mask.cpu() & ~inputs.special()
 
-    def change(entering: Entering) -> Tensor:
+    def change(entering: EmbeddedInput) -> Tensor:
         rows = entering.rows
         blank = _blank(inputs, root, entering).to(rows)
         places = torch.zeros(rows.shape[:2], dtype=torch.bool)
@@ -48,7 +48,7 @@ def root_change(inputs: Inputs, root: str | int | Tensor) -> Change:
     return change
 
 
-def _blank(inputs: Inputs, root: str | int | Tensor, entering: Entering) -> Tensor:
+def _blank(inputs: Batch, root: str | int | Tensor, entering: EmbeddedInput) -> Tensor:
     rows = entering.rows
     if isinstance(root, Tensor):
         try:
@@ -99,7 +99,7 @@ def _mean_row(table: Tensor) -> Tensor:
     return mean
 
 
-def _of_images(inputs: Inputs, fill: Callable[[Tensor], Tensor]) -> Tensor:
+def _of_images(inputs: Batch, fill: Callable[[Tensor], Tensor]) -> Tensor:
     """The rows of the images that `fill` makes of these."""
     name = inputs.fields[0]
     images = inputs.whole(name, inputs.tensors[name].detach())
@@ -114,29 +114,29 @@ class RootPass:
     change: Change
     leaves: list[Tensor] | None = None  # what is read at the root, if it was run
     logits: Tensor | None = None
-    tape: Tape | None = None
+    root_activations: RootActivations | None = None
 
     @staticmethod
     def of(
         rooted: Rooted,
         table: Table,
-        subject: Subject,
-        inputs: Inputs,
+        runner: ModelRunner,
+        inputs: Batch,
         target: Target,
         at: Place,
     ) -> RootPass:
         change = root_change(inputs, rooted.root)
-        if not rooted.secants and at == "lookup":
+        if not rooted.secants and at == "embeddings":
             return RootPass(change)
-        tape = Tape() if rooted.secants else None
+        root_activations = RootActivations() if rooted.secants else None
         with intercepted_forward(
-            table, subject, inputs, target, at=at, change=change, tape=tape
+            table, runner, inputs, target, at=at, change=change, root_activations=root_activations
         ) as forward:
-            sources = forward.view.sources.entered
+            sources = forward.tracer.sources.entered
             leaves = [s.by_sample(s.leaf.detach(), len(inputs)) for s in sources]
-        if tape is not None:
-            tape.recording = False
-        return RootPass(change, leaves, forward.logits.detach(), tape)
+        if root_activations is not None:
+            root_activations.recording = False
+        return RootPass(change, leaves, forward.logits.detach(), root_activations)
 
     def output(self, target: Target) -> Tensor:
         """The target at the root, (B,)."""
@@ -149,6 +149,6 @@ class RootPass:
             return self.leaves
         batch = len(forward.output)
         return [
-            self.change(Entering(s.by_sample(s.leaf.detach(), batch), s.span, s.table))
-            for s in forward.view.sources.entered
+            self.change(EmbeddedInput(s.by_sample(s.leaf.detach(), batch), s.span, s.table))
+            for s in forward.tracer.sources.entered
         ]

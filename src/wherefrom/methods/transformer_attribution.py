@@ -9,6 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 from wherefrom.errors import ModelError, first_line
 from wherefrom.methods.attention_maps import (
     Readout,
@@ -20,11 +22,9 @@ from wherefrom.methods.attention_maps import (
     without_readout_row,
 )
 from wherefrom.methods.base import Method, RowsUnclear, Scores
-from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
-from wherefrom.rules.maps import Maps
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.tracing.observers.attention_maps import Maps
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ class TransformerAttribution(Method):
     readout: Readout = "auto"
     readout_row: ReadoutRow = "zero"
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        scores = self._of_class(subject, inputs, replace(target, against=None))
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        scores = self._of_class(runner, inputs, replace(target, against=None))
         if target.against is None:
             return scores
-        other = self._of_class(subject, inputs, replace(target, index=target.against, against=None))
+        other = self._of_class(runner, inputs, replace(target, index=target.against, against=None))
         return Scores(scores.values - other.values, scores.logits)
 
-    def _of_class(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
-        plain = capture(subject, inputs, target, gradients=True)
-        relevance = _relevance(subject, inputs, target.resolved(plain.logits), plain.logits)
+    def _of_class(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        plain = capture(runner, inputs, target, gradients=True)
+        relevance = _relevance(runner, inputs, target.resolved(plain.logits), plain.logits)
         steps = [
             (g * r).clamp_min(0).mean(1)  # (B, query, key)
             for g, r in zip(plain.gradients, relevance, strict=True)
@@ -64,43 +64,43 @@ class TransformerAttribution(Method):
         return Scores(values, plain.logits)
 
 
-def _relevance(subject: Subject, inputs: Inputs, target: Target, logits: Tensor) -> list[Tensor]:
+def _relevance(runner: ModelRunner, inputs: Batch, target: Target, logits: Tensor) -> list[Tensor]:
     """The relevance of each attention map.
 
     In float64: these rules divide by sums that are near zero, which leaves few digits of float32.
     """
-    wide = subject.device.type != "mps"  # which has no float64
+    wide = runner.device.type != "mps"  # which has no float64
     try:
-        return _relevance_in(wide, subject, inputs, target, logits)
+        return _relevance_in(wide, runner, inputs, target, logits)
     except (RuntimeError, ModelError) as error:
         cause = error.__cause__ if isinstance(error, ModelError) else error
         if not isinstance(cause, RuntimeError):
             raise
         reason = first_line(cause)
         if "modified by an inplace" in reason:
-            raise ModelError(_WRITES.format(subject.name)) from error
+            raise ModelError(_WRITES.format(runner.name)) from error
         if not wide or not any(word in reason for word in ("dtype", "scalar type", "Double")):
             raise
     warnings.warn(
-        f"{subject.name} cannot be run in float64 ({reason}): transformer_attribution is computed "
+        f"{runner.name} cannot be run in float64 ({reason}): transformer_attribution is computed "
         "in the model's precision, and its scores may be off by several percent.",
         stacklevel=2,
     )
-    return _relevance_in(False, subject, inputs, target, logits)
+    return _relevance_in(False, runner, inputs, target, logits)
 
 
 def _relevance_in(
-    float64: bool, subject: Subject, inputs: Inputs, target: Target, logits: Tensor
+    float64: bool, runner: ModelRunner, inputs: Batch, target: Target, logits: Tensor
 ) -> list[Tensor]:
     maps = Maps(len(inputs))
     with intercepted_forward(
-        DEEP_TAYLOR, subject, inputs, target, maps=maps, float64=float64
+        DEEP_TAYLOR, runner, inputs, target, maps=maps, float64=float64
     ) as forward:
         forward.need("attention")
         if not _same_output(forward.logits, logits):
-            raise ModelError(_WRITES.format(subject.name))
+            raise ModelError(_WRITES.format(runner.name))
         relevance = map_gradients(forward, maps.seen)
-    unclear = forward.view.ledger.unclear
+    unclear = forward.tracer.ledger.unclear
     if unclear is not None and len(inputs) > 1:
         raise RowsUnclear(unclear)
     return relevance

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from wherefrom.rules.catalogue import Kind, TorchCall, live
-from wherefrom.rules.mode import LocallyLinear, Table
 from wherefrom.rules.norm import scale
-from wherefrom.rules.tags import mark
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.tracing.tags import mark
+from wherefrom.tracing.tracer import Table, Tracer
 
 
 class _Secant(Function):
@@ -85,85 +85,89 @@ def as_function(call: TorchCall, parameter: str) -> Callable[[Tensor], Tensor]:
     return f
 
 
-def elementwise(view: LocallyLinear, call: TorchCall, parameter: str = "input") -> Any:
+def elementwise(tracer: Tracer, call: TorchCall, parameter: str = "input") -> Any:
     """Y = f(0) + x · [(f(x) − f(0)) / x], the bracket a constant and f(0) a line of the ledger."""
     x = call[parameter]
-    if not live(x):
+    if not depends_on_input(x):
         return call.run()
     f = as_function(call, parameter)
     with torch.no_grad():
         y = f(x.detach())
-    linear = _linear(view, call, x, y, f)
+    linear = _linear(tracer, call, x, y, f)
     return mark(x.copy_(linear), "gate") if call.in_place else linear
 
 
-def module(view: LocallyLinear, call: TorchCall) -> Any:
+def module(tracer: Tracer, call: TorchCall) -> Any:
     """The secant of a whole module; the arguments are x and its value there, y."""
     x, y = call.args
-    return _linear(view, call, x, y, call.function)
+    return _linear(tracer, call, x, y, call.function)
 
 
 def _linear(
-    view: LocallyLinear, call: TorchCall, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]
+    tracer: Tracer, call: TorchCall, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]
 ) -> Any:
-    view.touched["activation"] += 1
+    tracer.touched["activation"] += 1
     linear, at_zero = secant(x, y, f)
     if at_zero is not None:
-        linear = view.constant(call, linear, at_zero)
+        linear = tracer.constant(call, linear, at_zero)
     return mark(linear, "gate")
 
 
-def homogeneous(view: LocallyLinear, call: TorchCall) -> Any:
+def homogeneous(tracer: Tracer, call: TorchCall) -> Any:
     """ReLU and its like are their own secant; they are only marked as an activated factor."""
     return mark(call.run(), "gate")
 
 
-def exponential(view: LocallyLinear, call: TorchCall) -> Any:
+def exponential(tracer: Tracer, call: TorchCall) -> Any:
     """As any activation, but divided by its sum it is a softmax."""
-    return mark(elementwise(view, call), "exp")
+    return mark(elementwise(tracer, call), "exp")
 
 
-def power(view: LocallyLinear, call: TorchCall) -> Any:
+def power(tracer: Tracer, call: TorchCall) -> Any:
     """Roots and inverses are scales; other powers are activations, also c to the power of x."""
     exponent = call["exponent"]
-    if live(exponent):
-        return call.run() if live(call["input"]) else elementwise(view, call, "exponent")
+    if depends_on_input(exponent):
+        return (
+            call.run() if depends_on_input(call["input"]) else elementwise(tracer, call, "exponent")
+        )
     if not isinstance(exponent, (int, float)) or exponent == 1:
         return call.run()
     if exponent < 0 or exponent == 0.5:
-        return scale(view, call)
+        return scale(tracer, call)
     x = call["input"]
-    if exponent == 2 and live(x) and not call.in_place:  # of every norm that is written out
-        view.touched["activation"] += 1
+    if (
+        exponent == 2 and depends_on_input(x) and not call.in_place
+    ):  # of every norm that is written out
+        tracer.touched["activation"] += 1
         return mark(x * x.detach(), "gate")  # the secant of x² is x · [x]
-    return elementwise(view, call)
+    return elementwise(tracer, call)
 
 
-def logarithm(view: LocallyLinear, call: TorchCall) -> Any:
+def logarithm(tracer: Tracer, call: TorchCall) -> Any:
     """Has no value at 0 to draw a secant from: a constant."""
     out = call.run()
-    return mark(out.detach(), "gate") if live(out) else out
+    return mark(out.detach(), "gate") if depends_on_input(out) else out
 
 
-def log_softmax(view: LocallyLinear, call: TorchCall) -> Any:
+def log_softmax(tracer: Tracer, call: TorchCall) -> Any:
     """Log p_j = x_j − Σ p_i x_i − H(p), with p and its entropy H constants."""
     out = call.run()
-    if not live(out):
+    if not depends_on_input(out):
         return out
     with torch.no_grad():
         entropy = _entropy(out.detach(), call.get("dim", -1), keepdim=True)
-    return view.constant(call, out, -entropy, "entropy")
+    return tracer.constant(call, out, -entropy, "entropy")
 
 
-def log_sum(view: LocallyLinear, call: TorchCall) -> Any:
+def log_sum(tracer: Tracer, call: TorchCall) -> Any:
     """Log Σ exp x_i = Σ p_i x_i + H(p), with p = softmax(x) and its entropy H constants."""
     out, x, dim = call.run(), call["input"], call["dim"]
-    if not live(out):
+    if not depends_on_input(out):
         return out
     with torch.no_grad():
         whole = x.detach().logsumexp(dim, keepdim=True)
         entropy = _entropy(x.detach() - whole, dim, call.get("keepdim", False))
-    return view.constant(call, out, entropy, "entropy")
+    return tracer.constant(call, out, entropy, "entropy")
 
 
 def _entropy(log_p: Tensor, dim: int | tuple[int, ...], keepdim: bool) -> Tensor:

@@ -10,30 +10,30 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wherefrom.errors import ModelError
-from wherefrom.rules.call_mode import CallMode
-from wherefrom.rules.catalogue import Kind, TorchCall, live
-from wherefrom.rules.mode import LocallyLinear, Table
-from wherefrom.rules.tags import like, mark
+from wherefrom.tracing.call_mode import CallMode
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.tracing.tags import like, mark
+from wherefrom.tracing.tracer import Table, Tracer
 
 
-def softmax(view: LocallyLinear, call: TorchCall) -> Any:
+def softmax(tracer: Tracer, call: TorchCall) -> Any:
     """Marked, and followed to its use: only a product with values makes it attention."""
     return mark(call.run(), "softmax")
 
 
-def shared_softmax(view: LocallyLinear, call: TorchCall) -> Any:
+def shared_softmax(tracer: Tracer, call: TorchCall) -> Any:
     """P = softmax(z) = J z + [p − J z], J its derivative, the bracket a line of the ledger.
 
     J z = p (z − Σ p z), whatever number is added to all z.
     """
-    out = softmax(view, call)
-    if view.ledger.enabled and live(out):
+    out = softmax(tracer, call)
+    if tracer.ledger.enabled and depends_on_input(out):
         with torch.no_grad():
             p, z, dim = out.detach(), call["input"].detach().to(out.dtype), call.get("dim")
             dim = (0 if z.ndim in (0, 1, 3) else 1) if dim is None else dim  # as torch guesses it
             z = (z - z.amax(dim, keepdim=True)).masked_fill(p == 0, 0.0)  # a mask may be −∞
             constant = p * (1 - z + (p * z).sum(dim, keepdim=True))
-        view.constant(call, out, constant, "softmax")
+        tracer.constant(call, out, constant, "softmax")
     return out
 
 
@@ -139,9 +139,9 @@ def dot_product_of(call: TorchCall) -> DotProduct:
     return DotProduct(call["query"], call["key"], call["value"], settings)
 
 
-def decomposed(view: CallMode, call: TorchCall) -> Any:
+def decomposed(tracer: CallMode, call: TorchCall) -> Any:
     """`multi_head_attention_forward` by its parts, seen by the mode one by one."""
-    with view.resumed():
+    with tracer.resumed():
         return _multi_head(*call.args, **call.kwargs)
 
 
@@ -232,7 +232,7 @@ def _as_scores(mask: Tensor | None, like: Tensor) -> Tensor | None:
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)
 
 
-def exponential(view: LocallyLinear, call: TorchCall) -> Any:
+def exponential(tracer: Tracer, call: TorchCall) -> Any:
     """Marked, since divided by its sum it is a softmax."""
     return mark(call.run(), "exp")
 

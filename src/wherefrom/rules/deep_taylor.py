@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from wherefrom.rules.affine import lookup
 from wherefrom.rules.attention import SOFTMAX, dot_product_of, explicit_attention
-from wherefrom.rules.catalogue import Function as TorchFunction
-from wherefrom.rules.catalogue import Kind, TorchCall, live
-from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.rules.linear import lookup
 from wherefrom.rules.norm import scale
 from wherefrom.rules.product import freeze, take_from_einsum
-from wherefrom.rules.tag_propagation import samples_written
-from wherefrom.rules.tags import Samples, mark, meaning_of, tag_of
+from wherefrom.tracing.catalogue import Function as TorchFunction
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.tracing.tag_propagation import samples_written
+from wherefrom.tracing.tags import Samples, mark, role_of, tag_of
+from wherefrom.tracing.tracer import Table, Tracer
 
 
 def _over(relevance: Tensor, z: Tensor) -> Tensor:
@@ -163,27 +163,32 @@ def _value(call: TorchCall) -> Any:
         return call.run()
 
 
-def linear(view: LocallyLinear, call: TorchCall) -> Any:
+def linear(tracer: Tracer, call: TorchCall) -> Any:
     """A linear layer: x Wᵀ + b."""
-    if not live(call["input"]):
+    if not depends_on_input(call["input"]):
         return call.run()
     out, bias = _value(call), call.get("bias")
     return _Linear.apply(call["input"], call["weight"], out if bias is None else out - bias, out)
 
 
-def added_contraction(view: LocallyLinear, call: TorchCall) -> Any:
+def added_contraction(tracer: Tracer, call: TorchCall) -> Any:
     """A linear layer with its weight the other way round: b + x W."""
     x, weight = call["left"], call["right"]
-    if call.name != "addmm" or not live(x) or live(weight) or live(call["input"]):
+    if (
+        call.name != "addmm"
+        or not depends_on_input(x)
+        or depends_on_input(weight)
+        or depends_on_input(call["input"])
+    ):
         return call.run()
     out = _value(call)
     plain = out - call["input"] * call.get("beta", 1)
     return _Linear.apply(x, weight.T * call.get("alpha", 1), plain, out)
 
 
-def same(view: LocallyLinear, call: TorchCall) -> Any:
+def same(tracer: Tracer, call: TorchCall) -> Any:
     """Activation, norm, scaling: the identity, from the one live argument."""
-    x = next((value for value in call.tensors() if live(value)), None)
+    x = next((value for value in call.tensors() if depends_on_input(value)), None)
     if x is None:
         return call.run()
     frozen = call.mapped(freeze)
@@ -192,35 +197,35 @@ def same(view: LocallyLinear, call: TorchCall) -> Any:
     return _Same.apply(x, _value(frozen))
 
 
-def same_module(view: LocallyLinear, call: TorchCall) -> Any:
+def same_module(tracer: Tracer, call: TorchCall) -> Any:
     """An activation module, whatever it is written in."""
     return _Same.apply(*call.args)
 
 
-def softmax(view: LocallyLinear, call: TorchCall) -> Any:
+def softmax(tracer: Tracer, call: TorchCall) -> Any:
     """The identity, marked so that it is known as attention where it meets values."""
-    return mark(same(view, call), "softmax")
+    return mark(same(tracer, call), "softmax")
 
 
-def _sum(view: LocallyLinear, a: Tensor, b: Tensor, out: Tensor, samples: Samples | None) -> Any:
-    batch = view.sources.batch
+def _sum(tracer: Tracer, a: Tensor, b: Tensor, out: Tensor, samples: Samples | None) -> Any:
+    batch = tracer.sources.batch
     if batch > 1 and samples is None:
-        view.ledger.lose_track(view.where)
+        tracer.ledger.lose_track(tracer.where)
     return _Sum.apply(a, b, out, batch, samples)
 
 
-def sum_of_two(view: LocallyLinear, call: TorchCall) -> Any:
+def sum_of_two(tracer: Tracer, call: TorchCall) -> Any:
     """Sums a + b; what is constant takes nothing."""
     a, b = call["left"], call["right"]
-    if not (live(a) and live(b)):
-        return same(view, call)
+    if not (depends_on_input(a) and depends_on_input(b)):
+        return same(tracer, call)
     # the formula is the same for b and −b: a difference needs no sign
     samples = _samples_of(a, b)
     a = a.clone() if call.in_place else a
     out = _value(call)
     alpha = call.get("alpha", 1)
     b = b if alpha == 1 else _Same.apply(b, b.detach() * alpha)
-    return _sum(view, a, b, out, samples)
+    return _sum(tracer, a, b, out, samples)
 
 
 def _samples_of(a: Tensor, b: Tensor) -> Samples | None:
@@ -229,55 +234,57 @@ def _samples_of(a: Tensor, b: Tensor) -> Samples | None:
     return tag_of(first).samples or (tag_of(second).samples if a.shape == b.shape else None)
 
 
-def product(view: LocallyLinear, call: TorchCall) -> Any:
+def product(tracer: Tracer, call: TorchCall) -> Any:
     """Products a · b, element by element."""
     a, b = call["left"], call["right"]
-    if live(a) and live(b):
+    if depends_on_input(a) and depends_on_input(b):
         return _Product.apply(torch.mul, a, b, _value(call))
-    return same(view, call)
+    return same(tracer, call)
 
 
-def quotient(view: LocallyLinear, call: TorchCall) -> Any:
+def quotient(tracer: Tracer, call: TorchCall) -> Any:
     """A divisor only scales."""
-    return same(view, call.with_(right=freeze(call["right"])))
+    return same(tracer, call.with_(right=freeze(call["right"])))
 
 
-def contraction(view: LocallyLinear, call: TorchCall) -> Any:
+def contraction(tracer: Tracer, call: TorchCall) -> Any:
     """Matrix products: of two live ones both have a share; with a constant it is linear."""
     a, b = call["left"], call["right"]
     if call.name not in ("matmul", "bmm", "mm"):
         return call.run()
-    if live(a) and meaning_of(a) == "softmax":
-        view.touched["attention"] += 1
-        if view.maps is not None:
-            a = view.maps.take(a, b)
-    if live(a) and live(b):
+    if depends_on_input(a) and role_of(a) == "softmax":
+        tracer.touched["attention"] += 1
+        if tracer.maps is not None:
+            a = tracer.maps.take(a, b)
+    if depends_on_input(a) and depends_on_input(b):
         return _Product.apply(torch.matmul, a, b, a.detach() @ b.detach())
-    if live(a) and b.ndim == 2:
+    if depends_on_input(a) and b.ndim == 2:
         out = a.detach() @ b
         return _Linear.apply(a, b.T, out, out)
-    if live(a) or live(b):
+    if depends_on_input(a) or depends_on_input(b):
         return _Positive.apply(a, b, _value(call.with_(left=a)))
     return call.run()
 
 
-def write(view: LocallyLinear, call: TorchCall) -> Any:
+def write(tracer: Tracer, call: TorchCall) -> Any:
     """Rows added to rows are a sum; any other write hands relevance back to what it wrote."""
-    if call.name != "index_add" or not (live(call["input"]) and live(call["source"])):
+    if call.name != "index_add" or not (
+        depends_on_input(call["input"]) and depends_on_input(call["source"])
+    ):
         return call.run()
     a = call["input"]
     before = a.clone()
     added = torch.zeros_like(a).index_add(call["dim"], call["index"], call["source"])
-    out = _sum(view, before, added, (before + added).detach(), samples_written(call, a))
+    out = _sum(tracer, before, added, (before + added).detach(), samples_written(call, a))
     return a.copy_(out) if call.in_place else out
 
 
-def einsum(view: LocallyLinear, call: TorchCall) -> Any:
+def einsum(tracer: Tracer, call: TorchCall) -> Any:
     """As `contraction`, the axes read from the equation."""
     equation, *operands = call.args
-    if len(operands) != 2 or not all(map(live, operands)):
+    if len(operands) != 2 or not all(map(depends_on_input, operands)):
         return call.run()
-    a, b = take_from_einsum(view, call)
+    a, b = take_from_einsum(tracer, call)
 
     def contract(x: Tensor, y: Tensor) -> Tensor:
         return torch.einsum(equation, x, y)
@@ -285,18 +292,18 @@ def einsum(view: LocallyLinear, call: TorchCall) -> Any:
     return _Product.apply(contract, a, b, contract(a.detach(), b.detach()))
 
 
-def dot_product(view: LocallyLinear, call: TorchCall) -> Any:
+def dot_product(tracer: Tracer, call: TorchCall) -> Any:
     """The fused call by its parts."""
     query, key, value, settings = dot_product_of(call)
-    with view.resumed():
+    with tracer.resumed():
         weights, value = explicit_attention(query, key, value, **settings)
         return weights @ value
 
 
-def reduction(view: LocallyLinear, call: TorchCall) -> Any:
+def reduction(tracer: Tracer, call: TorchCall) -> Any:
     """A sum or a mean: each part by its share."""
     x = call["input"]
-    if not live(x):
+    if not depends_on_input(x):
         return call.run()
     return _Ratio.apply(lambda value: call.run(input=value), x, _value(call))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from wherefrom.torch_internals import attention_with_log_sums, stacked
+from wherefrom.core.torch_internals import attention_with_log_sums, stacked
 
 _NUMBERS = 1 << 22  # of the weights that the backward pass forms at a time
 _CAUSAL_PARTS = 16

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
-from wherefrom.rules.catalogue import ELEMENTWISE, Kind, TorchCall, list_tensors, map_tensors
-from wherefrom.rules.tags import like
-from wherefrom.torch_internals import function_class, without_function_modes
+from wherefrom.core.torch_internals import function_class, without_function_modes
+from wherefrom.tracing.catalogue import ELEMENTWISE, Kind, TorchCall, list_tensors, map_tensors
+from wherefrom.tracing.tags import like
 
 Stage = Literal["noting", "following", "narrowing", "off"]
 Weight = tuple[int, torch.Size]  # where it lies in memory, and its shape

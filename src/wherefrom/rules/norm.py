@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from wherefrom.rules.catalogue import Kind, TorchCall, live
-from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.tracing.tracer import Table, Tracer
 
 
 class _LayerNorm(Function):
@@ -32,47 +32,47 @@ class _LayerNorm(Function):
         return g, None, None, None, None
 
 
-def layer_norm(view: LocallyLinear, call: TorchCall) -> Any:
+def layer_norm(tracer: Tracer, call: TorchCall) -> Any:
     """Y = (x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
     x, bias = call["input"], call.get("bias")
-    if not live(x):
+    if not depends_on_input(x):
         return call.run()
-    view.touched["norm"] += 1
+    tracer.touched["norm"] += 1
     shape = tuple(call["normalized_shape"])
     out = _LayerNorm.apply(x, shape, call.get("weight"), bias, call.get("eps", 1e-5))
-    return _with_bias(view, call, out, bias)
+    return _with_bias(tracer, call, out, bias)
 
 
-def _with_bias(view: LocallyLinear, call: TorchCall, out: Any, bias: Tensor | None) -> Any:
+def _with_bias(tracer: Tracer, call: TorchCall, out: Any, bias: Tensor | None) -> Any:
     if bias is None:
         return out
-    view.sources.normed(out, bias)
-    return view.constant(call, out, bias)
+    tracer.sources.normed(out, bias)
+    return tracer.constant(call, out, bias)
 
 
-def layer_norm_bias(view: LocallyLinear, call: TorchCall) -> Any:
+def layer_norm_bias(tracer: Tracer, call: TorchCall) -> Any:
     """The true derivative; only the bias is recorded."""
-    return _with_bias(view, call, call.run(), call.get("bias"))
+    return _with_bias(tracer, call, call.run(), call.get("bias"))
 
 
-def rms_norm(view: LocallyLinear, call: TorchCall) -> Any:
+def rms_norm(tracer: Tracer, call: TorchCall) -> Any:
     """Y = x · [1/rms] · w, the bracket a constant."""
     x, weight, eps = call["input"], call.get("weight"), call.get("eps")
-    if not live(x):
+    if not depends_on_input(x):
         return call.run()
-    view.touched["norm"] += 1
+    tracer.touched["norm"] += 1
     axes = tuple(range(-len(call["normalized_shape"]), 0))
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     scale = torch.rsqrt(x.detach().pow(2).mean(axes, keepdim=True) + eps)
     return x * scale if weight is None else x * scale * weight
 
 
-def group_norm(view: LocallyLinear, call: TorchCall) -> Any:
+def group_norm(tracer: Tracer, call: TorchCall) -> Any:
     """Each group is centred and scaled, the scale a constant."""
     x, weight, bias = call["input"], call.get("weight"), call.get("bias")
-    if not live(x):
+    if not depends_on_input(x):
         return call.run()
-    view.touched["norm"] += 1
+    tracer.touched["norm"] += 1
     rows = x.reshape(x.shape[0], call["num_groups"], -1)
     variance = rows.detach().var(-1, correction=0, keepdim=True)
     scale = torch.rsqrt(variance + call.get("eps", 1e-5))
@@ -81,22 +81,22 @@ def group_norm(view: LocallyLinear, call: TorchCall) -> Any:
     out = out if weight is None else out * weight.reshape(channels)
     if bias is None:
         return out
-    return view.constant(call, out + bias.reshape(channels), bias.reshape(channels))
+    return tracer.constant(call, out + bias.reshape(channels), bias.reshape(channels))
 
 
-def instance_norm(view: LocallyLinear, call: TorchCall) -> Any:
+def instance_norm(tracer: Tracer, call: TorchCall) -> Any:
     """Each channel of each sample is centred and scaled, the scale a constant.
 
     With running statistics it is affine.
     """
     x, weight, bias = call["input"], call.get("weight"), call.get("bias")
-    if not live(x):
+    if not depends_on_input(x):
         return call.run()
     channels = (-1, *(1,) * (x.ndim - 2))
     eps = call.get("eps", 1e-5)
     axes = tuple(range(2, x.ndim))
     if call.get("use_input_stats", True):
-        view.touched["norm"] += 1
+        tracer.touched["norm"] += 1
         variance = x.detach().var(axes, correction=0, keepdim=True)
         out = (x - x.mean(axes, keepdim=True)) * torch.rsqrt(variance + eps)
         constant = None
@@ -110,32 +110,32 @@ def instance_norm(view: LocallyLinear, call: TorchCall) -> Any:
     if bias is not None:
         bias = bias.reshape(channels)
         out, constant = out + bias, bias if constant is None else constant + bias
-    return out if constant is None else view.constant(call, out, constant)
+    return out if constant is None else tracer.constant(call, out, constant)
 
 
-def scale(view: LocallyLinear, call: TorchCall) -> Any:
+def scale(tracer: Tracer, call: TorchCall) -> Any:
     """A root, or a length, is what a hand-written norm divides by: a constant."""
     out = call.run()
-    if live(out):
-        view.touched["norm"] += 1
+    if depends_on_input(out):
+        tracer.touched["norm"] += 1
         return out.detach()
     return out
 
 
-def power(view: LocallyLinear, call: TorchCall) -> Any:
+def power(tracer: Tracer, call: TorchCall) -> Any:
     """A power of ±½ is a root."""
     exponent = call["exponent"]
     if isinstance(exponent, (int, float)) and abs(exponent) == 0.5:
-        return scale(view, call)
+        return scale(tracer, call)
     return call.run()
 
 
-def normalize(view: LocallyLinear, call: TorchCall) -> Any:
+def normalize(tracer: Tracer, call: TorchCall) -> Any:
     """The quotient x / [‖x‖], the length a constant."""
     x = call["input"]
-    if not live(x):
+    if not depends_on_input(x):
         return call.run()
-    view.touched["norm"] += 1
+    tracer.touched["norm"] += 1
     length = torch.linalg.vector_norm(
         x.detach(), call.get("p", 2.0), call.get("dim", 1), keepdim=True
     )

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
-from wherefrom.rules.catalogue import Kind, TorchCall, live, map_tensors, tensors_in
-from wherefrom.rules.cut import cut_of
-from wherefrom.rules.tag_propagation import propagate
-from wherefrom.rules.tags import like
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input, map_tensors, tensors_in
+from wherefrom.tracing.observers.gradient_breaks import gradient_break_of
+from wherefrom.tracing.tag_propagation import propagate
+from wherefrom.tracing.tags import like
 
 if TYPE_CHECKING:
-    from wherefrom.rules.mode import LocallyLinear, Table
+    from wherefrom.tracing.tracer import Table, Tracer
 
 # kinds whose derivative is formed of their result, which a Function may write into
 KEEPS_RESULT = frozenset((Kind.SOFTMAX, Kind.LOG_SOFTMAX, Kind.EXPONENTIAL))
@@ -58,20 +58,22 @@ class Writing:
 
     def note(self, name: str, call: TorchCall) -> None:
         """Looks at a call within."""
-        self.is_flat = self.is_flat or (name.strip("_") in _FLAT and any(map(live, call.tensors())))
+        self.is_flat = self.is_flat or (
+            name.strip("_") in _FLAT and any(map(depends_on_input, call.tensors()))
+        )
 
 
-def own_function(view: LocallyLinear, call: TorchCall) -> Any:
+def own_function(tracer: Tracer, call: TorchCall) -> Any:
     """Runs a Function's `forward` as a part of the model; the call is that of its `apply`."""
     context = _Context()
-    context.needs_input_grad = tuple(map(live, call.args))
+    context.needs_input_grad = tuple(map(depends_on_input, call.args))
     try:
-        with view.writing_out() as writing:
+        with tracer.writing_out() as writing:
             out = _forward(_class(call), context, call)
     except RuntimeError:
         # where nothing has a gradient, one may turn tensors into arrays or write into arguments;
         # an error of another kind is raised again by the Function itself
-        return opaque(view, call)
+        return opaque(tracer, call)
     held = {id(tensor) for tensor in context.non_differentiable}
     results = [
         tensor
@@ -80,7 +82,7 @@ def own_function(view: LocallyLinear, call: TorchCall) -> Any:
     ]
     # rounding and its like are written as Functions for the sake of a backward pass of their own
     if writing.is_flat or (results and not any(map(_is_understood, results))):
-        return opaque(view, call)
+        return opaque(tracer, call)
     if held:
         out = map_tensors(out, lambda tensor: tensor.detach() if id(tensor) in held else tensor)
     return out
@@ -88,8 +90,8 @@ def own_function(view: LocallyLinear, call: TorchCall) -> Any:
 
 def _is_understood(result: Tensor) -> bool:
     """Whether a result depends on the input through the graph, or is a constant by rule."""
-    cut = cut_of(result)
-    return live(result) or (cut is not None and cut.by_rule)
+    cut = gradient_break_of(result)
+    return depends_on_input(result) or (cut is not None and cut.by_rule)
 
 
 def _forward(kind: type[Function], context: _Context, call: TorchCall) -> Any:
@@ -107,25 +109,27 @@ def _class(call: TorchCall) -> type[Function]:
     return kind
 
 
-def opaque(view: LocallyLinear, call: TorchCall) -> Any:
+def opaque(tracer: Tracer, call: TorchCall) -> Any:
     """The Function as it is: Σ gradient · result − Σ gradient · argument is a line of the ledger.
 
     Every live argument is given as an alias, so that its gradient is that of this Function alone.
     """
-    aliases = {id(x): like(x.view_as(x), x) for x in call.args if live(x)}
+    aliases = {id(x): like(x.view_as(x), x) for x in call.args if depends_on_input(x)}
     given = tuple(aliases.get(id(x), x) for x in call.args)
     out = call.function(*given, **call.kwargs)
     propagate(call, out)
-    if view.ledger.enabled and view.tape is None:  # between two points it is no constant
-        place = f" in {view.where}" if view.where else ""
-        view.opaque.append(f"the autograd Function {_class(call).__name__}{place}")
+    if (
+        tracer.ledger.enabled and tracer.root_activations is None
+    ):  # between two points it is no constant
+        place = f" in {tracer.where}" if tracer.where else ""
+        tracer.opaque.append(f"the autograd Function {_class(call).__name__}{place}")
         for result in tensors_in(out):
-            if live(result):
-                view.ledger.record(result, result.detach().clone(), view.where, "function")
+            if depends_on_input(result):
+                tracer.ledger.record(result, result.detach().clone(), tracer.where, "function")
         for x in call.args:
-            if live(x):
+            if depends_on_input(x):
                 part = -x.detach()
-                view.ledger.record(aliases[id(x)], part, view.where, "function", written=False)
+                tracer.ledger.record(aliases[id(x)], part, tracer.where, "function", written=False)
     return out
 
 

@@ -10,20 +10,20 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from wherefrom.rules import affine
+from wherefrom.core.torch_internals import without_function_modes
 from wherefrom.rules.attention import (
     DotProduct,
     dot_product_of,
     explicit_attention,
     shared_softmax,
 )
-from wherefrom.rules.catalogue import Kind, TorchCall, live
 from wherefrom.rules.frozen_attention import frozen_attention
-from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.rules.linear import linear as linear_rule
 from wherefrom.rules.recurrent import cell, is_padded, layer
-from wherefrom.rules.tag_propagation import einsum_terms
-from wherefrom.rules.tags import like, mark, meaning_of, of_queries
-from wherefrom.torch_internals import without_function_modes
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.tracing.tag_propagation import einsum_terms
+from wherefrom.tracing.tags import like, mark, of_queries, role_of
+from wherefrom.tracing.tracer import Table, Tracer
 
 Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
@@ -113,7 +113,7 @@ class Products:
             Kind.RECURRENT_CELL: self.recurrent,
         }
 
-    def dot_product(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def dot_product(self, tracer: Tracer, call: TorchCall) -> Any:
         """The fused call stays fused, unless the maps are needed, or few keys make it a waste.
 
         Where the weights are constants, the fused backward pass would compute gradients of queries
@@ -121,45 +121,45 @@ class Products:
         """
         given = dot_product_of(call)
         query, key, value, settings = given
-        if not any(map(live, (query, key, value))):
+        if not any(map(depends_on_input, (query, key, value))):
             return call.run()
-        view.touched["attention"] += 1
-        if view.maps is not None:
-            if self.attention == "shared" and live(query) and live(key):
+        tracer.touched["attention"] += 1
+        if tracer.maps is not None:
+            if self.attention == "shared" and depends_on_input(query) and depends_on_input(key):
                 query, key = like(share(query), query), share(key)
             weights, value = explicit_attention(query, key, value, **settings)
-            weights, value = self._attend(view, of_queries(weights, query), value)
+            weights, value = self._attend(tracer, of_queries(weights, query), value)
             return weights @ value
         if self.attention == "true":
             return call.function(query, key, value, **settings)
-        return self._of_read_queries(view, call, given)
+        return self._of_read_queries(tracer, call, given)
 
-    def _of_read_queries(self, view: LocallyLinear, call: TorchCall, given: DotProduct) -> Any:
+    def _of_read_queries(self, tracer: Tracer, call: TorchCall, given: DotProduct) -> Any:
         """Attention under the rule, for the queries whose rows are read if that is known."""
         attend = self._frozen_fused if self.attention == "frozen" else self._shared_fused
         query, value = given.query, given.value
-        places = None if view.rows is None else view.rows.of_attention(query, view.where)
-        if view.rows is None or places is None:
-            return attend(view, call, given)
+        places = None if tracer.rows is None else tracer.rows.of_attention(query, tracer.where)
+        if tracer.rows is None or places is None:
+            return attend(tracer, call, given)
         if len(places):
             out = value.new_ones(*query.shape[:-1], value.shape[-1])
-            out = out.index_copy(-2, places, attend(view, call, given.at(places)))
+            out = out.index_copy(-2, places, attend(tracer, call, given.at(places)))
         else:  # it is followed what becomes of them
-            out = attend(view, call, given)
-        return view.rows.limit(out, out.ndim - 2, "attention")
+            out = attend(tracer, call, given)
+        return tracer.rows.limit(out, out.ndim - 2, "attention")
 
-    def _frozen_fused(self, view: LocallyLinear, call: TorchCall, given: DotProduct) -> Any:
+    def _frozen_fused(self, tracer: Tracer, call: TorchCall, given: DotProduct) -> Any:
         """The fused call with constant weights: kept where keys are few, else formed again."""
         query, key, value = freeze(given.query), freeze(given.key), given.value
         settings = {name: freeze(setting) for name, setting in given.settings.items()}
         if key.shape[-2] <= FEW_KEYS and not value.is_cuda:
             weights, value = explicit_attention(query, key, value, **settings)
             return weights @ value
-        if live(value) and call.function is F.scaled_dot_product_attention:
+        if depends_on_input(value) and call.function is F.scaled_dot_product_attention:
             return frozen_attention(query, key, value, **settings)
         return call.function(query, key, value, **settings)
 
-    def _shared_fused(self, view: LocallyLinear, call: TorchCall, given: DotProduct) -> Any:
+    def _shared_fused(self, tracer: Tracer, call: TorchCall, given: DotProduct) -> Any:
         """The fused call, its derivative shared between queries, keys and values.
 
         Of the output's relevance R the weights get w R, and their derivative hands on w Σ g_z z to
@@ -167,152 +167,154 @@ class Products:
         g_z z = g_q q + g_m m.
         """
         query, key, value, settings = given
-        part = self.to_weights if live(value) else 1.0
-        each = part / 2 if live(query) and live(key) else part
+        part = self.to_weights if depends_on_input(value) else 1.0
+        each = part / 2 if depends_on_input(query) and depends_on_input(key) else part
         shared = {name: like(share(x, each), x) for name, x in (("q", query), ("k", key))}
         mask: Any = settings.get("attn_mask")
-        if live(mask):
+        if depends_on_input(mask):
             settings = settings | {"attn_mask": like(share(mask, part), mask)}
         out = call.function(shared["q"], shared["k"], share(value, 1 - part), **settings)
-        if view.ledger.enabled and (live(query) or live(key) or live(mask)):
-            view.constant(call, out, part * out.detach(), "softmax")
-            handed_on = [(shared["q"], query) if live(query) else (shared["k"], key)]
+        if tracer.ledger.enabled and (
+            depends_on_input(query) or depends_on_input(key) or depends_on_input(mask)
+        ):
+            tracer.constant(call, out, part * out.detach(), "softmax")
+            handed_on = [(shared["q"], query) if depends_on_input(query) else (shared["k"], key)]
             handed_on += [(settings["attn_mask"], mask)] if mask is not None else []
             for factor, x in handed_on:
-                if live(x):
-                    view.ledger.record(
-                        factor, -part * x.detach(), view.where, "softmax", written=False
+                if depends_on_input(x):
+                    tracer.ledger.record(
+                        factor, -part * x.detach(), tracer.where, "softmax", written=False
                     )
         return out
 
-    def contraction(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def contraction(self, tracer: Tracer, call: TorchCall) -> Any:
         """Matrix products; the first operand of attention's is the weights."""
-        left, right = self._factors(view, call["left"], call["right"])
+        left, right = self._factors(tracer, call["left"], call["right"])
         return call.run(left=left, right=right)
 
-    def added_contraction(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def added_contraction(self, tracer: Tracer, call: TorchCall) -> Any:
         """β · constant + a matrix product."""
         constant, beta = call["input"], call.get("beta", 1)
-        left, right = self._factors(view, call["left"], call["right"])
-        recorded = beta and not live(constant)
+        left, right = self._factors(tracer, call["left"], call["right"])
+        recorded = beta and not depends_on_input(constant)
         part = constant * beta if recorded else None  # before the call may write into it
         out = call.run(left=left, right=right)
-        return out if part is None else view.constant(call, out, part)
+        return out if part is None else tracer.constant(call, out, part)
 
-    def linear(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def linear(self, tracer: Tracer, call: TorchCall) -> Any:
         """A layer whose weight depends on the input is a product of two."""
         x, weight, bias = call["input"], call["weight"], call.get("bias")
-        if not (live(x) and live(weight)):
-            return affine.linear(view, call)
-        with view.resumed():
+        if not (depends_on_input(x) and depends_on_input(weight)):
+            return linear_rule(tracer, call)
+        with tracer.resumed():
             out = x @ weight.mT
             return out if bias is None else out + bias
 
-    def bilinear(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def bilinear(self, tracer: Tracer, call: TorchCall) -> Any:
         """A product of two, and a bias."""
-        left, right = self._pair(view, call["left"], call["right"])
+        left, right = self._pair(tracer, call["left"], call["right"])
         out, bias = call.run(left=left, right=right), call.get("bias")
-        return out if bias is None else view.constant(call, out, bias)
+        return out if bias is None else tracer.constant(call, out, bias)
 
-    def added_product(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def added_product(self, tracer: Tracer, call: TorchCall) -> Any:
         """x + value · l · r, or l / r, by its parts."""
         x, left, right = call["input"], call["left"], call["right"]
-        if not any(map(live, (x, left, right))):
+        if not any(map(depends_on_input, (x, left, right))):
             return call.run()
-        with view.resumed():
+        with tracer.resumed():
             part = left * right if call.name == "addcmul" else left / right
             part = part * call.get("value", 1)
             return x.add_(part) if call.in_place else x + part
 
-    def einsum(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def einsum(self, tracer: Tracer, call: TorchCall) -> Any:
         """As `contraction`, with the axes of the weights read from the equation."""
         _, _, operands = einsum_terms(call)
         if len(operands) != 2:
             return call.run()
         weights = [
-            i for i, x in enumerate(operands) if live(x) and meaning_of(x) == "softmax"
+            i for i, x in enumerate(operands) if depends_on_input(x) and role_of(x) == "softmax"
         ]  # also where the values are constants: so the weights are elsewhere in the same layer
-        if not all(map(live, operands)) and not weights:
+        if not all(map(depends_on_input, operands)) and not weights:
             return call.run()
         if len(weights) == 1:
             w, v = weights[0], 1 - weights[0]
-            operands = list(take_from_einsum(view, call))
-            operands[w], operands[v] = self._weigh(view, operands[w], operands[v])
+            operands = list(take_from_einsum(tracer, call))
+            operands[w], operands[v] = self._weigh(tracer, operands[w], operands[v])
         else:
-            operands = list(self._pair(view, *operands))
+            operands = list(self._pair(tracer, *operands))
         return call.function(call.args[0], *operands)
 
-    def product(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def product(self, tracer: Tracer, call: TorchCall) -> Any:
         """Element by element: a gate, or a router's weight."""
         left, right = call["left"], call["right"]
-        if not (live(left) and live(right)):
+        if not (depends_on_input(left) and depends_on_input(right)):
             return call.run()
         # what is written over is still needed for the other factor's gradient
-        first = mark(left.clone(), meaning_of(left)) if call.in_place else left
+        first = mark(left.clone(), role_of(left)) if call.in_place else left
         if self.gate != "true" and self._constant_factor(first, right) is None:
-            view.touched["gate"] += 1
+            tracer.touched["gate"] += 1
             out = _halved_product(first, right)
         else:
-            a, b = self._pair(view, first, right)
+            a, b = self._pair(tracer, first, right)
             out = a * b
         return left.copy_(out) if call.in_place else out
 
-    def quotient(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def quotient(self, tracer: Tracer, call: TorchCall) -> Any:
         """A divisor is a scale, so a constant; an exponential over its own sum is a softmax."""
         left, right = call["left"], call["right"]
-        if not live(right):
+        if not depends_on_input(right):
             return call.run()
-        if meaning_of(left) == meaning_of(right) == "exp":
+        if role_of(left) == role_of(right) == "exp":
             out = mark(call.run(), "softmax")
             if self.attention == "shared":  # as large a divisor as what it divides: nothing passes
-                view.constant(call, out, out, "softmax")
+                tracer.constant(call, out, out, "softmax")
             return out
         if self.gate == "true":
             return call.run()
-        view.touched["gate"] += 1
+        tracer.touched["gate"] += 1
         out = call.run(right=freeze(right))
-        meaning = meaning_of(left)  # scaled weights are weights still
-        return mark(out, meaning) if meaning else out
+        role = role_of(left)  # scaled weights are weights still
+        return mark(out, role) if role else out
 
-    def solve(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def solve(self, tracer: Tracer, call: TorchCall) -> Any:
         """The matrix of a linear system is a divisor, so a constant."""
         return call.run() if self.gate == "true" else call.run(matrix=freeze(call["matrix"]))
 
-    def cosine(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def cosine(self, tracer: Tracer, call: TorchCall) -> Any:
         """The sum of products of two vectors, each divided by its length."""
         left, right = call["left"], call["right"]
-        if not (live(left) or live(right)):
+        if not (depends_on_input(left) or depends_on_input(right)):
             return call.run()
         dim, eps = call.get("dim", 1), call.get("eps", 1e-8)
         shape = torch.broadcast_shapes(left.shape, right.shape)
-        with view.resumed():
+        with tracer.resumed():
             left, right = (
                 vectors / torch.linalg.vector_norm(vectors, dim=dim, keepdim=True).clamp_min(eps)
                 for vectors in (left.expand(shape), right.expand(shape))
             )
             return (left * right).sum(dim)
 
-    def distance(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def distance(self, tracer: Tracer, call: TorchCall) -> Any:
         """‖l_i − r_j‖ is homogeneous in the difference, so its derivative conserves."""
         left, right = call["left"], call["right"]
-        if self.gate == "true" or not (live(left) or live(right)):
+        if self.gate == "true" or not (depends_on_input(left) or depends_on_input(right)):
             return call.run()
-        with view.resumed():
+        with tracer.resumed():
             pair = left.unsqueeze(-2), right.unsqueeze(-3)
             for vectors in pair:
-                if not live(vectors):
+                if not depends_on_input(vectors):
                     mark(vectors, "prototype")
             difference = pair[0] - pair[1]
         return torch.linalg.vector_norm(difference, call.get("p", 2.0), -1)
 
-    def recurrent(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def recurrent(self, tracer: Tracer, call: TorchCall) -> Any:
         """GRU, LSTM and their like, step by step: gates as any other gate of a product."""
-        if self.gate == "true" or not any(map(live, call.tensors())):
+        if self.gate == "true" or not any(map(depends_on_input, call.tensors())):
             return call.run()
         if call.kind is Kind.RECURRENT and not is_padded(call):
             return call.run()
-        view.touched["gate"] += 1
-        with view.resumed():
+        tracer.touched["gate"] += 1
+        with tracer.resumed():
             write_out = layer if call.kind is Kind.RECURRENT else cell
             return write_out(call, self._let_through)
 
@@ -322,43 +324,45 @@ class Products:
                 gate = gate.detach()
         return gate * signal  # shared by the rule of products
 
-    def gated(self, view: LocallyLinear, call: TorchCall) -> Any:
+    def gated(self, tracer: Tracer, call: TorchCall) -> Any:
         """GLU by its parts: a · σ(b)."""
         x = call["input"]
-        if not live(x) or self.gate == "true":
+        if not depends_on_input(x) or self.gate == "true":
             return call.run()
-        with view.resumed():
+        with tracer.resumed():
             a, b = x.chunk(2, call.get("dim", -1))
             return a * b.sigmoid()
 
-    def _factors(self, view: LocallyLinear, left: Any, right: Any) -> tuple[Any, Any]:
+    def _factors(self, tracer: Tracer, left: Any, right: Any) -> tuple[Any, Any]:
         """The factors of a matrix product, of which one may be attention weights."""
-        if live(left) and meaning_of(left) == "softmax":
-            view.touched["attention"] += 1
-            return self._attend(view, left, right)
-        if live(right) and meaning_of(right) == "softmax" and right.ndim > 1:  # values first
-            view.touched["attention"] += 1
-            weights, left = self._attend(view, like(right.mT, right), left)
+        if depends_on_input(left) and role_of(left) == "softmax":
+            tracer.touched["attention"] += 1
+            return self._attend(tracer, left, right)
+        if (
+            depends_on_input(right) and role_of(right) == "softmax" and right.ndim > 1
+        ):  # values first
+            tracer.touched["attention"] += 1
+            weights, left = self._attend(tracer, like(right.mT, right), left)
             return left, weights.mT
-        return self._pair(view, left, right)
+        return self._pair(tracer, left, right)
 
-    def _attend(self, view: LocallyLinear, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
-        if view.maps is not None:
-            weights = view.maps.take(weights, value)
-        return self._weigh(view, weights, value)
+    def _attend(self, tracer: Tracer, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
+        if tracer.maps is not None:
+            weights = tracer.maps.take(weights, value)
+        return self._weigh(tracer, weights, value)
 
-    def _weigh(self, view: LocallyLinear, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
+    def _weigh(self, tracer: Tracer, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
         if self.attention == "frozen":
             # maps are told apart by what they depend on: they stay in the graph, with no relevance
-            return freeze(weights) if view.maps is None else share(weights, 0.0), value
-        if self.attention == "shared" and live(value):
+            return freeze(weights) if tracer.maps is None else share(weights, 0.0), value
+        if self.attention == "shared" and depends_on_input(value):
             return share(weights, self.to_weights), share(value, 1 - self.to_weights)
         return weights, value
 
-    def _pair(self, view: LocallyLinear, left: Any, right: Any) -> tuple[Any, Any]:
-        if self.gate == "true" or not (live(left) and live(right)):
+    def _pair(self, tracer: Tracer, left: Any, right: Any) -> tuple[Any, Any]:
+        if self.gate == "true" or not (depends_on_input(left) and depends_on_input(right)):
             return left, right
-        view.touched["gate"] += 1
+        tracer.touched["gate"] += 1
         constant = self._constant_factor(left, right)
         if constant is None:
             return share(left), share(right)
@@ -366,28 +370,28 @@ class Products:
 
     def _constant_factor(self, left: Tensor, right: Tensor) -> int | None:
         """Which of two live factors is a constant by rule; None where each gets half."""
-        meanings = [meaning_of(factor) for factor in (left, right)]
+        meanings = [role_of(factor) for factor in (left, right)]
         # a softmax is not linear: where its products with values are frozen, so are its others
         for frozen, rule in (
-            ([meaning == "softmax" for meaning in meanings], self.attention),
-            ([meaning in _ACTIVATED for meaning in meanings], self.gate),
+            ([role == "softmax" for role in meanings], self.attention),
+            ([role in _ACTIVATED for role in meanings], self.gate),
         ):
             if rule == "frozen" and sum(frozen) == 1:
                 return frozen.index(True)
         return None
 
 
-def take_from_einsum(view: LocallyLinear, call: TorchCall) -> tuple[Tensor, Tensor]:
+def take_from_einsum(tracer: Tracer, call: TorchCall) -> tuple[Tensor, Tensor]:
     """The operands of an einsum, of which one may be attention weights that the maps take."""
     terms, result, operands = einsum_terms(call)
-    weights = [i for i in (0, 1) if meaning_of(operands[i]) == "softmax"]
+    weights = [i for i in (0, 1) if role_of(operands[i]) == "softmax"]
     if len(weights) == 1:
-        view.touched["attention"] += 1
+        tracer.touched["attention"] += 1
         w = weights[0]
         order = _map_axes(terms[w], terms[1 - w], result)
-        if view.maps is not None and order is not None:
+        if tracer.maps is not None and order is not None:
             permuted = like(operands[w].permute(order), operands[w])
-            taken = view.maps.take(permuted, operands[1 - w])
+            taken = tracer.maps.take(permuted, operands[1 - w])
             operands[w] = taken.permute([order.index(i) for i in range(len(order))])
     return operands[0], operands[1]
 

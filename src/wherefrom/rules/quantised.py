@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from wherefrom.rules.catalogue import Kind, TorchCall, live
-from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.tracing.tracer import Table, Tracer
 
 
 class _Linear(Function):
@@ -39,7 +39,7 @@ def is_packed(weight: object) -> bool:
 
 
 def packed_linear(
-    view: LocallyLinear, call: TorchCall, weight: Callable[[], Tensor], bias: Tensor | None
+    tracer: Tracer, call: TorchCall, weight: Callable[[], Tensor], bias: Tensor | None
 ) -> Any:
     """Y = W x + b + [what rounding adds], with W the dequantised weight."""
     x = call["input"]
@@ -48,17 +48,17 @@ def packed_linear(
         rounding = y - F.linear(x.detach(), weight().to(x), bias)
     out = _Linear.apply(x, y, weight)
     if bias is not None:
-        view.constant(call, out, bias)
-    return view.constant(call, out, rounding, "quantisation")
+        tracer.constant(call, out, bias)
+    return tracer.constant(call, out, rounding, "quantisation")
 
 
-def dynamic(view: LocallyLinear, call: TorchCall) -> Any:
+def dynamic(tracer: Tracer, call: TorchCall) -> Any:
     """torch's dynamically quantised linear layer: weights in int8, activations rounded to it."""
-    if not live(call["input"]):
+    if not depends_on_input(call["input"]):
         return call.run()
     packed = call["packed"]
     _, bias = packed.unpack()
-    return packed_linear(view, call, lambda: packed.unpack()[0].dequantize(), bias)
+    return packed_linear(tracer, call, lambda: packed.unpack()[0].dequantize(), bias)
 
 
 QUANTISED: Table = {Kind.QUANTISED_LINEAR: dynamic}

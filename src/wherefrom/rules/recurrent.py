@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wherefrom.rules.catalogue import TorchCall
+from wherefrom.tracing.catalogue import TorchCall
 
 Gated = Callable[[Tensor, Tensor], Tensor]
 """A product of a gate and what it lets through."""

@@ -7,13 +7,13 @@ from typing import Any, Literal
 from torch.nn import functional as F
 
 from wherefrom.rules.activation import SECANT
-from wherefrom.rules.affine import AFFINE
 from wherefrom.rules.attention import SOFTMAX
-from wherefrom.rules.catalogue import Kind, TorchCall
-from wherefrom.rules.mode import LocallyLinear, Table
+from wherefrom.rules.linear import AFFINE
 from wherefrom.rules.norm import NORM, NORM_BIAS
 from wherefrom.rules.own_function import OWN_FUNCTION
 from wherefrom.rules.product import Policy, Products
+from wherefrom.tracing.catalogue import Kind, TorchCall
+from wherefrom.tracing.tracer import Table, Tracer
 
 _RECORDED: Table = {**AFFINE, **NORM_BIAS, **SOFTMAX}
 
@@ -51,7 +51,7 @@ def plain_table(softplus: float | None = None) -> Table:
     if softplus is None:
         return PLAIN
 
-    def smooth_relu(view: LocallyLinear, call: TorchCall) -> Any:
+    def smooth_relu(tracer: Tracer, call: TorchCall) -> Any:
         if call.name != "relu":
             return call.run()
         x = call["input"]

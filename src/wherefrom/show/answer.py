@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.rows import Row
     from wherefrom.answers.sources import Citation, Source
-    from wherefrom.explanation import Explanation
+    from wherefrom.core.explanation import Explanation
 
 _SCRIPTS = ("answer_matrix.js", "answer_sentence.js", "answer.js")
 _SHOWN = 60  # characters of a source in a table

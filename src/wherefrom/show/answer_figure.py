@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from wherefrom.core.explanation import plural
 from wherefrom.errors import printable
-from wherefrom.explanation import plural
 from wherefrom.show.mixed import pictures
 from wherefrom.show.plot_style import AXIS, FAINT, GRID, saved_figure
 from wherefrom.show.svg_figure import draw_scene

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from wherefrom.explanation import Explanation
+from wherefrom.core.explanation import Explanation
 from wherefrom.show.page import block, page, picture, prose, table
 from wherefrom.show.text_marks import marks, signed, whole_percent
 

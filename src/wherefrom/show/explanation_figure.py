@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from wherefrom.core.explanation import Explanation, Ledger, Line
 from wherefrom.errors import InputError
-from wherefrom.explanation import Explanation, Ledger, Line
 from wherefrom.show.plot_style import AXIS, GRID, save, styled_figure
 from wherefrom.show.sentence import explained, sentence
 from wherefrom.show.text_marks import signed, summary

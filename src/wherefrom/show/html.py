@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from wherefrom.explanation import Explanation, Ledger, Line
+from wherefrom.core.explanation import Explanation, Ledger, Line
 from wherefrom.show import svg
 from wherefrom.show.line_kinds import LINE_KINDS, group_name, line_name
 from wherefrom.show.mixed import is_mixed, pictures, text_part

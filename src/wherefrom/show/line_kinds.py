@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from wherefrom.explanation import Line, plural
+from wherefrom.core.explanation import Line, plural
 
 
 class LineKind(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wherefrom.explanation import Explanation
+from wherefrom.core.explanation import Explanation
 
 
 def is_mixed(explanation: Explanation) -> bool:

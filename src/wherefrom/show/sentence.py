@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from wherefrom.explanation import Explanation, Output
+from wherefrom.core.explanation import Explanation, Output
 from wherefrom.show.text_marks import label_name, percent, signed, target_name
 
 Kind = Literal["", "label", "for", "against"]

@@ -9,7 +9,7 @@ from itertools import combinations
 from math import dist
 from typing import Any
 
-from wherefrom.explanation import Explanation
+from wherefrom.core.explanation import Explanation
 from wherefrom.show.page import breakable, table
 from wherefrom.show.sentence import named_units, unit_name
 from wherefrom.show.text_marks import largest_score, short_number, signed

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.explanation import Explanation
+from wherefrom.core.explanation import Explanation
 from wherefrom.show.plot_style import import_matplotlib, saved_figure
 from wherefrom.show.svg import Cell, cells, disc_radius, kind_of
 from wherefrom.show.text_marks import wrapped_label

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from wherefrom.core.explanation import RUNNERS_UP, Explanation
 from wherefrom.errors import printable
-from wherefrom.explanation import RUNNERS_UP, Explanation
 from wherefrom.show.colors import Palette, terminal_background, terminal_depth
 from wherefrom.show.mixed import is_mixed, text_part
 from wherefrom.show.sentence import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wherefrom.explanation import RUNNERS_UP, Explanation, Ledger, Line, TargetInfo
+from wherefrom.core.explanation import RUNNERS_UP, Explanation, Ledger, Line, TargetInfo
 from wherefrom.show.line_kinds import group_name
 
 LONGEST_LABEL = 24  # characters of a method's label on one line

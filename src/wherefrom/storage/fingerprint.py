@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wherefrom import __version__
-from wherefrom.tensors import is_tensor
+from wherefrom.core.tensors import is_tensor
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,13 +24,15 @@ _LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
 
 def explainer_fingerprint(explainer: Any) -> dict[str, Any]:
     """The weights, the tokenizer and the image processor of an explainer, and all versions."""
-    subject = explainer.subject
-    forward = subject.forward
+    runner = explainer.runner
+    forward = runner.forward
     return {
-        "weights": weights_digest(subject.model),
+        "weights": weights_digest(runner.model),
         "tokenizer": _tokenizer_digest(getattr(explainer, "tokenizer", None)),
         "processor": _processor_digest(getattr(explainer, "processor", None)),
-        "labels": digest(list(explainer.naming.labels) if hasattr(explainer, "naming") else None),
+        "labels": digest(
+            list(explainer.output_names.labels) if hasattr(explainer, "output_names") else None
+        ),
         "forward": None if forward is None else getattr(forward, "__qualname__", repr(forward)),
         "versions": {"wherefrom": __version__} | {name: _version(name) for name in _LIBRARIES},
     }

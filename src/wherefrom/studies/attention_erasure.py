@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 from torch import Tensor
 
+from wherefrom.core.output_names import OutputNames
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.scope import restores_state
+from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.inputs.text import has_padding
 from wherefrom.methods.attention_maps import CapturedAttention, capture
-from wherefrom.methods.intercept import intercepted_forward, run
-from wherefrom.naming import Naming
-from wherefrom.rules.maps import Maps
+from wherefrom.methods.forward_pass import intercepted_forward, run
 from wherefrom.rules.tables import PLAIN
-from wherefrom.scope import restores_state
 from wherefrom.studies.base import Record, Study, StudySamples, TableRows
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.tracing.observers.attention_maps import Maps
 
 Array = NDArray[np.float64]
 _POSITIONS = 2048  # in one batch, about
@@ -60,16 +60,16 @@ class AttentionErasure(Study):
 
     def _batch_records(self, samples: StudySamples, batch: list[int]) -> list[Record]:
         """The records of samples of the same length, so that none is padded."""
-        subject = samples.subject
+        runner = samples.runner
         inputs, targets = samples.batch(batch), samples.targets(batch)
-        rankings = attention_rankings(subject, inputs, targets)
+        rankings = attention_rankings(runner, inputs, targets)
         rankings["random"] = np.stack(
             [sample_rng(inputs, i, 1).random(inputs.mask.shape[1]) for i in range(len(batch))]
         )
         for label, explanations in samples.explanations.items():
             if label != "random":
                 rankings[label] = np.stack([explanations[i].scores for i in batch]).astype(float)
-        predicted = targets.row(run(subject, inputs)).argmax(-1).tolist()
+        predicted = targets.row(run(runner, inputs)).argmax(-1).tolist()
         explained = [samples.target(i).index for i in batch]
         rows = [
             (name, i)
@@ -78,9 +78,9 @@ class AttentionErasure(Study):
             if predicted[i] == explained[i]
         ]
         shares = fraction_to_flip(
-            subject, inputs, [rankings[name][i] for name, i in rows], rows=[i for _, i in rows]
+            runner, inputs, [rankings[name][i] for name, i in rows], rows=[i for _, i in rows]
         )
-        singles = single_weights(subject, inputs, targets)
+        singles = single_weights(runner, inputs, targets)
         records: list[Record] = [
             {"single": asdict(singles[i]) if singles else None, "to_flip": {}}
             for i in range(len(batch))
@@ -134,10 +134,10 @@ def _singles(records: Sequence[Record]) -> list[WeightErasure]:
 
 def _check_classes(samples: StudySamples) -> None:
     """Refuses a model whose outputs are not one class of several: nothing could flip."""
-    subject = samples.subject
-    outputs = Target().row(run(subject, samples.batch([0]))).shape[-1]
-    if Naming(subject).to_probability(outputs) != "softmax":
-        raise ModelError(f"{subject.name} does not predict one class of several.")
+    runner = samples.runner
+    outputs = Target().row(run(runner, samples.batch([0]))).shape[-1]
+    if OutputNames(runner).to_probability(outputs) != "softmax":
+        raise ModelError(f"{runner.name} does not predict one class of several.")
 
 
 def _same_length(samples: StudySamples) -> list[list[int]]:
@@ -168,8 +168,8 @@ def js_divergence(p: Array, q: Array) -> float:
 
 
 def erase_attention(
-    subject: Subject,
-    inputs: Inputs,
+    runner: ModelRunner,
+    inputs: Batch,
     rows: Sequence[int],
     erased: Tensor,
     layer: int = -1,
@@ -182,25 +182,25 @@ def erase_attention(
     rows of the map are divided by their sum again if `renormalise`. Equal erasures run once, in
     batches of about `positions` positions.
     """
-    map_number = range(_count_maps(subject, inputs.take([0])))[layer]
+    map_number = range(_count_maps(runner, inputs.take([0])))[layer]
     keys = [(sample, erased[r].numpy().tobytes()) for r, sample in enumerate(rows)]
     first: dict[tuple[int, bytes], int] = {}
     for r, key in enumerate(keys):
         first.setdefault(key, r)
     distinct = list(first.values())
-    size = max(1, positions // inputs.mask.shape[1]) if has_padding(subject) else 1
+    size = max(1, positions // inputs.mask.shape[1]) if has_padding(runner) else 1
     outputs: dict[tuple[int, bytes], Array] = {}
     for start in range(0, len(distinct), size):
         batch = distinct[start : start + size]
         some = inputs.take([rows[r] for r in batch])
-        probabilities = _without(subject, some, erased[batch], map_number, renormalise)
+        probabilities = _without(runner, some, erased[batch], map_number, renormalise)
         outputs.update(zip([keys[r] for r in batch], probabilities, strict=True))
     return np.stack([outputs[key] for key in keys])
 
 
 @restores_state
 def _without(
-    subject: Subject, inputs: Inputs, erased: Tensor, map_number: int, renormalise: bool
+    runner: ModelRunner, inputs: Batch, erased: Tensor, map_number: int, renormalise: bool
 ) -> Array:
     def replace(number: int, weights: Tensor) -> Tensor:
         if number != map_number:
@@ -213,23 +213,23 @@ def _without(
         return torch.where(total > 0, remaining / total.clamp_min(1e-30), remaining)
 
     maps = Maps(len(inputs), replace)
-    with intercepted_forward(PLAIN, subject, inputs, Target(), maps=maps) as forward:
+    with intercepted_forward(PLAIN, runner, inputs, Target(), maps=maps) as forward:
         row = Target().row(forward.logits)
     return row.detach().double().softmax(-1).cpu().numpy()
 
 
 @restores_state
-def _count_maps(subject: Subject, sample: Inputs) -> int:
+def _count_maps(runner: ModelRunner, sample: Batch) -> int:
     maps = Maps(1)
-    with intercepted_forward(PLAIN, subject, sample, Target(), maps=maps) as forward:
+    with intercepted_forward(PLAIN, runner, sample, Target(), maps=maps) as forward:
         forward.need("attention")
     if not maps.seen:
-        raise ModelError(f"{subject.name} has attention, but none of its maps could be recorded.")
+        raise ModelError(f"{runner.name} has attention, but none of its maps could be recorded.")
     return len(maps.seen)
 
 
 def attention_rankings(
-    subject: Subject, inputs: Inputs, target: Target, layer: int = -1
+    runner: ModelRunner, inputs: Batch, target: Target, layer: int = -1
 ) -> dict[str, Array]:
     """Three scores for the positions of a layer by its map α, (B, keys) each.
 
@@ -237,11 +237,11 @@ def attention_rankings(
     target by α and its product with α (sums over heads and rows: the effect of erasing a
     position, to first order).
     """
-    attention = capture(subject, inputs, target, gradients=True, of=[layer])
+    attention = capture(runner, inputs, target, gradients=True, of=[layer])
     weights, gradient = attention.maps[layer], attention.gradients[0]
     if weights.shape[-1] != inputs.mask.shape[1]:
         raise ModelError(
-            f"the attention of {subject.name} has {weights.shape[-1]} keys, the input "
+            f"the attention of {runner.name} has {weights.shape[-1]} keys, the input "
             f"{inputs.mask.shape[1]} units: weights cannot be assigned to units."
         )
     scores = {
@@ -258,7 +258,7 @@ def _readout(attention: CapturedAttention, layer: int) -> Tensor:
     return torch.einsum("bq,bqk->bk", rows, attention.maps[layer].mean(1).to(rows))
 
 
-def sample_rng(inputs: Inputs, sample: int, seed: int) -> np.random.Generator:
+def sample_rng(inputs: Batch, sample: int, seed: int) -> np.random.Generator:
     """A generator that is the same for the same sample, alone or in any batch."""
     values = inputs.tensors[inputs.fields[0]][sample].cpu().numpy()
     valid = inputs.mask[sample, : len(values)].cpu().numpy()
@@ -267,15 +267,15 @@ def sample_rng(inputs: Inputs, sample: int, seed: int) -> np.random.Generator:
 
 
 def single_weights(
-    subject: Subject,
-    inputs: Inputs,
+    runner: ModelRunner,
+    inputs: Batch,
     target: Target,
     layer: int = -1,
     renormalise: bool = True,
     seed: int = 0,
 ) -> list[WeightErasure]:
     """Erases the highest weight, then a random other one, of each sample with two units or more."""
-    attention = capture(subject, inputs, target, gradients=False)
+    attention = capture(runner, inputs, target, gradients=False)
     weights = _readout(attention, layer).double().cpu().numpy()
     rows, masks, picks = [], [], []
     for i in range(len(inputs)):
@@ -293,7 +293,7 @@ def single_weights(
             masks.append(mask)
     if not picks:
         return []
-    outputs = erase_attention(subject, inputs, rows, torch.stack(masks), layer, renormalise)
+    outputs = erase_attention(runner, inputs, rows, torch.stack(masks), layer, renormalise)
     singles = []
     for number, (i, highest, other) in enumerate(picks):
         whole, without_highest, without_other = outputs[3 * number : 3 * number + 3]
@@ -321,8 +321,8 @@ def flip_table(singles: Sequence[WeightErasure]) -> dict[str, float]:
 
 
 def fraction_to_flip(
-    subject: Subject,
-    inputs: Inputs,
+    runner: ModelRunner,
+    inputs: Batch,
     scores: Sequence[Array],
     layer: int = -1,
     renormalise: bool = True,
@@ -344,7 +344,7 @@ def fraction_to_flip(
         runs += [sample] * len(steps)
     if not masks:
         return []
-    outputs = erase_attention(subject, inputs, runs, torch.cat(masks), layer, renormalise)
+    outputs = erase_attention(runner, inputs, runs, torch.cat(masks), layer, renormalise)
     shares, start = [], 0
     for steps in masks:
         predicted = outputs[start : start + len(steps)].argmax(1)

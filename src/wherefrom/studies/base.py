@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from wherefrom.explanation import Explanation, TargetInfo
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.core.explanation import Explanation, TargetInfo
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
 
 Record = dict[str, Any]  # of values that JSON can hold
 TableRows = list[dict[str, Any]]
@@ -21,8 +21,8 @@ TableRows = list[dict[str, Any]]
 class StudySamples:
     """Some samples with their explanations by method label; `batch` collates some of them."""
 
-    subject: Subject
-    batch: Callable[[Sequence[int]], Inputs]
+    runner: ModelRunner
+    batch: Callable[[Sequence[int]], Batch]
     explanations: Mapping[str, Sequence[Explanation]]
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class StudySamples:
         """The targets of these samples, for a batch of them."""
         targets = [self.target(i) for i in samples]
         positions = [target.position for target in targets]
-        device = self.subject.device
+        device = self.runner.device
         return Target(
             torch.tensor([target.index for target in targets], device=device),
             position=None if None in positions else torch.tensor(positions, device=device),

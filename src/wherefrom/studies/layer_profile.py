@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.scope import Hooks, Scope, restores_state
+from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.methods.forward_graph import layer_of
-from wherefrom.methods.intercept import intercepted_forward
+from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.methods.propagation import GradientXInput, Lrp, LrpAhLn, Propagation
-from wherefrom.rules.catalogue import live
-from wherefrom.rules.mode import Table
-from wherefrom.scope import Hooks, Scope, restores_state
 from wherefrom.studies.base import Record, Study, StudySamples, TableRows
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.tracing.catalogue import depends_on_input
+from wherefrom.tracing.tracer import Table
 
 METHODS: tuple[Propagation, ...] = (Lrp(), LrpAhLn(), GradientXInput())
 
@@ -65,13 +65,18 @@ class ActivationRecorder:
             first = out[0] if isinstance(out, (tuple, list)) and out else out
             first = getattr(first, "last_hidden_state", first)
             numbered = name.rpartition(".")[2].isdigit() and layer_of(name) == name
-            if numbered and isinstance(first, Tensor) and live(first) and first.ndim == 3:
+            if (
+                numbered
+                and isinstance(first, Tensor)
+                and depends_on_input(first)
+                and first.ndim == 3
+            ):
                 self.blocks[name] = first
 
         return Scope(hooks=Hooks(before, after))
 
     def _is_norm(self, module: nn.Module, args: tuple[Any, ...]) -> bool:
-        return "norm" in type(module).__name__.lower() and bool(args) and live(args[0])
+        return "norm" in type(module).__name__.lower() and bool(args) and depends_on_input(args[0])
 
     def _add_norm(self, module: nn.Module, x: Tensor, y: Any) -> None:
         if isinstance(y, Tensor) and y.shape == x.shape:
@@ -90,14 +95,16 @@ class RelevanceSums:
 
 
 @restores_state
-def relevance_sums(subject: Subject, inputs: Inputs, target: Target, table: Table) -> RelevanceSums:
+def relevance_sums(
+    runner: ModelRunner, inputs: Batch, target: Target, table: Table
+) -> RelevanceSums:
     """Σ relevance of one sample at each block and norm, under the rules of a table."""
-    recorder = ActivationRecorder.of(subject.model)
+    recorder = ActivationRecorder.of(runner.model)
     with (
         recorder.open(),
-        intercepted_forward(table, subject, inputs, target, recompute=False) as forward,
+        intercepted_forward(table, runner, inputs, target, recompute=False) as forward,
     ):
-        sources = [source.leaf for source in forward.view.sources.entered]
+        sources = [source.leaf for source in forward.tracer.sources.entered]
         around_norms = [t for _, x, y, _ in recorder.norms for t in (x, y)]
         activations = [*sources, *recorder.blocks.values(), *around_norms]
         gradients = forward.gradients(activations)
@@ -134,13 +141,13 @@ class LayerProfile(Study):
             inputs, target = samples.batch([i]), samples.targets([i])
             sums = {
                 method.name: relevance_sums(
-                    samples.subject, inputs, target, method.table_for(inputs)
+                    samples.runner, inputs, target, method.table_for(inputs)
                 )
                 for method in METHODS
             }
             if any(len(s.blocks) < 2 and not s.norms for s in sums.values()):
                 raise ModelError(
-                    f"{samples.subject.name} has neither numbered blocks nor norms to record."
+                    f"{samples.runner.name} has neither numbered blocks nor norms to record."
                 )
             records.append(
                 {

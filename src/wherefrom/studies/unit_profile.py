@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.scope import restores_state
+from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
-from wherefrom.methods.intercept import intercepted_forward
-from wherefrom.rules.mode import Table
-from wherefrom.rules.sources import stream_of
-from wherefrom.scope import restores_state
+from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.studies.layer_profile import ActivationRecorder
-from wherefrom.subject import Inputs, Subject
-from wherefrom.target import Target
+from wherefrom.tracing.observers.entry_points import stream_of
+from wherefrom.tracing.tracer import Table
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class UnitProfile:
 
 
 @restores_state
-def unit_profile(subject: Subject, inputs: Inputs, target: Target, table: Table) -> UnitProfile:
+def unit_profile(runner: ModelRunner, inputs: Batch, target: Target, table: Table) -> UnitProfile:
     """Relevance of one sample by unit and block, under the rules of a table."""
-    recorder = ActivationRecorder.of(subject.model)
-    with recorder.open(), intercepted_forward(table, subject, inputs, target) as forward:
+    recorder = ActivationRecorder.of(runner.model)
+    with recorder.open(), intercepted_forward(table, runner, inputs, target) as forward:
         gradients = forward.gradients(list(recorder.blocks.values()))
-    sources = forward.view.sources
+    sources = forward.tracer.sources
     units: dict[str, NDArray[np.float64]] = {}
     others: dict[str, float] = {}
     for (name, value), gradient in zip(recorder.blocks.items(), gradients, strict=True):
@@ -50,5 +50,5 @@ def unit_profile(subject: Subject, inputs: Inputs, target: Target, table: Table)
         units[name] = row
         others[name] = float(rows.sum() - row.sum())
     if not units:
-        raise ModelError(f"{subject.name} has no numbered blocks with a row for each position.")
+        raise ModelError(f"{runner.name} has no numbered blocks with a row for each position.")
     return UnitProfile(float(forward.output.detach().sum()), units, others)

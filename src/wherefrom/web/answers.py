@@ -15,19 +15,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wherefrom.core.explanation import Explanation
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Target
 from wherefrom.errors import InputError, TooLong
 from wherefrom.evaluation.metrics import Sample, fractions
-from wherefrom.explanation import Explanation
 from wherefrom.inputs.reader import Reader
 from wherefrom.methods.attention_maps import CapturedAttention, capture
-from wherefrom.methods.intercept import run
+from wherefrom.methods.forward_pass import run
 from wherefrom.methods.propagation import Lrp
 from wherefrom.show.html import render
 from wherefrom.show.sentence import explained, pieces, sides, source
 from wherefrom.show.text_marks import heading, largest_score, marks
 from wherefrom.studies.unit_profile import unit_profile
-from wherefrom.subject import Inputs
-from wherefrom.target import Target
 from wherefrom.web.fields import CURVES, FIELDS
 from wherefrom.web.limits import Limits
 from wherefrom.web.request import ParsedRequest, integer, integers
@@ -47,7 +47,7 @@ class Prediction:
 
     reader: Reader[Any, Any]
     item: Any  # the input as the reader reads it
-    inputs: Inputs
+    inputs: Batch
     logits: Tensor  # (classes,), on the CPU
     target: Target  # the most likely class, on the CPU
 
@@ -153,7 +153,7 @@ class Answers:
         area, values = metric.value(sample, logits.numpy())
         target = self._target(request, prediction)
         outputs = torch.cat([target(row.unsqueeze(0)) for row in logits])
-        all_probabilities = request.model.explainer.naming.probabilities(logits)
+        all_probabilities = request.model.explainer.output_names.probabilities(logits)
         probabilities = None
         if all_probabilities is not None:
             probabilities = all_probabilities[:, explanation.target.index].tolist()
@@ -171,10 +171,10 @@ class Answers:
     def layers(self, request: ParsedRequest) -> Data:
         """The relevance of each unit after each block, by `lrp`; the first row is the input."""
         prediction = self._predict(request)
-        subject = prediction.reader.subject
-        target = self._target(request, prediction).to(subject.device)
+        runner = prediction.reader.runner
+        target = self._target(request, prediction).to(runner.device)
         table = Lrp().table_for(prediction.inputs)
-        profile = unit_profile(subject, prediction.inputs, target, table)
+        profile = unit_profile(runner, prediction.inputs, target, table)
         scores = self._explain(request, "lrp").explanation.scores
         rows = [("input", scores.astype(float).tolist(), 0.0)]
         rows += [(name, row.tolist(), profile.others[name]) for name, row in profile.units.items()]
@@ -246,16 +246,16 @@ class Answers:
         return self._explanations.get(key, lambda: _explain(request, method, self._limits))
 
     def _capture(self, request: ParsedRequest, prediction: Prediction) -> CapturedAttention:
-        subject = prediction.reader.subject
-        target = self._target(request, prediction).to(subject.device)
-        return capture(subject, prediction.inputs, target, gradients=False)
+        runner = prediction.reader.runner
+        target = self._target(request, prediction).to(runner.device)
+        return capture(runner, prediction.inputs, target, gradients=False)
 
     def _target(self, request: ParsedRequest, prediction: Prediction) -> Target:
         """The target of a request, on the CPU: the most likely class if it names none."""
-        naming = request.model.explainer.naming
+        output_names = request.model.explainer.output_names
 
         def index(name: int | str | None) -> Tensor | None:
-            return None if name is None else torch.tensor([naming.index(name)])
+            return None if name is None else torch.tensor([output_names.index(name)])
 
         target = index(request.target)
         return Target(
@@ -268,13 +268,13 @@ class Answers:
         self, request: ParsedRequest, prediction: Prediction, logits: Tensor
     ) -> list[Data]:
         """The classes with their probabilities: all, or the most likely and those of the target."""
-        probabilities = request.model.explainer.naming.probabilities(logits.double())
+        probabilities = request.model.explainer.output_names.probabilities(logits.double())
         target = self._target(request, prediction)
         indices = list(range(len(logits)))
         if len(logits) > _MAX_CLASSES:
             targets = [int(index) for index in (target.index, target.against) if index is not None]
             indices = list(dict.fromkeys([*logits.topk(_TOP_CLASSES).indices.tolist(), *targets]))
-        name = request.model.explainer.naming.name
+        name = request.model.explainer.output_names.name
         return [
             {
                 "index": i,
@@ -296,8 +296,8 @@ class Answers:
         rows = []
         for start in range(0, len(forms), step):
             tensors = reader.collate(forms[start : start + step])
-            with reader.subject.evaluating(), torch.inference_mode():
-                logits = reader.subject.run(tensors)
+            with reader.runner.evaluating(), torch.inference_mode():
+                logits = reader.runner.run(tensors)
             positions = None if position is None else position.expand(len(logits))
             row = Target(position=positions).to(logits.device).row(logits)
             rows.append(row.float().cpu())
@@ -322,7 +322,7 @@ def _predict(request: ParsedRequest, limits: Limits) -> Prediction:
         warnings.simplefilter("ignore")  # the answer of `explain` lists them
         reader, item = _read(request, limits)
         inputs = reader.batch([item])
-        logits = run(reader.subject, inputs)
+        logits = run(reader.runner, inputs)
         target = Target(position=reader.positions(inputs, None)).to(logits.device)
         row = target.row(logits)[0].float().cpu()
         resolved = target.resolved(logits).to(row.device)

@@ -208,11 +208,15 @@ class Server:
         async def lines() -> AsyncIterator[bytes]:
             result: list[Answer] = []
             try:
-                async for row in self._told(lambda tell: result.append(question.answered(tell))):
+                async for row in self._told(
+                    lambda on_text: result.append(question.answered(on_text))
+                ):
                     yield _json_line(row)
                 yield _json_line({"text": result[0].text})
                 data: list[Data] = []
-                async for row in self._told(lambda tell: data.append(explained(result[0], tell))):
+                async for row in self._told(
+                    lambda on_text: data.append(explained(result[0], on_text))
+                ):
                     yield _json_line(row)
                 yield _json_line(data[0])
             except Exception as error:
@@ -225,10 +229,10 @@ class Server:
         rows: asyncio.Queue[Data | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        def tell(row: Data) -> None:
+        def on_text(row: Data) -> None:
             loop.call_soon_threadsafe(rows.put_nowait, row)
 
-        task = asyncio.ensure_future(self.worker.run(partial(job, tell), wait_for_room=True))
+        task = asyncio.ensure_future(self.worker.run(partial(job, on_text), wait_for_room=True))
         task.add_done_callback(lambda _: rows.put_nowait(None))
         try:
             while (row := await rows.get()) is not None:

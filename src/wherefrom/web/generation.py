@@ -60,8 +60,8 @@ class Question:
             )
         return Question(request, prompt, answer or None, count)
 
-    def answered(self, tell: Tell) -> Answer:
-        """The answer; `tell` gets its text as it is generated."""
+    def answered(self, on_text: Tell) -> Answer:
+        """The answer; `on_text` gets its text as it is generated."""
         explainer, method = self.request.model.explainer, self.request.method
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -71,15 +71,15 @@ class Question:
                 self.prompt,
                 self.max_new_tokens,
                 method=method,
-                tell=lambda text: tell({"text": text}),
+                on_text=lambda text: on_text({"text": text}),
             )
 
 
-def explained(answer: Answer, tell: Tell) -> Data:
-    """Where every token of an answer comes from; `tell` gets how many are explained."""
+def explained(answer: Answer, on_text: Tell) -> Data:
+    """Where every token of an answer comes from; `on_text` gets how many are explained."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        answer.rows(lambda done, count: tell({"explained": done, "of": count}))
+        answer.rows(lambda done, count: on_text({"explained": done, "of": count}))
         view = page_data(answer)
     messages = dict.fromkeys(str(warning.message) for warning in caught)
     return {"answer": view, "finished": answer.finished, "warnings": list(messages)}

@@ -8,10 +8,10 @@ from pathlib import PurePath
 from typing import Literal
 
 from wherefrom.errors import InputError, nearest
-from wherefrom.explain import Explainer
+from wherefrom.explainer import Explainer
+from wherefrom.explaining.predicted_spans import has_spans
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text_reader import TextReader
-from wherefrom.spans import has_spans
 
 SENTENCES = (
     "has a lot of the virtues of eastwood at his best.",
@@ -54,22 +54,22 @@ class ServedModel:
     @property
     def _graph_kind(self) -> str:
         """What the nodes of the model's graphs are; empty for a model of text or images."""
-        return str(getattr(getattr(self.explainer.subject.model, "config", None), "reads", ""))
+        return str(getattr(getattr(self.explainer.runner.model, "config", None), "reads", ""))
 
     @property
     def answers(self) -> bool:
         """Whether the model generates text, so that its answers can be explained."""
-        naming = self.explainer.naming
+        output_names = self.explainer.output_names
         is_text = isinstance(self.explainer.reader(""), TextReader)
-        return is_text and naming.generates and naming.is_language_model
+        return is_text and output_names.generates and output_names.is_language_model
 
     @property
     def refused(self) -> str | None:
         """Why the page cannot explain this model; None if it can."""
-        if not has_spans(self.explainer.subject):
+        if not has_spans(self.explainer.runner):
             return None
         use = "Use the command line, wherefrom explain, or the library."
-        if self.explainer.subject.task == "QuestionAnswering":
+        if self.explainer.runner.task == "QuestionAnswering":
             return (
                 f"{self.name} answers by two places in a context, which the page cannot show. {use}"
             )
@@ -80,7 +80,7 @@ class ServedModel:
         """Whether the model reads two texts as one input."""
         explainer = self.explainer
         is_text = isinstance(explainer.reader(""), TextReader) and explainer.tokenizer is not None
-        return is_text and not explainer.naming.generates
+        return is_text and not explainer.output_names.generates
 
     @property
     def input_label(self) -> str:
@@ -94,7 +94,7 @@ class ServedModel:
             return MOLECULES
         if not isinstance(self.explainer.reader(""), TextReader):
             return ()
-        return PROMPTS if self.explainer.naming.generates else SENTENCES
+        return PROMPTS if self.explainer.output_names.generates else SENTENCES
 
 
 class Models:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wherefrom.core.output_names import TargetSpec
 from wherefrom.errors import InputError, MethodError, TooLong, nearest
 from wherefrom.inputs.pictures import decoded, is_image
 from wherefrom.inputs.text_pair import TextPair
 from wherefrom.methods import METHODS
-from wherefrom.naming import TargetSpec
 from wherefrom.web.fields import FIELDS, matches
 from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models, ServedModel

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.errors import FileError, InputError, MissingExtra, WherefromError
-from wherefrom.explain import Explainer
+from wherefrom.explainer import Explainer
 from wherefrom.loading import load
 from wherefrom.models.embedded import embedded
 from wherefrom.web.limits import Limits

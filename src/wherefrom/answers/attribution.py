@@ -1,0 +1,229 @@
+"""Runs the model on a prompt and its answer: probabilities, and the relevance of spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherefrom.answers.asked import Asked, Of
+from wherefrom.answers.rows import Row, Values
+from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
+from wherefrom.core.runner import Batch
+from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import SpanTarget
+from wherefrom.errors import InputError, ModelError, TooLong
+from wherefrom.inputs.text import Encoded, longest
+from wherefrom.inputs.text_reader import TextReader
+from wherefrom.methods import Method, Scores
+from wherefrom.methods.base import Advance
+from wherefrom.methods.forward_graph import ForwardGraph
+from wherefrom.methods.forward_pass import run
+from wherefrom.methods.graph_cache import GraphCache
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The model's outputs at the answer's tokens, (tokens,) each."""
+
+    logits: Values
+    log_probabilities: Values
+    others: tuple[int, ...]  # the tokens they are compared with
+    other_log_probabilities: Values
+
+    @staticmethod
+    def of(logits: Tensor, answer: AnswerTokens, against: Mapping[int, int]) -> Measured:
+        """What the logits (tokens, vocabulary) say of the tokens of an answer.
+
+        They are compared with the most likely other token, or the one that `against` names.
+        """
+        rows = logits.double().cpu()
+        ids = torch.tensor(answer.ids).unsqueeze(1)
+        if int(ids.max()) >= rows.shape[1]:
+            raise InputError(
+                f"there is no token {int(ids.max())}: the model's outputs are 0 to "
+                f"{rows.shape[1] - 1}."
+            )
+        logs = rows.log_softmax(-1)
+        others = rows.scatter(1, ids, -torch.inf).argmax(-1, keepdim=True)
+        for place, number in against.items():
+            others[place] = number
+        return Measured(
+            rows.gather(1, ids)[:, 0].numpy(),
+            logs.gather(1, ids)[:, 0].numpy(),
+            tuple(others[:, 0].tolist()),
+            logs.gather(1, others)[:, 0].numpy(),
+        )
+
+    def outputs(self, of: Of) -> Values:
+        """What is explained of each token, as a number."""
+        if of == "logit":
+            return self.logits
+        if of == "logprob":
+            return self.log_probabilities
+        return self.log_probabilities - self.other_log_probabilities  # = z_y − z_a
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerAttribution(Asked):
+    """Explains an answer with the model that gave it."""
+
+    reader: TextReader
+    method: Method
+    prompt: PromptTokens
+    answer: AnswerTokens
+    of: Of = "contrast"
+    kept: GraphCache = field(default_factory=GraphCache, repr=False)
+
+    @property
+    def tokenizer(self) -> Any:
+        """What names tokens."""
+        return self.reader.tokenizer
+
+    def read(self, count: int) -> tuple[Encoded, Encoded | None]:
+        """What the model reads before it gives the answer's token number `count` − 1.
+
+        Of an encoder–decoder that is the source, and what its decoder has written.
+        """
+        prompt, before = self.prompt, self.answer.ids[: count - 1]
+        units = with_answer(prompt, self.answer)[prompt.patches : self.start + len(before)]
+        text, source = prompt.lead + self.answer.text, len(prompt.ids)
+        if not prompt.opening:
+            return Encoded([*prompt.ids, *before], units, text), None
+        written = Encoded([*prompt.opening, *before], units[source:], None)
+        return Encoded(list(prompt.ids), units[:source], text), written
+
+    def inputs(self, count: int) -> Batch:
+        """The same as a batch of one."""
+        inputs = batch_of(self.reader, [self.read(count)])
+        return inputs if self.prompt.seen is None else self.prompt.seen.joined(inputs)
+
+    def check_length(self) -> None:
+        """Refuses what is longer than the model takes."""
+        limit = longest(self.reader.runner, self.reader.tokenizer)
+        source, count = len(self.prompt.ids), len(self.answer.ids)
+        length = self.place + count
+        if limit is None or max(length, source) <= limit:
+            return
+        each = " in each of encoder and decoder" if self.prompt.opening else ""
+        raise TooLong(
+            f"the prompt has {source} tokens and the answer {count}, but the model takes "
+            f"{limit}{each}. Shorten the {'answer' if source <= limit < count else 'prompt'}."
+        )
+
+    def _graph(self) -> ForwardGraph | None:
+        """The pass over prompt and answer; it is run unless it is kept."""
+        runner = self.reader.runner
+
+        def run() -> ForwardGraph | None:
+            positions = self._positions()
+            places = SpanTarget(index=torch.zeros_like(positions), position=positions)
+            return self.method.graph(runner, self.inputs(len(self.answer.ids)), places)
+
+        return self.kept.graph(runner.model, self.method.label, run)
+
+    def _positions(self) -> Tensor:
+        """The places of the logits that give the answer's tokens."""
+        return torch.arange(self.place, self.place + len(self.answer.ids)).unsqueeze(0)
+
+    @restores_state
+    def measured(self, against: Mapping[int, int] | None = None) -> Measured:
+        """The logit and log-probability of each token, and of the one it is compared with.
+
+        That is the most likely other token, or for some places the one that `against` names. The
+        pass is the one that spans are explained from, where the method can.
+        """
+        with Scope(inference=False):
+            graph = self._graph()
+            return self._measured(None if graph is None else graph.logits, against or {})
+
+    def _measured(self, logits: Tensor | None, against: Mapping[int, int]) -> Measured:
+        positions = self._positions()
+        if logits is None:
+            logits = run(self.reader.runner, self.inputs(len(self.answer.ids)), positions)
+        return Measured.of(SpanTarget(position=positions).rows(logits)[0], self.answer, against)
+
+    @restores_state
+    def log_probabilities_without(self, name: str) -> Values:
+        """The log-probability of each token of the answer with a part of the prompt left out."""
+        assert self.prompt.script is not None
+        tokenizer, opening = self.reader.tokenizer, self.prompt.opening
+        script = self.prompt.script.without(name)
+        prompt = tokenized(tokenizer, script, bool(opening), self.reader.sight)
+        if prompt.seen is not None and self.prompt.seen is not None:
+            prompt = replace(prompt, images=replace(prompt.seen, fill=self.prompt.seen.fill))
+        if opening:
+            prompt = prompt.opened(tokenizer, opening)
+        attribution = AnswerAttribution(self.reader, self.method, prompt, self.answer, self.of)
+        with Scope(inference=False):
+            return attribution._measured(None, {}).log_probabilities
+
+    def target(self, others: Sequence[int], first: int = 0, last: int | None = None) -> SpanTarget:
+        """The tokens `first` to `last` − 1, against the `others` if they are contrasted."""
+        device, span = self.reader.runner.device, slice(first, last)
+        return SpanTarget(
+            index=torch.tensor([self.answer.ids[span]], device=device),
+            against=torch.tensor([others[span]], device=device) if self.of == "contrast" else None,
+            position=self._positions()[:, span],
+            log=self.of == "logprob",
+        )
+
+    @restores_state
+    def span(self, measured: Measured, first: int, last: int) -> Row:
+        """The relevance of a span's total: one backward pass, where the method can."""
+        with Scope(inference=False):
+            graph, runner = self._graph(), self.reader.runner
+            if graph is None:
+                target = self.target(measured.others, first, last)
+                scores = self.method(runner, self.inputs(last), target)
+            else:
+                target = self.target(measured.others).within(first, last)
+                with self.method.naming_memory(runner, graph.inputs):
+                    scores = graph.scores(target, retain=True)
+            output = float(measured.outputs(self.of)[first:last].sum())
+            return self._row(scores, target, output)
+
+    def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
+        """The relevance of each token, from one forward pass where the method can."""
+        rows = self.some(measured, range(len(self.answer.ids)), advance)
+        self.kept.release()  # nothing more is asked of it
+        return rows
+
+    @restores_state
+    def some(self, measured: Measured, places: range, advance: Advance | None = None) -> list[Row]:
+        """The relevance of some tokens, each by itself."""
+        with Scope(inference=False):
+            runner, target = self.reader.runner, self.target(measured.others)
+            outputs, graph = measured.outputs(self.of), self._graph()
+            if graph is None:
+                inputs = self.inputs(len(self.answer.ids))
+                results = self.method.each(runner, inputs, target, places, advance)
+            else:
+                with self.method.naming_memory(runner, graph.inputs):
+                    results = graph.each(target, places, advance)
+            return [
+                self._row(scores, target.within(place, place + 1), float(outputs[place]))
+                for place, scores in zip(places, results, strict=True)
+            ]
+
+    def _row(self, scores: Scores, target: SpanTarget, output: float) -> Row:
+        """A row; its output is that of the explained pass, if there was one."""
+        if scores.logits is not None:
+            output = float(target(scores.logits.detach()).double().sum())
+        length = self.start + len(self.answer.ids)
+        return Row.of(scores, output, length, self.prompt.patches)
+
+
+def batch_of(reader: TextReader, items: Sequence[tuple[Encoded, Encoded | None]]) -> Batch:
+    """What the model reads of several answers: texts, or sources with what was written."""
+    prefixes = [written for _, written in items if written is not None]
+    inputs = reader.batch_after([text for text, _ in items], prefixes or None)
+    if prefixes and len(inputs.fields) == 1:
+        raise ModelError(
+            f"the forward that was given for {reader.runner.name} does not pass "
+            "decoder_input_ids on to it: the answer cannot be read."
+        )
+    return inputs

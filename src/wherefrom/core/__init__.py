@@ -1,0 +1,1 @@
+"""What all other parts use: data types, the model runner, state, memory, errors' helpers."""

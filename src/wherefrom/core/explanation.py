@@ -1,0 +1,347 @@
+"""The result: units and their scores, and the ledger that says how they add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
+
+from wherefrom.core.displayable import Displayable
+from wherefrom.errors import InputError
+from wherefrom.storage.record import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SCHEMA = "wherefrom/explanation/1"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A token, word, patch or node.
+
+    `start` and `end` are its span in the text; `box` its left, top, right and bottom in an image.
+    """
+
+    text: str
+    start: int | None = None
+    end: int | None = None
+    special: bool = False
+    word: int | None = None
+    field: str = ""
+    box: tuple[int, int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the ledger: what something contributed to the output."""
+
+    label: str
+    kind: str  # word (patch, node), position, type, padding: of units; token, bias: of the model
+    value: float
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """output = Σ lines + residual. Under a conservative method the residual is rounding."""
+
+    lines: tuple[Line, ...]
+    output: float
+
+    @property
+    def total(self) -> float:
+        """The sum of the lines."""
+        return sum(line.value for line in self.lines)
+
+    @property
+    def residual(self) -> float:
+        """What the lines do not account for."""
+        return self.output - self.total
+
+    @property
+    def relative(self) -> float:
+        """The residual as a share of the output."""
+        return abs(self.residual) / max(abs(self.output), 1e-30)
+
+    def of(self, *kinds: str) -> float:
+        """The sum of the lines of these kinds."""
+        return sum(line.value for line in self.lines if line.kind in kinds)
+
+
+RUNNERS_UP = "the runner-up of each token"
+"""What several tokens of an answer are compared with."""
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """What is explained: a class or token, or the difference to a second one, `against`.
+
+    `place` says in words where, of a model that has outputs for every token.
+    """
+
+    index: int
+    label: str
+    against: int | None = None
+    against_label: str | None = None
+    position: int | None = None
+    place: str | None = None
+
+    def __str__(self) -> str:
+        return self.label if self.against_label is None else f"{self.label} − {self.against_label}"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of the model: a class or token, its logit, its probability if it has one."""
+
+    label: str
+    value: float
+    probability: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation(Displayable, Record):
+    """Where one prediction comes from.
+
+    `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
+    position and its type contributed. `scene` is the picture that units other than tokens are
+    drawn on. `warnings` say in a sentence each what to beware of in these scores. `largest` are
+    the two largest outputs of the model, the prediction first. Two explanations are equal if
+    their JSON is.
+    """
+
+    schema: ClassVar[str] = SCHEMA
+    noun: ClassVar[str] = "explanation"
+    units: tuple[Unit, ...]
+    scores: NDArray[np.float32]
+    target: TargetInfo
+    output: float
+    probability: float | None
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Ledger | None = None
+    parts: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    text: str | None = None
+    scene: Mapping[str, Any] | None = None
+    model: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    label: str = ""  # the method with the settings that were changed or chosen
+    largest: tuple[Output, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Explanation):
+            return NotImplemented
+        return self is other or self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((self.method, self.text, self.target, self.output, len(self.units)))
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def __repr__(self) -> str:
+        count = f"{len(self)} unit{'' if len(self) == 1 else 's'}"
+        return f"<Explanation {self.target} {self.output:+.3f} by {self.method_label}, {count}>"
+
+    @property
+    def method_label(self) -> str:
+        """The label, or the method's name where there is none: `lrp(root=unk)`."""
+        return self.label or self.method
+
+    def top(self, n: int = 5) -> list[tuple[str, float]]:
+        """The n units with the largest absolute scores, without special tokens."""
+        plain = [i for i, unit in enumerate(self.units) if not unit.special]
+        plain.sort(key=lambda i: -abs(float(self.scores[i])))
+        return [(self.units[i].text, float(self.scores[i])) for i in plain[:n]]
+
+    def words(self) -> Explanation:
+        """The same explanation with the tokens of a word joined, their scores added."""
+        import numpy as np
+
+        if self.text is None or all(unit.word is None for unit in self.units):
+            raise InputError(
+                "cannot join tokens to words: the tokens have no word numbers. "
+                "That needs a fast tokenizer and a text as the input."
+            )
+        groups = word_groups(self.units)
+
+        def joined(group: list[int]) -> Unit:
+            first = self.units[group[0]]
+            # a space before a word may be a separate token, without a span
+            starts = [self.units[i].start for i in group if self.units[i].start is not None]
+            ends = [self.units[i].end for i in group if self.units[i].end is not None]
+            if len(group) == 1 or self.text is None or not starts or not ends:
+                return first
+            start, end = starts[0], ends[-1]
+            return replace(first, text=self.text[start:end], start=start, end=end)
+
+        def summed(values: NDArray[np.float32]) -> NDArray[np.float32]:
+            return np.array([values[group].sum() for group in groups], dtype=np.float32)
+
+        return replace(
+            self,
+            units=tuple(joined(group) for group in groups),
+            scores=summed(self.scores),
+            parts={name: summed(values) for name, values in self.parts.items()},
+        )
+
+    # In and out.
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        ledger = self.ledger
+        return {
+            "schema": self.schema,
+            "method": {
+                "name": self.method,
+                "label": self.label,
+                "settings": dict(self.settings),
+            },
+            "model": self.model,
+            "text": self.text,
+            "scene": None if self.scene is None else dict(self.scene),
+            "units": [asdict(unit) for unit in self.units],
+            "scores": [float(score) for score in self.scores],
+            "parts": {name: [float(v) for v in values] for name, values in self.parts.items()},
+            "target": asdict(self.target),
+            "output": self.output,
+            "probability": self.probability,
+            "largest": [asdict(output) for output in self.largest],
+            "ledger": None
+            if ledger is None
+            else {
+                "lines": [asdict(line) for line in ledger.lines],
+                "output": ledger.output,
+                "residual": ledger.residual,
+            },
+            "warnings": list(self.warnings),
+            "versions": dict(self.versions),
+        }
+
+    @classmethod
+    def _of_data(cls, data: dict[str, Any]) -> Self:
+        import numpy as np
+
+        ledger = data["ledger"]
+        units = tuple(unit_of(unit) for unit in data["units"])
+        scores = np.array(data["scores"], dtype=np.float32)
+        if scores.shape != (len(units),):
+            raise ValueError(f"{len(units)} units but {scores.size} scores")
+        parts = {k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()}
+        if any(part.shape != scores.shape for part in parts.values()):
+            raise ValueError(f"{len(units)} units but parts of another length")
+        return cls(
+            units=units,
+            scores=scores,
+            target=TargetInfo(**data["target"]),
+            output=float(data["output"]),
+            probability=data["probability"],
+            method=data["method"]["name"],
+            settings=dict(data["method"]["settings"]),
+            ledger=None
+            if ledger is None
+            else Ledger(tuple(Line(**line) for line in ledger["lines"]), ledger["output"]),
+            parts=parts,
+            text=data["text"],
+            scene=data.get("scene"),
+            model=data["model"],
+            versions=data["versions"],
+            warnings=tuple(map(str, data.get("warnings", ()))),
+            label=str(data["method"].get("label", "")),
+            largest=tuple(Output(**output) for output in data.get("largest", ())),
+        )
+
+    # Rendering. The renderers see only an Explanation; imported by name, they stay above this file.
+
+    def __str__(self) -> str:
+        return str(_renderer("terminal")(self))
+
+    def _html(self, whole_page: bool) -> str:
+        return str(_renderer("html")([self], whole_page))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row for each unit."""
+        parts = {name: values.tolist() for name, values in self.parts.items()}
+        return [
+            {
+                "unit": unit.text,
+                "score": score,
+                **{name: values[i] for name, values in parts.items()},
+                "start": unit.start,
+                "end": unit.end,
+                "special": unit.special,
+            }
+            for i, (unit, score) in enumerate(zip(self.units, self.scores.tolist(), strict=True))
+        ]
+
+    @overload
+    def plot(
+        self, kind: Literal["waterfall", "bar"] = ..., path: None = None, *, units: int = ...
+    ) -> Any: ...
+    @overload
+    def plot(
+        self, kind: Literal["waterfall", "bar"] = ..., *, path: str | Path, units: int = ...
+    ) -> Path: ...
+
+    def plot(
+        self,
+        kind: Literal["waterfall", "bar"] = "waterfall",
+        path: str | Path | None = None,
+        *,
+        units: int = 10,
+    ) -> Any:
+        """A plot of the strongest units: a matplotlib figure, or with `path` a file.
+
+        "waterfall": from zero to the output, each bar starts where the one before ended; "bar":
+        the scores by size. `units` is how many are shown by name.
+        """
+        from importlib import import_module
+
+        figure = import_module("wherefrom.show.explanation_figure")
+        return figure.plot(self, kind, None if path is None else Path(path), units)
+
+    def to_png(self, path: str | Path) -> None:
+        """The image or molecule next to its heatmap, as a PNG file."""
+        from importlib import import_module
+
+        if self.scene is None or "png" not in self.scene:
+            raise InputError("a PNG is for images and molecules; for texts use to_html.")
+        import_module("wherefrom.show.svg_figure").scene_plot([self], Path(path))
+
+
+def word_groups(units: Sequence[Unit]) -> list[list[int]]:
+    """The units of each word; a unit without a word number is a group of its own."""
+    groups: list[list[int]] = []
+    for i, unit in enumerate(units):
+        before = units[groups[-1][0]] if groups else None
+        same = before is not None and (unit.word, unit.field) == (before.word, before.field)
+        if unit.word is not None and same:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
+def plural(noun: str) -> str:
+    """The plural of a noun.
+
+    >>> [plural(noun) for noun in ("word", "patch", "bias")]
+    ['words', 'patches', 'biases']
+    """
+    return noun + ("es" if noun.endswith(("s", "ch")) else "s")
+
+
+def unit_of(data: Mapping[str, Any]) -> Unit:
+    """A unit back from plain data."""
+    box = data.get("box")
+    return Unit(**{**data, "box": None if box is None else tuple(box)})
+
+
+def _renderer(kind: str) -> Callable[..., str]:
+    from importlib import import_module
+
+    render: Callable[..., str] = import_module(f"wherefrom.show.{kind}").render
+    return render

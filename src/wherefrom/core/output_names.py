@@ -1,0 +1,158 @@
+"""What a model's outputs are called: classes by label, tokens by text."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from wherefrom.core.runner import ModelRunner
+from wherefrom.errors import TargetError, nearest
+
+_LARGE = 1 << 62  # a tensor holds no larger index
+_DIGITS = 40
+ToProbability = Literal["softmax", "sigmoid", "none"]
+TargetSpec = int | str | None  # an index, a label or the text of a token; None: the most likely
+
+
+@dataclass(frozen=True)
+class OutputNames:
+    """Finds the index of an output by its name, and the name by its index.
+
+    `labels_override` replaces the labels of the model's config.
+    """
+
+    runner: ModelRunner
+    tokenizer: Any = None
+    labels_override: tuple[str, ...] | None = None
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether the outputs are the tokens of a vocabulary."""
+        if self.labels_override is not None:
+            return False
+        head = getattr(self.runner.model, "get_output_embeddings", None)
+        try:
+            return callable(head) and head() is not None
+        except NotImplementedError:
+            return False
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model generates text, token by token."""
+        can_generate = getattr(self.runner.model, "can_generate", None)
+        # before transformers 4.50 masked language models say that they can, too
+        masked = type(self.runner.model).__name__.endswith("ForMaskedLM")
+        return callable(can_generate) and bool(can_generate()) and not masked
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the classes; empty if the model has none."""
+        if self.labels_override is not None:
+            return list(self.labels_override)
+        if self.runner.forward is not None:  # what the user's forward returns is no class
+            return []
+        labels = getattr(getattr(self.runner.model, "config", None), "id2label", None)
+        return [labels[i] for i in sorted(labels)] if labels and not self.is_language_model else []
+
+    def to_probability(self, outputs: int, per_place: bool = False) -> ToProbability:
+        """What turns so many outputs into probabilities; "none" where they are no such thing.
+
+        Several labels at once have a sigmoid each, by the config's `problem_type`; numbers of a
+        regression are no probabilities, nor is a single output unless the config says so. Outputs
+        for each place are always one class of several.
+        """
+        config = getattr(self.runner.model, "config", None)
+        kind = None if per_place else getattr(config, "problem_type", None)
+        if self.runner.forward is not None:  # which may return something else
+            kind = kind if getattr(config, "num_labels", None) == outputs else None
+        if kind == "multi_label_classification":
+            return "sigmoid"
+        return "none" if kind == "regression" or outputs == 1 else "softmax"
+
+    def probabilities(self, logits: Tensor, per_place: bool = False) -> Tensor | None:
+        """The probabilities (…, outputs) of logits; None where the model gives none."""
+        function = self.to_probability(logits.shape[-1], per_place)
+        if function == "none":
+            return None
+        return logits.sigmoid() if function == "sigmoid" else logits.softmax(-1)
+
+    def index(self, target: TargetSpec) -> int:
+        """The index of a class or token.
+
+        A string is a name first: "1" is the class labelled "1" where there is one, else the class
+        with index 1. An integer is always an index.
+        """
+        if isinstance(target, str):
+            index = self._token_id(target) if self.is_language_model else self._label_index(target)
+            if index is not None:
+                return index
+            target = _number(target)
+        try:
+            index = operator.index(target)  # type: ignore[arg-type]
+        except TypeError:
+            raise TargetError(f"a target must be an index or a name, got {target!r}.") from None
+        count = len(self.labels)  # 0: the number of outputs is not known here
+        if count and not 0 <= index < count:
+            raise TargetError(f"there is no class {index}: the model has 0 to {count - 1}.")
+        if not -_LARGE < index < _LARGE:
+            raise TargetError(f"there is no class {index}: no model has so many.")
+        return index
+
+    def name(self, index: int, outputs: int | None = None) -> str:
+        """The name of the output with this index, of so many `outputs`.
+
+        Tokens have names where the outputs are those of the vocabulary: a forward of the user's
+        may return others.
+        """
+        labels = self.labels
+        if index < len(labels):
+            return labels[index]
+        others = self.runner.forward is not None and outputs is not None
+        if others and self.tokenizer is not None and (outputs or 0) < len(self.tokenizer):
+            return str(index)
+        if self.is_language_model and self.tokenizer is not None:
+            return str(self.tokenizer.decode([index]))
+        return str(index)
+
+    def _label_index(self, text: str) -> int | None:
+        """The index of a label, in any case; None for a number that is not a label."""
+        labels = self.labels
+        exact = {label: i for i, label in enumerate(labels)}
+        folded = {label.lower(): i for label, i in exact.items()}
+        index = exact.get(text, folded.get(text.lower()))
+        if index is None and not text.isdecimal():
+            known = nearest(text, labels) if labels else "the model has no labels; pass an index."
+            raise TargetError(f'there is no label "{text}"; {known}')
+        return index
+
+    def _token_id(self, text: str) -> int | None:
+        """The id of the token with this text; None for a number that is not a token."""
+        if self.tokenizer is None:
+            if text.isdecimal():
+                return None
+            raise TargetError("a target token by text needs a tokenizer; pass its id instead.")
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        if len(ids) == 1 and (ids[0] != unknown or text == self.tokenizer.unk_token):
+            return int(ids[0])
+        if text.isdecimal():
+            return None
+        if len(ids) == 1:
+            raise TargetError(f"{text!r} is not in the vocabulary of this model.")
+        pieces = self.tokenizer.convert_ids_to_tokens(ids)
+        raise TargetError(
+            f"{text!r} is {len(ids)} tokens for this model ({', '.join(map(repr, pieces))}); "
+            "a target must be a single token. Mind the leading space."
+        )
+
+
+def _number(digits: str) -> int:
+    """The number that a target's digits say; one of very many digits is no class of any model."""
+    if len(digits) > _DIGITS:
+        raise TargetError(
+            f"there is no class {digits[:_DIGITS]}… (a number of {len(digits):,} digits)."
+        )
+    return int(digits)

@@ -1,0 +1,361 @@
+"""What a run changes and restores: the model's training flags and the state of torch.
+
+An interrupt can arrive between any two instructions, also while a `with` statement is being
+entered or left. So a scope records what is there before it changes anything, restoring can be
+repeated, and a scope that is closed also closes every scope that was opened within it. What is
+left open below is thus restored by `restores_state` above, which closes its scope twice.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from traceback import clear_frames
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.nn.modules import module as torch_modules
+from torch.overrides import TorchFunctionMode
+
+from wherefrom.core.torch_internals import (
+    ALL_DISABLED,
+    count_function_modes,
+    function_state,
+    global_hooks,
+    global_hooks_with_kwargs,
+    inference_guard,
+    pop_function_mode,
+    pop_saved_tensors_hooks,
+    push_saved_tensors_hooks,
+    register_taking_kwargs,
+    saved_tensors_pack,
+    set_function_state,
+    set_grad_enabled,
+    taking_kwargs,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_ATTEMPTS = 1000  # to restore, each ended by an interrupt
+
+
+class Hooks(NamedTuple):
+    """Global module hooks: before each module's forward, and after it with all its arguments.
+
+    While it is being registered or removed, the latter may be called in another thread without
+    the keyword arguments.
+    """
+
+    before: Callable[..., Any]
+    after: Callable[..., Any]
+
+
+class _Run(NamedTuple):
+    """The scopes in which a model is being run, and how it was before.
+
+    `training` are the modules that were in training mode. `contents` has the attributes and hooks
+    of all modules: some note what they were run on, or add a hook when they are first run.
+    """
+
+    scopes: set[Scope]
+    training: list[nn.Module]
+    contents: list[tuple[dict[str, Any], dict[str, Any]]]  # each with a copy; if they are restored
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []  # open in this thread, the innermost last
+
+
+_THREAD = _Thread()
+_LOCK = threading.RLock()
+_RUNS: weakref.WeakKeyDictionary[nn.Module, _Run] = weakref.WeakKeyDictionary()
+
+
+class Scope:
+    """A context in which a model is in evaluation mode or torch is in another state.
+
+    `model` is set to evaluation mode, until the last thread that runs it is done; with `restores`
+    the attributes and hooks of its modules are then as they were before. `gradients` and
+    `inference` switch these modes; `mode` and `hooks` see the calls and modules of this thread;
+    `saved` receives the tensors that autograd keeps, and `unpack` gives them back; `functions` is
+    called in place of every autograd Function that this thread applies. A scope is opened once.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        *,
+        gradients: bool | None = None,
+        inference: bool | None = None,
+        mode: TorchFunctionMode | None = None,
+        hooks: Hooks | None = None,
+        saved: Callable[[Tensor], Any] | None = None,
+        unpack: Callable[[Any], Tensor] | None = None,
+        restores: bool = False,
+        functions: Callable[..., Any] | None = None,
+    ) -> None:
+        self._model, self._gradients, self._inference = model, gradients, inference
+        self._mode, self._saved = mode, saved
+        self._hooks = hooks and Hooks(hooks.before, taking_kwargs(hooks.after))
+        self._unpack = unpack or _same
+        self._restores = restores
+        self._functions = functions
+        self._inference_guard: Any = None
+        self._scopes: list[Scope] = []
+
+    def __enter__(self) -> Scope:
+        self.open()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the scope was opened in this thread and is not closed."""
+        return self._scopes is _THREAD.scopes and any(scope is self for scope in self._scopes)
+
+    @property
+    def is_innermost(self) -> bool:
+        """Whether the scope was opened last of those that are open in this thread."""
+        return self.is_open and self._scopes[-1] is self
+
+    def open(self) -> None:
+        """Records the state, then changes it."""
+        self._grad_before = torch.is_grad_enabled()
+        self._function_state_before = function_state()
+        self._modes_before: int = count_function_modes()
+        self._saved_before = saved_tensors_pack()
+        self._scopes = _THREAD.scopes
+        try:
+            self._scopes.append(self)  # from here on there is something to restore
+            self._change()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Restores the state, and that of all scopes within; nothing if that was done before.
+
+        An interrupt on the way is raised when all is restored.
+        """
+        interrupt: BaseException | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                self._restore()
+                break
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+    def _change(self) -> None:
+        if self._model is not None:
+            _locked(self._hold, self._model)
+        if self._inference is not None and self._inference != torch.is_inference_mode_enabled():
+            self._inference_guard = inference_guard(self._inference)
+            self._inference_guard.__enter__()
+        if self._gradients is not None:
+            set_grad_enabled(self._gradients)
+        if self._saved is not None:
+            push_saved_tensors_hooks(self._saved, self._unpack)
+        if self._hooks is not None:
+            before: Any = self._hooks.before
+            torch_modules.register_module_forward_pre_hook(before)
+            register_taking_kwargs(self._hooks.after)
+        if self._functions is not None:
+            _locked(self._divert)
+        if self._mode is not None:
+            TorchFunctionMode.__enter__(self._mode)
+
+    def _restore(self) -> None:
+        scopes = self._scopes
+        if not self.is_open:  # or of a generator that was collected elsewhere; its thread restores
+            return
+        index = next(i for i, scope in enumerate(scopes) if scope is self)
+        while len(scopes) > index:
+            scopes[-1]._undo()
+            del scopes[-1]  # at once: undone again after the next one it would undo too much
+
+    def _undo(self) -> None:
+        """Each step may be repeated: it looks at what there is.
+
+        The caller's modes do not see it: one that stops a late job would stop this too.
+        """
+        set_function_state(ALL_DISABLED)
+        while count_function_modes() > self._modes_before:
+            pop_function_mode()
+        while saved_tensors_pack() is not self._saved_before:
+            pop_saved_tensors_hooks()
+        if self._inference_guard is not None:
+            self._inference_guard.__exit__(None, None, None)
+        set_grad_enabled(self._grad_before)
+        if self._hooks is not None:
+            for registry, hook in zip(global_hooks(), self._hooks, strict=True):
+                _remove(registry, hook)
+        if self._functions is not None:
+            _locked(self._restore_functions)
+        if self._model is not None:
+            _locked(self._release, self._model)
+        set_function_state(self._function_state_before)
+
+    def _divert(self) -> None:
+        """Has every Function that is applied come here; another thread may have done so."""
+        _DIVERTING.scopes.add(self)
+        if vars(Function)["apply"] is not _DIVERTED:
+            _DIVERTING.apply = vars(Function)["apply"]
+            setattr(Function, "apply", _DIVERTED)  # noqa: B010  (mypy takes it for a method)
+
+    def _restore_functions(self) -> None:
+        """Restores `Function.apply`, unless another scope still needs it."""
+        _DIVERTING.scopes.discard(self)
+        if not _DIVERTING.scopes and vars(Function)["apply"] is _DIVERTED:
+            setattr(Function, "apply", _DIVERTING.apply)  # noqa: B010
+
+    def _hold(self, model: nn.Module) -> None:
+        """Sets the flags; another thread may be running the same model and have set them."""
+        run = _RUNS.get(model)
+        if run is None:
+            modules = list(model.modules())
+            training = [module for module in modules if module.training]
+            _RUNS[model] = run = _Run({self}, training, [])
+        run.scopes.add(self)
+        if self._restores and not run.contents:
+            run.contents.extend(_contents(list(model.modules())))
+        for module in run.training:
+            module.training = False
+
+    def _release(self, model: nn.Module) -> None:
+        """Restores the flags, unless another scope still runs the model."""
+        run = _RUNS.get(model)
+        if run is None or self not in run.scopes:
+            return
+        if run.scopes == {self}:
+            for module in run.training:
+                module.training = True
+            for attributes, before in run.contents:
+                if attributes or before:  # most are registries without a hook
+                    _restore_contents(attributes, before)
+            _RUNS.pop(model, None)
+        run.scopes.discard(self)
+
+
+class _Diverting:
+    """The scopes, of all threads, that autograd Functions are handed to, and torch's own way."""
+
+    def __init__(self) -> None:
+        self.scopes: set[Scope] = set()
+        self.apply: Any = vars(Function)["apply"]
+
+
+_DIVERTING = _Diverting()
+
+
+@classmethod  # type: ignore[misc]
+def _diverted(kind: type[Function], *args: Any, **kwargs: Any) -> Any:
+    """`Function.apply` while a scope is open: the innermost of this thread says what becomes of it.
+
+    >>> Function.apply.__func__ is _diverted.__func__
+    False
+    """
+    apply = _DIVERTING.apply.__get__(None, kind)
+    for scope in reversed(_THREAD.scopes):
+        if scope._functions is not None:
+            return scope._functions(kind, apply, args, kwargs)
+    return apply(*args, **kwargs)
+
+
+_DIVERTED: Any = _diverted
+
+
+def restores_state(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, after which the state is as before, wherever it was interrupted."""
+
+    @wraps(function)
+    def restoring(*args: P.args, **kwargs: P.kwargs) -> R:
+        scope, handled = Scope(), sys.exception()
+        try:
+            try:
+                scope.open()
+                return function(*args, **kwargs)
+            except BaseException as error:
+                _drop_frames(error, handled)
+                raise
+            finally:
+                scope.close()
+        except BaseException as error:  # the one above, or one that came while it was handled
+            _drop_frames(error, handled)
+            raise
+        finally:
+            scope.close()
+
+    return restoring
+
+
+def _drop_frames(error: BaseException, handled: BaseException | None) -> None:
+    """Ends what an interrupt left suspended; `handled` is the caller's own exception.
+
+    The traceback holds the frames of generators, such as torch's that puts a mode back on its
+    stack. They would run on when the traceback is dropped, after all has been restored.
+    """
+    if isinstance(error, Exception):
+        return
+    link: BaseException | None = error
+    while link is not None and link is not handled:
+        clear_frames(link.__traceback__)
+        link = link.__context__
+
+
+def _locked(change: Callable[..., None], *arguments: nn.Module) -> None:
+    """Makes a change while no other thread makes one; the lock is freed wherever it stops."""
+    try:
+        try:
+            _LOCK.acquire()
+            change(*arguments)
+        finally:
+            _unlock()
+    finally:
+        _unlock()
+
+
+def _unlock() -> None:
+    if _LOCK._is_owned():  # type: ignore[attr-defined]
+        _LOCK.release()
+
+
+def _contents(modules: list[nn.Module]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The attributes and the registered hooks of these modules, each with a copy."""
+    found: list[dict[str, Any]] = []
+    for module in modules:
+        found.append(vars(module))
+        found += [v for k, v in vars(module).items() if "hooks" in k and isinstance(v, dict)]
+    return [(attributes, dict(attributes)) for attributes in found]
+
+
+def _restore_contents(attributes: dict[str, Any], before: dict[str, Any]) -> None:
+    """All but the training flags, which are restored before."""
+    if attributes.keys() != before.keys():
+        for name in attributes.keys() - before.keys():
+            attributes.pop(name, None)
+    for name, value in before.items():
+        if attributes.get(name, _MISSING) is not value and name != "training":
+            attributes[name] = value
+
+
+_MISSING = object()
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _remove(registry: Any, hook: Callable[..., Any]) -> None:
+    for key in [key for key, registered in list(registry.items()) if registered is hook]:
+        global_hooks_with_kwargs().pop(key, None)
+        registry.pop(key, None)

@@ -1,0 +1,63 @@
+"""The plain module inside a compiled or a parallel model."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from wherefrom.core.torch_internals import (
+    compiled_original,
+    has_compiled_call,
+    replace_submodules,
+    submodules,
+    uncompiled_function,
+)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module that `torch.compile`, `DataParallel` and the like were given.
+
+    Compiled code cannot be intercepted, and copies on several devices have no labels. Modules
+    that were compiled in place, at any depth, are replaced by views that share all weights.
+    """
+    return _plain(model, {})
+
+
+def _plain(module: nn.Module, done: dict[int, nn.Module]) -> nn.Module:
+    if id(module) not in done:
+        inner = _inner(module)
+        done[id(module)] = _view(module, done) if inner is None else _plain(inner, done)
+    return done[id(module)]
+
+
+def _inner(module: nn.Module) -> nn.Module | None:
+    """What a wrapper wraps."""
+    if isinstance(module, (nn.DataParallel, DistributedDataParallel)):
+        wrapped: nn.Module = module.module
+        return wrapped
+    original = compiled_original(module)
+    return original if isinstance(original, nn.Module) else None
+
+
+def _view(module: nn.Module, done: dict[int, nn.Module]) -> nn.Module:
+    """The module itself, or a view of it in which nothing is compiled."""
+    children = {
+        name: None if child is None else _plain(child, done)
+        for name, child in submodules(module).items()
+    }
+    same = all(child is submodules(module)[name] for name, child in children.items())
+    forward = vars(module).get("forward")  # model.forward = torch.compile(model.forward)
+    original = uncompiled_function(forward)
+    if same and original is None and not has_compiled_call(module):
+        return module
+    view: Any = copy.copy(module)  # shares parameters and buffers, drops the compiled call
+    replace_submodules(view, children)
+    if original is not None:
+        del view.__dict__["forward"]
+        if getattr(original, "__func__", None) is not type(module).forward:
+            view.__dict__["forward"] = original
+    plain: nn.Module = view
+    return plain

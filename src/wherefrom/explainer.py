@@ -1,0 +1,490 @@
+"""The explainer: a model, what reads its inputs, and every method by name."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from wherefrom.answers.answer import Answer
+from wherefrom.answers.asked import Of
+from wherefrom.answers.generate import Generation
+from wherefrom.answers.prompt import PromptLike, Prompts
+from wherefrom.answers.request import AnswerRequest, is_several, listed, no_images, one_of_each
+from wherefrom.core.comparison import Comparison
+from wherefrom.core.explanation import Explanation
+from wherefrom.core.memory import parse_memory
+from wherefrom.core.output_names import OutputNames, TargetSpec
+from wherefrom.core.progress import shown
+from wherefrom.core.runner import Batch, Forward, ModelRunner
+from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import Target
+from wherefrom.core.unwrap import unwrap
+from wherefrom.errors import InputError, ModelError, WherefromError
+from wherefrom.explaining.assemble import library_versions
+from wherefrom.explaining.predicted_spans import has_spans
+from wherefrom.explaining.request import Request
+from wherefrom.inputs.graph import Graph
+from wherefrom.inputs.image import Picture, Units
+from wherefrom.inputs.image_text_processor import ImageTextProcessor
+from wherefrom.inputs.readers import READERS, Reader, ReaderContext, find_reader
+from wherefrom.inputs.records import as_inputs, paired
+from wherefrom.inputs.text import Encoded
+from wherefrom.inputs.text_pair import TextPair
+from wherefrom.inputs.text_reader import TextReader
+from wherefrom.methods import METHODS, Method
+from wherefrom.methods import method as find_method
+from wherefrom.methods.forward_pass import run
+from wherefrom.rules.needed_rows import PASSES, is_settled
+
+Single = str | Path | Encoded | TextPair | Graph | Picture
+_EXAMPLE = "one two three four five six seven eight"
+_TEXT_CLASSES = 8  # explainers kept for a model that compares images with texts
+_LOCK = threading.RLock()  # of all explainers: one of its own could not be copied or pickled
+
+
+class Explainer:
+    """Explains the predictions of one model.
+
+    `model` is a Hugging Face model, a pipeline, or any `nn.Module`. For the latter,
+    `forward(model, inputs)` can say how to run it: `inputs` is a dict of tensors (`input_ids` and
+    `attention_mask`; `pixel_values` for images; `x` for a float tensor), the result its logits.
+    A compiled or parallel model is explained by the plain one inside it.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        processor: Any = None,
+        forward: Forward | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module) and hasattr(model, "model"):  # a pipeline
+            tokenizer = tokenizer or getattr(model, "tokenizer", None)
+            processor = processor or getattr(model, "processor", None)
+            processor = processor or getattr(model, "image_processor", None)
+            model = model.model
+        if isinstance(model, torch.jit.ScriptModule):
+            raise ModelError(
+                f"cannot explain a traced or scripted model ({type(model).__name__}): it runs "
+                "outside Python, where its calls cannot be seen. Pass the module that it was "
+                "made from."
+            )
+        if not isinstance(model, nn.Module):
+            raise ModelError(
+                f"cannot explain a {type(model).__name__}: pass a torch module, a Hugging Face "
+                "model or pipeline, or load one by path or id with wherefrom.load(…)."
+            )
+        self.runner = ModelRunner(unwrap(model), forward)
+        self._refuse_offloaded()
+        # a processor of texts and images has one of each
+        self._tokenizer = tokenizer or getattr(processor, "tokenizer", None)
+        self._set_processor(processor)
+        self._labels = None if labels is None else tuple(labels)
+        self._readers: dict[type, Reader[Any, Any]] = {}
+        self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
+        self._many: Explainer | None = None
+
+    def _refuse_offloaded(self) -> None:
+        """Weights that come from elsewhere for each pass are not there for the backward pass."""
+        weights = self.runner.model.named_parameters()
+        name = next((name for name, weight in weights if weight.device.type == "meta"), None)
+        if name is not None:
+            raise ModelError(
+                f"the weights of {self.runner.name} are not all in memory ({name} is offloaded, "
+                "or was never loaded). Load the model whole: a device_map without cpu or disk "
+                'offloading, such as device_map="cpu", or fewer bits a weight.'
+            )
+
+    def __repr__(self) -> str:
+        return f"Explainer({self.runner.name})"
+
+    @property
+    def tokenizer(self) -> Any:
+        """What texts are read with; a new one takes effect at once."""
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._forget()
+
+    @property
+    def processor(self) -> Any:
+        """What images are read with; a new one takes effect at once."""
+        return self._processor
+
+    @processor.setter
+    def processor(self, processor: Any) -> None:
+        self._set_processor(processor)
+        self._forget()
+
+    def _set_processor(self, processor: Any) -> None:
+        both = hasattr(processor, "tokenizer") and hasattr(processor, "image_processor")
+        self._sight = ImageTextProcessor(self.runner, processor) if both else None
+        self._processor = processor.image_processor if both else processor
+
+    def _forget(self) -> None:
+        with _LOCK:
+            self._readers.clear()
+            self._by_class_texts.clear()
+            self._many = None
+
+    @property
+    def _context(self) -> ReaderContext:
+        return ReaderContext(
+            self.runner, self._tokenizer, self._processor, self._labels, self._sight
+        )
+
+    @property
+    def output_names(self) -> OutputNames:
+        """What the model's outputs are called."""
+        return self._context.output_names
+
+    @overload
+    def __call__(
+        self,
+        inputs: Single | list[int] | tuple[int, ...],
+        method: str | Method = ...,
+        target: TargetSpec = ...,
+        against: TargetSpec = ...,
+        **options: Any,
+    ) -> Explanation: ...
+    @overload
+    def __call__(
+        self,
+        inputs: Sequence[Single] | Sequence[Sequence[int]] | Sequence[Tensor],
+        method: str | Method = ...,
+        target: TargetSpec | Sequence[TargetSpec] = ...,
+        against: TargetSpec | Sequence[TargetSpec] = ...,
+        **options: Any,
+    ) -> list[Explanation]: ...
+    @overload
+    def __call__(
+        self,
+        inputs: Any,
+        method: str | Method = ...,
+        target: TargetSpec | Sequence[TargetSpec] = ...,
+        against: TargetSpec | Sequence[TargetSpec] = ...,
+        **options: Any,
+    ) -> Any: ...
+
+    def __call__(
+        self,
+        inputs: Any,
+        method: str | Method = "lrp",
+        target: TargetSpec | Sequence[TargetSpec] = None,
+        against: TargetSpec | Sequence[TargetSpec] = None,
+        *,
+        position: int | None = None,
+        prefix: str | None = None,
+        units: Units | None = None,
+        batch_size: int | None = None,
+        truncate: bool = False,
+        memory: float | str | None = None,
+        text_pair: str | Sequence[str] | None = None,
+        entity: str | None = None,
+        **settings: Any,
+    ) -> Explanation | list[Explanation]:
+        """Explains one input, or a list of inputs.
+
+        An input is a text, its token ids, or what a tokenizer or `encode` returns; a pair of texts
+        (a tuple of two, or `text_pair`); an image; a graph; rows of numbers. A tensor may be one
+        input or a batch, which gives a list, as a data frame, a data set or a list of dicts does.
+
+        `target`: a class by index or label, a next token by id or text; by default the most
+        likely. `against`: explain the difference to this class or token. `position`: the token
+        whose successor is explained (language models), or whose own output is (models with an
+        output for every token). `entity`: the words whose class is explained (token
+        classification; by default the first entity that the model finds). Of a model that answers
+        questions, `target` "start" or "end" explains one end of the answer instead of both.
+        `prefix`: what the decoder has generated so far. `units` of an image: "patches", "pixels",
+        or the side of square cells. `truncate`: cut what is too long. `memory`: bytes that a pass
+        may use, or a text such as "4GB"; by default what is free on the device. All other settings
+        go to the method.
+        """
+        size = _checked_size(batch_size) or 16
+        resolved, limit = find_method(method, **settings), parse_memory(memory)
+        context = self._context
+        explainer = self
+        inputs = self._plain(inputs) if text_pair is None else paired(inputs, text_pair)
+        if find_reader(context, inputs).needs_class_texts(context):
+            texts = [spec for spec in (*_flat(target), *_flat(against)) if isinstance(spec, str)]
+            explainer = self.with_text_classes(texts)
+        request = Request(resolved, target, against, position, entity, size)
+        return explainer._explain_all(inputs, request, prefix, units, truncate, limit)
+
+    @restores_state
+    def _explain_all(
+        self,
+        inputs: Any,
+        request: Request,
+        prefix: str | None,
+        units: Units | None,
+        truncate: bool,
+        memory: float | None,
+    ) -> Explanation | list[Explanation]:
+        # tensors made under the caller's inference mode could carry no gradient
+        with Scope(inference=False):
+            reader = self.reader(inputs, units).with_options(prefix=prefix)
+            sources, is_single = reader.listed(inputs)
+            items = reader.read_all(sources, truncate)
+            runner = replace(reader.runner, memory=memory)
+            explanations = request.explained(runner, reader, items, self.output_names)
+        return explanations[0] if is_single else explanations
+
+    @overload
+    def answer(
+        self,
+        prompt: PromptLike,
+        answer: str | Sequence[int],
+        against: str | Sequence[int] | None = ...,
+        method: str | Method = ...,
+        of: Of = ...,
+        **settings: Any,
+    ) -> Answer: ...
+    @overload
+    def answer(
+        self,
+        prompt: Prompts,
+        answer: Sequence[str] | Sequence[Sequence[int]],
+        against: Sequence[str] | Sequence[Sequence[int]] | None = ...,
+        method: str | Method = ...,
+        of: Of = ...,
+        **settings: Any,
+    ) -> list[Answer]: ...
+
+    def answer(
+        self,
+        prompt: Any,
+        answer: Any,
+        against: Any = None,
+        method: str | Method = "lrp",
+        of: Of = "contrast",
+        *,
+        images: Sequence[Any] = (),
+        batch_size: int | None = None,
+        memory: float | str | None = None,
+        **settings: Any,
+    ) -> Answer | list[Answer]:
+        """Explains an answer of a language model: which part of the prompt it comes from.
+
+        `prompt`: a text, chat messages, a `Prompt` of named parts, or token ids. `of` is what of
+        each token is explained: "contrast", its logit less the runner-up's; "logit"; "logprob".
+        `against`: another answer; the first token at which the two differ is explained. `images`
+        are for a model that sees: pictures or paths, in the order of their places in the prompt.
+        `memory`: bytes that a pass may use, or a text such as "4GB". All other settings go to the
+        method.
+
+        A list of prompts, with a list of as many answers, gives a list: each answer as a whole is
+        explained at once, several of them in one forward and one backward pass (`batch_size`).
+        """
+        resolved = find_method(method, **settings)
+        asking = self._asking(resolved, of, memory)
+        if not is_several(prompt):
+            return asking.given(prompt, answer, against, images)
+        no_images(images)
+        answers = one_of_each(prompt, answer, "answers")
+        others = listed(prompt, against, "answers to compare with")
+        return asking.given_to_each(prompt, answers, others, _checked_size(batch_size))
+
+    @overload
+    def generate(
+        self,
+        prompt: PromptLike,
+        max_new_tokens: int = ...,
+        against: str | Sequence[int] | None = ...,
+        method: str | Method = ...,
+        of: Of = ...,
+        **options: Any,
+    ) -> Answer: ...
+    @overload
+    def generate(
+        self,
+        prompt: Prompts,
+        max_new_tokens: int = ...,
+        against: Sequence[str] | Sequence[Sequence[int]] | None = ...,
+        method: str | Method = ...,
+        of: Of = ...,
+        **options: Any,
+    ) -> list[Answer]: ...
+
+    def generate(
+        self,
+        prompt: Any,
+        max_new_tokens: int = 64,
+        against: Any = None,
+        method: str | Method = "lrp",
+        of: Of = "contrast",
+        *,
+        seed: int | None = None,
+        generation: Mapping[str, Any] | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        do_sample: bool | None = None,
+        on_text: Callable[[str], None] | None = None,
+        images: Sequence[Any] = (),
+        batch_size: int | None = None,
+        memory: float | str | None = None,
+        **settings: Any,
+    ) -> Answer | list[Answer]:
+        """Lets the model answer a prompt, and explains the answer as `answer` does.
+
+        Greedy, unless `temperature`, `top_p` or `do_sample` ask for sampling, which `seed` makes
+        repeatable. `generation` has further options of the model's `generate`. A stop token ends
+        the answer and is no part of it. `on_text(text)` is called with the answer as it grows.
+        A list of prompts gives a list, as of `answer`; greedy answers are generated in batches.
+        """
+        resolved = find_method(method, **settings)
+        options = dict(generation or {})
+        sampling = {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
+        options |= {key: value for key, value in sampling.items() if value is not None}
+        how = Generation(max_new_tokens, seed, options)
+        asking = self._asking(resolved, of, memory)
+        if not is_several(prompt):
+            return asking.generated(prompt, against, how, on_text, images)
+        no_images(images)
+        others = listed(prompt, against, "answers to compare with")
+        return asking.generated_for_each(prompt, others, how, _checked_size(batch_size), on_text)
+
+    def _asking(self, method: Method, of: Of, memory: float | str | None) -> AnswerRequest:
+        reader = self.reader("")
+        if not isinstance(reader, TextReader) or not self.output_names.is_language_model:
+            raise ModelError(
+                f"{self.runner.name} is not a language model: it gives no answers. Explain its "
+                "prediction: explainer(input), or `wherefrom explain`."
+            )
+        runner = replace(reader.runner, memory=parse_memory(memory))
+        return AnswerRequest.by(replace(reader, runner=runner), method, of, library_versions())
+
+    def compare(
+        self,
+        inputs: Any,
+        methods: Iterable[str | Method] | None = None,
+        *,
+        starting: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Comparison:
+        """Explains one input with several methods, without those that do not apply to the model.
+
+        `starting(name)` is called before each method.
+        """
+        explanations = Comparison()
+        errors: list[ModelError] = []
+        chosen = list(methods or METHODS)
+        with shown("comparing", None if starting is None else False) as report:
+            for position, method in enumerate(chosen):
+                name = find_method(method).name
+                report(position, len(chosen), name)
+                if starting is not None:
+                    starting(name)
+                try:
+                    explanations.append(self(inputs, method, **options))
+                except ModelError as error:
+                    errors.append(error)
+        if errors and not explanations:
+            raise errors[0]
+        return explanations
+
+    def prepare(self, inputs: Any, truncate: bool = False) -> tuple[Batch, Target]:
+        """One input as the methods see it, a batch of one, and its most likely class."""
+        inputs = self._plain(inputs)
+        reader = self.reader(inputs)
+        if has_spans(reader.runner):
+            raise ModelError(
+                f"{reader.runner.name} predicts spans of its input: it is explained by "
+                "explainer(input) only."
+            )
+        batch = reader.batch([reader.read(inputs, truncate)])
+        target = Target(position=reader.positions(batch, None))
+        logits = run(reader.runner, batch)
+        if logits.ndim == 3:
+            reader.check_position(batch)
+        return batch, target.resolved(logits)
+
+    def labels(self) -> list[str]:
+        """The labels of the classes; empty if the model has none."""
+        return self.output_names.labels
+
+    def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
+        """Each text as tokens, or the reason why the model cannot take it."""
+        return self.reader("").read_each(texts, truncate)
+
+    def for_many(self, method: str | Method) -> Explainer:
+        """The explainer for a run over many texts: leaves out rows that the output does not use.
+
+        What is learnt of a model changes the last bit of later results. So it is learnt before the
+        run, from a text of its own: texts have the same scores whenever they are explained.
+        """
+        with _LOCK:
+            if self._many is None:
+                many = copy(self)
+                many.runner = replace(self.runner, many=True)
+                many._readers, many._by_class_texts = {}, {}
+                self._many = many
+            if not is_settled(self.runner.model):
+                self._many._learn(method)
+            return self._many if is_settled(self.runner.model) else self
+
+    def _learn(self, method: str | Method) -> None:
+        """Passes over a text of its own, without warnings: the run itself says what is off."""
+        with warnings.catch_warnings(), suppress(WherefromError):
+            warnings.simplefilter("ignore")
+            for _ in range(PASSES):
+                if not is_settled(self.runner.model):
+                    self(_EXAMPLE, method)
+
+    def index_of(self, label: str | int) -> int:
+        """The index of a class, by its label or index."""
+        return self.output_names.index(label)
+
+    def with_text_classes(self, texts: Sequence[str]) -> Explainer:
+        """For a model that compares images with texts: the same with these texts as classes."""
+        names = tuple(dict.fromkeys(texts))
+        with _LOCK:
+            # kept, since the patches are found once; no texts: the reader says what is missing
+            explainer = self._by_class_texts.pop(names, None) or Explainer(
+                self.runner.model,
+                self._tokenizer,
+                processor=self._processor,
+                labels=names or None,
+            )
+            self._by_class_texts[names] = explainer
+            if len(self._by_class_texts) > _TEXT_CLASSES:
+                del self._by_class_texts[next(iter(self._by_class_texts))]
+        return explainer
+
+    def reader(self, inputs: Any, units: Units | None = None) -> Reader[Any, Any]:
+        """The reader of inputs such as these: texts, images, graphs, or rows of numbers."""
+        context = self._context
+        kind = find_reader(context, inputs)
+        reader = self._readers.get(kind)
+        if reader is None:  # setdefault: threads that build it at once get the same one
+            reader = self._readers.setdefault(kind, kind.build(context))
+        return reader.with_options(units=units)
+
+    def _plain(self, inputs: Any) -> Any:
+        """Tables as lists of inputs, unless a reader of another package takes them."""
+        context = self._context
+        others = READERS.extras().values()
+        return inputs if any(o.accepts(context, inputs) for o in others) else as_inputs(inputs)
+
+
+def _checked_size(size: int | None) -> int | None:
+    if size is not None and size < 1:
+        raise InputError(f"batch_size must be 1 or more, got {size}.")
+    return size
+
+
+def _flat(specs: Any) -> list[Any]:
+    return list(specs) if isinstance(specs, (list, tuple)) else [specs]

@@ -1,0 +1,1 @@
+"""From inputs to explanations: one request, batch by batch."""

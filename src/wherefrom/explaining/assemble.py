@@ -1,0 +1,164 @@
+"""Explanations from the scores that a method gives a batch."""
+
+from __future__ import annotations
+
+import re
+from functools import cache, partial
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherefrom import __version__
+from wherefrom.core.explanation import (
+    Explanation,
+    Ledger,
+    Line,
+    Output,
+    TargetInfo,
+    Unit,
+    word_groups,
+)
+from wherefrom.core.output_names import OutputNames
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import SpanTarget, Target
+from wherefrom.methods import Method, Scores
+from wherefrom.methods.forward_pass import run
+
+
+def explain_batch(
+    runner: ModelRunner, inputs: Batch, method: Method, target: Target, output_names: OutputNames
+) -> list[Explanation]:
+    """Scores a batch and makes an explanation of each of its samples."""
+    scores = method(runner, inputs, target)
+    logits = (
+        run(runner, inputs, target.position) if scores.logits is None else scores.logits
+    ).detach()
+    resolved = target.resolved(logits)
+    rows = resolved.row(logits).cpu().double()  # (B, classes)
+    probabilities = output_names.probabilities(rows, per_place=logits.ndim == 3)
+    targets = _target_infos(resolved, output_names, logits.ndim == 3, rows.shape[1])
+    outputs = resolved(logits).double().tolist()
+    largest = _largest(rows, probabilities, output_names)
+    # everything is moved off the device once for the batch: one by one costs a small model much
+    values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
+    parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
+    ledgers = _ledgers(scores, outputs)
+    unknown = _unknown_words(inputs)
+    method, versions = method.resolved(inputs), library_versions()
+    settings, label = method.settings(), method.short_label
+    return [
+        Explanation(
+            units=inputs.units[i],
+            scores=values[i][mask[i]],
+            target=info,
+            output=outputs[i],
+            probability=None if probabilities is None else float(probabilities[i, info.index]),
+            method=method.name,
+            settings=settings,
+            label=label,
+            largest=largest[i],
+            ledger=ledgers[i],
+            parts={name: part[i][mask[i]] for name, part in parts.items()},
+            text=inputs.texts[i],
+            scene=inputs.scenes[i] if inputs.scenes else None,
+            model=runner.name,
+            versions=dict(versions),
+            warnings=(*(scores.warnings[i] if scores.warnings else ()), *unknown.get(i, ())),
+        )
+        for i, info in enumerate(targets)
+    ]
+
+
+def _target_infos(
+    target: Target, output_names: OutputNames, has_positions: bool, outputs: int
+) -> list[TargetInfo]:
+    """What is explained of each sample, by index and by name."""
+    name = cache(partial(output_names.name, outputs=outputs))
+    target = target.first if isinstance(target, SpanTarget) else target
+    assert target.index is not None
+    indices = target.index.tolist()
+    position = target.position if has_positions else None
+    against, positions = (
+        [None] * len(indices) if values is None else values.tolist()
+        for values in (target.against, position)
+    )
+    return [
+        TargetInfo(index, name(index), other, None if other is None else name(other), position)
+        for index, other, position in zip(indices, against, positions, strict=True)
+    ]
+
+
+def _largest(
+    rows: Tensor, probabilities: Tensor | None, output_names: OutputNames
+) -> list[tuple[Output, ...]]:
+    """The two largest outputs of each sample, the prediction first."""
+    name = cache(partial(output_names.name, outputs=rows.shape[1]))
+    indices = rows.topk(min(2, rows.shape[1])).indices.tolist()
+    shares = [None] * len(rows) if probabilities is None else probabilities.tolist()
+    return [
+        tuple(Output(name(k), row[k], None if chances is None else chances[k]) for k in chosen)
+        for row, chances, chosen in zip(rows.tolist(), shares, indices, strict=True)
+    ]
+
+
+def _unknown_words(inputs: Batch) -> dict[int, tuple[str, ...]]:
+    """What to say of the texts that have words the tokenizer does not know, by sample."""
+    unk, ids = inputs.blanks.get("unk"), [inputs.tensors[name] for name in inputs.fields]
+    if unk is None or any(field.shape[:1] != (len(inputs),) or field.ndim != 2 for field in ids):
+        return {}
+    is_unknown = torch.cat([field == unk for field in ids], 1).cpu()  # (B, units)
+    if is_unknown.shape != inputs.mask.shape or not is_unknown.any():
+        return {}
+    found: dict[int, tuple[str, ...]] = {}
+    for i in is_unknown.any(1).nonzero().flatten().tolist():
+        flags = is_unknown[i][inputs.mask[i].cpu()].tolist()
+        units = [
+            (unit, flag and not _is_written_out(unit))
+            for unit, flag in zip(inputs.units[i], flags, strict=True)
+            if not unit.special
+        ]
+        words = [
+            all(units[k][1] for k in group)
+            for group in word_groups([unit for unit, _ in units])
+            if any(flag or re.search(r"\w", unit.text) for unit, flag in (units[k] for k in group))
+        ]
+        count = sum(words)
+        if inputs.texts[i] is None or not count:
+            continue
+        verb = "is" if count == 1 else "are"
+        found[i] = (
+            "The tokenizer knows none of these words, so the prediction does not depend on them."
+            if count == len(words)
+            else f"{count} of {len(words)} words {verb} unknown to the tokenizer.",
+        )
+    return found
+
+
+def _is_written_out(unit: Unit) -> bool:
+    """Whether a text has the token itself, as in "<|endoftext|>", the unknown token of GPT-2."""
+    return unit.start is not None and re.fullmatch(r"<.*>|\[.*\]", unit.text) is not None
+
+
+def _ledgers(scores: Scores, outputs: list[float]) -> list[Ledger | None]:
+    if scores.lines is None:
+        return [None] * len(outputs)
+    lines = [(label, kind, values.tolist()) for (label, kind), values in scores.lines.items()]
+    return [
+        Ledger(tuple(Line(label, kind, values[i]) for label, kind, values in lines), output)
+        for i, output in enumerate(outputs)
+    ]
+
+
+def _as_numpy(values: Tensor) -> Any:
+    return values.detach().cpu().to(torch.float32).numpy()
+
+
+@cache  # reading them takes longer than explaining a sentence
+def library_versions() -> dict[str, str]:
+    """The versions of what an explanation depends on."""
+    return {
+        "wherefrom": __version__,
+        **{name: version(name) for name in ("torch", "transformers")},
+    }

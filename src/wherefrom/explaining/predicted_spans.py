@@ -1,0 +1,252 @@
+"""Predictions about spans: the answer to a question in its context, an entity in a text."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from wherefrom.core.explanation import Explanation, TargetInfo, Unit, word_groups
+from wherefrom.core.output_names import OutputNames, TargetSpec
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import AnswerTarget, SpanTarget
+from wherefrom.errors import InputError, TargetError
+from wherefrom.explaining.assemble import explain_batch
+from wherefrom.inputs.reader import resolve_position
+from wherefrom.methods import Method
+from wherefrom.methods.forward_pass import run
+
+ENDS = ("start", "end")
+LONGEST_ANSWER = 15
+"""Tokens of the longest answer that is looked for, as in the pipelines of transformers."""
+_OUTSIDE = "O"  # the class of tokens that are part of no entity
+_CHUNKED = ("B-", "I-", "E-", "S-", "L-", "U-")  # begin, inside, end, single, last, unit
+
+
+def has_spans(runner: ModelRunner) -> bool:
+    """Whether the model's predictions are about spans of its input."""
+    return runner.forward is None and runner.task in ("QuestionAnswering", "TokenClassification")
+
+
+def explain_answer(
+    runner: ModelRunner,
+    inputs: Batch,
+    method: Method,
+    output_names: OutputNames,
+    target: TargetSpec,
+    against: TargetSpec,
+    position: int | None,
+) -> Explanation:
+    """Why the answer lies where it does: z_start of its first token plus z_end of its last.
+
+    `target` "start" or "end" explains one of them, at `position` instead of the likeliest place.
+    """
+    units = inputs.units[0]
+    if target not in (None, *ENDS) or against is not None:
+        raise TargetError(
+            f'{runner.name} finds where an answer starts and ends: target= is "start", "end" or, '
+            "for the sum of both, nothing, and there is no against=."
+        )
+    if position is not None and target is None:
+        raise TargetError('position= needs target="start" or target="end".')
+    logits = run(runner, inputs).detach().cpu().double()  # (1, 2, tokens)
+    places = _context(runner, units)
+    logs = torch.full_like(logits[0], -torch.inf)
+    logs[:, places] = logits[0][:, places].log_softmax(-1)
+    first, last = _best_span(logs)
+    ends, weights = (first, last), torch.ones(1, 2, dtype=torch.float64)
+    if target is not None:
+        row = ENDS.index(str(target))
+        place = ends[row] if position is None else _within(inputs, position)
+        ends = (place, place)
+        weights[0, 1 - row] = 0
+        log = float(logs[row, place])
+        words = f'the {target} of an answer at token {place}, "{units[place].text}"'
+    else:
+        log = float(logs[0, first] + logs[1, last])
+        words = f"start and end of the answer, {_tokens(range(first, last + 1))}"
+    index = torch.tensor([ends], device=runner.device)
+    (explanation,) = explain_batch(
+        runner, inputs, method, AnswerTarget(index, weights=weights), output_names
+    )
+    info = TargetInfo(ends[0], _text(units, *ends, inputs.texts[0]), place=words)
+    # a start is no class: there are no others to name beside it
+    return replace(explanation, target=info, probability=math.exp(log), largest=())
+
+
+def _context(runner: ModelRunner, units: Sequence[Unit]) -> list[int]:
+    """The tokens of the context, in which the answer lies: those of the second text."""
+    fields = list(dict.fromkeys(unit.field for unit in units if unit.field))
+    if len(fields) < 2:
+        raise InputError(
+            f"{runner.name} answers a question from a context: pass both, as in "
+            'explainer(("Who wrote it?", "It was written by …")) or {"question": …, "context": …}.'
+        )
+    return [i for i, unit in enumerate(units) if unit.field == fields[1]]
+
+
+def _best_span(logs: Tensor) -> tuple[int, int]:
+    """The likeliest start and end, the start not after the end."""
+    both = logs[0].unsqueeze(1) + logs[1].unsqueeze(0)  # (start, end)
+    allowed = torch.ones_like(both).triu() - torch.ones_like(both).triu(LONGEST_ANSWER)
+    best = int(both.masked_fill(allowed == 0, -torch.inf).argmax())
+    return best // len(both), best % len(both)
+
+
+@dataclass(frozen=True)
+class Entity:
+    """Words that the model gives one class, by the first token of each word."""
+
+    label: str
+    text: str
+    places: tuple[int, ...]  # the first token of each of its words
+    last: int  # its last token
+
+
+def entities(units: Sequence[Unit], tags: Sequence[str], text: str | None) -> list[Entity]:
+    """The entities of a text by the class of each token; B- begins a new one."""
+    found: list[Entity] = []
+    before = ""
+    for places in _words(units):
+        tag = tags[places[0]]
+        label = _kind(tag)
+        if tag == _OUTSIDE:
+            before = ""
+            continue
+        if label == before and not tag.startswith(("B-", "S-", "U-")):
+            entity = found.pop()
+            joined = (*entity.places, places[0])
+        else:
+            joined = (places[0],)
+        words = _text(units, joined[0], places[-1], text)
+        found.append(Entity(label, words, joined, places[-1]))
+        before = label
+    return found
+
+
+def explain_entity(
+    runner: ModelRunner,
+    inputs: Batch,
+    method: Method,
+    output_names: OutputNames,
+    target: TargetSpec,
+    against: TargetSpec,
+    entity: str | None,
+) -> Explanation:
+    """Why words have their class: the mean of the logits of the class at their first tokens.
+
+    The words are those of `entity`, or the first entity that the model finds.
+    """
+    units, text, labels = inputs.units[0], inputs.texts[0], output_names.labels
+    logits = run(runner, inputs).detach().cpu().double()[0]  # (tokens, classes)
+    tags = [labels[i] for i in logits.argmax(-1).tolist()]
+    found = entities(units, tags, text)
+    chosen = _first(found, labels) if entity is None else _named(units, text, found, entity)
+    predicted = [tags[place] for place in chosen.places]
+    chosen_index = _classes(output_names, target, len(predicted)) or list(
+        map(output_names.index, predicted)
+    )
+    other_index = _classes(output_names, against, len(predicted))
+    if other_index is not None and any(map(operator.eq, chosen_index, other_index)):
+        raise TargetError("target and against are the same class: their difference is always 0.")
+
+    def row(numbers: Sequence[int]) -> Tensor:
+        return torch.tensor([numbers], device=runner.device)
+
+    count = len(chosen.places)
+    span = SpanTarget(
+        row(chosen_index),
+        None if other_index is None else row(other_index),
+        row(chosen.places),
+        torch.full((1, count), 1 / count, dtype=torch.float64),
+    )
+    (explanation,) = explain_batch(runner, inputs, method, span, output_names)
+    chances = logits[list(chosen.places)].softmax(-1)
+    info = replace(
+        explanation.target,
+        label=_label(labels, chosen_index),
+        against_label=None if other_index is None else _label(labels, other_index),
+        place=f'"{chosen.text}", {_tokens(range(chosen.places[0], chosen.last + 1))}',
+    )
+    probability = float(chances[range(count), chosen_index].mean())
+    return replace(explanation, target=info, probability=probability, largest=())
+
+
+def _first(found: Sequence[Entity], labels: Sequence[str]) -> Entity:
+    if _OUTSIDE not in labels:
+        raise TargetError(
+            f'no class is called "{_OUTSIDE}", so it is not known which words are entities: say '
+            "which to explain with entity=, or a token with position=. Classes: "
+            f"{', '.join(labels[:12])}."
+        )
+    if not found:
+        raise TargetError(
+            f"the model finds no entity (every token is {_OUTSIDE}): say which words to explain "
+            "with entity=, or a token with position=."
+        )
+    return found[0]
+
+
+def _named(units: Sequence[Unit], text: str | None, found: Sequence[Entity], quoted: str) -> Entity:
+    """The words of the text that are quoted."""
+    start = -1 if text is None else text.find(quoted)
+    end = start + len(quoted)
+    words = [
+        places
+        for places in _words(units)
+        if any((units[i].start or 0) < end and (units[i].end or 0) > start for i in places)
+    ]
+    if start < 0 or not words:
+        entities_found = ", ".join(entity.text for entity in found) or "none"
+        raise TargetError(
+            f'"{quoted}" is not in the text. Entities that the model finds: {entities_found}.'
+        )
+    return Entity("", quoted, tuple(word[0] for word in words), words[-1][-1])
+
+
+def _words(units: Sequence[Unit]) -> list[list[int]]:
+    """The tokens of each word, without special ones; where words are not known, each token."""
+    return [group for group in word_groups(units) if not units[group[0]].special]
+
+
+def _classes(output_names: OutputNames, spec: TargetSpec, count: int) -> list[int] | None:
+    """The class of each of so many words; "PER" is B-PER of the first and I-PER of the others."""
+    if spec is None:
+        return None
+    known = set(output_names.labels)
+    if isinstance(spec, str) and spec not in known and {f"B-{spec}", f"I-{spec}"} <= known:
+        return [output_names.index(f"{'I' if number else 'B'}-{spec}") for number in range(count)]
+    return [output_names.index(spec)] * count
+
+
+def _label(labels: Sequence[str], indices: Sequence[int]) -> str:
+    """The classes of tokens, without where in the entity a token is (B-, I-)."""
+    return ", ".join(dict.fromkeys(_kind(labels[index]) for index in indices))
+
+
+def _kind(tag: str) -> str:
+    return tag[2:] if tag.startswith(_CHUNKED) else tag
+
+
+def _text(units: Sequence[Unit], first: int, last: int, text: str | None) -> str:
+    start, end = units[first].start, units[last].end
+    if text is not None and start is not None and end is not None:
+        return text[start:end]
+    return " ".join(unit.text for unit in units[first : last + 1])
+
+
+def _tokens(places: range) -> str:
+    """Tokens by number.
+
+    >>> _tokens(range(3, 4)), _tokens(range(3, 6))
+    ('token 3', 'tokens 3 to 5')
+    """
+    return f"token {places[0]}" if len(places) == 1 else f"tokens {places[0]} to {places[-1]}"
+
+
+def _within(inputs: Batch, position: int) -> int:
+    return int(resolve_position(inputs.mask.sum(1), position)[0])

@@ -1,0 +1,131 @@
+"""Whether a ledger adds up to the output, within what the precision in use allows."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wherefrom.core.memory import is_out_of_memory
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
+from wherefrom.errors import NotConserved
+from wherefrom.methods.base import RowsUnclear, Scores
+from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
+from wherefrom.tracing.conservation import Balance, ConservationTracer
+from wherefrom.tracing.tracer import Table
+
+# what rounding may leave open, as a share of what is added up: far above what was ever seen of
+# the number type in use, far below what a missing rule or rows in the wrong sample leave
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+_ROUNDINGS = 10  # of a narrower number type
+# less, as of weights that are rounded on the way, is no other explanation
+_DETACHED = 0.01
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    return _TOLERANCE.get(dtype) or _ROUNDINGS * torch.finfo(dtype).eps
+
+
+@dataclass(frozen=True)
+class ConservationCheck:
+    """A pass whose ledger must add up to the output."""
+
+    table: Table
+    runner: ModelRunner
+    inputs: Batch
+    target: Target
+    label: str
+    diagnosed: bool = True  # whether a pass of its own can find the call that loses
+
+    def _first_open(
+        self, sample: int, total: float, allowed: float, share: Tensor
+    ) -> Balance | None:
+        """The first call that loses in a sample by itself; rows in the wrong sample are told."""
+        unclear = RowsUnclear(
+            f"the ledger of a batch misses the output by {100 * float(share.abs()[sample]):.1f} %"
+        )
+        if not self.diagnosed:
+            if len(self.inputs) > 1:
+                raise unclear
+            return None
+        inputs, target = self.inputs.take([sample]), self.target.take([sample])
+        try:
+            with intercepted_forward(
+                self.table, self.runner, inputs, target, ledger=True, mode=ConservationTracer
+            ) as forward:
+                gradients = forward.at_sources()
+        except Exception as error:  # it keeps all values: more than the pass itself
+            if not is_out_of_memory(error):
+                raise
+            if len(self.inputs) > 1:
+                raise unclear from None
+            return None
+        tracer = forward.tracer
+        assert isinstance(tracer, ConservationTracer)
+        relevance = tracer.sources.relevance(gradients)
+        constants = sum(float(entry.total.sum()) for entry in tracer.ledger.entries.values())
+        units = float(relevance.units.sum() + relevance.others.sum())
+        if len(self.inputs) > 1 and abs(units + constants - total) > allowed:
+            raise unclear
+        return tracer.first_open(allowed)
+
+    def warn_if_open(self, scores: Scores, output: Tensor, forward: ForwardPass) -> dict[int, str]:
+        """Warns where the ledger misses the output by more than rounding; the warning by sample."""
+        assert scores.lines is not None
+        lines = torch.stack(list(scores.lines.values()))  # (lines, B)
+        # what rounding is in proportion to: scores that cancel are larger than their sum
+        added = torch.stack([lines.abs().sum(0), scores.values.abs().sum(1).cpu(), output.abs()])
+        sizes = added.amax(0).clamp_min(1e-300)
+        tolerance = max(map(_tolerance, {forward.output.dtype, *forward.tracer.precisions}))
+        residual = output - lines.sum(0)
+        detached, hidden = torch.zeros_like(output), torch.zeros_like(output)
+        for (_, kind), values in scores.lines.items():
+            detached += values if kind == "detached" else 0
+            hidden += values.abs() if kind == "function" else 0
+        lost = residual.abs() > tolerance * sizes
+        cut = detached.abs() > _DETACHED * sizes
+        opaque = hidden > _DETACHED * sizes
+        messages: dict[int, str] = {}
+        if bool(lost.any()):
+            worst = int((residual.abs() / sizes).argmax())
+            allowed = tolerance * float(sizes[worst])
+            first = self._first_open(worst, float(lines[:, worst].sum()), allowed, residual / sizes)
+            for i in lost.nonzero().flatten().tolist():
+                messages[i] = _not_conserved(self.label, output[i], residual[i], first, tolerance)
+        for i in (cut & ~lost).nonzero().flatten().tolist():
+            share = 100 * abs(float(detached[i])) / max(abs(float(output[i])), 1e-30)
+            messages[i] = (
+                f"{self.label}: the units have no part of {float(detached[i]):.3g}, {share:.1f} % "
+                "of the output, though it depends on them: the gradient ends "
+                f"{forward.tracer.detached[0]}. Let it pass there, or compare with "
+                'method="occlusion".'
+            )
+        for i in (opaque & ~cut & ~lost).nonzero().flatten().tolist():
+            messages[i] = (
+                f"{self.label}: lines of {float(hidden[i]):.3g} in all are those of "
+                f"{forward.tracer.opaque[0]}, in which no torch call is seen: relevance passes it "
+                "by its own backward pass, which does not conserve, and the lines are what is left. "
+                'Compare with method="integrated_gradients" or "occlusion", which need no rules.'
+            )
+        for message in list(messages.values())[:1]:  # one for the batch
+            warnings.warn(message, NotConserved, stacklevel=2)
+        return messages
+
+
+def _not_conserved(
+    label: str, output: Tensor, residual: Tensor, first: Balance | None, tolerance: float
+) -> str:
+    share = 100 * abs(float(residual)) / max(abs(float(output)), 1e-30)
+    place = "" if first is None else f" Relevance is lost {first}, for which there is no rule."
+    remedy = (
+        "Run the model in float32"
+        if first is None and tolerance > 1e-3
+        else 'Compare with method="integrated_gradients" or "occlusion", which need no rules'
+    )
+    return (
+        f"{label}: the ledger does not add up to the output {float(output):.4g}; the residual is "
+        f"{float(residual):.3g}, {share:.1f} % of it.{place} {remedy}."
+    )

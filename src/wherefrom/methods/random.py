@@ -1,0 +1,42 @@
+"""Random scores: the control that every method has to beat."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Target
+from wherefrom.methods.base import Method, Scores
+
+
+@dataclass(frozen=True)
+class Random(Method):
+    """Random scores, the control: the same for the same input and seed."""
+
+    name: ClassVar[str] = "random"
+    seed: int = 0
+
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+        values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
+        for row, units in enumerate(inputs.units):
+            generator = torch.Generator().manual_seed(_checksum(inputs, row) + self.seed)
+            drawn = torch.randn(len(units), generator=generator, dtype=torch.float64)
+            values[row, inputs.mask[row]] = drawn
+        return Scores(values)
+
+
+def _checksum(inputs: Batch, row: int) -> int:
+    """Of the units of a sample and, as patches and pixels are named alike in all, their numbers."""
+    checksum = zlib.crc32("\x1f".join(unit.text for unit in inputs.units[row]).encode())
+    for name in inputs.fields:
+        values = inputs.tensors[name]
+        if values.is_floating_point():
+            own = values[row]
+            if len(own) == inputs.mask.shape[1]:  # without padding, whatever else is in the batch
+                own = own[inputs.mask[row].to(own.device)]
+            checksum = zlib.crc32(own.detach().cpu().double().numpy().tobytes(), checksum)
+    return checksum

@@ -1,0 +1,205 @@
+"""Calls that are affine in what is live: left as they are, their constant part recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import Parameter
+from torch.nn import functional as F
+
+from wherefrom.core.torch_internals import stacked
+from wherefrom.rules.quantised import QUANTISED, is_packed, packed_linear
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.tracing.tag_propagation import propagate
+from wherefrom.tracing.tags import role_of
+from wherefrom.tracing.tracer import Table, Tracer
+
+
+def affine(tracer: Tracer, call: TorchCall) -> Any:
+    """The constant part of an affine call is what it gives when all that is live is zero."""
+    arguments = [t for t in call.tensors() if t.is_floating_point()]
+    if not tracer.ledger.enabled or not any(map(depends_on_input, arguments)):
+        return call.run()
+    if all(map(depends_on_input, arguments)) and not _fills(call):
+        return call.run()
+    with torch.no_grad():
+        at_zero = call.mapped(_zero)
+        if call.in_place and not depends_on_input(call.args[0]):
+            at_zero.args = (call.args[0].clone(), *at_zero.args[1:])
+        part = at_zero.run()
+        part = at_zero.args[0] if part is None else part  # x[i] = y gives nothing back
+    out = call.run()
+    changed = call.args[0] if out is None else out
+    if isinstance(part, Tensor) and part.is_floating_point() and bool((part != 0).any()):
+        tracer.constant(call, changed, part, "token" if call.kind is Kind.JOIN else "bias")
+    return out
+
+
+def sum_of_two(tracer: Tracer, call: TorchCall) -> Any:
+    """A sum l ± α·r: what is constant of the two is recorded, not made as large as the sum."""
+    left, right = call["left"], call["right"]
+    if depends_on_input(left) == depends_on_input(right):
+        return call.run()
+    part = right if depends_on_input(left) else left
+    factor = 1.0
+    if part is right:
+        factor = call.get("alpha", 1) * (1 if call.name == "add" else -1)
+    kind = role_of(part) or "bias"
+    # worked out before the call, which may write into the constant
+    amount = part * factor if isinstance(part, Tensor) else float(part) * factor
+    out = call.run()
+    return tracer.constant(call, out, amount, kind) if isinstance(part, Tensor) or part else out
+
+
+def linear(tracer: Tracer, call: TorchCall) -> Any:
+    """The bias of a linear layer has one number for each output."""
+    weight, bias = call["weight"], call.get("bias")
+    if is_packed(weight) and depends_on_input(call["input"]):
+        return packed_linear(tracer, call, weight.dequantize, bias)
+    if not _is_plain(call):
+        out = call.run()
+        return out if bias is None else tracer.constant(call, out, bias)
+    needed = None if tracer.rows is None else tracer.rows.of(call, tracer.touched["attention"])
+    places = needed if needed is not None and len(needed) else None
+    out = _rows_linear(call["input"], weight, bias, places)
+    out = out if bias is None else tracer.constant(call, out, bias)
+    if tracer.rows is None or needed is None:
+        return out
+    if places is None:  # it is followed what becomes of them
+        return tracer.rows.limit(out)
+    propagate(call, out)
+    return tracer.rows.placeholder(out, call["input"].shape[1])
+
+
+_MANY_OUTPUTS = 4096  # from which on it pays to look for those without a gradient
+
+
+class _RowsLinear(Function):
+    """x Wᵀ + b, whose backward pass leaves out rows and outputs without a gradient.
+
+    Most models read one place of the last block: there the gradient of all other rows is zero. So
+    is that of most logits of a language model.
+    With `places`, of (B, T, D) only the rows there are computed, (B, places, D).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, places: Tensor | None = None
+    ) -> Tensor:
+        ctx.weight = weight  # a constant of the model, which nothing has to keep count of
+        ctx.places = places
+        if places is not None:
+            ctx.count = x.shape[1]
+            return F.linear(x.index_select(1, places), weight, bias)
+        if bias is None:
+            return F.linear(x, weight)
+        # with a bias torch gives a view, and a model may write into it
+        out = x.new_empty(*x.shape[:-1], weight.shape[0])
+        rows, flat = x.reshape(-1, x.shape[-1]), out.view(-1, weight.shape[0])
+        torch.addmm(bias, rows, weight.T, out=flat)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        weight, gradient = ctx.weight, gradients[0]
+        if ctx.places is not None:
+            back = gradient.new_zeros(len(gradient), ctx.count, weight.shape[1])
+            back.index_copy_(1, ctx.places, gradient @ weight)
+            return back, None, None, None
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        if len(rows) > 8:
+            # one row tells, most often: no class token and no last place of a batch lies there
+            if not bool(stacked(rows[len(rows) // 2 + 1]).any()):
+                places = stacked(rows).any(-1).any(0).nonzero().flatten()
+                if 2 * len(places) < len(rows):
+                    back = rows.new_zeros(len(rows), weight.shape[1])
+                    back = back.index_copy(0, places, rows[places] @ weight)
+                    return back.reshape(*gradient.shape[:-1], -1), None, None, None
+        elif rows.shape[1] >= _MANY_OUTPUTS:
+            outputs = stacked(rows).any(0).any(0).nonzero().flatten()
+            if 2 * len(outputs) < rows.shape[1]:  # of a vocabulary's logits a few are explained
+                return gradient[..., outputs] @ weight[outputs], None, None, None
+        return gradient @ weight, None, None, None
+
+
+_rows_linear = _RowsLinear.apply
+
+
+def _is_plain(call: TorchCall) -> bool:
+    """Whether a linear layer has a live input and a weight, both plain tensors of one type."""
+    x, weight = call["input"], call["weight"]
+    return (
+        type(x) is Tensor
+        and type(weight) in (Tensor, Parameter)
+        and depends_on_input(x)
+        and not depends_on_input(weight)
+        and x.dtype == weight.dtype
+        and x.ndim > 1
+        and weight.ndim == 2
+        and not torch.is_autocast_enabled(x.device.type)
+    )
+
+
+def convolution(tracer: Tracer, call: TorchCall) -> Any:
+    """The bias of a convolution has one number for each channel, the axis after the batch."""
+    out, bias = call.run(), call.get("bias")
+    if bias is None:
+        return out
+    return tracer.constant(call, out, bias.reshape(-1, *(1,) * (out.ndim - 2)))
+
+
+def batch_norm(tracer: Tracer, call: TorchCall) -> Any:
+    """In evaluation an affine call, whose backward pass must be given its gradient in order.
+
+    Of a single image whose gradient lies channels last, torch 2.13 reads the wrong entries.
+    """
+    return in_order(affine(tracer, call))
+
+
+def in_order(out: Any) -> Any:
+    """The same result, whose gradient arrives contiguous."""
+    if depends_on_input(out):
+        out.grad_fn.register_prehook(_contiguous)
+    return out
+
+
+def _contiguous(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    return tuple(None if g is None else g.contiguous() for g in gradients)
+
+
+def lookup(tracer: Tracer, call: TorchCall) -> Any:
+    """Every lookup is a source: on the input's ids one of units, else one of places."""
+    ids, weight, out = call["ids"], call["weight"], call.run()
+    ahead = tracer.sources.rows_of_prompt(ids)
+    if not ahead:
+        return tracer.sources.lookup(ids, weight, out)
+    with tracer.resumed():  # as if the prompt were put in front of what is looked up
+        own = tracer.sources.lookup(ids[:, ahead:], weight, out[:, ahead:])
+        return torch.cat([out[:, :ahead], own], 1)
+
+
+def _zero(tensor: Tensor) -> Tensor:
+    return torch.zeros_like(tensor) if tensor.requires_grad else tensor
+
+
+def _fills(call: TorchCall) -> bool:
+    """Whether a call may write a number that is not zero among what it is given."""
+    return call.kind is Kind.WRITE and any(
+        isinstance(value, (int, float)) and value for value in (*call.args, *call.kwargs.values())
+    )
+
+
+AFFINE: Table = {
+    **QUANTISED,
+    Kind.SUM: sum_of_two,
+    Kind.LINEAR: linear,
+    Kind.CONVOLUTION: convolution,
+    Kind.BATCH_NORM: batch_norm,
+    Kind.LOOKUP: lookup,
+    Kind.JOIN: affine,
+    Kind.STACK: affine,
+    Kind.WRITE: affine,
+}

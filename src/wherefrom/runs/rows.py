@@ -1,0 +1,155 @@
+"""The row of a result: what one explanation is in a table, with lists of plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from wherefrom.core.explanation import Explanation, Ledger, Line, TargetInfo, Unit
+from wherefrom.corpus.corpus import word_sums
+
+Row = dict[str, Any]
+# Lists of plain values, not of records: every engine and table format has them.
+TYPES = {
+    "id": "string",
+    "text": "string",
+    "label": "string",  # the true class, if the data has one
+    "target": "string",
+    "target_index": "int",
+    "against": "string",
+    "against_index": "int",
+    "output": "double",
+    "probability": "double",
+    "tokens": "list<string>",
+    "token_starts": "list<int>",  # characters of the text; null for special tokens
+    "token_ends": "list<int>",
+    "token_special": "list<bool>",
+    "token_words": "list<int>",
+    "scores": "list<float>",  # one for each token
+    "words": "list<string>",
+    "word_starts": "list<int>",
+    "word_ends": "list<int>",
+    "word_scores": "list<float>",
+    "ledger_labels": "list<string>",
+    "ledger_kinds": "list<string>",
+    "ledger_values": "list<double>",
+    "warnings": "list<string>",
+    "model": "string",
+    "method": "string",
+    "settings": "string",  # of the method, as JSON
+    "versions": "string",  # as JSON
+}
+"""The columns of a result and their types."""
+REJECTED = {"id": "string", "text": "string", "reason": "string"}
+"""The columns of a row that could not be explained."""
+_SPARK = {"string": "string", "int": "bigint", "float": "float", "double": "double"}
+
+
+def spark_schema() -> str:
+    """The columns of `explain_frame` as Spark's `mapInPandas` takes them.
+
+    >>> spark_schema()[:59]
+    'id string, text string, label string, target string, target'
+    """
+    return ", ".join(f"{name} {_spark_type(kind)}" for name, kind in FRAME.items())
+
+
+FRAME = {**TYPES, "reason": "string"}
+"""The columns of a table with explained and rejected rows: `reason` is null for the former."""
+
+
+def _spark_type(kind: str) -> str:
+    if kind.startswith("list<"):
+        return f"array<{_spark_type(kind[5:-1])}>"
+    return _SPARK.get(kind, "boolean")
+
+
+def explained_row(id: str, label: str | int | None, explanation: Explanation) -> Row:
+    """An explanation as a row."""
+    text, units, target = explanation.text or "", explanation.units, explanation.target
+    starts, ends, sums = word_sums(explanation)
+    lines = explanation.ledger.lines if explanation.ledger else ()
+    return {
+        "id": id,
+        "text": explanation.text,
+        "label": None if label is None else str(label),
+        "target": target.label,
+        "target_index": target.index,
+        "against": target.against_label,
+        "against_index": target.against,
+        "output": explanation.output,
+        "probability": explanation.probability,
+        "tokens": [unit.text for unit in units],
+        "token_starts": [unit.start for unit in units],
+        "token_ends": [unit.end for unit in units],
+        "token_special": [unit.special for unit in units],
+        "token_words": [unit.word for unit in units],
+        "scores": explanation.scores,
+        "words": [text[a:b] for a, b in zip(starts, ends, strict=True)],
+        "word_starts": starts,
+        "word_ends": ends,
+        "word_scores": sums,
+        "ledger_labels": [line.label for line in lines],
+        "ledger_kinds": [line.kind for line in lines],
+        "ledger_values": [line.value for line in lines],
+        "warnings": list(explanation.warnings),
+        "model": explanation.model,
+        "method": explanation.method,
+        "settings": json.dumps(dict(explanation.settings)),
+        "versions": json.dumps(dict(explanation.versions)),
+    }
+
+
+def rejected_row(id: str, text: Any, reason: str) -> Row:
+    """A row that could not be explained, and why; what is no text is shown as Python has it."""
+    shown = text if isinstance(text, str) or text is None else repr(text)
+    return {"id": id, "text": shown, "reason": reason}
+
+
+def columns(rows: list[Row], types: Mapping[str, str]) -> dict[str, list[Any]]:
+    """Rows as the columns of a table; what a row does not have is null."""
+    return {name: [row.get(name) for row in rows] for name in types}
+
+
+def explanation_of(row: Mapping[str, Any]) -> Explanation:
+    """A row of a result as an explanation again, to print or draw."""
+    units = zip(
+        *(row[name] for name in (
+            "tokens", "token_starts", "token_ends", "token_special", "token_words",
+        )), strict=True,
+    )  # fmt: skip
+    lines = zip(row["ledger_labels"], row["ledger_kinds"], row["ledger_values"], strict=True)
+    return Explanation(
+        units=tuple(Unit(*map(_plain, unit)) for unit in units),
+        scores=np.array(row["scores"], dtype=np.float32),
+        target=TargetInfo(
+            *(_plain(row[name]) for name in ("target_index", "target", "against_index", "against"))
+        ),
+        output=float(row["output"]),
+        probability=None if _is_missing(row["probability"]) else float(row["probability"]),
+        method=row["method"],
+        settings=json.loads(row["settings"]),
+        ledger=Ledger(tuple(Line(*line) for line in lines), float(row["output"]))
+        if len(row["ledger_values"])
+        else None,
+        text=row["text"],
+        model=row["model"],
+        versions=json.loads(row["versions"]),
+        warnings=tuple(row["warnings"]),
+    )  # fmt: skip
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, or the NA of pandas."""
+    return value is None or str(value) in ("nan", "<NA>")
+
+
+def _plain(value: Any) -> Any:
+    """A value of a table as Python has it: pandas reads integers with gaps as floats."""
+    if not isinstance(value, str) and _is_missing(value):
+        return None
+    value = value.item() if isinstance(value, np.generic) else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value

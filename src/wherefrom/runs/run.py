@@ -1,0 +1,182 @@
+"""`run`: explains every row of some data and writes the results as Parquet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wherefrom.errors import InputError
+from wherefrom.runs.engine import Engine, EngineName, Work
+from wherefrom.runs.load_and_explain import LoadAndExplain
+from wherefrom.runs.model_source import ModelSource
+from wherefrom.runs.parts import Columns, Source, open_source
+from wherefrom.runs.store import (
+    OpenedFolder,
+    Record,
+    ResultsFolder,
+    check_same_run,
+    check_seen,
+)
+from wherefrom.storage.arrow import Folder
+
+if TYPE_CHECKING:
+    from wherefrom.explainer import Explainer
+    from wherefrom.methods import Method
+    from wherefrom.runs.explain_parts import Explaining
+
+PART_ROWS = 2048
+Progress = Callable[[float, int, str], None]  # rows done, of about how many, a note
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has written: rows explained and rejected, in how many parts."""
+
+    out: str
+    explained: int
+    rejected: int
+    parts: int
+    seconds: float
+    complete: bool = True
+
+    def __str__(self) -> str:
+        rows = "row" if self.explained == 1 else "rows"
+        rejected = f", {self.rejected:,} rejected" if self.rejected else ""
+        state = "" if self.complete else " (interrupted)"
+        reasons = f" (reasons: {self.out.rstrip('/')}/rejected.parquet)" if self.rejected else ""
+        return f"{self.explained:,} {rows} explained{rejected}{state}: {self.out}{reasons}"
+
+
+def run(
+    explainer: Explainer | str | Path,
+    data: Any,
+    out: str | Path,
+    method: str | Method = "lrp",
+    target: str | int | None = None,
+    against: str | int | None = None,
+    *,
+    engine: EngineName = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    gpus_per_worker: float = 0,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    batch_size: int = 128,
+    batch_tokens: int = 4096,
+    part_rows: int = PART_ROWS,
+    truncate: bool = False,
+    dtype: str | None = None,
+    device: str | None = None,
+    encoding: str | None = None,
+    resume: bool = False,
+    filesystem: Any = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Explains every row of `data` and writes the results to the folder `out`.
+
+    `explainer` is one, or what `load` takes: then every worker loads it itself. `data`: a file
+    (CSV, TSV, JSON lines, Parquet, gzipped or not), a folder or a pattern, as a path or a URI
+    (`s3://`, `gs://`, `hdfs://`); or texts. A row has the id of `id_column`, else its file and
+    number. `engine="ray"` works on Ray Data: at `address`, else on this machine. `dtype` and
+    `device` are those of a model that is loaded; on Ray the device is the worker's. `encoding` is
+    that of text files, by default UTF-8 or what their first bytes say.
+
+    `out/results.parquet` is a folder with a file for each part of `part_rows` rows, with the
+    columns of `wherefrom.runs.rows.TYPES`. A row that cannot be explained goes into
+    `out/rejected.parquet`, likewise a folder, with the reason. `resume` continues a run that ended
+    early, whatever ended it: finished parts are kept. It refuses other weights, data, settings or
+    versions. Ctrl-C returns what is finished.
+    """
+    where = Engine(engine, address, workers, gpus_per_worker)
+    columns = Columns(text_column, label_column, id_column, encoding)
+    source = open_source(data, columns, part_rows, filesystem)
+    if device is not None and engine == "ray":
+        raise InputError(
+            "device= is for the local engine. On Ray a worker uses its processors, or a GPU with "
+            "--gpus-per-worker 1 (gpus_per_worker=1)."
+        )
+    loading = {"dtype": dtype, "device": device}
+    model = ModelSource(explainer, {key: v for key, v in loading.items() if v is not None})
+    for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
+        if value < 1:
+            raise InputError(f"{name} must be 1 or more, got {value}.")
+    options = {
+        "method": method, "target": target, "against": against,
+        "batch_size": batch_size, "batch_tokens": batch_tokens, "truncate": truncate,
+    }  # fmt: skip
+
+    settings = {
+        "batches": [batch_size, batch_tokens, part_rows],
+        "columns": [text_column, label_column, id_column, *([encoding] if encoding else [])],
+        "data": source.fingerprint,
+    }
+    on_gpu = gpus_per_worker > 0
+    if where.starts_ray and model.only_named:
+        with (
+            OpenedFolder.opened(out, settings, resume, filesystem) as (opened, finished),
+            where.connected(lambda: None),
+        ):
+            later = LoadAndExplain(model, options, on_gpu, opened)
+            result = _follow(where, source, later, opened.folder, finished, progress)
+            if result.complete and result.parts == len(finished):
+                later.loaded()  # no worker has, and other settings than before are an error
+            return result
+    with where.connected(partial(_explaining, model, options)) as explaining:
+        whole = {**settings, **explaining.settings}
+        with ResultsFolder.opened(out, whole, resume, filesystem) as (folder, finished):
+            work = explaining.work(folder, on_gpu)
+            return _follow(where, source, work, folder.folder, finished, progress)
+
+
+def _explaining(model: ModelSource, options: dict[str, Any]) -> Explaining:
+    from wherefrom.runs.explain_parts import Explaining  # with torch: see `Engine.connected`
+
+    return Explaining.checked(model, options)
+
+
+def _follow(
+    engine: Engine,
+    source: Source,
+    work: Work,
+    folder: Folder,
+    finished: list[Record],
+    progress: Progress | None,
+) -> Run:
+    """Does what is not finished, and counts."""
+    start, complete = time.monotonic(), True
+    counts = {"explained": 0, "rejected": 0, "size": 0, "parts": 0}
+
+    def count(record: Record) -> None:
+        counts["parts"] += 1
+        for key in ("explained", "rejected", "size"):
+            counts[key] += record[key]
+
+    def report() -> None:
+        if progress is not None:
+            done = counts["explained"] + counts["rejected"]
+            share = min(1.0, counts["size"] / max(1, source.size))
+            progress(done, max(done, round(done / share)) if share else done, "")
+
+    for record in finished:
+        count(record)
+    report()
+    try:
+        pieces = source.without(record["part"] for record in finished)
+        for number, record in enumerate(engine.results(pieces, work)):
+            if number == 0:
+                first = record
+                check_seen(folder, record)
+            check_same_run(first, record)
+            count(record)
+            report()
+    except KeyboardInterrupt:
+        complete = False
+    return Run(
+        folder.path, counts["explained"], counts["rejected"], counts["parts"],
+        time.monotonic() - start, complete,
+    )  # fmt: skip

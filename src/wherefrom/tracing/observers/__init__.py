@@ -1,0 +1,1 @@
+"""What watches a traced pass: each file is one observer."""

@@ -1,0 +1,123 @@
+"""The attention maps that a pass met, kept in the graph and replaceable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
+
+from wherefrom.errors import ModelError
+from wherefrom.tracing.observers.entry_points import stream_of
+from wherefrom.tracing.tags import tag_of
+
+Replace = Callable[[int, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Map:
+    """The attention map of one layer, and which fields of the input its rows and columns follow.
+
+    A layer that attends with one head after the other has a tensor for each of them.
+    """
+
+    heads: list[Tensor]  # each (B, heads, query, key)
+    query: int
+    key: int
+
+    @property
+    def weights(self) -> Tensor:
+        """All heads, (B, heads, query, key)."""
+        return self.heads[0] if len(self.heads) == 1 else torch.cat(self.heads, 1)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The numbers of queries and keys."""
+        return self.heads[0].shape[2], self.heads[0].shape[3]
+
+
+@dataclass
+class Maps:
+    """Collects the maps in the order of the forward pass, and the last state that has all places.
+
+    Maps that do not depend on each other are heads of one layer. `replace(i, map)` gives what the
+    model shall multiply its values with instead of map i.
+    """
+
+    batch: int
+    replace: Replace | None = None
+    seen: list[Map] = field(default_factory=list)
+    last: Tensor | None = None
+    places_first: bool = False  # of the last state
+    _layers: dict[tuple[int, ...], int] = field(default_factory=dict)  # the number of each
+    _depths: dict[Any, int] = field(default_factory=dict)  # of a node: the maps before it in a row
+    _taken: dict[Any, int] = field(default_factory=dict)  # nodes of maps, and their depths
+
+    def take(self, weights: Tensor, value: Any) -> Tensor:
+        """Keeps the map, and gives back what the model shall multiply its values with."""
+        shape = weights.shape
+        if weights.ndim == 3 and shape[0] % self.batch == 0:
+            heads = weights.reshape(self.batch, -1, *shape[1:])
+        elif weights.ndim == 4 and shape[0] == self.batch:
+            heads = weights
+        else:
+            raise ModelError(
+                f"an attention map of shape {tuple(shape)} does not run from all places to all: "
+                "this model attends in windows or chunks. Attention methods cannot follow it; "
+                'try method="lrp".'
+            )
+        query, key = stream_of(weights), tag_of(value).stream
+        key = query if key is None else key
+        depth = self._depth_of(weights)
+        layer = (depth, query, key, *heads.shape[2:])
+        number = self._layers.setdefault(layer, len(self.seen))
+        if number == len(self.seen):
+            self.seen.append(Map([], query, key))
+        own = self.seen[number]
+        if self.replace is not None:
+            before = sum(part.shape[1] for part in own.heads)
+            count = heads.shape[1]
+            heads = self.replace(number, heads)
+            if heads.shape[1] != count:  # the map of the whole layer was put in place of a head's
+                heads = heads[:, before : before + count]
+        own.heads.append(heads)
+        if heads.requires_grad:
+            self._taken[get_gradient_edge(heads).node] = depth
+        return heads.reshape(shape)
+
+    def _depth_of(self, weights: Tensor) -> int:
+        """How many maps, this one included, follow each other on the longest way to it."""
+        first = weights.grad_fn
+        if first is None:
+            return 1
+        if first in self._taken:  # the same map, used a second time
+            return self._taken[first]
+        stack: list[Any] = [first]
+        while stack:
+            node = stack[-1]
+            before = [after for after, _ in node.next_functions if after is not None]
+            unknown = [
+                after for after in before if after not in self._depths and after not in self._taken
+            ]
+            if unknown and node not in self._depths:
+                stack.extend(unknown)
+                continue
+            stack.pop()
+            depths = [self._taken.get(after, self._depths.get(after, 0)) for after in before]
+            self._depths[node] = max(depths, default=0)
+        return 1 + self._depths[first]
+
+    def reach(self, out: Any) -> None:
+        """Notes the last tensor that still has a row for each query: what the head reads."""
+        if not (isinstance(out, Tensor) and out.requires_grad and self.seen and out.ndim == 3):
+            return
+        samples = tag_of(out).samples
+        queries = self.seen[-1].size[0]
+        turned = self.batch == 1 or (samples is not None and samples.axis == 1)
+        if turned and out.shape[:2] == (queries, self.batch):
+            self.last, self.places_first = out, True
+        elif out.shape[:2] == (self.batch, queries):
+            self.last, self.places_first = out, False

@@ -1,0 +1,109 @@
+"""Where the graph from the input to the output is cut: no_grad, inference mode, detach.
+
+What depends on the input but not through the graph carries a mark, which says in which module and
+by which call the gradient ended. Calls hand it on. Without it a frozen backbone would look like a
+constant, and its scores like true zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wherefrom.tracing.catalogue import (
+    Kind,
+    TorchCall,
+    attribute_name,
+    depends_on_input,
+    list_tensors,
+)
+from wherefrom.tracing.tag_propagation import FORM_ONLY
+
+_NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of an operator without a backward pass
+
+
+_WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR}  # what the catalogue lists has one
+
+
+class GradientBreak(NamedTuple):
+    """The module and the call at which the gradient ends, and why."""
+
+    where: str
+    call: str
+    reason: str
+    by_rule: bool = False  # held constant on purpose
+
+    def __str__(self) -> str:
+        module = f"in {self.where}" if self.where else "in the model's own forward"
+        return f"{module}, at {self.call} ({self.reason})"
+
+
+def gradient_break_of(value: object) -> GradientBreak | None:
+    """Where the gradient of a tensor ended, or None if it did not."""
+    cut: GradientBreak | None = getattr(value, "wherefrom_cut", None)
+    # within a custom Function nothing has a gradient; its result does
+    return cut if cut is not None and isinstance(value, Tensor) and _ends(value) else None
+
+
+def constant_gradient_break(call: TorchCall) -> GradientBreak | None:
+    """The cut of the first constant argument of a call that has one."""
+    cuts = [
+        cut
+        for t in call.tensors()
+        if not depends_on_input(t) and (cut := gradient_break_of(t)) is not None
+    ]
+    return min(cuts, key=lambda cut: cut.by_rule, default=None)
+
+
+def passes_on(kind: Kind | None, out: Any) -> bool:
+    """Whether a result is plainly in the graph, as most are: nothing ends there."""
+    return type(out) is Tensor and out.requires_grad and kind in _WITH_DERIVATIVE
+
+
+def follow_gradient_break(
+    call: TorchCall, out: Any, where: str, frozen: bool, entered: bool
+) -> None:
+    """Marks the results of a call that depend on the input but not through the graph.
+
+    `frozen`: a rule made the result a constant on purpose. `entered`: the input itself entered
+    by this call.
+    """
+    if passes_on(call.kind, out):
+        return
+    written = call.args[0] if out is None and call.args else out  # x[i] = y gives nothing back
+    results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
+    if not results:
+        return
+    cut = constant_gradient_break(call)
+    # of calls that change the form only, a second argument gives the form
+    values = list_tensors(call.args[:1]) if call.kind in FORM_ONLY else call.tensors()
+    if cut is None and (entered or any(map(depends_on_input, values))):
+        cut = _begun(call, where, frozen)
+    if cut is not None:
+        for tensor in results:
+            # an index or a comparison is a choice, which carries no number on
+            if tensor.is_floating_point() or call.kind is Kind.CAST or tensor.is_quantized:
+                tensor.wherefrom_cut = cut  # type: ignore[attr-defined]
+
+
+def _ends(tensor: Tensor) -> bool:
+    return not tensor.requires_grad or type(tensor.grad_fn).__name__ in _NO_DERIVATIVE
+
+
+def _begun(call: TorchCall, where: str, frozen: bool) -> GradientBreak | None:
+    name = attribute_name(call.function) or call.name
+    if name.endswith("_like") or name.startswith("new_"):  # of a shape, not a value
+        return None
+    if frozen:
+        return GradientBreak(where, name, "its rule holds it constant", by_rule=True)
+    if torch.is_inference_mode_enabled():
+        reason = "torch.inference_mode()"
+    elif not torch.is_grad_enabled():
+        reason = "torch.no_grad()"
+    elif name in ("detach", "data"):
+        reason = f".{name}"
+    else:
+        reason = "it has no derivative"
+    return GradientBreak(where, name, reason)
