@@ -14,7 +14,7 @@ from benchmarks.tiny import model as tiny
 from wherefrom.core.torch_internals import global_hook_registries
 from wherefrom.testing import differences
 from wherefrom.tracing.observers.attention_maps import Maps
-from wherefrom.tracing.observers.entry_points import Sources
+from wherefrom.tracing.observers.entry_points import EntryPoints
 from wherefrom.tracing.tracer import Table, Tracer
 
 # transformers 5 has it a second time, for torchvision, and this name for the one without
@@ -29,12 +29,12 @@ class Run(NamedTuple):
 
     out: Tensor
     relevance: list[Tensor]  # gradient × input of each input
-    view: Tracer
+    tracer: Tracer
 
     @property
     def booked(self) -> float:
         """The sum of all constants."""
-        return sum(float(entry.total.sum()) for entry in self.view.ledger.entries.values())
+        return sum(float(entry.total.sum()) for entry in self.tracer.ledger.entries.values())
 
 
 def through(
@@ -47,9 +47,9 @@ def through(
     model: Any = None,
 ) -> Run:
     """f under a table, and the gradient × input from `seed` (ones) at its output."""
-    sources = Sources([inputs[0]])
-    view = Tracer(table, sources, ledger=ledger, maps=maps, model=model)
-    with view:
+    sources = EntryPoints([inputs[0]])
+    tracer = Tracer(table, sources, ledger=ledger, maps=maps, model=model)
+    with tracer:
         out = f(*(sources.enter(x.clone(), sources.span_of(0)) for x in inputs))
         leaves = [source.leaf for source in sources.entered]
         gradients = torch.autograd.grad(
@@ -59,7 +59,7 @@ def through(
         torch.zeros_like(x) if g is None else x.detach() * g
         for x, g in zip(leaves, gradients, strict=True)
     ]
-    return Run(out.detach(), found, view)
+    return Run(out.detach(), found, tracer)
 
 
 def family_model(name: str, task: str) -> Any:

@@ -20,8 +20,9 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 import wherefrom
 from tests.helpers import GLOBAL_HOOKS
-from wherefrom import Explainer, scope, torch_internals
+from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
+from wherefrom.core import scope, torch_internals
 from wherefrom.core.runner import ModelRunner
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.evaluation.forward_cache import ForwardCache

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 
-from wherefrom import Inputs, Method, Scores, Subject, Target
+from wherefrom import Batch, Method, Scores, ModelRunner, Target
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,17 @@ class MaskOut(Method):
     paper = "Theirs 2026"
     relative: bool = False
 
-    def scores(self, subject: Subject, inputs: Inputs, target: Target) -> Scores:
+    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
         tensors = inputs.model_tensors()
-        with subject.evaluating(), torch.no_grad():
-            logits = subject.run(tensors)
+        with runner.evaluating(), torch.no_grad():
+            logits = runner.run(tensors)
             target = target.resolved(logits)
             output = target(logits)
             falls = []
             for unit in range(inputs.mask.shape[1]):
                 mask = tensors["attention_mask"].clone()
                 mask[:, unit] = 0
-                falls.append(output - target(subject.run({**tensors, "attention_mask": mask})))
+                falls.append(output - target(runner.run({**tensors, "attention_mask": mask})))
         values = torch.stack(falls, 1) * inputs.mask
         return Scores(values / output[:, None] if self.relative else values, logits)
 

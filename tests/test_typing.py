@@ -11,7 +11,7 @@ SNIPPET = """
 from pathlib import Path
 
 import wherefrom
-from wherefrom import Explainer, Explanation, Graph, Method, Reader, Scores, Subject, Target, load
+from wherefrom import Explainer, Explanation, Graph, Method, Reader, Scores, ModelRunner, Target, load
 
 explainer: Explainer = load("sentiment")
 explainer("text").scores.sum()

@@ -65,7 +65,7 @@ class WherefromError(Exception):
         return _sentences(self.what, self.remedy if self._page is None else self._page)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        words = {"where": self.where, "command": self._command, "page": self._page}
+        words: dict[str, Any] = {"where": self.where, "command": self._command, "page": self._page}
         return partial(type(self), self.what, self.remedy, **words), ()
 
 

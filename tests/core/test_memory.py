@@ -7,7 +7,8 @@ import sys
 import pytest
 import torch
 
-from wherefrom import Explainer, memory
+from wherefrom import Explainer
+from wherefrom.core import memory
 from wherefrom.core.memory import (
     SavedBytes,
     allowed_memory,

@@ -9,7 +9,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import wherefrom
-from wherefrom import torch_internals
+from wherefrom.core import torch_internals
 
 HOME = Path(wherefrom.__file__).parent
 INTERNALS = Path(torch_internals.__file__)

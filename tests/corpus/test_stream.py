@@ -14,7 +14,7 @@ from wherefrom.corpus.corpus import NO_LABEL, word_sums
 from wherefrom.errors import FileError, InputError, TargetError
 from wherefrom.inputs.table import Rows, read_table
 from wherefrom.inputs.text import encode, encode_each, like_lengths
-from wherefrom.rules import affine
+from wherefrom.rules import linear as affine
 from wherefrom.show.sentence import sentence
 
 TEXTS = planted.texts(0)[:50]

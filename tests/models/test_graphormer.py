@@ -220,7 +220,7 @@ def test_the_ledger_closes_from_the_node_features_on():
     exactly(float(relevance.sum()) + ran.booked, float(ran.out.sum()), tol=1e-10)
     assert not relevance[~mask].any()
     assert (relevance[mask] != 0).all()
-    kinds = {kind for _, kind in ran.view.ledger.entries}
+    kinds = {kind for _, kind in ran.tracer.ledger.entries}
     assert kinds == {"bias", "token", "type"}
 
 

@@ -9,7 +9,8 @@ from tests.helpers import exactly
 from tests.methods.calling import asked, of_ids, of_tensor, subject_of, tiny
 from wherefrom.core.target import Target
 from wherefrom.methods import method
-from wherefrom.rules import affine, needed_rows
+from wherefrom.rules import linear as affine
+from wherefrom.rules import needed_rows
 from wherefrom.rules.product import Products
 
 IDS = [[5, 17, 33, 8, 60, 71, 2, 9, 4, 11, 23, 7, 8, 2], [9, 4, 11, 23, 2, 6, 31, 44, 3, 2, 8, 8]]

@@ -18,10 +18,10 @@ from wherefrom.core.target import Target
 from wherefrom.errors import ModelError, NotEnoughMemory
 from wherefrom.methods import method
 from wherefrom.methods.forward_pass import intercepted_forward
-from wherefrom.rules import recompute
 from wherefrom.rules.tables import CONSERVATIVE
 from wherefrom.testing import snapshot
 from wherefrom.tracing.call_mode import CallMode
+from wherefrom.tracing.observers import checkpointing as recompute
 from wherefrom.tracing.observers.checkpointing import (
     BlockRun,
     SavedTensor,

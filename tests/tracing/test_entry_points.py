@@ -199,7 +199,7 @@ def test_rows_of_all_samples_in_one_matrix_can_enter_the_first_block():
 
 
 @pytest.mark.parametrize(
-    ("ids", "meaning"),
+    ("ids", "role"),
     [
         ([[0]], "position"),  # of an input of one unit
         ([[0, 1]], "position"),

@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from wherefrom.rules import affine, frozen_attention
+from wherefrom.rules import frozen_attention
+from wherefrom.rules import linear as affine
 
 
 def gradients_of(function, x, rows):

@@ -107,7 +107,7 @@ class ConservationCheck:
             messages[i] = (
                 f"{self.label}: lines of {float(hidden[i]):.3g} in all are those of "
                 f"{forward.tracer.opaque[0]}, in which no torch call is seen: relevance passes it "
-                "by its own backward pass, which does not conserve, and the lines are what is left. "
+                "by its own backward pass, which does not conserve; the lines are what is left. "
                 'Compare with method="integrated_gradients" or "occlusion", which need no rules.'
             )
         for message in list(messages.values())[:1]:  # one for the batch

@@ -140,9 +140,9 @@ def intercepted_forward(
     `at` says where the input is read; `change` replaces what enters the model, or, with the
     `paths` that a pass without a change took (`ForwardPass.paths`), what enters the first block.
     `root_activations` link a pass at the root with one at the input. `float64` makes the pass in
-    float64, whatever the model's precision. `recompute` lets blocks run a second time in the backward pass
-    where memory is short; maps, tapes and other modes need them as they were. `narrow` leaves rows
-    out that nothing reads; it raises `RowsRead` where one is read after all.
+    float64, whatever the model's precision. `recompute` lets blocks run a second time in the
+    backward pass where memory is short; maps, tapes and other modes need them as they were.
+    `narrow` leaves rows out that nothing reads; it raises `RowsRead` where one is read after all.
     """
     with runner.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         # tensors of our own to tag and to take gradients at: the user's stay as they are

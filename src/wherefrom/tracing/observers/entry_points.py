@@ -154,9 +154,9 @@ class EntryPoints:
 
     `fields` are the id tensors (or the float tensors) of the input, in the order of their units.
     With `at="first_block"` the input is read as the state that enters the first block: after the
-    norm of the embeddings, where a model has one. `change` replaces what enters, for methods that move
-    it along a path; with the `paths` that a first pass took to each block it replaces what enters
-    the block.
+    norm of the embeddings, where a model has one. `change` replaces what enters, for methods that
+    move it along a path; with the `paths` that a first pass took to each block it replaces what
+    enters the block.
     """
 
     fields: list[Tensor]
