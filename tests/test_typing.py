@@ -11,7 +11,8 @@ SNIPPET = """
 from pathlib import Path
 
 import wherefrom
-from wherefrom import Explainer, Explanation, Graph, Method, Reader, Scores, ModelRunner, Target, load
+from wherefrom import Explainer, Explanation, Graph, Method, ModelRunner, Reader, Scores, Target
+from wherefrom import load
 
 explainer: Explainer = load("sentiment")
 explainer("text").scores.sum()

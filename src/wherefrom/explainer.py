@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -19,6 +16,7 @@ from wherefrom.answers.asked import Of
 from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.answers.request import AnswerRequest, is_several, listed, no_images, one_of_each
+from wherefrom.core.batching import Rejected
 from wherefrom.core.comparison import Comparison
 from wherefrom.core.explanation import Explanation
 from wherefrom.core.memory import parse_memory
@@ -28,7 +26,7 @@ from wherefrom.core.runner import Batch, Forward, ModelRunner
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import Target
 from wherefrom.core.unwrap import unwrap
-from wherefrom.errors import InputError, ModelError, WherefromError
+from wherefrom.errors import InputError, ModelError
 from wherefrom.explaining.assemble import library_versions
 from wherefrom.explaining.predicted_spans import has_spans
 from wherefrom.explaining.request import Request
@@ -43,10 +41,8 @@ from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
-from wherefrom.rules.needed_rows import PASSES, is_settled
 
 Single = str | Path | Encoded | TextPair | Graph | Picture
-_EXAMPLE = "one two three four five six seven eight"
 _TEXT_CLASSES = 8  # explainers kept for a model that compares images with texts
 _LOCK = threading.RLock()  # of all explainers: one of its own could not be copied or pickled
 
@@ -93,7 +89,6 @@ class Explainer:
         self._labels = None if labels is None else tuple(labels)
         self._readers: dict[type, Reader[Any, Any]] = {}
         self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
-        self._many: Explainer | None = None
 
     def _refuse_offloaded(self) -> None:
         """Weights that come from elsewhere for each pass are not there for the backward pass."""
@@ -138,7 +133,6 @@ class Explainer:
         with _LOCK:
             self._readers.clear()
             self._by_class_texts.clear()
-            self._many = None
 
     @property
     def _context(self) -> ReaderContext:
@@ -213,35 +207,60 @@ class Explainer:
         may use, or a text such as "4GB"; by default what is free on the device. All other settings
         go to the method.
         """
-        size = _checked_size(batch_size) or 16
-        resolved, limit = find_method(method, **settings), parse_memory(memory)
-        context = self._context
-        explainer = self
+        request = Request(
+            find_method(method, **settings),
+            target,
+            against,
+            position=position,
+            entity=entity,
+            batch_size=_checked_size(batch_size) or 16,
+            truncate=truncate,
+            memory=parse_memory(memory),
+        )
         inputs = self._plain(inputs) if text_pair is None else paired(inputs, text_pair)
-        if find_reader(context, inputs).needs_class_texts(context):
-            texts = [spec for spec in (*_flat(target), *_flat(against)) if isinstance(spec, str)]
-            explainer = self.with_text_classes(texts)
-        request = Request(resolved, target, against, position, entity, size)
-        return explainer._explain_all(inputs, request, prefix, units, truncate, limit)
+        results, is_single = self._explained(inputs, request, prefix=prefix, units=units)
+        return results[0] if is_single else results
+
+    def each(
+        self,
+        inputs: Sequence[Any],
+        method: str | Method = "lrp",
+        target: TargetSpec | Sequence[TargetSpec] = None,
+        against: TargetSpec | Sequence[TargetSpec] = None,
+        *,
+        batch_size: int = 16,
+        batch_tokens: int | None = None,
+        truncate: bool = False,
+        **settings: Any,
+    ) -> list[Explanation | Rejected]:
+        """Explains a list of inputs; one that cannot be explained is `Rejected` with the error.
+
+        `batch_tokens`: the most tokens, padding included, of a batch of texts.
+        """
+        request = Request(
+            find_method(method, **settings),
+            target,
+            against,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            truncate=truncate,
+            reject=True,
+        )
+        return self._explained(list(inputs), request)[0] if len(inputs) else []
 
     @restores_state
-    def _explain_all(
-        self,
-        inputs: Any,
-        request: Request,
-        prefix: str | None,
-        units: Units | None,
-        truncate: bool,
-        memory: float | None,
-    ) -> Explanation | list[Explanation]:
+    def _explained(self, inputs: Any, request: Request, **options: Any) -> tuple[list[Any], bool]:
+        """The results in the order of the inputs, and whether these were a single one."""
+        context, explainer = self._context, self
+        if find_reader(context, inputs).needs_class_texts(context):
+            specs = (*_flat(request.target), *_flat(request.against))
+            explainer = self.with_text_classes([spec for spec in specs if isinstance(spec, str)])
         # tensors made under the caller's inference mode could carry no gradient
         with Scope(inference=False):
-            reader = self.reader(inputs, units).with_options(prefix=prefix)
+            reader = explainer.reader(inputs, options.get("units"))
+            reader = reader.with_options(prefix=options.get("prefix"))
             sources, is_single = reader.listed(inputs)
-            items = reader.read_all(sources, truncate)
-            runner = replace(reader.runner, memory=memory)
-            explanations = request.explained(runner, reader, items, self.output_names)
-        return explanations[0] if is_single else explanations
+            return request.explained(reader, sources, explainer.output_names), is_single
 
     @overload
     def answer(
@@ -419,30 +438,6 @@ class Explainer:
     def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
         """Each text as tokens, or the reason why the model cannot take it."""
         return self.reader("").read_each(texts, truncate)
-
-    def for_many(self, method: str | Method) -> Explainer:
-        """The explainer for a run over many texts: leaves out rows that the output does not use.
-
-        What is learnt of a model changes the last bit of later results. So it is learnt before the
-        run, from a text of its own: texts have the same scores whenever they are explained.
-        """
-        with _LOCK:
-            if self._many is None:
-                many = copy(self)
-                many.runner = replace(self.runner, many=True)
-                many._readers, many._by_class_texts = {}, {}
-                self._many = many
-            if not is_settled(self.runner.model):
-                self._many._learn(method)
-            return self._many if is_settled(self.runner.model) else self
-
-    def _learn(self, method: str | Method) -> None:
-        """Passes over a text of its own, without warnings: the run itself says what is off."""
-        with warnings.catch_warnings(), suppress(WherefromError):
-            warnings.simplefilter("ignore")
-            for _ in range(PASSES):
-                if not is_settled(self.runner.model):
-                    self(_EXAMPLE, method)
 
     def index_of(self, label: str | int) -> int:
         """The index of a class, by its label or index."""

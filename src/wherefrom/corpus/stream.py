@@ -38,7 +38,6 @@ class Explains(Protocol):
 
     def __call__(self, inputs: Any, method: Any = ..., **options: Any) -> Any: ...
     def encode(self, texts: Sequence[str], truncate: bool = ...) -> list[Encoded | InputError]: ...
-    def for_many(self, method: str | Method) -> Explains: ...
     def index_of(self, label: str | int) -> int: ...
     def labels(self) -> list[str]: ...
 
@@ -189,7 +188,7 @@ class _Job:
 
     @cached_property
     def _for_many(self) -> Explains:
-        return self.explainer.for_many(self.method)
+        return self.explainer
 
     def _explain(self, texts: Sequence[Encoded]) -> list[Explanation]:
         explanations: list[Explanation] = self._for_many(

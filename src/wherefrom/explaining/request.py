@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.core.batching import Rejected, split_on_failure
 from wherefrom.core.explanation import Explanation
 from wherefrom.core.output_names import OutputNames, TargetSpec
 from wherefrom.core.progress import shown
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.target import Target
-from wherefrom.errors import TargetError
+from wherefrom.errors import InputError, TargetError
 from wherefrom.explaining.assemble import explain_batch
 from wherefrom.explaining.predicted_spans import explain_answer, explain_entity, has_spans
 from wherefrom.inputs import Reader
@@ -28,41 +29,57 @@ class Request:
     """What is explained of inputs, and by which method: see `Explainer.__call__`."""
 
     method: Method
-    target: TargetSpec | Sequence[TargetSpec]
-    against: TargetSpec | Sequence[TargetSpec]
-    position: int | None
-    entity: str | None
-    batch_size: int
+    target: TargetSpec | Sequence[TargetSpec] = None
+    against: TargetSpec | Sequence[TargetSpec] = None
+    position: int | None = None
+    entity: str | None = None
+    batch_size: int = 16
+    batch_tokens: int | None = None
+    truncate: bool = False
+    memory: float | None = None
+    reject: bool = False
 
     def explained(
-        self,
-        runner: ModelRunner,
-        reader: Reader[Any, Any],
-        items: Sequence[Any],
-        output_names: OutputNames,
-    ) -> list[Explanation]:
-        """An explanation of each item, found batch by batch."""
+        self, reader: Reader[Any, Any], sources: Sequence[Any], output_names: OutputNames
+    ) -> list[Explanation | Rejected]:
+        """Reads the sources and explains them batch by batch, in the order of the sources.
+
+        A source that cannot be explained is an error, or with `reject` a `Rejected`.
+        """
+        results: dict[int, Explanation | Rejected] = {}
+        if self.reject:
+            items = dict(enumerate(reader.read_each(sources, self.truncate)))
+            for i, item in list(items.items()):
+                if isinstance(item, InputError):
+                    results[i] = Rejected(i, items.pop(i))
+        else:
+            items = dict(enumerate(reader.read_all(sources, self.truncate)))
+        runner = replace(reader.runner, memory=self.memory)
         of_spans = isinstance(reader, TextReader) and has_spans(runner)
         if self.entity is not None and not (of_spans and runner.task == "TokenClassification"):
             raise TargetError("entity= is for models that classify every token.")
         one_by_one = of_spans and (self.position is None or runner.task == "QuestionAnswering")
-        explanations: dict[int, Explanation] = {}
-        chunks = list(reader.chunks(items, self.batch_size))
+
+        def explain(indices: Sequence[int]) -> list[Explanation]:
+            targets, others = (
+                _spec_of_each(specs, indices, len(sources)) for specs in (self.target, self.against)
+            )
+            batch = reader.batch([items[i] for i in indices])
+            if one_by_one:
+                return [self._of_span(runner, batch, targets[0], others[0], output_names)]
+            return self._of_batch(runner, reader, batch, targets, others, output_names)
+
+        order = list(items)
+        size = 1 if one_by_one else self.batch_size
+        chunks = reader.chunks(list(items.values()), size, self.batch_tokens)
         with shown("explaining", None if len(chunks) > 1 else False) as report:
             for chunk in chunks:
-                report(len(explanations), len(items), self.method.name)
-                targets, others = (
-                    _spec_of_each(specs, chunk, len(items)) for specs in (self.target, self.against)
+                report(len(results), len(sources), self.method.name)
+                indices = [order[k] for k in chunk]
+                results.update(
+                    split_on_failure(indices, explain, reject=self.reject, device=runner.device)
                 )
-                if one_by_one:
-                    for i, target, other in zip(chunk, targets, others, strict=True):
-                        batch = reader.batch([items[i]])
-                        explanations[i] = self._of_span(runner, batch, target, other, output_names)
-                    continue
-                batch = reader.batch([items[i] for i in chunk])
-                results = self._of_batch(runner, reader, batch, targets, others, output_names)
-                explanations.update(zip(chunk, results, strict=True))
-        return [explanations[i] for i in range(len(items))]
+        return [results[i] for i in range(len(sources))]
 
     def _of_batch(
         self,
@@ -127,7 +144,7 @@ def _check_contrast(
         )
 
 
-def _spec_of_each(specs: Any, chunk: list[int], count: int) -> list[TargetSpec]:
+def _spec_of_each(specs: Any, chunk: Sequence[int], count: int) -> list[TargetSpec]:
     """The target of each sample of a chunk, from one for all or one for each."""
     if isinstance(specs, (Tensor, np.ndarray)):
         specs = specs.tolist()

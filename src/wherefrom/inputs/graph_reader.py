@@ -89,7 +89,9 @@ class GraphReader(Reader[Graph, ErasedGraph]):
     def size(self, item: Graph) -> int:
         return len(item)
 
-    def chunks(self, items: Sequence[Graph], size: int) -> list[list[int]]:
+    def chunks(
+        self, items: Sequence[Graph], size: int, tokens: int | None = None
+    ) -> list[list[int]]:
         """Graphs of like size together: the model masks what pads them."""
         order = sorted(range(len(items)), key=lambda i: len(items[i]))
         return [order[start : start + size] for start in range(0, len(order), size)]

@@ -151,7 +151,9 @@ class Reader(ABC, Generic[Item, Form]):
                 items.append(error)
         return items
 
-    def chunks(self, items: Sequence[Item], size: int) -> list[list[int]]:
+    def chunks(
+        self, items: Sequence[Item], size: int, tokens: int | None = None
+    ) -> list[list[int]]:
         """Which items go into a batch together: those of one shape."""
         shapes = [self.shape(item) for item in items]
         chunks: list[list[int]] = []

@@ -254,7 +254,9 @@ class TextReader(Reader[Encoded, Form]):
     def units_of(self, item: Encoded) -> tuple[Unit, ...]:
         return item.units
 
-    def chunks(self, items: Sequence[Encoded], size: int) -> list[list[int]]:
+    def chunks(
+        self, items: Sequence[Encoded], size: int, tokens: int | None = None
+    ) -> list[list[int]]:
         """Texts of like length together; of one length where the model cannot be padded.
 
         What has types and what has none never share a batch: to some models none is not 0.
@@ -267,7 +269,7 @@ class TextReader(Reader[Encoded, Form]):
         for numbers in filter(None, groups):
             lengths = [len(items[i].ids) for i in numbers]
             short, long = (items[numbers[lengths.index(pick(lengths))]] for pick in (min, max))
-            parts = like_lengths(lengths, size, same=not self._can_pad(short, long))
+            parts = like_lengths(lengths, size, tokens, same=not self._can_pad(short, long))
             chunks += [[numbers[k] for k in part] for part in parts]
         return chunks
 

@@ -96,7 +96,7 @@ class RowExplainer:
 
     @cached_property
     def _for_many(self) -> Explainer:
-        return self.explainer.for_many(self.method)
+        return self.explainer
 
     def _explain(self, items: list[Encoded]) -> list[Explanation]:
         with warnings.catch_warnings():
