@@ -4,9 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo serve test test-web test-llm test-ray test-all check format train-sentiment train-digits train-bace \
-	train-superpixels families bench answers faithfulness reproduce mutate soak soak-ray fuzz lock release clean docs \
-	notebooks matrix
+.PHONY: help demo serve test test-web test-llm test-ray test-all check format bench mutate docs release clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -61,9 +59,6 @@ test-llm: .venv/ready-llm ## answers of a real language model, SmolLM2-135M-Inst
 test-ray: .venv/ready-ray ## Ray on this machine, several nodes, killed workers, nodes and drivers
 	OMP_NUM_THREADS=1 RAY_worker_niceness=0 $(BIN)/pytest tests/runs -m ray -rs
 
-soak-ray: .venv/ready-ray ## more kills of workers, nodes and drivers: [KILLS=20] [SEED=0]
-	OMP_NUM_THREADS=1 $(BIN)/python -m tools.ray_soak --kills $(or $(KILLS),20) --seed $(or $(SEED),0)
-
 test-all: .venv/ready-dev check ## set up, then run all tests, the slow ones too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
@@ -76,25 +71,6 @@ format: .venv/ready-dev ## format the code, fix what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-train-sentiment: .venv/ready-dev ## train the embedded model: DATA=SST-2 [EXTRA=reviews.csv.gz] [TEACHER=path or id]
-	$(BIN)/python -m training.sentiment --data "$(DATA)" \
-		$(if $(EXTRA),--extra "$(EXTRA)") $(if $(TEACHER),--teacher "$(TEACHER)")
-
-train-digits: .venv/ready-dev ## train the embedded model of digits: DATA=MNIST [PAIRS=folder]
-	$(BIN)/python -m training.digits --data "$(DATA)" $(if $(PAIRS),--pairs "$(PAIRS)")
-
-train-bace: .venv/ready-dev ## train the embedded model of molecules: DATA=BACE
-	$(BIN)/python -m training.bace --data "$(DATA)"
-
-train-superpixels: .venv/ready-dev ## train a model of digits as superpixels: DATA=MNIST [OUT=folder]
-	$(BIN)/python -m training.superpixels --data "$(DATA)" $(if $(OUT),--out "$(OUT)")
-
-families: .venv/ready-dev ## the family matrix, into docs/families.md
-	$(BIN)/python -m benchmarks.families --out docs/families.md
-	$(BIN)/python -m benchmarks.families --vision --out docs/families.md
-	$(BIN)/python -m benchmarks.signal_families --out docs/families.md
-	$(BIN)/python -m benchmarks.seeing_families --out docs/families.md
-
 bench: .venv/ready-dev ## run time and memory beside LXT, Captum, Inseq, FlashTrace, networkx, into docs/performance.md: [PEERS="folder …"]
 	$(BIN)/python -m benchmarks.race --out docs/performance.md $(foreach folder,$(PEERS),--path "$(folder)")
 	$(BIN)/python -m benchmarks.start
@@ -104,36 +80,14 @@ bench: .venv/ready-dev ## run time and memory beside LXT, Captum, Inseq, FlashTr
 	$(BIN)/python -m benchmarks.corpus
 	$(BIN)/python -m benchmarks.web
 
-answers: .venv/ready-dev ## which part of a prompt an answer comes from, beside LXT and FlashTrace: MODEL=folder [PEERS="folder …"] [OUT=file]; resumes
-	$(BIN)/python -m benchmarks.answers --model "$(MODEL)" $(if $(OUT),--out "$(OUT)") $(foreach folder,$(PEERS),--peers "$(folder)")
-
-faithfulness: .venv/ready-dev ## which method is most faithful: DATA=folder [SUPERPIXELS=model]
-	$(BIN)/python -m benchmarks.faithfulness --data "$(DATA)" $(if $(SUPERPIXELS),--superpixels "$(SUPERPIXELS)" --sets sentiment,digits,bace,superpixels)
-
-reproduce: .venv/ready-dev ## Tables 1 and 2 of Ali et al. 2022, into docs/reproduction.md: DATA=folder [SETS=imdb,sst2] [SAMPLES=500] [OUT=folder] [BASE=path or id]; resumes
-	OMP_NUM_THREADS=$(or $(THREADS),1) $(BIN)/python -m reproduction --data "$(DATA)" --threads $(or $(THREADS),1) \
-		$(if $(SETS),--sets "$(SETS)") $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(OUT),--out "$(OUT)") $(if $(BASE),--base "$(BASE)")
-
 mutate: .venv/ready-dev ## plant faults and count those that no test notices: [SAMPLE=200] [SEED=0]; resumes
 	$(BIN)/python -m tools.mutate --workers 2 --sample $(or $(SAMPLE),200) --seed $(or $(SEED),0)
-
-fuzz: .venv/ready-dev .venv-fuzz/ready ## a public fuzzer over the page's API: [CASES=20000] requests, no answer 5xx
-	$(BIN)/python -m tools.fuzz --fuzzer .venv-fuzz/bin/schemathesis --cases $(or $(CASES),20000)
 
 docs: .venv/ready .venv-docs/ready ## the documentation site, into site/
 	rm -rf site
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. .venv-docs/bin/mkdocs build --strict --quiet
 	$(BIN)/python -m tools.widget site/assets/answer.html
 	@echo "Open site/index.html, or serve it: $(PYTHON) -m http.server --directory site"
-
-notebooks: .venv/ready-llm ## run the tutorials and store what they print and show
-	NO_COLOR=1 $(BIN)/python -m tools.notebooks docs/tutorials/*.ipynb
-
-matrix: .venv/ready-dev ## the core tests on several versions of transformers, into docs/compatibility.md: [ONLY=4.48.0,newest]
-	$(BIN)/python -m tools.matrix --out docs/compatibility.md $(if $(ONLY),--only "$(ONLY)")
-
-lock: .venv-release/ready ## the newest versions that pyproject.toml allows, with hashes, into locks/
-	$(PYTHON) -m tools.lock --uv .venv-release/bin/uv
 
 release: .venv-release/ready ## the wheel, the source archive and the list of their parts (SBOM), into dist/; the demo run from the wheel
 	rm -rf dist
@@ -144,9 +98,6 @@ release: .venv-release/ready ## the wheel, the source archive and the list of th
 	$(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python $(PIP) --constraint constraints.txt dist/*.whl
 	cd .venv-wheel && bin/wherefrom compare "a gorgeous film" --methods lrp,gae --html demo.html && test -s demo.html
-
-soak: .venv/ready-dev ## interrupts, kill -9, full disks, threads, hostile inputs: [SOAK=seconds] [SEED=0]
-	OMP_NUM_THREADS=1 nice $(BIN)/python -m tools.soak --seconds $(or $(SOAK),600) --seed $(or $(SEED),0)
 
 clean: ## remove the environment and all caches
 	rm -rf .venv .venv-* build site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
@@ -152,9 +152,9 @@ def _compare(
                 ledger=False,
                 narrow=True,
             ),
-            "lrp": lambda: lrp.scores(runner, inputs, target),
-            "lrp, rules of CP-LRP": lambda: frozen.scores(runner, inputs, target),
-            "lrp_ah_ln": lambda: method("lrp_ah_ln").scores(runner, inputs, target),
+            "lrp": lambda: lrp.scores(Case(runner, inputs, target)),
+            "lrp, rules of CP-LRP": lambda: frozen.scores(Case(runner, inputs, target)),
+            "lrp_ah_ln": lambda: method("lrp_ah_ln").scores(Case(runner, inputs, target)),
         },
         rounds,
     )
@@ -184,7 +184,9 @@ def _memory_over_length() -> None:
 
         inputs = tokens(1, length, 1000)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            method("lrp").scores(ModelRunner(model), inputs, Target(position=torch.tensor([-1])))
+            method("lrp").scores(
+                Case(ModelRunner(model), inputs, Target(position=torch.tensor([-1])))
+            )
         size = sum(kept.values()) / 2**20
         typer.echo(
             f"  {length:5d} tokens  {size:8.1f} MiB   {1024 * size / length:.2f} KiB a token"

@@ -32,7 +32,8 @@ from training.bace import random_split
 from training.bace import read as read_molecules
 from training.digits import normalised
 from training.mnist import read_images
-from wherefrom import Batch, Method, ModelRunner, Scores, Target
+from wherefrom import Batch, Method, ModelRunner, Scores
+from wherefrom.core.runner import Case
 from wherefrom.evaluation.recommendation import difference
 from wherefrom.inputs.graph import Graph
 from wherefrom.methods import method
@@ -72,11 +73,11 @@ class Greedy(Method):
     metric: str = "activation"
     blank: str = "unk"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        rows = [self._one(runner, inputs.take([i]), target.take([i])) for i in range(len(inputs))]
-        return Scores(torch.cat(rows))
+    def scores(self, case: Case) -> Scores:
+        return Scores(torch.cat([self._one(case.take([i])) for i in range(len(case.batch))]))
 
-    def _one(self, runner: ModelRunner, inputs: Batch, target: Target) -> Tensor:
+    def _one(self, case: Case) -> Tensor:
+        runner, inputs, target = case.runner, case.batch, case.target
         name = inputs.fields[0]
         ids = inputs.tensors[name][0]
         units = inputs.mask[0].nonzero().flatten().tolist()

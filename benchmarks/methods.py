@@ -16,7 +16,7 @@ from captum.attr import LayerIntegratedGradients
 from torch import Tensor
 
 from benchmarks.cost import bert_base, plain, tokens, turns
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.methods import method
 from wherefrom.methods.attention_maps import capture
@@ -45,7 +45,7 @@ def main(threads: int = 2, rounds: int = 3, flow: bool = True) -> None:
         taken = turns(
             {
                 "plain": lambda: plain(model, inputs, target),
-                name: lambda name=name: method(name).scores(runner, inputs, target),  # type: ignore[misc]
+                name: lambda name=name: method(name).scores(Case(runner, inputs, target)),  # type: ignore[misc]
                 "plain again": lambda repeat=repeat: [  # type: ignore[misc]
                     plain(model, inputs, target) for _ in range(repeat)
                 ],
@@ -77,7 +77,7 @@ def beside_captum(runner: ModelRunner, target: Target) -> None:
                 n_steps=steps, internal_batch_size=8,
             ),
             "wherefrom": lambda: method("integrated_gradients", steps=steps).scores(
-                runner, inputs, target
+                Case(runner, inputs, target)
             ),
         },
         1,
@@ -90,7 +90,7 @@ def beside_captum(runner: ModelRunner, target: Target) -> None:
 def beside_networkx(runner: ModelRunner, target: Target) -> None:
     """Attention flow of one sentence, readout to all inputs, beside networkx for one pair."""
     seen = capture(
-        runner, tokens(1, 128), Target(torch.zeros(1, dtype=torch.long)), gradients=False
+        Case(runner, tokens(1, 128), Target(torch.zeros(1, dtype=torch.long))), gradients=False
     )
     steps = [each.mean(1)[0].double() for each in seen.maps]
     start = {n: s[0].double() for n, s in seen.start("auto").items()}

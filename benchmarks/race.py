@@ -95,7 +95,7 @@ def of_wherefrom(name: str, **settings: Any) -> Callable[[int], Run]:
     import torch
 
     from benchmarks.cost import tokens
-    from wherefrom.core.runner import ModelRunner
+    from wherefrom.core.runner import Case, ModelRunner
     from wherefrom.core.target import Target
     from wherefrom.methods import method
 
@@ -104,7 +104,7 @@ def of_wherefrom(name: str, **settings: Any) -> Callable[[int], Run]:
     def prepare(length: int) -> Run:
         inputs = tokens(1, length, 32_000, "mean")
         target = Target(torch.tensor([7]), position=torch.tensor([length - 1]))
-        return lambda: method(name, **settings)(runner, inputs, target)
+        return lambda: method(name, **settings)(Case(runner, inputs, target))
 
     return prepare
 
@@ -189,7 +189,7 @@ def of_encoder(kind: str, name: str, **settings: Any) -> Callable[[int], Run]:
     import torch
 
     from benchmarks.cost import bert_base, plain, plain_at_pixels, tokens, vit_base
-    from wherefrom.core.runner import ModelRunner
+    from wherefrom.core.runner import Case, ModelRunner
     from wherefrom.core.target import Target
     from wherefrom.inputs.image import ImageReader
     from wherefrom.methods import method
@@ -209,7 +209,7 @@ def of_encoder(kind: str, name: str, **settings: Any) -> Callable[[int], Run]:
     def prepare(length: int) -> Run:
         if name == "plain":
             return plainly
-        return lambda: method(name, **settings)(runner, inputs, target)
+        return lambda: method(name, **settings)(Case(runner, inputs, target))
 
     return prepare
 
@@ -459,13 +459,13 @@ def flow_seconds(length: int) -> tuple[float, float]:
     import torch
 
     from benchmarks.cost import bert_base, tokens
-    from wherefrom.core.runner import ModelRunner
+    from wherefrom.core.runner import Case, ModelRunner
     from wherefrom.core.target import Target
     from wherefrom.methods.attention_maps import capture
     from wherefrom.methods.flow import flows
 
     target = Target(torch.zeros(1, dtype=torch.long))
-    seen = capture(ModelRunner(bert_base()), tokens(1, length), target, gradients=False)
+    seen = capture(Case(ModelRunner(bert_base()), tokens(1, length), target), gradients=False)
     steps = [weights.mean(1)[0].double() for weights in seen.maps]
     start = {number: rows[0].double() for number, rows in seen.start("auto").items()}
     flows(steps, seen.streams, start)  # the imports that it makes do not count

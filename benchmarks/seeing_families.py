@@ -27,7 +27,7 @@ from benchmarks.families import SEEING
 from benchmarks.family_rows import Casts, Row, limited, reason, verdict
 from benchmarks.tiny import _CONFIG, config, prepared
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.runner import Batch, Case, Layout, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.inputs.patches import cells, find_layout, layout_of
 from wherefrom.methods.propagation import Lrp
@@ -286,7 +286,7 @@ def explained(made: Any, given: Mapping[str, Tensor]) -> tuple[Any, float, bool,
     )
     last = torch.tensor([logits.shape[1] - 1]) if logits.ndim == 3 else None
     target = Target(row.abs().argmax()[None], position=last)
-    scores = Lrp()(runner, inputs, target)
+    scores = Lrp()(Case(runner, inputs, target))
     assert scores.logits is not None
     narrow = casts.narrower or made.dtype == torch.float32
     return scores, float(target(scores.logits)), narrow, layout.units

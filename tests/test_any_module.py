@@ -222,21 +222,16 @@ class Checkpointed(Nano):
 @pytest.mark.filterwarnings("ignore:`torch.cpu.amp.autocast:FutureWarning")  # of torch 2.4
 @pytest.mark.parametrize(
     ("method", "reentrant"),
-    [("lrp", False), ("integrated_gradients", True), ("integrated_gradients", False)],
+    [
+        ("lrp", True),
+        ("lrp", False),
+        ("integrated_gradients", True),
+        ("integrated_gradients", False),
+    ],
 )
 def test_checkpointing_outside_of_training_is_refused(reentrant, method):
     with pytest.raises(ModelError, match=r"^Checkpointed calls torch\.utils\.checkpoint"):
         Explainer(Checkpointed(reentrant))(IDS, method)
-
-
-def test_a_checkpoint_that_is_an_autograd_function_is_written_out():
-    expected = Explainer(Checkpointed(None).double())(IDS, target=3)
-    explanation = Explainer(Checkpointed(True).double())(IDS, target=3)
-    exactly(explanation.scores, expected.scores)
-    assert [(line.label, line.kind) for line in explanation.ledger.lines] == [
-        (line.label, line.kind) for line in expected.ledger.lines
-    ]
-    assert explanation.ledger.relative < 1e-12
 
 
 class Caches(Nano):
@@ -424,7 +419,7 @@ def test_a_forward_that_passes_the_decoder_ids_on_has_their_units(t5):
 
 @pytest.mark.parametrize("length", [2, 3])
 def test_attention_of_a_sequence_that_is_no_input_is_not_mixed_up(t5, length):
-    with pytest.raises(ModelError, match="such as latents or a decoder's"):
+    with pytest.raises(ModelError, match="such as latents or a decoder"):
         Explainer(t5, forward=own_decoder(length))(IDS, "gae", target=9)
 
 

@@ -23,7 +23,7 @@ from tests.helpers import GLOBAL_HOOKS
 from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
 from wherefrom.core import scope, torch_internals
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.methods import method as find_method
@@ -128,7 +128,7 @@ def scored(method):
 
     def action(model):
         inputs, target = PREPARED
-        find_method(method)(ModelRunner(model), inputs, target)
+        find_method(method)(Case(ModelRunner(model), inputs, target))
 
     return action
 
@@ -144,10 +144,12 @@ ACTIONS = {
     "lrp": explained("lrp"),
     "integrated_gradients": explained("integrated_gradients", steps=2),
     "transformer_attribution": explained("transformer_attribution"),
-    "block": lambda model: EmbeddedInputs.capture(ModelRunner(model), PREPARED[0], "first_block"),
+    "block": lambda model: EmbeddedInputs.capture(
+        Case(ModelRunner(model), PREPARED[0]), "first_block"
+    ),
     "forms": run_forms,
     "layers": lambda model: relevance_sums(ModelRunner(model), *PREPARED, PLAIN),
-    "propositions": lambda model: propositions(ModelRunner(model), *PREPARED),
+    "propositions": lambda model: propositions(Case(ModelRunner(model), *PREPARED)),
 }
 
 

@@ -25,6 +25,7 @@ HELD = ["lrp", "lrp_ah", "lrp_ah_ln", "gradient_x_input", "attn_lrp"]
     ],
 )
 @pytest.mark.parametrize("gate", ["frozen", "shared"])
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")
 def test_ledger_closes_for_each_sample_of_a_batch(family, task, gate):
     explainer = Explainer(family_model(family, task))
     batch = explainer(IDS, gate=gate)
@@ -52,6 +53,7 @@ MODULES = {
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 10])
 @pytest.mark.parametrize("name", list(MODULES))
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")
 def test_ledger_of_a_plain_module_closes_in_batches_of_every_size(name, size, rng):
     module, x = MODULES[name](), normal(rng, size, 5, D)
     plain = module(x.clone().requires_grad_()).detach()
@@ -65,6 +67,7 @@ def test_ledger_of_a_plain_module_closes_in_batches_of_every_size(name, size, rn
         exactly(each.ledger.of("bias"), alone.ledger.of("bias"), tol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")
 def test_experts_that_get_an_even_number_of_tokens_keep_the_samples_apart(rng):
     module = Mixture()
     explainer = Explainer(module)
@@ -109,6 +112,7 @@ def test_decoder_of_an_encoder_decoder_has_units_of_its_own(t5):
 
 
 @pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")
 def test_every_method_scores_every_unit_of_every_kind_of_model(method, rng):
     for module in (Vision(5), SequenceFirst()):
         for found in Explainer(module)(normal(rng, 2, 5, D), method):

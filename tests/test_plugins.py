@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 
-from wherefrom import Batch, Method, Scores, ModelRunner, Target
+from wherefrom import Case, Method, Scores
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,19 @@ class MaskOut(Method):
     paper = "Theirs 2026"
     relative: bool = False
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        tensors = inputs.model_tensors()
-        with runner.evaluating(), torch.no_grad():
-            logits = runner.run(tensors)
-            target = target.resolved(logits)
-            output = target(logits)
+    def scores(self, case: Case) -> Scores:
+        tensors = case.batch.model_tensors()
+        with case.runner.evaluating(), torch.no_grad():
+            logits = case.runner.run(tensors)
+            case = case.resolved(logits)
+            output = case.target(logits)
             falls = []
-            for unit in range(inputs.mask.shape[1]):
+            for unit in range(case.batch.mask.shape[1]):
                 mask = tensors["attention_mask"].clone()
                 mask[:, unit] = 0
-                falls.append(output - target(runner.run({**tensors, "attention_mask": mask})))
-        values = torch.stack(falls, 1) * inputs.mask
+                masked = case.runner.run({**tensors, "attention_mask": mask})
+                falls.append(output - case.target(masked))
+        values = torch.stack(falls, 1) * case.batch.mask
         return Scores(values / output[:, None] if self.relative else values, logits)
 
 '''
@@ -192,7 +193,7 @@ def test_a_broken_entry_point_is_left_out_by_name_and_the_rest_works(tmp_path, m
         "@dataclass(frozen=True)\n"
         "class Named(Method):\n"
         "    name = 'named'\n"
-        "    def scores(self, subject, inputs, target): ...\n"
+        "    def scores(self, case): ...\n"
         "@dataclass(frozen=True)\n"
         "class Needy(Named):\n"
         "    strength: float\n"

@@ -16,17 +16,17 @@ class Good(Method):
     name = "good"
     factor: float = 2.0
 
-    def scores(self, runner, inputs, target):
-        places = torch.arange(inputs.mask.shape[1], dtype=torch.float64)
-        return Scores(self.factor * (places + 1) * inputs.mask)
+    def scores(self, case):
+        places = torch.arange(case.batch.mask.shape[1], dtype=torch.float64)
+        return Scores(self.factor * (places + 1) * case.batch.mask)
 
 
 @dataclass(frozen=True)
 class NaN(Good):
     """A score that is not finite."""
 
-    def scores(self, runner, inputs, target):
-        values = super().scores(runner, inputs, target).values
+    def scores(self, case):
+        values = super().scores(case).values
         values[0, 0] = torch.nan
         return Scores(values)
 
@@ -35,8 +35,8 @@ class NaN(Good):
 class OnPadding(Good):
     """A score on padding."""
 
-    def scores(self, runner, inputs, target):
-        return Scores(torch.ones(inputs.mask.shape))
+    def scores(self, case):
+        return Scores(torch.ones(case.batch.mask.shape))
 
 
 @dataclass(frozen=True)
@@ -45,76 +45,76 @@ class Dice(Good):
 
     rolls: list = field(default_factory=list)
 
-    def scores(self, runner, inputs, target):
+    def scores(self, case):
         self.rolls.append(1)
-        return Scores(len(self.rolls) * inputs.mask.double())
+        return Scores(len(self.rolls) * case.batch.mask.double())
 
 
 @dataclass(frozen=True)
 class Crowd(Good):
     """Scores that depend on the rest of the batch."""
 
-    def scores(self, runner, inputs, target):
-        return Scores(len(inputs) * inputs.mask.double())
+    def scores(self, case):
+        return Scores(len(case.batch) * case.batch.mask.double())
 
 
 @dataclass(frozen=True)
 class Narrow(Good):
     """One score for each sample."""
 
-    def scores(self, runner, inputs, target):
-        return Scores(torch.ones(len(inputs)))
+    def scores(self, case):
+        return Scores(torch.ones(len(case.batch)))
 
 
 @dataclass(frozen=True)
 class Bare(Good):
     """A tensor in place of Scores."""
 
-    def scores(self, runner, inputs, target):
-        return inputs.mask.double()
+    def scores(self, case):
+        return case.batch.mask.double()
 
 
 @dataclass(frozen=True)
 class Liar(Good):
     """Logits that are not the model's."""
 
-    def scores(self, runner, inputs, target):
-        return Scores(inputs.mask.double(), torch.ones(len(inputs), 3, dtype=torch.float64))
+    def scores(self, case):
+        return Scores(case.batch.mask.double(), torch.ones(len(case.batch), 3, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
 class Vandal(Good):
     """Changes a weight."""
 
-    def scores(self, runner, inputs, target):
+    def scores(self, case):
         with torch.no_grad():
-            next(runner.model.parameters()).add_(1.0)
-        return super().scores(runner, inputs, target)
+            next(case.runner.model.parameters()).add_(1.0)
+        return super().scores(case)
 
 
 @dataclass(frozen=True)
 class Dropping(Good):
     """Sets another mode and leaves it."""
 
-    def scores(self, runner, inputs, target):
-        runner.model.train()
-        return super().scores(runner, inputs, target)
+    def scores(self, case):
+        case.runner.model.train()
+        return super().scores(case)
 
 
 @dataclass(frozen=True)
 class OddPart(Good):
     """A part of another shape."""
 
-    def scores(self, runner, inputs, target):
-        return Scores(inputs.mask.double(), parts={"word": torch.ones(2)})
+    def scores(self, case):
+        return Scores(case.batch.mask.double(), parts={"word": torch.ones(2)})
 
 
 @dataclass(frozen=True)
 class OddLine(Good):
     """A line of the ledger with one value for the whole batch."""
 
-    def scores(self, runner, inputs, target):
-        return Scores(inputs.mask.double(), lines={("bias", "bias"): torch.ones(1)})
+    def scores(self, case):
+        return Scores(case.batch.mask.double(), lines={("bias", "bias"): torch.ones(1)})
 
 
 @dataclass(frozen=True)
@@ -142,31 +142,31 @@ class Thawed(Good.__bases__[0]):
 
     name = "thawed"
 
-    def scores(self, runner, inputs, target):
-        return Scores(inputs.mask.double())
+    def scores(self, case):
+        return Scores(case.batch.mask.double())
 
 
 class Silent(Method):
     name = "silent"
 
-    def scores(self, runner, inputs, target):
-        return Scores(inputs.mask.double())
+    def scores(self, case):
+        return Scores(case.batch.mask.double())
 
 
 @dataclass(frozen=True)
 class Undescribed(Method):
     name = "undescribed"
 
-    def scores(self, runner, inputs, target):
-        return Scores(inputs.mask.double())
+    def scores(self, case):
+        return Scores(case.batch.mask.double())
 
 
 @dataclass(frozen=True)
 class Nameless(Method):
     """Without a name."""
 
-    def scores(self, runner, inputs, target):
-        return Scores(inputs.mask.double())
+    def scores(self, case):
+        return Scores(case.batch.mask.double())
 
 
 def test_a_method_that_keeps_the_contract_passes():

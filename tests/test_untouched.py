@@ -1,9 +1,6 @@
 """A model is left exactly as it was found, whatever happens."""
 
-import contextlib
 import threading
-import time
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,7 +13,6 @@ from tests.helpers import GLOBAL_HOOKS, assert_unchanged, exactly
 from wherefrom import Explainer
 from wherefrom.core.runner import ModelRunner
 from wherefrom.errors import NotFinite
-from wherefrom.methods.gradient import Gradient
 from wherefrom.testing import snapshot
 
 IDS = [[2, 5, 9, 8, 17, 3], [2, 7, 3]]
@@ -121,24 +117,6 @@ def test_two_threads_at_once_give_the_same_as_alone(model, gpt2):
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(work, jobs)) == alone
     assert not any(getattr(torch_modules, name) for name in GLOBAL_HOOKS if "forward_hooks" in name)
-
-
-def test_threads_that_learn_of_a_model_at_once_leave_filters_of_warnings_as_before(bert, wordpiece):
-    explainer, filters = Explainer(bert, wordpiece), list(warnings.filters)
-    both = threading.Barrier(2)
-
-    class Meeting(Gradient):
-        """Two threads in it at once see each other's state."""
-
-        def scores(self, runner, inputs, target):
-            with contextlib.suppress(threading.BrokenBarrierError):
-                time.sleep(0.3 * both.wait(0.2))  # the second to come is the last to go
-            return super().scores(runner, inputs, target)
-
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(explainer.for_many, [Meeting(), Meeting()])
-    assert warnings.filters == filters
-    assert first is second
 
 
 def test_a_thread_that_only_runs_the_model_is_not_disturbed(model):

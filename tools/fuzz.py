@@ -1,4 +1,4 @@
-"""Fuzzes the API of the page by its own description, with schemathesis; run by `make fuzz`.
+"""Fuzzes the API of the page by its own description, with schemathesis (`make -C tools fuzz`).
 
 Serves the embedded models, and runs the fuzzer with one seed after the other until the server has
 answered so many requests. Fails if an answer has a status from 500 on, or if the fuzzer finds an

@@ -1,7 +1,7 @@
 """Writes the lock files: every package that is installed here, with its version and its hashes.
 
-Run by `make lock`. torch and what only its CUDA builds need are left out: a CPU build has other
-hashes than the one in the registry, so torch is held by its version in constraints.txt.
+Run by `make -C tools lock`. torch and what only its CUDA builds need are left out: a CPU build has
+other hashes than the one in the registry, so torch is held by its version in constraints.txt.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 HOME = Path(__file__).parents[1]
 LOCKS = HOME / "locks"
-HEADER = "# Written by `make lock`. Hashes of all files of a version, for every platform.\n"
+HEADER = "# Written by make -C tools lock. Hashes of all files of a version, for every platform.\n"
 # what each file locks: options of `uv pip compile`
 CONTENTS = {
     "dev": ["pyproject.toml", "--extra", "dev"],

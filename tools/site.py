@@ -1,7 +1,7 @@
 """Notebooks as pages of the documentation site: a hook of MkDocs, run by `make docs`.
 
-What the cells of a notebook print and show is stored in it by `make notebooks`, so the site is
-built without a model. Results of the reproduction lie beside `docs/`: they are copied into it.
+`make -C tools notebooks` stores what the cells of a notebook print and show in it, so the site
+is built without a model. Results of the reproduction lie beside `docs/`: they are copied into it.
 """
 
 from __future__ import annotations

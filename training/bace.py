@@ -56,7 +56,7 @@ test molecules correctly. The second row is another model with the same settings
 
 ## Training
 
-`make train-bace DATA=…` (`training/bace.py`, seeded): AdamW with a learning rate of 2e-4 (as in
+`make -C training bace DATA=…` (`training/bace.py`, seeded): AdamW, learning rate 2e-4 (as in
 appendix C of Ali et al. 2022), batches of 16, linear warm-up and decay, the mean of the weights in
 the last tenth of the steps. The number of epochs was chosen by the ROC-AUC on the validation
 molecules of the random split, among these:

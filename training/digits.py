@@ -43,7 +43,7 @@ and tests on images run on a real model, without a network.
 
 ## Training
 
-`make train-digits DATA=…` (`training/digits.py`, seeded): $passes passes over 55,000 images,
+`make -C training digits DATA=…` (`training/digits.py`, seeded): $passes passes over 55,000 images,
 shifted by up to two pixels; in half of them a random share of the patches is set to the mean
 colour. A first run of 6 passes had 96.8 % on validation, below the goal of 97 %, so the number of
 passes was raised.

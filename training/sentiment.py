@@ -55,7 +55,7 @@ with wherefrom so that examples and tests run on a real model, without a network
 
 ## Training
 
-`make train-sentiment DATA=… EXTRA=…` (`training/sentiment.py`, seeded): the teacher,
+`make -C training sentiment DATA=… EXTRA=…` (`training/sentiment.py`, seeded): the teacher,
 all-MiniLM-L6-v2 (Apache-2.0), was fine-tuned on the 67,349 phrases of SST-2 ($teacher on the
 validation sentences). The student was distilled from the teacher's logits on the phrases and on
 copies of them with words replaced by [UNK] ($copies of each), in $passes passes, then on

@@ -44,8 +44,8 @@ mean intensity and the position of its region; regions are joined where they tou
 
 ## How it was made
 
-`make train-superpixels DATA=…` (`training/superpixels.py`, seeded): SLIC of scikit-image cut the
-images; the model saw $images of them in $epochs epochs, 64 at a time (AdamW, learning rate $rate,
+`make -C training superpixels DATA=…` (`training/superpixels.py`, seeded): SLIC of scikit-image cut
+the images; the model saw $images of them in $epochs epochs, 64 at a time (AdamW, rate $rate,
 linear warm-up and decay, the mean of the weights over the last tenth of the steps). In one of five
 images, drawn anew in each epoch, a random part of the regions was removed, so that the model knows
 what the evaluation by removal asks. The test images had no say in any setting.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from wherefrom.audits.report import Audit
     from wherefrom.core.comparison import Comparison
     from wherefrom.core.explanation import Explanation, Unit
-    from wherefrom.core.runner import Batch, ModelRunner
+    from wherefrom.core.runner import Batch, Case, ModelRunner
     from wherefrom.core.target import Target
     from wherefrom.errors import WherefromError
     from wherefrom.evaluation.evaluate import evaluate
@@ -43,6 +43,7 @@ _HOMES = {
     "Explanation": "wherefrom.core.explanation",
     "Graph": "wherefrom.inputs.graph",
     "Batch": "wherefrom.core.runner",
+    "Case": "wherefrom.core.runner",
     "Method": "wherefrom.methods",
     "Metric": "wherefrom.evaluation.metrics",
     "Passage": "wherefrom.answers.prompt",
@@ -69,6 +70,7 @@ __all__ = [
     "Answer",
     "Audit",
     "Batch",
+    "Case",
     "Comparison",
     "Evaluation",
     "Explainer",

@@ -22,7 +22,7 @@ from wherefrom.core.explanation import Explanation
 from wherefrom.core.memory import parse_memory
 from wherefrom.core.output_names import OutputNames, TargetSpec
 from wherefrom.core.progress import shown
-from wherefrom.core.runner import Batch, Forward, ModelRunner
+from wherefrom.core.runner import Batch, Case, Forward, ModelRunner
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import Target
 from wherefrom.core.unwrap import unwrap
@@ -426,7 +426,7 @@ class Explainer:
             )
         batch = reader.batch([reader.read(inputs, truncate)])
         target = Target(position=reader.positions(batch, None))
-        logits = run(reader.runner, batch)
+        logits = run(Case(reader.runner, batch))
         if logits.ndim == 3:
             reader.check_position(batch)
         return batch, target.resolved(logits)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from wherefrom.core.explanation import Explanation
 from wherefrom.core.output_names import OutputNames
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.core.torch_internals import global_hook_registries, version_of
 from wherefrom.explainer import Explainer
@@ -58,22 +58,22 @@ def check_method(method: Method, model: nn.Module | None = None) -> None:
     inputs = batch(runner, None, rows, None)
     target = Target(torch.tensor([0, 1, 0], device=runner.device))
     with untouched(runner.model):
-        scores = method(runner, inputs, target)
+        scores = method(Case(runner, inputs, target))
         _check_scores(scores, inputs)
-        again = method(runner, inputs, target)
+        again = method(Case(runner, inputs, target))
         claim(
             isinstance(again, Scores) and torch.equal(scores.values, again.values),
             "the same input gets the same scores again",
         )
         scale = max(float(scores.values.abs().max()), 1e-8)
         for i, row in enumerate(rows):
-            alone = method(runner, batch(runner, None, [row], None), target.take([i]))
+            alone = method(Case(runner, batch(runner, None, [row], None), target.take([i])))
             together = scores.values[i, inputs.mask[i]]
             gap = float((together - alone.values[0]).abs().max())
             claim(gap <= 1e-5 * scale, f"a sample scores alone as in a batch (differs by {gap:g})")
         if scores.logits is not None:
             claim(
-                torch.allclose(scores.logits, run(runner, inputs)),
+                torch.allclose(scores.logits, run(Case(runner, inputs))),
                 "the logits it returns are the model's logits of the input",
             )
         _check_json(method, runner, inputs, target)

@@ -14,6 +14,7 @@ from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
 from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop
 from wherefrom.answers.rows import Row
+from wherefrom.core.runner import Case
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
 from wherefrom.testing import snapshot
 
@@ -127,9 +128,9 @@ def test_a_padded_batch_of_spans_is_its_samples_one_by_one():
         torch.cat([t.position for t in targets]),
     )
     lrp = method("lrp")
-    together = lrp(reader.runner, reader.batch(items), both)
+    together = lrp(Case(reader.runner, reader.batch(items), both))
     for i, (item, target) in enumerate(zip(items, targets, strict=True)):
-        alone = lrp(reader.runner, reader.batch([item]), target)
+        alone = lrp(Case(reader.runner, reader.batch([item]), target))
         exactly(together.values[i, : len(texts[i])], alone.values[0], 1e-6)
         assert not together.values[i, len(texts[i]) :].any()
         exactly(

@@ -77,7 +77,8 @@ def test_a_batch_is_its_prompts_one_by_one(family, dtype, of):
 @pytest.mark.parametrize("method", ["lrp", "attn_lrp", "gradient_x_input"])
 def test_the_first_spans_of_a_batch_take_one_forward_and_one_backward_pass(method, monkeypatch):
     own = Explainer(tiny("llama", "write"))
-    own.answer(PROMPTS[:2], ANSWERS[:2])  # finds out once that the model ignores padding
+    # finds out once that the model ignores padding and keeps samples apart
+    own.answer(PROMPTS[:2], ANSWERS[:2], method=method)
     passes = Passes(own.runner.model, monkeypatch)
     answers = own.answer(PROMPTS, ANSWERS, method=method)
     assert passes.taken() == (1, 1)
@@ -130,11 +131,11 @@ def test_a_batch_that_memory_does_not_suffice_for_is_halved(monkeypatch):
     own = explainer("llama")
     sizes, graph_of = [], ForwardGraph.of
 
-    def counted(table, runner, inputs, *args, **kwargs):
-        sizes.append(len(inputs))
-        if len(inputs) > 2:
+    def counted(table, case, *args, **kwargs):
+        sizes.append(len(case.batch))
+        if len(case.batch) > 2:
             raise NotEnoughMemory(2e9, 1e9)
-        return graph_of(table, runner, inputs, *args, **kwargs)
+        return graph_of(table, case, *args, **kwargs)
 
     monkeypatch.setattr(ForwardGraph, "of", staticmethod(counted))
     answers = own.answer(PROMPTS, ANSWERS)
@@ -150,7 +151,7 @@ def test_rows_that_cannot_be_told_apart_are_explained_one_by_one(monkeypatch):
     own, scores = explainer("llama"), ForwardGraph.scores
 
     def unclear(graph, *args, **kwargs):
-        if len(graph.inputs) > 1:
+        if len(graph.case.batch) > 1:
             raise RowsUnclear("a call mixes its samples")
         return scores(graph, *args, **kwargs)
 

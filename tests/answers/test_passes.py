@@ -123,7 +123,7 @@ def test_the_pass_of_a_new_answer_takes_the_place_of_the_one_before(llama, passe
 
 def test_an_explanation_of_the_same_model_takes_the_memory_of_the_pass(llama, passes):
     answer = llama.answer(PROMPT, ANSWER)
-    leaf = weakref.ref(answer.attribution._graph().forward.tracer.sources.entered[0].leaf)
+    leaf = weakref.ref(answer.attribution._graph().forward.tracer.entry_points.entered[0].leaf)
     assert leaf() is not None
     llama(PROMPT)
     assert leaf() is None
@@ -142,7 +142,7 @@ def test_the_graph_goes_with_its_answer_or_its_matrix(forward):
             answer = own.answer(PROMPT, ANSWER)
             answer.of(2)
             forward = answer.attribution._graph().forward
-            leaf, logits = weakref.ref(forward.tracer.sources.entered[0].leaf), forward.logits
+            leaf, logits = weakref.ref(forward.tracer.entry_points.entered[0].leaf), forward.logits
             node = weakref.ref(logits.grad_fn)
             del forward, logits
             if ends_by_matrix:
@@ -212,7 +212,7 @@ def test_spans_of_a_pass_whose_blocks_run_twice_are_the_same(family):
     with pytest.raises(NotEnoughMemory) as error:
         Explainer(own).answer(prompt, ANSWER, memory=1000)
     tight = Explainer(own).answer(prompt, ANSWER, memory=1.1 * error.value.needed)
-    assert tight.attribution._graph().forward.tracer.saved.recomputes
+    assert tight.attribution._graph().forward.saved.recomputes
     for span, row in zip((1, slice(0, 4)), rows, strict=True):
         exactly(tight.row(span).values, row.values)
         for key, value in row.lines.items():
@@ -305,7 +305,7 @@ def test_memory_decides_how_many_are_run_at_once(llama, monkeypatch):
     count = Backward(monkeypatch)
     llama.answer(PROMPT, ANSWER).rows()
     answer = llama.answer(PROMPT, ANSWER)
-    saved = answer.attribution._graph().forward.tracer.saved
+    saved = answer.attribution._graph().forward.saved
     assert saved.bytes > saved.largest_block > 0
     each = 2 * saved.largest_block + 4 * answer.attribution._graph().forward.logits.nbytes
     llama.answer(PROMPT, ANSWER, memory=saved.bytes + 2 * 2.5 * each).rows()

@@ -14,6 +14,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly
 from wherefrom import Explainer, Prompt
 from wherefrom.answers.tokens import read_prompt
+from wherefrom.core.runner import Case
 from wherefrom.core.target import Target
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.text import from_ids
@@ -80,7 +81,7 @@ def test_a_row_is_what_the_explainer_says_of_the_next_token(family):
             torch.tensor([answer.tokens[token].other_id]),
             torch.tensor([token]),
         )
-        expected = method("lrp")(longer.runner, inputs, target).values[0]
+        expected = method("lrp")(Case(longer.runner, inputs, target)).values[0]
         count = len(SOURCE) + 1 + token
         exactly(matrix[token, :count], expected, 1e-6)
         assert not matrix[token, count:].any()  # nothing comes from tokens that follow

@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 from wherefrom import Explainer
-from wherefrom.audits.altered_models import Case, in_float64, on_copy
+from wherefrom.audits.altered_models import in_float64, on_copy
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.inputs.text import batch, from_ids
 

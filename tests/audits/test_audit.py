@@ -132,8 +132,8 @@ class Fixed(Method):
     name: ClassVar[str] = "fixed"
     first: float = 0.0
 
-    def scores(self, runner, inputs, target):
-        values = torch.ones(inputs.mask.shape, dtype=torch.float64)
+    def scores(self, case):
+        values = torch.ones(case.batch.mask.shape, dtype=torch.float64)
         values[:, 0] = self.first
         return Scores(values)
 

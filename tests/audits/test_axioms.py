@@ -13,6 +13,7 @@ from tests.modules import Block
 from wherefrom import method
 from wherefrom.audits.altered_models import symmetrised
 from wherefrom.audits.axioms import completeness, dummy, effects, sensitivity, symmetry
+from wherefrom.core.runner import Case
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.forward_pass import run
@@ -53,7 +54,7 @@ def test_scores_without_a_ledger_are_compared_with_the_output_and_claim_nothing(
     assert not sums.claimed
     assert not sums.ledger
     assert sums.total == pytest.approx(1)  # attention of one row
-    logits = run(bert_case.runner, bert_case.inputs)
+    logits = run(bert_case)
     assert sums.expected == pytest.approx(float(logits[0, 1]))
 
 
@@ -144,18 +145,18 @@ def test_patches_and_atoms_are_told_from_their_positions(kind, request):
 def test_the_symmetrised_function_is_the_sum_of_both_orders(kind, request):
     case = request.getfixturevalue(kind)
     i, j = effects(case).abs().argsort(descending=True)[:2].tolist()
-    (name,) = case.inputs.fields
-    order = list(range(len(case.inputs.units[0])))
+    (name,) = case.batch.fields
+    order = list(range(len(case.batch.units[0])))
     order[i], order[j] = j, i
-    exchanged = case.inputs.with_tensors({name: case.inputs.tensors[name][:, order]})
-    expected = run(case.runner, case.inputs) + run(case.runner, exchanged)
-    exactly(run(symmetrised(case, i, j), case.inputs), expected)
-    assert not torch.equal(run(case.runner, case.inputs), run(case.runner, exchanged))
+    exchanged = case.batch.with_tensors({name: case.batch.tensors[name][:, order]})
+    expected = run(case) + run(Case(case.runner, exchanged))
+    exactly(run(Case(symmetrised(case, i, j), case.batch)), expected)
+    assert not torch.equal(run(case), run(Case(case.runner, exchanged)))
 
 
 def test_an_image_without_a_run_of_the_method_is_run_once_more(image_case):
     sums = completeness(method("random"), image_case)
-    logits = run(image_case.runner, image_case.inputs)
+    logits = run(image_case)
     assert sums.expected == pytest.approx(float(logits.max()))
 
 
@@ -191,8 +192,8 @@ class FirstIsBest(Method):
 
     name: ClassVar[str] = "first_is_best"
 
-    def scores(self, runner, inputs, target):
-        return Scores(1.0 / (1 + torch.arange(inputs.mask.shape[1]).double()).unsqueeze(0))
+    def scores(self, case):
+        return Scores(1.0 / (1 + torch.arange(case.batch.mask.shape[1]).double()).unsqueeze(0))
 
 
 def test_two_words_at_one_place_score_alike_but_by_chance_and_place(bert_case):

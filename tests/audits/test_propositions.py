@@ -10,7 +10,7 @@ from tests.modules import Pooled
 from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.inputs.text import batch, from_ids
 
@@ -25,7 +25,7 @@ def inputs_of(runner, rows=ROWS):
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
 def test_both_propositions_hold_and_the_rules_conserve(family, attention):
     runner = Explainer(model(family, "classify", attn_implementation=attention)).runner
-    conserved = propositions(runner, inputs_of(runner, ROWS[:1]), Target(torch.tensor([1])))
+    conserved = propositions(Case(runner, inputs_of(runner, ROWS[:1]), Target(torch.tensor([1]))))
     assert conserved.heads == 2
     assert conserved.attention_error < 1e-8
     assert any(abs(excess) > 1e-6 for excess in conserved.attention_excess)
@@ -44,7 +44,7 @@ def test_eager_and_fused_attention_create_the_same_excess():
     for attention in ("sdpa", "eager"):
         runner = Explainer(model("bert", "classify", attn_implementation=attention)).runner
         inputs = inputs_of(runner, ROWS[:1])
-        conserved = propositions(runner, inputs, Target(torch.tensor([1])))
+        conserved = propositions(Case(runner, inputs, Target(torch.tensor([1]))))
         excess.append(conserved.attention_excess)
     exactly(*excess)
 
@@ -54,6 +54,6 @@ def test_a_model_without_attention_has_no_heads_to_probe():
     units = (tuple(Unit(str(i)) for i in range(4)),)
     inputs = Batch({"x": x}, ("x",), units, torch.ones(1, 4, dtype=torch.bool), (None,))
     runner = ModelRunner(Pooled(), lambda module, tensors: module(tensors["x"]))
-    conserved = propositions(runner, inputs, Target(torch.tensor([1])))
+    conserved = propositions(Case(runner, inputs, Target(torch.tensor([1]))))
     assert conserved.heads == 0
     assert np.isnan(conserved.attention_error)

@@ -8,20 +8,17 @@ from benchmarks.tiny import model
 from tests.audits.cases import ROWS, case_of, case_of_ids, random_case
 from tests.helpers import exactly
 from tests.modules import Pooled, Vision
-from wherefrom import Explainer, method
-from wherefrom.audits.altered_models import Case, in_float64, on_copy
+from wherefrom import method
+from wherefrom.audits.altered_models import in_float64, on_copy, scores_at_input
 from wherefrom.audits.axioms import score_change
 from wherefrom.audits.feature_trace import Trace
 from wherefrom.audits.rewrites import KINDS, rewrites
-from wherefrom.core.target import Target
-from wherefrom.errors import InputError
-from wherefrom.inputs.text import batch, from_ids
 from wherefrom.methods.forward_pass import run
 from wherefrom.testing import differences, snapshot, untouched
 
 
 def rewrites_of(case):
-    return {rewrite.kind: rewrite for rewrite in rewrites(case.runner, [case.inputs])}
+    return {rewrite.kind: rewrite for rewrite in rewrites(case.runner, [case.batch])}
 
 
 EXPECTED = {  # sites of hidden, heads, channels, values, norms
@@ -133,13 +130,13 @@ def test_a_model_of_images_is_rewritten_too(image_case):
 def test_rewrites_change_transformer_attribution_but_not_gradients(gpt2_case):
     by_kind = rewrites_of(gpt2_case)
     for name in ("gradient_x_input", "lrp", "attention_rollout"):
-        before = gpt2_case.scores(method(name)).values
+        before = scores_at_input(gpt2_case, method(name)).values
         for rewrite in by_kind.values():
             with rewrite.applied():
                 assert score_change(method(name), gpt2_case, before) < 1e-6, (name, rewrite.kind)
         assert score_change(method(name), gpt2_case, before) == 0  # weights are restored
     chefer = method("transformer_attribution")
-    before = gpt2_case.scores(chefer).values
+    before = scores_at_input(gpt2_case, chefer).values
     with by_kind["norms"].applied():
         assert score_change(chefer, gpt2_case, before) > 0.01
 
@@ -165,16 +162,16 @@ def test_attention_over_a_matrix_is_understood():
     case = random_case(OneHead())
     by_kind = rewrites_of(case)
     assert len(by_kind["channels"].sites) == len(by_kind["values"].sites) == 1
-    before = run(case.runner, case.inputs)
+    before = run(case)
     for kind in ("channels", "values"):
         with by_kind[kind].applied():
-            exactly(run(case.runner, case.inputs), before)
+            exactly(run(case), before)
 
 
 def test_values_that_are_partly_constant_are_left_alone():
     module = OneHead(constants=2)
     with Trace() as trace:
-        module(random_case(module).inputs.tensors["x"])
+        module(random_case(module).batch.tensors["x"])
     assert trace.heads == []  # what is read by the output layer is not the features of a head
     assert -1 not in trace.of_head
     assert not rewrites_of(random_case(module))["values"].sites
@@ -188,13 +185,6 @@ def test_a_copy_is_in_float64_and_the_model_stays_as_it_is():
     case = case_of_ids(module)
     with untouched(module):
         copied = on_copy(case, in_float64(case.runner))
-        rewrites(copied.runner, [copied.inputs])
-    assert run(copied.runner, copied.inputs).dtype == torch.float64
+        rewrites(copied.runner, [copied.batch])
+    assert run(copied).dtype == torch.float64
     assert module.dtype == torch.float32
-
-
-def test_a_case_is_one_input():
-    runner = Explainer(model("bert", "classify")).runner
-    both = batch(runner, None, [from_ids(None, row) for row in ROWS], None)
-    with pytest.raises(InputError, match="got 2"):
-        Case(runner, both, Target(torch.tensor([0, 0])))

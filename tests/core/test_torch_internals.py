@@ -9,6 +9,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import wherefrom
+from benchmarks.tiny import model as tiny
+from wherefrom import Explainer
 from wherefrom.core import torch_internals
 
 HOME = Path(wherefrom.__file__).parent
@@ -85,12 +87,8 @@ def test_the_innermost_mode_is_the_one_that_sees_calls():
             assert torch_internals.innermost_mode() is None
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_the_state_of_function_modes_is_read_and_set(tells):
-    if tells and not torch_internals.TELLS_FUNCTION_STATE:
-        pytest.skip(f"torch {torch.__version__} does not tell its state")
-    read = torch_internals.function_state if tells else torch_internals._held_state
-    set_to = torch_internals.set_function_state if tells else torch_internals._set_held_state
+def test_the_state_of_function_modes_is_read_and_set():
+    read, set_to = torch_internals.function_state, torch_internals.set_function_state
     with Counting() as mode:
         enabled = read()
         with torch_internals.without_function_modes():
@@ -100,29 +98,6 @@ def test_the_state_of_function_modes_is_read_and_set(tells):
             set_to(disabled)
             assert torch_internals.innermost_mode() is None
         assert torch_internals.innermost_mode() is mode
-
-
-class Scaling(nn.Module):
-    def forward(self, x, *, factor=1.0):
-        return factor * x
-
-
-@pytest.mark.parametrize("hands", [True, False])
-def test_hooks_on_all_modules_get_keyword_arguments(hands, monkeypatch):
-    if hands and not torch_internals.HANDS_KWARGS:
-        pytest.skip(f"torch {torch.__version__} hands them to no such hook")
-    monkeypatch.setattr(torch_internals, "HANDS_KWARGS", hands)
-    calls = []
-    hook = torch_internals.taking_kwargs(lambda module, *rest: calls.append(rest) or 2 * rest[-1])
-    torch_internals.register_taking_kwargs(hook)
-    _, registry = torch_internals.global_hooks()
-    (key,) = (key for key, registered in registry.items() if registered is hook)
-    x = torch.ones(1)
-    out = Scaling()(x, factor=3.0)
-    registry.pop(key)
-    torch_internals.global_hooks_with_kwargs().pop(key, None)
-    assert calls == [((x,), {"factor": 3.0}, torch.full((1,), 3.0))]
-    assert out == 6
 
 
 def test_native_functions_are_those_that_modes_see():
@@ -288,3 +263,42 @@ def test_log_sums_of_attention_are_those_of_its_scores(rng, masked):
 def test_half_precision_has_no_log_sums(rng):
     half = [torch.randn(1, 2, 5, 4, generator=rng).bfloat16() for _ in "qkv"]
     assert torch_internals.attention_with_log_sums(*half)[1] is None
+
+
+def refuses(error):
+    def kernel(*args, **kwargs):
+        raise error("changed in this version of torch")
+
+    return kernel
+
+
+@pytest.mark.parametrize("error", [AttributeError, TypeError, RuntimeError, ValueError])
+@pytest.mark.parametrize(
+    ("owner", "kernel"),
+    [
+        (torch, "_fused_sdp_choice"),
+        (torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu"),
+    ],
+)
+def test_without_a_private_kernel_scores_are_the_same(owner, kernel, error, monkeypatch):
+    model = tiny("llama", "classify", max_position_embeddings=512)
+    ids = torch.arange(300).remainder(90).add(5).tolist()  # long: the weights are formed in parts
+    expected = Explainer(model)(ids)
+    monkeypatch.setattr(owner, kernel, refuses(error))
+    actual = Explainer(model)(ids)
+    torch.testing.assert_close(
+        torch.tensor(actual.scores), torch.tensor(expected.scores), rtol=1e-5, atol=1e-6
+    )
+    assert actual.ledger.relative < 1e-5
+
+
+def test_a_private_kernel_that_gives_other_shapes_is_not_used(monkeypatch, rng):
+    query, key, value = (torch.randn(1, 2, 5, 4, generator=rng) for _ in "qkv")
+    monkeypatch.setattr(
+        torch.ops.aten,
+        "_scaled_dot_product_flash_attention_for_cpu",
+        lambda *args, **kwargs: (torch.zeros(1, 5, 2, 4), torch.zeros(1, 5, 2)),
+    )
+    out, log_sums = torch_internals.attention_with_log_sums(query, key, value)
+    assert log_sums is None
+    torch.testing.assert_close(out, nn.functional.scaled_dot_product_attention(query, key, value))

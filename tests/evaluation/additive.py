@@ -37,6 +37,6 @@ class FixedScores(Method):
     name: ClassVar[str] = "fixed"
     by_token: tuple[float, ...] = ()
 
-    def scores(self, runner, inputs, target):
+    def scores(self, case):
         by_token = torch.tensor(self.by_token, dtype=torch.float64)
-        return Scores(by_token[inputs.tensors["input_ids"]] * inputs.mask)
+        return Scores(by_token[case.batch.tensors["input_ids"]] * case.batch.mask)

@@ -154,11 +154,11 @@ class Stopping(Method):
     name: ClassVar[str] = "stopping"
     calls: ClassVar[list[int]] = []
 
-    def scores(self, runner, inputs, target):
-        self.calls.append(len(inputs))
+    def scores(self, case):
+        self.calls.append(len(case.batch))
         if len(self.calls) == 2:
             raise KeyboardInterrupt
-        return Scores(inputs.mask.double().cumsum(1) * inputs.mask)
+        return Scores(case.batch.mask.double().cumsum(1) * case.batch.mask)
 
 
 def test_a_run_that_was_stopped_resumes_to_the_same_result(explainer, tmp_path):

@@ -24,11 +24,11 @@ class Picky(Method):
     name: ClassVar[str] = "picky"
     token: int | None = None
 
-    def scores(self, runner, inputs, target):
-        ids = inputs.tensors["input_ids"]
+    def scores(self, case):
+        ids = case.batch.tensors["input_ids"]
         if self.token is None or bool((ids == self.token).any()):
             raise NotFinite("not with this one")
-        return Scores(ids.double() * inputs.mask)
+        return Scores(ids.double() * case.batch.mask)
 
 
 @pytest.fixture(scope="module")

@@ -159,12 +159,12 @@ class FailsFirst(Method):
     inputs: int = 0
     seen: ClassVar[set] = set()
 
-    def scores(self, runner, inputs, target):
-        for text in inputs.texts:
+    def scores(self, case):
+        for text in case.batch.texts:
             if len(self.seen) < self.inputs or text in self.seen:
                 self.seen.add(text)
                 raise NotFinite("not yet")
-        return Scores(inputs.mask.double())
+        return Scores(case.batch.mask.double())
 
 
 def test_a_method_is_not_given_up_for_the_few_samples_of_the_first_window(explainer):

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.tiny import model as tiny
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.inputs.text import batch, encode, from_ids
 from wherefrom.methods import method
@@ -49,14 +49,15 @@ def asked(inputs, target):
     return Target(index, position=inputs.mask[:, -width:].sum(1) - 1)
 
 
-def subject_of(model, inputs):
+def runner_of(model, inputs):
     plain = inputs.tensors.keys() == {"x"}
     return ModelRunner(model, (lambda model, given: model(given["x"])) if plain else None)
 
 
 def found(model, inputs, name, target=None, **settings):
     """All that the method says."""
-    return method(name, **settings)(subject_of(model, inputs), inputs, asked(inputs, target))
+    case = Case(runner_of(model, inputs), inputs, asked(inputs, target))
+    return method(name, **settings)(case)
 
 
 def scores(model, inputs, name, target=None, **settings):

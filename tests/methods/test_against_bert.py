@@ -9,6 +9,7 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import of_tensor, scores
 from tests.oracles.bert import Bert, frozen, kept
 from wherefrom import Explainer
+from wherefrom.core.runner import Case
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 TABLES = {
@@ -52,7 +53,7 @@ def test_scores_before_rounding_equal_the_oracle_to_ten_digits(method, bert):
         {"input_ids": torch.tensor([IDS])}, ("input_ids",), ((),), torch.ones(1, 7).bool(), (None,)
     )
     scores = METHODS[method](at="embeddings").scores(
-        ModelRunner(bert), inputs, Target(torch.tensor([1]))
+        Case(ModelRunner(bert), inputs, Target(torch.tensor([1])))
     )
     _, parts = Bert(bert, *TABLES[method]).parts(IDS, 1)
     exactly(scores.values[0], sum(parts))

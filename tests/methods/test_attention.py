@@ -20,7 +20,7 @@ from tests.methods.cases import CASES, IDS, case, mean_pooled_block
 from tests.modules import Block, D
 from tests.oracles import attended
 from tests.oracles import maps as oracle
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.errors import MethodError, ModelError
 from wherefrom.methods import method as find_method
@@ -93,14 +93,14 @@ def test_gradient_methods_add_up_all_rows_when_asked(name):
 def test_the_head_reads_one_place(name, place):
     here = case(name)
     target = Target(torch.tensor([here.target]), position=torch.tensor([len(IDS) - 1]))
-    found = capture(ModelRunner(here.models["sdpa"]), here.inputs(), target, gradients=False)
+    found = capture(Case(ModelRunner(here.models["sdpa"]), here.inputs(), target), gradients=False)
     same(found.readout[0], torch.eye(len(IDS))[place])
 
 
 def test_all_maps_are_captured_in_the_order_of_the_pass():
     here = case("bart")
     target = Target(torch.tensor([here.target]))
-    found = capture(ModelRunner(here.models["sdpa"]), here.inputs(), target, gradients=True)
+    found = capture(Case(ModelRunner(here.models["sdpa"]), here.inputs(), target), gradients=True)
     assert found.streams == here.seen.ways
     for actual, expected in zip(found.maps, here.seen.maps, strict=True):
         same(actual[0], expected)
@@ -190,7 +190,7 @@ def test_gae_refuses_decoder_ids_hidden_in_forward():
         lambda model, tensors: model(tensors["input_ids"], decoder_input_ids=decoder).logits,
     )
     inputs = of_ids(model, [[2, 17, 9, 33, 3]])
-    with pytest.raises(
-        ModelError, match=r"such as latents or a decoder's. Give a decoder's ids as"
-    ):
-        find_method("gae")(runner, inputs, Target(torch.tensor([4]), position=torch.tensor([2])))
+    with pytest.raises(ModelError, match=r"such as latents or a decoder. Give a decoder's ids as"):
+        find_method("gae")(
+            Case(runner, inputs, Target(torch.tensor([4]), position=torch.tensor([2])))
+        )

@@ -4,20 +4,22 @@ import pytest
 import torch
 from torch import nn
 
-from wherefrom.core.runner import ModelRunner
+from tests.methods.calling import of_tensor
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.methods import embedded_inputs
 from wherefrom.methods.embedded_inputs import Budget
 
 MIB = 2**20
 
 
-def allowing(memory_mib):
-    return ModelRunner(nn.Identity(), memory=memory_mib * MIB)
+def of_one_unit(samples, memory_mib=None):
+    memory = None if memory_mib is None else memory_mib * MIB
+    return Case(ModelRunner(nn.Identity(), memory=memory), of_tensor(torch.zeros(samples, 1, 1)))
 
 
 def rows_after(memory_mib, kept_mib, rows, batch=1000):
     """The rows of the next pass, when the first of `rows` kept so many MiB."""
-    budget = Budget(allowing(memory_mib), length=1, batch=batch)
+    budget = Budget(of_one_unit(batch, memory_mib))
     with budget.measured(rows):
         x = torch.zeros(kept_mib * MIB // 4, requires_grad=True)
         x.square().sum().backward()  # keeps x once
@@ -31,7 +33,7 @@ def test_what_is_kept_counts_twice_for_the_gradients():
 
 
 def test_a_tensor_that_is_kept_twice_counts_once():
-    budget = Budget(allowing(80), length=1, batch=1000)
+    budget = Budget(of_one_unit(1000, 80))
     with budget.measured(4):
         x = torch.zeros(2 * MIB, requires_grad=True)
         (x.square().sum() + (x * x.view(-1)).sum()).backward()
@@ -39,7 +41,7 @@ def test_a_tensor_that_is_kept_twice_counts_once():
 
 
 def test_only_the_first_pass_is_measured():
-    budget = Budget(allowing(80), length=1, batch=1000)
+    budget = Budget(of_one_unit(1000, 80))
     for kept in (2 * MIB, MIB // 2):
         with budget.measured(4):
             torch.zeros(kept, requires_grad=True).square().sum().backward()
@@ -48,13 +50,13 @@ def test_only_the_first_pass_is_measured():
 
 def test_by_default_two_fifths_of_what_is_free_on_the_device(monkeypatch):
     monkeypatch.setattr(embedded_inputs, "free_memory", lambda device: 5 * MIB)
-    assert Budget(ModelRunner(nn.Identity()), length=1, batch=1).bytes == 2 * MIB
+    assert Budget(of_one_unit(1)).bytes == 2 * MIB
 
 
 def test_items_that_do_not_fit_are_run_again_by_halves_and_memory_is_given_back(monkeypatch):
     released, sizes = [], []
     monkeypatch.setattr(embedded_inputs, "release_memory", released.append)
-    budget = Budget(allowing(80), length=1, batch=8, gradients=False)
+    budget = Budget(of_one_unit(8, 80), gradients=False)
     budget.limit(8)
 
     def run(rows):
@@ -74,4 +76,4 @@ def test_one_item_that_does_not_fit_is_an_error():
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        list(Budget(allowing(80), length=1, batch=1).chunks([0], run))
+        list(Budget(of_one_unit(1, 80)).chunks([0], run))

@@ -74,6 +74,7 @@ def test_one_step_of_the_definition_is_gradient_rollout(bert, layers):
 @pytest.mark.parametrize(("layers", "steps"), [((-1,), 5), ((0, 2), 3), ((0, 1, 2), 2)])
 def test_definition_takes_steps_to_the_number_of_layers_passes(layers, steps):
     model = tiny("bert", "classify", num_hidden_layers=LAYERS)
+    dix(model, [IDS, IDS[:3]], steps=1)  # looks once whether the model keeps samples apart
     with rows_run(model) as rows:
         dix(model, [IDS, IDS[:3]], variant="definition", layers=layers, steps=steps)
     assert sum(rows) == 2 * steps ** len(layers)
@@ -81,6 +82,7 @@ def test_definition_takes_steps_to_the_number_of_layers_passes(layers, steps):
 
 def test_authors_variant_takes_eleven_passes_a_block():
     model = tiny("bert", "classify", num_hidden_layers=LAYERS)
+    dix(model, [IDS, IDS[:3]], steps=1)
     with rows_run(model) as rows:
         dix(model, [IDS, IDS[:3]])
     assert sum(rows) == 2 * (1 + 2 * 11)

@@ -8,7 +8,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import normal
 from tests.methods.calling import family, of_ids, of_tensor, same, scores
 from wherefrom import Explainer, method
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.errors import MethodError
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
@@ -18,25 +18,25 @@ def embedded(family, task, rows):
     explainer = Explainer(tiny(family, task))
     reader = explainer.reader(rows)
     inputs = reader.batch(reader.read_all(rows))
-    return explainer.runner, inputs, EmbeddedInputs.capture(explainer.runner, inputs)[0]
+    return EmbeddedInputs.capture(Case(explainer.runner, inputs))
 
 
 def test_padding_is_no_valid_place():
-    _, _, places = embedded("bert", "classify", [[5, 9, 8, 17], [7, 6]])
+    places = embedded("bert", "classify", [[5, 9, 8, 17], [7, 6]])
     expected = [[True, True, True, True], [True, True, False, False]]
     assert places.valid_mask(0).tolist() == expected
 
 
 def test_padding_of_the_encoder_is_no_valid_place_and_the_decoder_has_its_own(t5):
-    _, _, places = embedded("t5", "translate", [[5, 9, 8], [7]])
+    places = embedded("t5", "translate", [[5, 9, 8], [7]])
     assert [span.field for span in places.spans] == [0, 1]
     assert places.valid_mask(0).tolist() == [[True, True, True], [True, False, False]]
     assert places.valid_mask(1).tolist() == [[True], [True]]
 
 
 def test_a_baseline_leaves_padding_as_it_is():
-    runner, inputs, places = embedded("bert", "classify", [[5, 9, 8, 17], [7, 6]])
-    (blank,) = baseline_values(runner, inputs, places, torch.ones(1))
+    places = embedded("bert", "classify", [[5, 9, 8, 17], [7, 6]])
+    (blank,) = baseline_values(places, torch.ones(1))
     assert bool((blank[0] == 1).all())
     assert bool((blank[1, :2] == 1).all())
     assert torch.equal(blank[1, 2:], places.values[0][1, 2:])
@@ -72,7 +72,7 @@ def test_occlusion_by_removal_takes_a_token_out_of_the_mask(bert):
         less = bert(torch.tensor([ids]), attention_mask=mask).logits[0, 1]
         expected.append(float((whole - less).detach()))
     target = Target(torch.tensor([1, 1]))
-    actual = method("occlusion", baseline="remove")(ModelRunner(bert), inputs, target)
+    actual = method("occlusion", baseline="remove")(Case(ModelRunner(bert), inputs, target))
     same(actual.values[0], expected)
     assert actual.values[1, 2:].tolist() == [0, 0]
 

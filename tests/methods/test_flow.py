@@ -7,7 +7,11 @@ from tests.methods.calling import family, of_ids, scores
 from tests.methods.cases import IDS, Case, case
 from tests.oracles import attended
 from tests.oracles import maps as oracle
+from wherefrom.core.runner import Case as ModelCase
+from wherefrom.core.runner import ModelRunner
 from wherefrom.core.stopping import stopped_by
+from wherefrom.core.target import Target
+from wherefrom.methods import method
 from wherefrom.methods.flow import flows
 
 SHORT = IDS[:5]
@@ -100,12 +104,8 @@ def test_more_flows_to_a_place_than_rollout_sends_there(small, name):
 def test_a_decoder_sends_nothing_to_what_comes_later():
     model = family("gpt2", "write", n_layer=3)
     inputs = of_ids(model, [SHORT])
-    from wherefrom.core.runner import ModelRunner
-    from wherefrom.core.target import Target
-    from wherefrom.methods import method
-
-    asked = Target(torch.tensor([9]), position=torch.tensor([2]))
-    found = method("attention_flow")(ModelRunner(model), inputs, asked).values[0]
+    target = Target(torch.tensor([9]), position=torch.tensor([2]))
+    found = method("attention_flow")(ModelCase(ModelRunner(model), inputs, target)).values[0]
     assert (found[:3] > 0).all()
     assert not found[3:].any()
 

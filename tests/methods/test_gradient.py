@@ -21,7 +21,7 @@ from tests.methods.calling import (
 )
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import gradients as oracle
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.errors import NotEnoughMemory, RoundingOnly
 from wherefrom.methods import method
 
@@ -215,15 +215,15 @@ def test_little_memory_changes_the_chunks_and_not_the_scores(name):
     inputs, settings = of_ids(model, ROWS), CHUNKED[name]
     chunked, target = method(name, **settings), asked(inputs, 1)
     with rows_run(model) as wide:
-        expected = chunked(ModelRunner(model), inputs, target).values
+        expected = chunked(Case(ModelRunner(model), inputs, target)).values
     if name == "occlusion":  # keeps nothing for a backward pass, so there is nothing to save
         memory = 1.0
     else:
         with pytest.raises(NotEnoughMemory, match=f"{name}.* on one input") as caught:
-            chunked(ModelRunner(model, memory=1.0), inputs, target)
+            chunked(Case(ModelRunner(model, memory=1.0), inputs, target))
         memory = 1.2 * caught.value.needed
     with rows_run(model) as narrow:
-        actual = chunked(ModelRunner(model, memory=memory), inputs, target).values
+        actual = chunked(Case(ModelRunner(model, memory=memory), inputs, target)).values
     same(actual, expected, 1e-10)
     if name != "occlusion":
         assert narrow[-1] == 1

@@ -47,7 +47,7 @@ class Needy(Method):
     width: int
     colour: str = "red"
 
-    def scores(self, runner, inputs, target):
+    def scores(self, case):
         raise NotImplementedError
 
 

@@ -134,13 +134,13 @@ def test_steps_are_raised_until_the_tolerance_is_met(bert, rule, tolerance):
 class Halving(path.IntegratedGradients):
     """Its integral of a rise of 1 has a gap of 1 / steps, exactly."""
 
-    def _integral(self, runner, target, embedded, start, steps):
+    def _integral(self, embedded, start, steps):
         return torch.tensor([[1 - 1 / steps]])
 
 
 def test_a_gap_as_large_as_the_tolerance_is_close_enough():
     method = Halving(steps=1, tolerance=0.25)
-    assert method._until_close(None, None, None, None, torch.ones(1)).tolist() == [[0.75]]
+    assert method._until_close(None, None, torch.ones(1)).tolist() == [[0.75]]
 
 
 def test_a_tolerance_out_of_reach_is_refused_with_the_gap(rng):

@@ -12,7 +12,7 @@ from tests.modules import CLASSES, D, Plain
 from tests.oracles import maps as oracle
 from tests.oracles.attended import Seen
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.methods import METHODS, method
 
@@ -52,6 +52,7 @@ class Encoder(Plain):
     ("name", "size"),  # five samples of five places are the hard ones
     [*((name, 5) for name in METHODS if name != "random"), ("lrp", 1), ("gae", 1), ("lrp", 3)],
 )
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # places come first
 def test_the_axis_of_places_is_no_matter(name, size, rng):
     plain, turned = Encoder(batch_first=True), Encoder(batch_first=False)
     turned.load_state_dict(plain.state_dict())
@@ -116,7 +117,7 @@ def two():
 def test_two_streams_that_look_into_each_other(name, two):
     model, inputs, seen = two
     forward = ModelRunner(model, lambda model, given: model(given["a"], given["b"]))
-    actual = method(name)(forward, inputs, Target(torch.tensor([1])))
+    actual = method(name)(Case(forward, inputs, Target(torch.tensor([1]))))
     same(actual.values[0], getattr(oracle, name)(seen), 1e-7)
 
 
@@ -132,5 +133,5 @@ def test_two_float_tensors_have_units_of_their_own(rng):
     units = (tuple(Unit(str(i)) for i in range(6)),)
     inputs = Batch({"a": a, "b": b}, ("a", "b"), units, torch.ones(1, 6).bool(), (None,))
     forward = ModelRunner(TwoTensors(), lambda model, given: model(given["a"], given["b"]))
-    actual = method("gradient_x_input")(forward, inputs, Target(torch.tensor([0])))
+    actual = method("gradient_x_input")(Case(forward, inputs, Target(torch.tensor([0]))))
     same(actual.values[0], torch.cat([a.sum(-1), 2 * b.sum(-1)], 1)[0])

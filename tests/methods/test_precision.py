@@ -12,6 +12,7 @@ import wherefrom
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly, normal, through
 from tests.methods.calling import found, of_ids, rows_run
+from wherefrom.core.runner import Case
 from wherefrom.errors import NotConserved, SamplesRunAlone
 from wherefrom.methods import METHODS
 from wherefrom.methods.forward_pass import intercepted_forward
@@ -70,7 +71,9 @@ def test_float32_ranks_as_float64_and_alone_as_in_a_batch(explainers, model, nam
 def test_a_pass_in_float64_is_that_of_the_wide_model(explainers, float64, dtype):
     narrow, wide = explainers["sentiment"]
     inputs, target = narrow.prepare(INPUTS["sentiment"][0])
-    with intercepted_forward(PLAIN, narrow.runner, inputs, target, float64=float64) as forward:
+    with intercepted_forward(
+        PLAIN, Case(narrow.runner, inputs, target), float64=float64
+    ) as forward:
         logits = forward.logits.detach()
     assert logits.dtype == dtype
     with torch.no_grad():
@@ -105,5 +108,5 @@ def test_what_a_constant_adds_is_summed_up_in_more_than_half_precision(dtype, rn
     run = through(CONSERVATIVE, lambda x: F.linear(x, weight, bias), x, seed=seed)
     expected = float((seed.double() * bias.double()).sum())
     assert abs(run.booked - expected) < 1e-5 * float((seed.double() * bias.double()).abs().sum())
-    relevance = run.tracer.sources.relevance([seed])
+    relevance = run.tracer.entry_points.relevance([seed])
     exactly(relevance.units, (seed.double() * x.double()).sum(2), tol=1e-5)

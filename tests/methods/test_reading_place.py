@@ -12,11 +12,11 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import ROWS, asked, different, found, of_ids, of_tensor, same, scores
 from tests.modules import CLASSES, Block, D, Plain, Pooled, Vision
 from tests.oracles import gradients as oracle
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.errors import NoBlock, RoundingOnly
 from wherefrom.methods.base import warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
-from wherefrom.methods.forward_pass import read_at
+from wherefrom.methods.reading import read_at
 
 MASK = 3  # the token id of [MASK] in the tiny models
 
@@ -215,12 +215,12 @@ def test_without_a_block_auto_reads_where_the_input_enters(name, settings, kind,
 
 def test_auto_is_the_block_of_a_text_and_the_entry_of_an_image(rng):
     rows = of_tensor(normal(rng, 1, 4, D))
-    assert read_at("auto", rows, lambda place: place) == "first_block"
-    assert read_at("embeddings", rows, lambda place: place) == "embeddings"
+    assert read_at("auto", Case(None, rows), lambda place: place) == "first_block"
+    assert read_at("embeddings", Case(None, rows), lambda place: place) == "embeddings"
     image = copy.copy(rows)
     object.__setattr__(image, "layout", object())
-    assert read_at("auto", image, lambda place: place) == "embeddings"
-    assert read_at("first_block", image, lambda place: place) == "first_block"
+    assert read_at("auto", Case(None, image), lambda place: place) == "embeddings"
+    assert read_at("first_block", Case(None, image), lambda place: place) == "first_block"
 
 
 def test_another_error_at_the_block_is_not_hidden_by_auto(rng):
@@ -228,7 +228,7 @@ def test_another_error_at_the_block_is_not_hidden_by_auto(rng):
         raise ValueError(place)
 
     with pytest.raises(ValueError, match="first_block"):
-        read_at("auto", of_tensor(normal(rng, 1, 4, D)), run)
+        read_at("auto", Case(None, of_tensor(normal(rng, 1, 4, D))), run)
 
 
 # Where the units lie in the state.
@@ -292,6 +292,7 @@ class Looked(Plain):
         ("integrated_gradients", {"steps": 3}),
     ],
 )
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # places come first
 def test_places_first_is_no_matter_at_the_block(name, settings, size):
     plain, turned = Looked(places_first=False), Looked(places_first=True)
     turned.load_state_dict(plain.state_dict())
@@ -304,14 +305,14 @@ def test_places_first_is_no_matter_at_the_block(name, settings, size):
 
 def test_the_captured_state_says_where_it_was_read(bert, rng):
     runner, inputs = ModelRunner(bert), of_ids(bert, ROWS[:1])
-    at_block, logits = EmbeddedInputs.capture(runner, inputs, "first_block")
-    at_lookup, same_logits = EmbeddedInputs.capture(runner, inputs)
+    at_block = EmbeddedInputs.capture(Case(runner, inputs), "first_block")
+    at_lookup = EmbeddedInputs.capture(Case(runner, inputs))
     assert (at_block.place, at_lookup.place) == ("first_block", "embeddings")
     assert at_lookup.paths is None
     exactly(at_block.values[0][0], embedded(bert, ROWS[0]), 1e-12)
     words = bert.bert.embeddings.word_embeddings(torch.tensor(ROWS[0])).detach()
     exactly(at_lookup.values[0][0], words, 1e-12)
-    exactly(logits, same_logits, 1e-12)
+    exactly(at_block.logits, at_lookup.logits, 1e-12)
 
 
 def test_a_residual_around_the_input_itself_is_its_first_block(rng):

@@ -6,7 +6,7 @@ from torch import nn
 from tests.helpers import exactly, normal
 from tests.methods.calling import of_tensor
 from tests.modules import CLASSES, D, Plain
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.methods.attention_maps import capture, without_readout_row
 
@@ -30,7 +30,7 @@ def captured(rows, rng, **options):
     model, inputs = ReadBy(rows), of_tensor(normal(rng, 2, 4, D))
     runner = ModelRunner(model, lambda model, tensors: model(tensors["x"]))
     target = Target(torch.tensor([1, 0]))
-    return capture(runner, inputs, target, gradients=False, **options)
+    return capture(Case(runner, inputs, target), gradients=False, **options)
 
 
 def test_a_head_that_reads_nothing_reads_all_rows_alike(rng):

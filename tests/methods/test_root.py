@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.helpers import exactly, normal
-from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor, same, subject_of
+from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor, runner_of, same
 from tests.modules import D, Vision
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.runner import Batch, Case, Layout, ModelRunner
 from wherefrom.errors import InputError, MethodError
 from wherefrom.inputs.fills import filled
 from wherefrom.methods import method
@@ -169,7 +169,7 @@ def test_what_cannot_be_a_root_is_refused(bert):
         found(bert, inputs, "lrp", 1, root="nothing")
     rows = of_tensor(torch.zeros(1, 4, D, dtype=torch.float64))
     with pytest.raises(MethodError, match="for texts"):
-        method("lrp", root="unk")(subject_of(Vision(4), rows), rows, asked(rows, 1))
+        method("lrp", root="unk")(Case(runner_of(Vision(4), rows), rows, asked(rows, 1)))
 
 
 def test_the_mean_of_a_table_is_that_of_its_present_numbers():

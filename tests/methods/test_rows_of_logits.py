@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from tests.helpers import exactly
 from tests.methods.calling import ROWS, asked, family, found, of_ids
-from wherefrom import Explainer
 from wherefrom.core.runner import ModelRunner
 
 pytestmark = pytest.mark.skipif(
@@ -66,7 +65,6 @@ def test_scores_and_ledger_are_those_of_all_rows(monkeypatch, method):
     inputs = of_ids(model, ROWS)  # three lengths: three positions
     few = found(model, inputs, method, 5)
     monkeypatch.setattr(ModelRunner, "keeps_rows", False)
-    monkeypatch.setattr("wherefrom.methods.forward_pass.Projection", lambda *_: None)
     whole = found(model, inputs, method, 5)
     exactly(few.values, whole.values)
     for key, line in (whole.lines or {}).items():
@@ -74,46 +72,3 @@ def test_scores_and_ledger_are_those_of_all_rows(monkeypatch, method):
     assert few.logits.shape[1] == 1
     target = asked(inputs, 5)
     exactly(target.row(few.logits), target.row(whole.logits))
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_the_projection_of_any_model_is_found_from_its_calls(tied):
-    model = Tiny(tied)
-    explainer = Explainer(model)
-    first = explainer([5, 17, 33, 8], "lrp", target=3)
-    shapes = rows_seen(model.head, lambda: explainer([5, 17, 33, 8], "lrp", target=3))
-    assert shapes == [(1, 4, 8)]  # what the module gets; its call to torch is narrowed
-    counts = []
-
-    class Counting(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            if function in (torch.mm, torch.addmm) and args[-1].shape == (8, 80):
-                counts.append(tuple(args[-2].shape))
-            return function(*args, **(kwargs or {}))
-
-    with Counting():
-        again = explainer([5, 17, 33, 8], "lrp", target=3)
-    assert counts == [(1, 8)]
-    exactly(again.scores, first.scores, 1e-6)
-    assert again.output == pytest.approx(first.output)
-    assert again.target == first.target
-    assert abs(again.ledger.residual) < 1e-9
-
-
-def test_a_batch_of_several_lengths_keeps_its_own_rows():
-    explainer = Explainer(Tiny())
-    rows = [[5, 17, 33, 8], [9, 4], [7, 8, 2]]
-    alone = [explainer(row, "lrp", target=3) for row in rows]
-    for row, one in zip(rows, alone, strict=True):
-        again = explainer(row, "lrp", target=3)
-        exactly(again.scores, one.scores, 1e-6)
-    together = explainer([[5, 17, 33, 8], [9, 4, 1, 2]], "lrp", target=3)
-    assert all(abs(e.ledger.residual) < 1e-9 for e in together)
-
-
-def test_logits_that_are_changed_after_the_projection_are_all_computed():
-    model = Tiny(scaled=True)
-    explainer = Explainer(model)
-    first = explainer([5, 17, 33, 8], "lrp", target=3)
-    again = explainer([5, 17, 33, 8], "lrp", target=3)
-    exactly(again.scores, first.scores, 0)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from tests.helpers import exactly, normal
 from tests.methods.calling import of_tensor
 from tests.modules import CLASSES, D, Plain
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.methods import method
 
@@ -33,7 +33,7 @@ def test_the_tolerance_is_that_of_the_smooth_network(rng):
         return model.head(F.softplus(model.inner(x), beta=3.0).mean(1))[0, 1]
 
     found = method("integrated_gradients", softplus=3.0, tolerance=1e-6, steps=4)(
-        runner, of_tensor(x), Target(torch.tensor([1]))
+        Case(runner, of_tensor(x), Target(torch.tensor([1])))
     )
     rise = float((smooth(x) - smooth(torch.zeros_like(x))).detach())
     assert abs(rise) > 1e-3

@@ -7,9 +7,10 @@ from torch.nn import functional as F
 
 from tests.helpers import normal
 from tests.methods.calling import ROWS, asked, different, family, of_ids, of_tensor, same, scores
-from tests.methods.calling import subject_of as runner
+from tests.methods.calling import runner_of as runner
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import chefer
+from wherefrom.core.runner import Case
 from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
 
@@ -119,9 +120,8 @@ def relevance_at(model, inputs, target, layers):
         for layer in layers
     ]
     try:
-        with intercepted_forward(
-            DEEP_TAYLOR, runner(model, inputs), inputs, asked(inputs, target)
-        ) as forward:
+        case = Case(runner(model, inputs), inputs, asked(inputs, target))
+        with intercepted_forward(DEEP_TAYLOR, case) as forward:
             found = forward.gradients(entered)
     finally:
         for hook in hooks:

@@ -10,7 +10,7 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import of_ids
 from tests.modules import CLASSES, D, Plain
 from wherefrom import METHODS, Explainer
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.methods import method as find_method
@@ -31,7 +31,7 @@ def decoded(model, count, ids, name, **settings):
 
     inputs = of_ids(model, ids)
     at = Target(torch.full((len(ids),), 4), position=torch.full((len(ids),), 2))
-    return find_method(name, **settings)(ModelRunner(model, forward), inputs, at)
+    return find_method(name, **settings)(Case(ModelRunner(model, forward), inputs, at))
 
 
 @pytest.mark.parametrize("family", ["bart", "t5", "marian"])
@@ -122,7 +122,7 @@ def test_maps_of_heads_in_a_loop_are_joined_in_order(rng):
     x = normal(rng, 2, 5, D)
     inputs = Explainer(Heads("loop")).reader(x).batch(list(x))
     found, expected = (
-        capture(ModelRunner(Heads(way)), inputs, Target(), gradients=True)
+        capture(Case(ModelRunner(Heads(way)), inputs, Target()), gradients=True)
         for way in ("loop", "together")
     )
     assert [tuple(weights.shape) for weights in found.maps] == [(2, 2, 5, 5)] * 2

@@ -11,7 +11,7 @@ from tests.oracles import chefer, maps, vit
 from tests.oracles.bert import frozen, kept
 from tests.oracles.vit import Vit, by_patch
 from wherefrom import METHODS, Explainer
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.inputs.image import ImageReader
@@ -51,7 +51,7 @@ def scores_of(model, images, name, units="patches", **settings):
     target = Target(torch.full((len(images),), TARGET))
     if name == "lrp":  # as it is written out below
         settings = {"attention": 0, **settings}
-    return method(name, **settings)(reader.runner, inputs, target), inputs
+    return method(name, **settings)(Case(reader.runner, inputs, target)), inputs
 
 
 def gap(result, model, images):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import wherefrom
+from wherefrom.core.runner import Case
 from wherefrom.errors import FileError, ModelError
 from wherefrom.inputs.text import batch
 from wherefrom.methods.forward_pass import run
@@ -25,7 +26,7 @@ def logits_of(explainer, texts):
     logits = []
     for start in range(0, len(rows), 64):
         inputs = batch(explainer.runner, explainer.tokenizer, rows[start : start + 64], None)
-        logits.append(run(explainer.runner, inputs))
+        logits.append(run(Case(explainer.runner, inputs)))
     return torch.cat(logits).numpy()
 
 

@@ -9,9 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.helpers import exactly, normal
-from tests.methods.calling import asked, of_tensor, subject_of
+from tests.methods.calling import asked, of_tensor, runner_of
 from tests.modules import Plain
 from tests.oracles.two_points import Pair, affine
+from wherefrom.core.runner import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods import method
 
@@ -83,7 +84,7 @@ def test_relevance_is_what_each_unit_contributes(rng, spelling):
     x, root = normal(rng, 2, 5, D), normal(rng, 2, 5, D)
     inputs = of_tensor(x)
     lrp = method("lrp", root=root, secants="root")
-    result = lrp(subject_of(model, inputs), inputs, asked(inputs, 1))
+    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
     with torch.no_grad():
         for i in range(2):
             expected = contributions(model, x[i], root[i])
@@ -98,9 +99,9 @@ def test_fused_attention_over_many_keys_is_the_same(rng, monkeypatch):
     model, x, root = GatedBlock("fused"), normal(rng, 1, 5, D), normal(rng, 1, 5, D)
     inputs = of_tensor(x)
     lrp = method("lrp", root=root, secants="root")
-    few = lrp(subject_of(model, inputs), inputs, asked(inputs, 1))
+    few = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
     monkeypatch.setattr("wherefrom.rules.secants.FEW_KEYS", 0)
-    many = lrp(subject_of(model, inputs), inputs, asked(inputs, 1))
+    many = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
     exactly(many.values, few.values)
     for key, line in few.lines.items():
         exactly(many.lines[key], line)
@@ -116,7 +117,7 @@ def test_without_attention_and_products_it_is_deep_lift(rng):
     x, root = normal(rng, 4, 1, D), normal(rng, 4, 1, D)
     inputs = of_tensor(x)
     lrp = method("lrp", root=root, secants="root")
-    result = lrp(subject_of(wrapped, inputs), inputs, asked(inputs, 2))
+    result = lrp(Case(runner_of(wrapped, inputs), inputs, asked(inputs, 2)))
     leaf = x[:, 0].clone().requires_grad_()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Captum's hooks
@@ -144,7 +145,7 @@ def test_exponentials_under_a_mask_add_up(rng):
     x, root = normal(rng, 2, 4, D), normal(rng, 2, 4, D)
     inputs, model = of_tensor(x), Decay()
     lrp = method("lrp", root=root, secants="root")
-    result = lrp(subject_of(model, inputs), inputs, asked(inputs, 1))
+    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
     with torch.no_grad():
         exactly(result.values.sum(1), model(x)[:, 1] - model(root)[:, 1])
 
@@ -167,7 +168,7 @@ def test_all_norms_close(rng):
     model, x, root = Lengths(), normal(rng, 3, 4, D), normal(rng, 3, 4, D)
     inputs = of_tensor(x)
     result = method("lrp", root=root, secants="root")(
-        subject_of(model, inputs), inputs, asked(inputs, 0)
+        Case(runner_of(model, inputs), inputs, asked(inputs, 0))
     )
     exactly(result.values.sum(1) + result.lines["root", "root"], model(x)[:, 0].detach())
 
@@ -192,7 +193,7 @@ def test_norms_of_constants_and_short_vectors_close(rng):
     model, x, root = Constants(), normal(rng, 3, 4, D), normal(rng, 3, 4, D)
     inputs = of_tensor(x)
     result = method("lrp", root=root, secants="root")(
-        subject_of(model, inputs), inputs, asked(inputs, 0)
+        Case(runner_of(model, inputs), inputs, asked(inputs, 0))
     )
     exactly(result.values.sum(1) + result.lines["root", "root"], model(x)[:, 0].detach())
 
@@ -218,7 +219,7 @@ def test_writing_in_place_changes_nothing(rng):
     model, x, root = Writes(), normal(rng, 2, 4, D), normal(rng, 2, 4, D)
     inputs = of_tensor(x)
     result = method("lrp", root=root, secants="root")(
-        subject_of(model, inputs), inputs, asked(inputs, 0)
+        Case(runner_of(model, inputs), inputs, asked(inputs, 0))
     )
     exactly(result.values.sum(1) + result.lines["root", "root"], model(x)[:, 0].detach())
 
@@ -229,7 +230,7 @@ def test_where_input_and_root_are_close_the_slope_is_the_derivative(rng):
     inputs = of_tensor(x)
     root = x + 1e-7 * way
     lrp = method("lrp", root=root, secants="root")
-    result = lrp(subject_of(model, inputs), inputs, asked(inputs, 0))
+    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     leaf = x.clone().requires_grad_()
     with torch.enable_grad():
         h = model.first(leaf)
@@ -264,5 +265,5 @@ def test_a_model_that_takes_another_way_at_the_root_is_refused():
     inputs = of_tensor(x)
     with pytest.raises(MethodError, match="same calls at the root"):
         method("lrp", root=root, secants="root")(
-            subject_of(model, inputs), inputs, asked(inputs, 0)
+            Case(runner_of(model, inputs), inputs, asked(inputs, 0))
         )

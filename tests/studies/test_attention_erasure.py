@@ -12,6 +12,7 @@ from tests.helpers import exactly
 from tests.oracles import protocols
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer, evaluate
+from wherefrom.core.runner import Case
 from wherefrom.core.target import Target
 from wherefrom.inputs.text import batch, from_ids
 from wherefrom.methods import method
@@ -192,7 +193,7 @@ def test_attention_rankings_are_the_maps_and_their_slopes(bert, wordpiece):
             return weights * scale if index == 1 else weights
 
         maps = Maps(1, replace)
-        with intercepted_forward(PLAIN, runner, inputs, target, maps=maps) as forward:
+        with intercepted_forward(PLAIN, Case(runner, inputs, target), maps=maps) as forward:
             return float(forward.output.detach())
 
     for place in range(5):

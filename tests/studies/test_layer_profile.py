@@ -8,10 +8,11 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from benchmarks.tiny import model, prepared
 from tests.helpers import exactly, normal
-from tests.methods.calling import of_tensor, subject_of
+from tests.methods.calling import of_tensor, runner_of
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
+from wherefrom.core.runner import Case
 from wherefrom.core.target import Target
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text import batch, from_ids
@@ -66,7 +67,7 @@ def test_under_the_rules_what_a_block_loses_is_in_the_ledger(bert, wordpiece):
 def test_norms_are_those_of_proposition_two(family):
     runner = Explainer(model(family, "classify")).runner
     inputs, target = inputs_of(runner), Target(torch.tensor([1]))
-    expected = propositions(runner, inputs, target).collapse
+    expected = propositions(Case(runner, inputs, target)).collapse
     norms = relevance_sums(runner, inputs, target, PLAIN).norms
     exactly([n[1] for n in norms], [norm.before for norm in expected], 1e-8)
     exactly([n[2] for n in norms], [norm.after for norm in expected], 1e-8)
@@ -155,7 +156,7 @@ def test_states_are_read_from_the_output_of_a_block_that_has_fields(rng):
     torch.manual_seed(0)
     module, x = Wrapped().eval(), normal(rng, 1, 3, 4)
     inputs, target = of_tensor(x), Target(torch.tensor([1]))
-    sums = relevance_sums(subject_of(module, inputs), inputs, target, PLAIN)
+    sums = relevance_sums(runner_of(module, inputs), inputs, target, PLAIN)
     inner = [layer.inner for layer in module.layers]
     states = [x, inner[0](x), inner[1](inner[0](x))]
     gradients = [module.head.weight[1] / 3]  # of each row of the last state

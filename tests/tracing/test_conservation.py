@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests.helpers import exactly, normal
-from tests.modules import CLASSES, D, Plain, SequenceFirst
+from tests.modules import CLASSES, Block, D, Plain
 from wherefrom import Explainer, Explanation
 from wherefrom.errors import NotConserved
 from wherefrom.methods.propagation import Lrp
@@ -16,8 +16,9 @@ from wherefrom.rules.tables import CONSERVATIVE
 from wherefrom.show.html import render as page
 from wherefrom.show.terminal import render as lines
 from wherefrom.show.terminal import render_rows
-from wherefrom.tracing.conservation import ConservationTracer
+from wherefrom.tracing.observers.balances import Balances
 from wherefrom.tracing.observers.entry_points import EntryPoints
+from wherefrom.tracing.tracer import Tracer
 
 
 class Twice(torch.autograd.Function):
@@ -86,15 +87,16 @@ def test_what_each_call_loses_is_its_result_less_its_arguments(rng):
     x, weight = normal(rng, 1, 4, D), normal(rng, 1, D)
     table = {kind: rule for kind, rule in CONSERVATIVE.items() if kind.name != "ACTIVATION"}
     sources = EntryPoints([x])
-    with ConservationTracer(table, sources) as tracer:
+    balances = Balances()
+    with Tracer(table, sources, observers=[balances]):
         entered = sources.enter(x.clone(), sources.span_of(0))
         squares = torch.square(entered)
         out = nn.functional.linear(squares, weight) + 3.0
         torch.autograd.grad(out.sum(), sources.entered[0].leaf)
-    lost = {balance.call: balance.lost for balance in tracer.balances}
+    lost = {balance.call: balance.lost for balance in balances.balances}
     exactly(lost["square"], float(-(x.square() @ weight.T).sum()))
     exactly([lost["linear"], lost["add"]], [0.0, 0.0])
-    assert tracer.first_open(1e-9).call == "square"
+    assert balances.first_open(1e-9).call == "square"
 
 
 def test_only_a_method_that_promises_to_close_warns(rng):
@@ -130,7 +132,7 @@ def test_warnings_are_shown(warned):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_what_the_precision_rounds_is_no_reason_to_warn(dtype, rng):
-    module = SequenceFirst().to(dtype)
+    module = Block().to(dtype)
     for explanation in Explainer(module)(normal(rng, 4, 5, D).to(dtype)):
         assert explanation.warnings == ()
 

@@ -150,13 +150,3 @@ def test_a_token_put_in_front_is_no_position(rng):
     assert set(entries) == {("", "token")}
     exactly(entries["", "token"].total, [float(token.sum())])
     assert entries["", "token"].places is None
-
-
-def test_a_constant_where_samples_are_columns_is_booked_by_sample(rng):
-    x, bias, seed = normal(rng, 3, T, D), normal(rng, D, 1), normal(rng, D, 3)
-
-    def f(x):
-        return x[:, 0].T + bias  # (D, samples)
-
-    entries = through(CONSERVATIVE, f, x, seed=seed).tracer.ledger.entries
-    exactly(entries["", "bias"].total, seed.T @ bias[:, 0])

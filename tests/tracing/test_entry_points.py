@@ -5,6 +5,7 @@ import torch
 
 from tests.helpers import exactly, normal
 from wherefrom.errors import NoBlock
+from wherefrom.tracing.catalogue import TorchCall
 from wherefrom.tracing.observers.entry_points import EntryPoints, PathToBlock, Source, Span, State
 from wherefrom.tracing.tags import role_of
 
@@ -80,20 +81,24 @@ def test_a_trail_begins_only_where_the_block_is_looked_for(rng):
     for at, count in (("embeddings", 0), ("first_block", 1)):
         sources = EntryPoints([x], at=at)
         sources.begin(sources.enter(x, sources.span_of(0)), sources.span_of(0))
-        assert len(sources.trails) == count
-    assert sources.trails[0].rows == 3
+        assert len(sources.paths_to_block) == count
+    assert sources.paths_to_block[0].rows == 3
     with pytest.raises(NoBlock, match='Read its input where it enters, with at="embeddings"'):
         sources.read_at_block()
+
+
+def join(sources, parts):
+    sources.after_call(None, TorchCall(torch.cat, (parts, 1)), torch.cat(parts, 1))
 
 
 def test_constant_rows_in_front_are_counted_once(rng):
     sources = EntryPoints([normal(rng, 2, 3, 4)])
     depends_on_input = normal(rng, 2, 3, 4).requires_grad_()
     token, registers = normal(rng, 2, 1, 4), normal(rng, 2, 2, 4)
-    sources.join([token, depends_on_input, registers], 0)  # what stands behind does not count
+    join(sources, [token, depends_on_input, registers])  # what stands behind does not count
     assert sources.rows_ahead == {0: 1}
     with_token = torch.cat([token, depends_on_input], 1)
-    sources.join([with_token[:, :1], registers, with_token[:, 1:]], 0)
+    join(sources, [with_token[:, :1], registers, with_token[:, 1:]])
     assert sources.rows_ahead == {0: 3}
     assert sources.span_in(0) is None  # nothing has entered yet
     sources.enter(depends_on_input, sources.span_of(0))
@@ -220,5 +225,5 @@ def test_an_empty_tensor_of_one_axis_is_no_row_in_front():
     """As torch.cat takes it, whatever the others' shape."""
     sources = EntryPoints([torch.arange(4)[None]])
     rows = torch.ones(1, 4, 3, requires_grad=True)
-    sources.join([torch.empty(0), torch.ones(1, 2, 3), rows], 0)
+    join(sources, [torch.empty(0), torch.ones(1, 2, 3), rows])
     assert sources.rows_ahead == {0: 2}

@@ -6,7 +6,9 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from wherefrom.rules import frozen_attention
-from wherefrom.rules import linear as affine
+from wherefrom.rules.linear import _RowsLinear
+
+rows_linear = _RowsLinear.apply
 
 
 def gradients_of(function, x, rows):
@@ -28,7 +30,7 @@ def test_a_linear_layer_has_the_gradient_of_autograd_whichever_rows_are_read(row
     x, weight = torch.randn(4, 11, 6).double(), torch.randn(5, 6).double()
     b = torch.randn(5).double() if bias else None
     expected = gradients_of(lambda t: F.linear(t, weight, b), x, rows)
-    assert_close(gradients_of(lambda t: affine._rows_linear(t, weight, b), x, rows), expected)
+    assert_close(gradients_of(lambda t: rows_linear(t, weight, b), x, rows), expected)
 
 
 def test_most_rows_without_a_gradient_are_not_multiplied(monkeypatch):
@@ -43,7 +45,7 @@ def test_most_rows_without_a_gradient_are_not_multiplied(monkeypatch):
     weight = torch.randn(5, 6)
     for rows, multiplied in (([0], 4), (list(range(11)), 4 * 11)):
         products.clear()
-        gradients_of(lambda t: affine._rows_linear(t, weight, None), torch.randn(4, 11, 6), rows)
+        gradients_of(lambda t: rows_linear(t, weight, None), torch.randn(4, 11, 6), rows)
         assert products == [multiplied]
 
 
@@ -59,7 +61,7 @@ def test_of_many_outputs_those_with_a_gradient_are_multiplied(explained, monkeyp
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", counted)
     leaf = x.clone().requires_grad_()
-    out = affine._rows_linear(leaf, weight, None)
+    out = rows_linear(leaf, weight, None)
     weights = torch.zeros_like(out)
     weights[..., explained] = torch.randn(2, 1, len(explained)).double()
     (gradient,) = torch.autograd.grad(out, leaf, weights)
@@ -74,14 +76,16 @@ def test_the_class_tokens_of_a_batch_are_seen_to_be_the_only_rows(monkeypatch):
     )
     for batch in (2, 3, 8):
         gradients_of(
-            lambda t: affine._rows_linear(t, torch.ones(5, 6), None), torch.randn(batch, 16, 6), [0]
+            lambda t: rows_linear(t, torch.ones(5, 6), None),
+            torch.randn(batch, 16, 6),
+            [0],
         )
     assert products == [2, 3, 8]
 
 
 def test_a_gradient_that_is_not_finite_stays_visible():
     leaf = torch.randn(2, 16, 6).requires_grad_()
-    out = affine._rows_linear(leaf, torch.randn(5, 6), None)
+    out = rows_linear(leaf, torch.randn(5, 6), None)
     weights = torch.zeros_like(out)
     weights[0, 3] = torch.nan
     (gradient,) = torch.autograd.grad(out, leaf, weights)

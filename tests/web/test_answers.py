@@ -10,7 +10,7 @@ import transformers
 
 from tests.web.helpers import JSON, TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.errors import InputError, ModelError
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.inputs.pictures import decoded
@@ -178,7 +178,7 @@ def test_layers_sum_to_the_layer_profile(client, sentiment):
 
 def test_attention_is_the_map_of_a_layer_and_a_head(client, sentiment):
     inputs, target = sentiment.prepare(TEXT)
-    maps = capture(sentiment.runner, inputs, target, gradients=False).maps
+    maps = capture(Case(sentiment.runner, inputs, target), gradients=False).maps
     head = client.post("/api/attention", json=body(layer=3, head=3)).json()
     mean = client.post("/api/attention", json=body(layer=3, head=0)).json()
     assert np.array(head["weights"]) == pytest.approx(maps[2][0, 2].numpy(), abs=1e-5)
@@ -198,7 +198,7 @@ def test_positions_of_a_map_say_their_units(client):
 
 def test_heads_are_all_maps_in_bytes(client, sentiment):
     inputs, target = sentiment.prepare(TEXT)
-    maps = capture(sentiment.runner, inputs, target, gradients=False).maps
+    maps = capture(Case(sentiment.runner, inputs, target), gradients=False).maps
     layers = client.post("/api/heads", json=body()).json()["layers"]
     assert [len(layer["heads"]) for layer in layers] == [m.shape[1] for m in maps]
     shape = (len(layers[1]["queries"]), len(layers[1]["keys"]))
@@ -395,7 +395,8 @@ def test_passes_through_the_model_have_their_target_on_its_device(models, monkey
     class Recorded(Exception):
         pass
 
-    def record(runner, inputs, target, *_, **__):
+    def record(*arguments, **_):
+        target = arguments[0].target if isinstance(arguments[0], Case) else arguments[2]
         raise Recorded(*{t.device.type for t in (target.index, target.against) if t is not None})
 
     request = parse_request(json.dumps(body(**classes)).encode(), models, Limits())

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.tiny import model as tiny
 from wherefrom import Explainer
+from wherefrom.core.runner import Case
 from wherefrom.errors import TooLong
 from wherefrom.methods.attention_maps import capture
 from wherefrom.web import answers as answers_module
@@ -67,7 +68,9 @@ def test_requests_that_differ_in_the_input_get_their_own_attention(models, chang
     for request in (request_of(models), request_of(models, **change)):
         explainer = request.model.explainer
         inputs, target = explainer.prepare(request.input)
-        expected = capture(explainer.runner, inputs, target, gradients=False).maps[0][0].mean(0)
+        expected = (
+            capture(Case(explainer.runner, inputs, target), gradients=False).maps[0][0].mean(0)
+        )
         answer = answers.attention(request)
         assert answer["weights"] == [[round(w, 5) for w in row] for row in expected.tolist()]
         assert answer["keys"] == [unit.text for unit in inputs.units[0]]

@@ -126,7 +126,7 @@ def fitting(schema):
 )
 @given(data=st.data())
 def test_a_random_request_is_answered_or_refused(client, description, route, data):
-    """A small part of what `make fuzz` does: fields that fit, or one that does not."""
+    """A small part of what `make -C tools fuzz` does: fields that fit, or one that does not."""
     schema = schema_of(description, route)
     request = {
         name: data.draw(fitting(field), label=name)

@@ -12,7 +12,7 @@ from torch import Tensor
 from wherefrom.answers.asked import Asked, Of
 from wherefrom.answers.rows import Row, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
-from wherefrom.core.runner import Batch
+from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import SpanTarget
 from wherefrom.errors import InputError, ModelError, TooLong
@@ -121,7 +121,7 @@ class AnswerAttribution(Asked):
         def run() -> ForwardGraph | None:
             positions = self._positions()
             places = SpanTarget(index=torch.zeros_like(positions), position=positions)
-            return self.method.graph(runner, self.inputs(len(self.answer.ids)), places)
+            return self.method.graph(Case(runner, self.inputs(len(self.answer.ids)), places))
 
         return self.kept.graph(runner.model, self.method.label, run)
 
@@ -143,7 +143,13 @@ class AnswerAttribution(Asked):
     def _measured(self, logits: Tensor | None, against: Mapping[int, int]) -> Measured:
         positions = self._positions()
         if logits is None:
-            logits = run(self.reader.runner, self.inputs(len(self.answer.ids)), positions)
+            logits = run(
+                Case(
+                    self.reader.runner,
+                    self.inputs(len(self.answer.ids)),
+                    SpanTarget(position=positions),
+                )
+            )
         return Measured.of(SpanTarget(position=positions).rows(logits)[0], self.answer, against)
 
     @restores_state
@@ -178,10 +184,10 @@ class AnswerAttribution(Asked):
             graph, runner = self._graph(), self.reader.runner
             if graph is None:
                 target = self.target(measured.others, first, last)
-                scores = self.method(runner, self.inputs(last), target)
+                scores = self.method(Case(runner, self.inputs(last), target))
             else:
                 target = self.target(measured.others).within(first, last)
-                with self.method.naming_memory(runner, graph.inputs):
+                with self.method.naming_memory(graph.case):
                     scores = graph.scores(target, retain=True)
             output = float(measured.outputs(self.of)[first:last].sum())
             return self._row(scores, target, output)
@@ -200,9 +206,9 @@ class AnswerAttribution(Asked):
             outputs, graph = measured.outputs(self.of), self._graph()
             if graph is None:
                 inputs = self.inputs(len(self.answer.ids))
-                results = self.method.each(runner, inputs, target, places, advance)
+                results = self.method.each(Case(runner, inputs, target), places, advance)
             else:
-                with self.method.naming_memory(runner, graph.inputs):
+                with self.method.naming_memory(graph.case):
                     results = graph.each(target, places, advance)
             return [
                 self._row(scores, target.within(place, place + 1), float(outputs[place]))

@@ -15,6 +15,7 @@ from wherefrom.answers.attribution import AnswerAttribution, Measured, batch_of
 from wherefrom.answers.rows import Row
 from wherefrom.core.memory import is_out_of_memory, release_memory
 from wherefrom.core.progress import shown
+from wherefrom.core.runner import Case
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import SpanTarget
 from wherefrom.errors import SamplesRunAlone
@@ -131,15 +132,15 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
         inputs = batch_of(reader, [task.attribution.read(task.count) for task in tasks])
         positions = _positions(tasks, inputs.places)
         places = SpanTarget(index=torch.zeros_like(positions), position=positions)
-        graph = method.graph(runner, inputs, places)
-        logits = run(runner, inputs, positions) if graph is None else graph.logits
+        graph = method.graph(Case(runner, inputs, places))
+        logits = run(Case(runner, inputs, places)) if graph is None else graph.logits
         rows = places.rows(logits)  # (B, R, vocabulary)
         measured = [
             Measured.of(rows[sample, : task.count], task.attribution.answer, task.against)
             for sample, task in enumerate(tasks)
         ]
         target = _target(tasks, measured, positions)
-        scores = method(runner, inputs, target) if graph is None else graph.scores(target)
+        scores = method(Case(runner, inputs, target)) if graph is None else graph.scores(target)
         outputs = [
             float(one.outputs(task.attribution.of)[slice(*task.span)].sum())
             for task, one in zip(tasks, measured, strict=True)

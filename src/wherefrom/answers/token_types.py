@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wherefrom.answers.tokens import PromptTokens
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import same_logits
+from wherefrom.core.runner import Case, same_logits
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import SpanTarget
 from wherefrom.errors import ModelError
@@ -50,5 +50,5 @@ def _last_logits(
     ids = [*prompt.ids, *following]
     inputs = images.joined(reader.batch([Encoded(ids, (Unit(""),) * len(ids), None)]))
     place = torch.tensor([[len(prompt.ids) - 1]])
-    logits = run(reader.runner, inputs, place)
+    logits = run(Case(reader.runner, inputs, SpanTarget(position=place)))
     return SpanTarget(position=place).rows(logits)[0, 0].double().cpu()

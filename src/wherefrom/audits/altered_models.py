@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, Layout, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, Case, Layout, ModelRunner
 from wherefrom.core.torch_internals import function_modes, without_function_modes
-from wherefrom.errors import InputError, ModelError, NotConserved, RoundingOnly
+from wherefrom.errors import ModelError, NotConserved, RoundingOnly
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
 from wherefrom.tracing.call_mode import CallMode
@@ -25,34 +24,23 @@ from wherefrom.tracing.tracer import Tracer
 Entered = Callable[[int, Tensor], Tensor]  # number of the place, embedded input -> its replacement
 
 
-@dataclass(frozen=True)
-class Case:
-    """One input of a model, a batch of one, and the target."""
+def scores_at_input(case: Case, method: Method) -> Scores:
+    """The method's scores, read where the input enters.
 
-    runner: ModelRunner
-    inputs: Batch
-    target: Target
+    Axioms are about the function of what enters the model. A state further on, such as the one
+    that enters the first block, depends on all that enters at its place.
+    """
+    if getattr(method, "at", None) == "auto":
+        method = replace(method, at="embeddings")  # type: ignore[type-var]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RoundingOnly)  # that they vanish is a finding here
+        warnings.simplefilter("ignore", NotConserved)  # no rule sees what is altered
+        return method(case)
 
-    def __post_init__(self) -> None:
-        if len(self.inputs) != 1:
-            raise InputError(f"an axiom is measured on one input, got {len(self.inputs)}.")
 
-    def scores(self, method: Method) -> Scores:
-        """The method's scores, read where the input enters.
-
-        Axioms are about the function of what enters the model. A state further on, such as the
-        one that enters the first block, depends on all that enters at its place.
-        """
-        if getattr(method, "at", None) == "auto":
-            method = replace(method, at="embeddings")  # type: ignore[type-var]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RoundingOnly)  # that they vanish is a finding here
-            warnings.simplefilter("ignore", NotConserved)  # what is altered is seen by no rule
-            return method(self.runner, self.inputs, self.target)
-
-    def ordinary_units(self) -> list[int]:
-        """The units except special tokens."""
-        return [i for i, unit in enumerate(self.inputs.units[0]) if not unit.special]
+def ordinary_units(case: Case) -> list[int]:
+    """The units of the one input except special tokens."""
+    return [i for i, unit in enumerate(case.batch.units[0]) if not unit.special]
 
 
 def in_float64(runner: ModelRunner) -> ModelRunner:
@@ -69,19 +57,19 @@ def on_copy(case: Case, runner: ModelRunner) -> Case:
     device = runner.device
     tensors = {
         name: t.to(device, torch.float64 if t.is_floating_point() else t.dtype)
-        for name, t in case.inputs.tensors.items()
+        for name, t in case.batch.tensors.items()
     }
-    return Case(runner, replace(case.inputs, tensors=tensors), case.target.to(device))
+    return Case(runner, replace(case.batch, tensors=tensors), case.target.to(device))
 
 
 def with_equal_units(case: Case, i: int, j: int) -> Case:
     """The input with unit i at the place of unit j too."""
-    if len(case.inputs.fields) != 1:
+    if len(case.batch.fields) != 1:
         raise ModelError("units enter this model at several places, so no two can be exchanged")
-    name = case.inputs.fields[0]
-    tensor = case.inputs.tensors[name].clone()
+    name = case.batch.fields[0]
+    tensor = case.batch.tensors[name].clone()
     tensor[:, j] = tensor[:, i]
-    return replace(case, inputs=case.inputs.with_tensors({name: tensor}))
+    return replace(case, batch=case.batch.with_tensors({name: tensor}))
 
 
 class _Entering(CallMode):
@@ -129,7 +117,7 @@ def _run_changed(runner: ModelRunner, inputs: Batch, tensors: Any, change: Enter
 
 def ignoring_unit(case: Case, unit: int) -> ModelRunner:
     """The model with one unit replaced by its current value before the model sees it."""
-    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
+    embedded = EmbeddedInputs.capture(case)
 
     def change(number: int, value: Tensor) -> Tensor:
         row = embedded.spans[number].row_of(unit)
@@ -141,7 +129,7 @@ def ignoring_unit(case: Case, unit: int) -> ModelRunner:
 
     return ModelRunner(
         case.runner.model,
-        lambda model, tensors: _run_changed(case.runner, case.inputs, tensors, change),
+        lambda model, tensors: _run_changed(case.runner, case.batch, tensors, change),
     )
 
 
@@ -162,7 +150,7 @@ class _Sharing(CallMode):
 
 def with_shared_position(case: Case, i: int, j: int) -> ModelRunner:
     """The model with the position of unit i at unit j too, where it looks positions up."""
-    order = list(range(case.inputs.mask.shape[1]))
+    order = list(range(case.batch.mask.shape[1]))
     order[j] = i
 
     def forward(model: Any, tensors: Any) -> Tensor:
@@ -174,7 +162,7 @@ def with_shared_position(case: Case, i: int, j: int) -> ModelRunner:
 
 def is_symmetric(case: Case, i: int, j: int) -> bool:
     """Whether the same push at either of two equal units changes the output by the same amount."""
-    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
+    embedded = EmbeddedInputs.capture(case)
     if len(embedded.values) != 1:
         return False
     span, value = embedded.spans[0], embedded.values[0][0]
@@ -190,14 +178,14 @@ def is_symmetric(case: Case, i: int, j: int) -> bool:
         return point
 
     outputs = torch.zeros(3, dtype=torch.float64)  # unchanged, i pushed, j pushed
-    for rows, chunk in embedded.outputs(case.runner, case.target, [(0, 0), (0, 1), (0, 2)], pushed):
+    for rows, chunk in embedded.outputs([(0, 0), (0, 1), (0, 2)], pushed):
         outputs[[number for _, number in rows]] = chunk
     return bool((outputs[1] - outputs[2]).abs() <= 1e-6 * (outputs[1:] - outputs[0]).abs().max())
 
 
 def symmetrised(case: Case, i: int, j: int) -> ModelRunner:
     """The sum of the model's outputs at the input and at the input with two units exchanged."""
-    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
+    embedded = EmbeddedInputs.capture(case)
     if len(embedded.values) != 1:
         raise ModelError("units enter this model at several places, so no two can be exchanged")
     order = list(range(embedded.values[0].shape[1]))
@@ -221,7 +209,7 @@ def symmetrised(case: Case, i: int, j: int) -> ModelRunner:
         def exchange(number: int, value: Tensor) -> Tensor:
             return (entered[0] if entered else value)[:, order]
 
-        first = _run_changed(case.runner, case.inputs, tensors, record)
-        return first + _run_changed(case.runner, case.inputs, tensors, exchange)
+        first = _run_changed(case.runner, case.batch, tensors, record)
+        return first + _run_changed(case.runner, case.batch, tensors, exchange)
 
     return ModelRunner(case.runner.model, forward)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from wherefrom.audits.altered_models import Case, in_float64, on_copy
+from wherefrom.audits.altered_models import in_float64, on_copy, ordinary_units, scores_at_input
 from wherefrom.audits.axioms import (
     Share,
     completeness,
@@ -25,7 +25,7 @@ from wherefrom.audits.report import Audit, Finding, share
 from wherefrom.audits.rewrites import KINDS, Rewrite, rewrites
 from wherefrom.core.explanation import plural
 from wherefrom.core.progress import Progress, shown
-from wherefrom.core.runner import Batch
+from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import Target
 from wherefrom.errors import InputError, ModelError, WherefromError
 from wherefrom.inputs.reader import Reader
@@ -87,7 +87,7 @@ def audit(
         audit_run.run(report)
     return Audit(
         model=reader.runner.name,
-        inputs=tuple(_name(case.inputs, i + 1) for i, case in enumerate(cases)),
+        inputs=tuple(_name(case.batch, i + 1) for i, case in enumerate(cases)),
         methods=tuple(method.label for method in audit_run.methods),
         findings=tuple(audit_run.findings),
         rewrites={
@@ -128,21 +128,21 @@ class _AuditRun:
         twin = in_float64(cases[0].runner)
         copies = [on_copy(case, twin) for case in cases]
         try:
-            run(twin, copies[0].inputs)
+            run(copies[0])
         except RuntimeError as error:
             raise ModelError(f"a copy of {twin.name} does not run in float64: {error}") from error
         return _AuditRun(
             methods,
             cases,
             copies,
-            rewrites(twin, [case.inputs for case in copies]),
+            rewrites(twin, [case.batch for case in copies]),
             [effects(case) for case in copies],
         )
 
     @property
     def noun(self) -> str:
         """What a unit of these inputs is called."""
-        return self.copies[0].inputs.noun
+        return self.copies[0].batch.noun
 
     def run(self, progress: Progress) -> None:
         usable = [rewrite for rewrite in self.rewrites if rewrite.sites]
@@ -173,7 +173,7 @@ class _AuditRun:
 
     def _scores(self, method: Method) -> dict[str, list[Tensor]]:
         try:
-            return {method.label: [case.scores(method).values for case in self.copies]}
+            return {method.label: [scores_at_input(case, method).values for case in self.copies]}
         except ModelError as error:
             words = f"not applicable to this model: {error}"
             self.findings.append(Finding(method.label, "run", None, None, words))
@@ -217,7 +217,7 @@ class _AuditRun:
             ),
             key=lambda pair: pair[0].share,
         )
-        name = case.inputs.units[0][least.unit].text
+        name = case.batch.units[0][least.unit].text
         if least.share > NONZERO:
             words = f"every {self.noun} that changes the output scores nonzero"
             return True, least.share, f"{words} (the least, “{name}”, {share(least.share)})"
@@ -245,7 +245,7 @@ class _AuditRun:
         return _by_value(shares, words, "with their positions")
 
     def _conservation(self) -> list[Conserved]:
-        conserved = [propositions(case.runner, case.inputs, case.target) for case in self.copies]
+        conserved = [propositions(case) for case in self.copies]
         heads, norms = conserved[0].heads, len(conserved[0].collapse)
         if heads:
             error = max(entry.attention_error for entry in conserved)
@@ -315,5 +315,5 @@ def _count(number: int, noun: str) -> str:
 
 def _strongest(case: Case, lost: Tensor) -> list[int]:
     """The units except special tokens, those with the largest effect on the output first."""
-    units = case.ordinary_units() or list(range(len(lost)))
+    units = ordinary_units(case) or list(range(len(lost)))
     return sorted(units, key=lambda i: -abs(float(lost[i])))

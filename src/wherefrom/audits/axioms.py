@@ -8,13 +8,14 @@ from typing import NamedTuple
 from torch import Tensor
 
 from wherefrom.audits.altered_models import (
-    Case,
     ignoring_unit,
     is_symmetric,
+    scores_at_input,
     symmetrised,
     with_equal_units,
     with_shared_position,
 )
+from wherefrom.core.runner import Case
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
@@ -59,8 +60,8 @@ class Share(NamedTuple):
 
 def completeness(method: Method, case: Case) -> Sum:
     """Σ scores, or the ledger's total, against the output or its rise over the baseline's."""
-    scores = case.scores(method)
-    logits = run(case.runner, case.inputs) if scores.logits is None else scores.logits
+    scores = scores_at_input(case, method)
+    logits = run(case) if scores.logits is None else scores.logits
     output = float(case.target(logits.detach()).double())
     lines = scores.lines or {}
     low = lines.get(("baseline", "baseline"))
@@ -74,7 +75,7 @@ def completeness(method: Method, case: Case) -> Sum:
 
 def effects(case: Case) -> Tensor:
     """What the output loses when one unit's embedding becomes zero, for each, (units,)."""
-    return Occlusion().scores(case.runner, case.inputs, case.target).values[0]
+    return Occlusion().scores(case).values[0]
 
 
 def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Least:
@@ -84,27 +85,27 @@ def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Leas
     the `most` units with the largest effect. The others see the input itself: their baseline is
     zero. Special tokens are never moved to a root, so they are not tried there.
     """
-    method = method.resolved(case.inputs)
+    method = method.resolved(case.batch)
     setting = "baseline" if hasattr(method, "baseline") else "root"
     size = lost.abs()
     compared = getattr(method, setting, None) is not None
     if compared and setting == "root":
-        size = size * ~case.inputs.special()[0]
+        size = size * ~case.batch.special()[0]
     order = [i for i in size.argsort(descending=True).tolist() if size[i] > MATTERS * size.max()]
     if not order:
         raise InputError("no unit of this input changes the output.")
     if not compared:
-        values = case.scores(method).values[0].abs()
+        values = scores_at_input(case, method).values[0].abs()
         least = min(order, key=lambda i: float(values[i]))
         return Least(_share(values[least], values), least, float(lost[least]))
-    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
+    embedded = EmbeddedInputs.capture(case)
     if len(embedded.values) != 1:
         raise ModelError("units enter this model at several places, so none can differ alone")
     candidates = []
     for unit in order[:most]:
         base = embedded.values[0].clone()
         base[0, embedded.spans[0].row_of(unit)] = 0
-        values = case.scores(replace(method, **{setting: base})).values[0].abs()  # type: ignore[type-var]
+        values = scores_at_input(case, replace(method, **{setting: base})).values[0].abs()  # type: ignore[type-var]
         candidates.append(Least(_share(values[unit], values), unit, float(lost[unit])))
     return min(candidates, key=lambda candidate: candidate.share)
 
@@ -124,7 +125,7 @@ def score_change(method: Method, case: Case, before: Tensor) -> float:
 
     Implementation invariance says that this is zero within `Rewrite.applied()`.
     """
-    return _share((case.scores(method).values - before).abs().max(), before)
+    return _share((scores_at_input(case, method).values - before).abs().max(), before)
 
 
 def symmetry(method: Method, case: Case, i: int, j: int) -> Share:
@@ -143,8 +144,8 @@ def symmetry(method: Method, case: Case, i: int, j: int) -> Share:
 
 def _scores(method: Method, case: Case) -> tuple[Tensor, Tensor]:
     """Scores, and the part of the units' own values where the method tells it apart."""
-    scores = case.scores(method)
-    return scores.values[0], scores.parts.get(case.inputs.noun, scores.values)[0]
+    scores = scores_at_input(case, method)
+    return scores.values[0], scores.parts.get(case.batch.noun, scores.values)[0]
 
 
 def _share(part: Tensor, whole: Tensor) -> float:
@@ -153,10 +154,10 @@ def _share(part: Tensor, whole: Tensor) -> float:
 
 def _with_numeric_baseline(method: Method, case: Case) -> Method:
     """The method with its baseline as numbers: a token cannot be looked up in changed inputs."""
-    method = method.resolved(case.inputs)
+    method = method.resolved(case.batch)
     baseline = getattr(method, "baseline", "zero")
     if isinstance(baseline, Tensor) or baseline == "zero":
         return method
-    embedded, _ = EmbeddedInputs.capture(case.runner, case.inputs)
-    values = baseline_values(case.runner, case.inputs, embedded, baseline)
+    embedded = EmbeddedInputs.capture(case)
+    values = baseline_values(embedded, baseline)
     return replace(method, baseline=values[0])  # type: ignore[type-var]

@@ -8,9 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Case
 from wherefrom.core.scope import restores_state
-from wherefrom.core.target import Target
 from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.attention import attention_scores, dot_product_of, masked_softmax
 from wherefrom.rules.tables import AH_LN, PLAIN
@@ -59,7 +58,7 @@ class Conserved:
 
 
 @restores_state
-def propositions(runner: ModelRunner, inputs: Batch, target: Target) -> Conserved:
+def propositions(case: Case) -> Conserved:
     """Checks both propositions on a model, by autograd, call by call.
 
     1. Attention: R(q) + R(k) + R(v) = R(y) + 2 Σ R(scores), R being gradient × input: what is
@@ -68,7 +67,7 @@ def propositions(runner: ModelRunner, inputs: Batch, target: Target) -> Conserve
     2. LayerNorm without its affine part: Σ R(x) = (1 − Var/(ε + Var)) Σ R(y), place by place.
     """
     probe = Probe()
-    with intercepted_forward(_probed(PLAIN, probe), runner, inputs, target) as forward:
+    with intercepted_forward(_probed(PLAIN, probe), case) as forward:
         flat = [t for x, y, _ in probe.norms for t in (x, y)]
         flat += [t for head in probe.heads for t in head]
         gradients = forward.gradients(flat) if flat else []
@@ -95,14 +94,14 @@ def propositions(runner: ModelRunner, inputs: Batch, target: Target) -> Conserve
         max(norm_errors, default=math.nan),
         max(errors, default=math.nan),
         excess,
-        _under_rules(runner, inputs, target),
+        _under_rules(case),
     )
 
 
-def _under_rules(runner: ModelRunner, inputs: Batch, target: Target) -> float:
+def _under_rules(case: Case) -> float:
     """The largest relative gap over all norms when their scale is a constant."""
     probe = Probe()
-    with intercepted_forward(_probed(AH_LN, probe), runner, inputs, target) as forward:
+    with intercepted_forward(_probed(AH_LN, probe), case) as forward:
         pairs = [(x, y) for x, y, _ in probe.norms]
         if not pairs:  # without a LayerNorm, proposition 2 does not apply
             return math.nan

@@ -11,7 +11,7 @@ from torch import nn
 
 from wherefrom.audits.feature_trace import Trace
 from wherefrom.audits.rewrite_sites import Site, sites_of
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.scope import restores_state
 from wherefrom.errors import NotFinite
 from wherefrom.methods.forward_pass import run
@@ -55,12 +55,12 @@ def rewrites(runner: ModelRunner, samples: Sequence[Batch], seed: int = 0) -> li
     trace = Trace()
     with runner.evaluating(), trace:
         runner.run(samples[0].take([0]).model_tensors())
-    before = [run(runner, inputs) for inputs in samples]
+    before = [run(Case(runner, inputs)) for inputs in samples]
 
     def output_change() -> float:
         """The largest relative change of an output; infinite where one is not finite."""
         try:
-            after = [run(runner, inputs) for inputs in samples]
+            after = [run(Case(runner, inputs)) for inputs in samples]
         except NotFinite:
             return float("inf")
         pairs = zip(before, after, strict=True)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from wherefrom.core.explanation import Unit
 from wherefrom.core.memory import allowed_memory, is_out_of_memory
 from wherefrom.core.scope import Scope
+from wherefrom.core.target import Target
 from wherefrom.core.torch_internals import without_function_modes
 from wherefrom.errors import (
     InputError,
@@ -155,15 +156,13 @@ class ModelRunner:
 
     `memory`: the bytes that a pass may use beyond what is in use; None for what is free.
     `restores`: whether what its modules note while they are run, attributes and hooks, is put
-    back; a module of the user's own may count its runs. `many`: whether a pass is one of many, for
-    which it pays to learn which rows are read.
+    back; a module of the user's own may count its runs.
     """
 
     model: nn.Module
     forward: Forward | None = None
     memory: float | None = None
     restores: bool = False
-    many: bool = False
 
     @property
     def name(self) -> str:
@@ -327,6 +326,27 @@ class ModelRunner:
                 "places). Check its weights, or its number type: float16 overflows easily."
             )
         return logits
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a method explains: a model, a batch of its inputs, and an output of each of them."""
+
+    runner: ModelRunner
+    batch: Batch
+    target: Target = field(default_factory=Target)
+
+    def take(self, rows: list[int]) -> Case:
+        """Some of the samples."""
+        return replace(self, batch=self.batch.take(rows), target=self.target.take(rows))
+
+    def with_target(self, target: Target) -> Case:
+        """Another output of the same samples."""
+        return replace(self, target=target)
+
+    def resolved(self, logits: Tensor) -> Case:
+        """With the most likely class filled in, where the target names none."""
+        return self.with_target(self.target.resolved(logits))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 from torch.nn.modules import module as torch_modules
 from torch.overrides import TorchFunctionMode
 
@@ -32,11 +31,9 @@ from wherefrom.core.torch_internals import (
     pop_function_mode,
     pop_saved_tensors_hooks,
     push_saved_tensors_hooks,
-    register_taking_kwargs,
     saved_tensors_pack,
     set_function_state,
     set_grad_enabled,
-    taking_kwargs,
 )
 
 P = ParamSpec("P")
@@ -83,8 +80,8 @@ class Scope:
     `model` is set to evaluation mode, until the last thread that runs it is done; with `restores`
     the attributes and hooks of its modules are then as they were before. `gradients` and
     `inference` switch these modes; `mode` and `hooks` see the calls and modules of this thread;
-    `saved` receives the tensors that autograd keeps, and `unpack` gives them back; `functions` is
-    called in place of every autograd Function that this thread applies. A scope is opened once.
+    `saved` receives the tensors that autograd keeps, and `unpack` gives them back. A scope is
+    opened once.
     """
 
     def __init__(
@@ -98,14 +95,12 @@ class Scope:
         saved: Callable[[Tensor], Any] | None = None,
         unpack: Callable[[Any], Tensor] | None = None,
         restores: bool = False,
-        functions: Callable[..., Any] | None = None,
     ) -> None:
         self._model, self._gradients, self._inference = model, gradients, inference
         self._mode, self._saved = mode, saved
-        self._hooks = hooks and Hooks(hooks.before, taking_kwargs(hooks.after))
+        self._hooks = hooks
         self._unpack = unpack or _same
         self._restores = restores
-        self._functions = functions
         self._inference_guard: Any = None
         self._scopes: list[Scope] = []
 
@@ -168,9 +163,7 @@ class Scope:
         if self._hooks is not None:
             before: Any = self._hooks.before
             torch_modules.register_module_forward_pre_hook(before)
-            register_taking_kwargs(self._hooks.after)
-        if self._functions is not None:
-            _locked(self._divert)
+            torch_modules.register_module_forward_hook(self._hooks.after, with_kwargs=True)
         if self._mode is not None:
             TorchFunctionMode.__enter__(self._mode)
 
@@ -199,24 +192,9 @@ class Scope:
         if self._hooks is not None:
             for registry, hook in zip(global_hooks(), self._hooks, strict=True):
                 _remove(registry, hook)
-        if self._functions is not None:
-            _locked(self._restore_functions)
         if self._model is not None:
             _locked(self._release, self._model)
         set_function_state(self._function_state_before)
-
-    def _divert(self) -> None:
-        """Has every Function that is applied come here; another thread may have done so."""
-        _DIVERTING.scopes.add(self)
-        if vars(Function)["apply"] is not _DIVERTED:
-            _DIVERTING.apply = vars(Function)["apply"]
-            setattr(Function, "apply", _DIVERTED)  # noqa: B010  (mypy takes it for a method)
-
-    def _restore_functions(self) -> None:
-        """Restores `Function.apply`, unless another scope still needs it."""
-        _DIVERTING.scopes.discard(self)
-        if not _DIVERTING.scopes and vars(Function)["apply"] is _DIVERTED:
-            setattr(Function, "apply", _DIVERTING.apply)  # noqa: B010
 
     def _hold(self, model: nn.Module) -> None:
         """Sets the flags; another thread may be running the same model and have set them."""
@@ -244,34 +222,6 @@ class Scope:
                     _restore_contents(attributes, before)
             _RUNS.pop(model, None)
         run.scopes.discard(self)
-
-
-class _Diverting:
-    """The scopes, of all threads, that autograd Functions are handed to, and torch's own way."""
-
-    def __init__(self) -> None:
-        self.scopes: set[Scope] = set()
-        self.apply: Any = vars(Function)["apply"]
-
-
-_DIVERTING = _Diverting()
-
-
-@classmethod  # type: ignore[misc]
-def _diverted(kind: type[Function], *args: Any, **kwargs: Any) -> Any:
-    """`Function.apply` while a scope is open: the innermost of this thread says what becomes of it.
-
-    >>> Function.apply.__func__ is _diverted.__func__
-    False
-    """
-    apply = _DIVERTING.apply.__get__(None, kind)
-    for scope in reversed(_THREAD.scopes):
-        if scope._functions is not None:
-            return scope._functions(kind, apply, args, kwargs)
-    return apply(*args, **kwargs)
-
-
-_DIVERTED: Any = _diverted
 
 
 def restores_state(function: Callable[P, R]) -> Callable[P, R]:

@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import math
-import operator
-import sys
 import threading
-from collections import deque
 from typing import Any
 
 import torch
@@ -40,26 +37,8 @@ def innermost_mode() -> Any:
     return function_modes()[-1] if _modes_enabled() else None
 
 
-def _held_state() -> Any:
-    """A guard that holds whether function modes are enabled, for torch before 2.6.
-
-    It is entered and left within one call of C, which no interrupt divides.
-    """
-    guard: Any = without_function_modes()
-    deque(map(operator.call, (guard.__enter__, guard.__exit__)), maxlen=0)
-    return guard
-
-
-def _set_held_state(guard: Any) -> None:
-    guard.__exit__()  # sets what was there as it was entered
-
-
-TELLS_FUNCTION_STATE = hasattr(torch._C, "_get_torch_function_state")
-function_state: Any = _held_state
-set_function_state: Any = _set_held_state
-if TELLS_FUNCTION_STATE:
-    function_state = torch._C._get_torch_function_state  # type: ignore[attr-defined]
-    set_function_state = torch._C._set_torch_function_state  # type: ignore[attr-defined]
+function_state = torch._C._get_torch_function_state  # type: ignore[attr-defined]
+set_function_state = torch._C._set_torch_function_state  # type: ignore[attr-defined]
 with without_function_modes():
     ALL_DISABLED: Any = function_state()
 # as torch.set_grad_enabled and torch.inference_mode, in one instruction and without a context
@@ -142,29 +121,9 @@ def global_hooks() -> tuple[Any, Any]:
     return registries._global_forward_pre_hooks, registries._global_forward_hooks
 
 
-HANDS_KWARGS = hasattr(nn.modules.module, "_global_forward_hooks_with_kwargs")  # from 2.6 on
-
-
-def taking_kwargs(hook: Any) -> Any:
-    """The hook after the forward of all modules to register: one that gets keyword arguments."""
-    if HANDS_KWARGS:
-        return hook
-
-    def receive(module: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
-        return hook(module, args, sys._getframe(1).f_locals["kwargs"], out)  # of Module._call_impl
-
-    return receive
-
-
-def register_taking_kwargs(hook: Any) -> None:
-    """Registers what `taking_kwargs` gave."""
-    settings: dict[str, Any] = {"with_kwargs": True} if HANDS_KWARGS else {}
-    nn.modules.module.register_module_forward_hook(hook, **settings)
-
-
 def global_hooks_with_kwargs() -> Any:
     """The keys of the hooks after the forward of all modules that get its keyword arguments."""
-    return nn.modules.module._global_forward_hooks_with_kwargs if HANDS_KWARGS else {}
+    return nn.modules.module._global_forward_hooks_with_kwargs
 
 
 def version_of(tensor: Tensor) -> int:
@@ -240,30 +199,52 @@ def stacked(tensor: Tensor) -> Tensor:
 def attention_with_log_sums(
     query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Tensor | None = None, **settings: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """`scaled_dot_product_attention`, and log Σ exp of each query's scores where its kernel tells.
+    """`scaled_dot_product_attention`, and log Σ exp of each query's scores if its kernel tells.
 
-    The kernel of processors does, and in single and double precision it is exact enough to form
-    the weights from. Of a query that sees no key the logarithm is given as 0.
+    The CPU kernel does; in single and double precision it is exact enough to form the weights
+    from. For a query that sees no key the logarithm is 0. Where the private kernel is missing or
+    has changed, the public call answers alone.
     """
     exact = query.device.type == "cpu" and query.dtype in (torch.float32, torch.float64)
     if exact and query.ndim == 4:
-        choice = torch._fused_sdp_choice(query, key, value, attn_mask, 0.0, **settings)
-        if choice == SDPBackend.FLASH_ATTENTION.value:
-            if attn_mask is not None and attn_mask.dtype == torch.bool:
-                closed = torch.zeros_like(attn_mask, dtype=query.dtype)
-                attn_mask = closed.masked_fill_(~attn_mask, -math.inf)
-            out, log_sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                query,
-                key,
-                value,
-                0.0,
-                settings.get("is_causal", False),
-                attn_mask=attn_mask,
-                scale=settings.get("scale"),
-            )
-            return out, log_sums
+        try:
+            out, log_sums = _flash_attention(query, key, value, attn_mask, settings)
+            if out.shape[:-1] == log_sums.shape == query.shape[:-1]:
+                return out, log_sums
+        except _KERNEL_ERRORS:  # real errors, such as of shapes, come again below
+            pass
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, **settings)
     return out, None
+
+
+class _NoKernel(Exception):
+    """Torch would choose another kernel for these arguments."""
+
+
+_KERNEL_ERRORS = (
+    _NoKernel,
+    AttributeError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def _flash_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, settings: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    choice = torch._fused_sdp_choice(query, key, value, mask, 0.0, **settings)
+    if choice != SDPBackend.FLASH_ATTENTION.value:
+        raise _NoKernel
+    if mask is not None and mask.dtype == torch.bool:
+        closed = torch.zeros_like(mask, dtype=query.dtype)
+        mask = closed.masked_fill_(~mask, -math.inf)
+    causal, scale = settings.get("is_causal", False), settings.get("scale")
+    out, log_sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, attn_mask=mask, scale=scale
+    )
+    return out, log_sums
 
 
 def sequence_number(tensor: Tensor) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from wherefrom.core.explanation import Explanation, TargetInfo
 from wherefrom.core.progress import Progress, shown
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.corpus.checkpoint import Checkpoint, Window
 from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, concatenated, word_sums
 from wherefrom.errors import InputError, TargetError, TextCut, TooLong
@@ -207,7 +207,7 @@ class _Job:
             return [explanation.target.index for explanation in explanations]
         if len(self.explainer.labels()) > 2:
             runner, tokenizer = self.explainer.runner, self.explainer.tokenizer
-            logits = run(runner, batch(runner, tokenizer, texts, None))
+            logits = run(Case(runner, batch(runner, tokenizer, texts, None)))
             if logits.ndim == 2:
                 classes: list[int] = logits.argmax(-1).tolist()
                 return classes

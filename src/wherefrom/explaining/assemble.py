@@ -21,7 +21,7 @@ from wherefrom.core.explanation import (
     word_groups,
 )
 from wherefrom.core.output_names import OutputNames
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import SpanTarget, Target
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.forward_pass import run
@@ -31,9 +31,9 @@ def explain_batch(
     runner: ModelRunner, inputs: Batch, method: Method, target: Target, output_names: OutputNames
 ) -> list[Explanation]:
     """Scores a batch and makes an explanation of each of its samples."""
-    scores = method(runner, inputs, target)
+    scores = method(Case(runner, inputs, target))
     logits = (
-        run(runner, inputs, target.position) if scores.logits is None else scores.logits
+        run(Case(runner, inputs, target)) if scores.logits is None else scores.logits
     ).detach()
     resolved = target.resolved(logits)
     rows = resolved.row(logits).cpu().double()  # (B, classes)

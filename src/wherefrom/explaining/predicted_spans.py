@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wherefrom.core.explanation import Explanation, TargetInfo, Unit, word_groups
 from wherefrom.core.output_names import OutputNames, TargetSpec
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import AnswerTarget, SpanTarget
 from wherefrom.errors import InputError, TargetError
 from wherefrom.explaining.assemble import explain_batch
@@ -53,7 +53,7 @@ def explain_answer(
         )
     if position is not None and target is None:
         raise TargetError('position= needs target="start" or target="end".')
-    logits = run(runner, inputs).detach().cpu().double()  # (1, 2, tokens)
+    logits = run(Case(runner, inputs)).detach().cpu().double()  # (1, 2, tokens)
     places = _context(runner, units)
     logs = torch.full_like(logits[0], -torch.inf)
     logs[:, places] = logits[0][:, places].log_softmax(-1)
@@ -142,7 +142,7 @@ def explain_entity(
     The words are those of `entity`, or the first entity that the model finds.
     """
     units, text, labels = inputs.units[0], inputs.texts[0], output_names.labels
-    logits = run(runner, inputs).detach().cpu().double()[0]  # (tokens, classes)
+    logits = run(Case(runner, inputs)).detach().cpu().double()[0]  # (tokens, classes)
     tags = [labels[i] for i in logits.argmax(-1).tolist()]
     found = entities(units, tags, text)
     chosen = _first(found, labels) if entity is None else _named(units, text, found, entity)

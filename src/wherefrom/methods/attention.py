@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Case
 from wherefrom.methods.attention_maps import (
     Readout,
     State,
@@ -29,8 +28,8 @@ class AttentionLast(Method):
     paper: ClassVar[str] = "Hollenstein & Beinborn 2021"
     readout: Readout = "auto"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        attention = capture(runner, inputs, target, gradients=False)
+    def scores(self, case: Case) -> Scores:
+        attention = capture(case, gradients=False)
         rows = attention.start(self.readout)[attention.streams[-1][0]]
         read = torch.einsum("bq,bqk->bk", rows, attention.maps[-1].mean(1).to(rows))
         return Scores(attention.to_units({attention.streams[-1][1]: read}), attention.logits)
@@ -44,8 +43,8 @@ class AttentionRollout(Method):
     paper: ClassVar[str] = "Abnar & Zuidema 2020"
     readout: Readout = "auto"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        attention = capture(runner, inputs, target, gradients=False)
+    def scores(self, case: Case) -> Scores:
+        attention = capture(case, gradients=False)
         steps = [weights.mean(1) for weights in attention.maps]
         state = roll_out(attention, steps, self.readout, normalise=True)
         return Scores(attention.to_units(state), attention.logits)
@@ -62,13 +61,13 @@ class AttentionFlow(Method):
     paper: ClassVar[str] = "Abnar & Zuidema 2020"
     readout: Readout = "auto"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        attention = capture(runner, inputs, target, gradients=False)
+    def scores(self, case: Case) -> Scores:
+        attention = capture(case, gradients=False)
         steps = [weights.mean(1).double().cpu() for weights in attention.maps]
         start = attention.start(self.readout)
         flow = {n: torch.zeros_like(rows) for n, rows in start.items()}
         last = attention.streams[-1][0]
-        for i in range(len(inputs)):
+        for i in range(len(case.batch)):
             maps = [step[i] for step in steps]
             for read in self._reads({n: rows[i] for n, rows in start.items()}, last):
                 by_stream = flows(maps, attention.streams, read)
@@ -94,12 +93,12 @@ class GradientXAttention(Method):
     paper: ClassVar[str] = "Serrano & Smith 2019"
     layer: int = -1
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        attention = capture(runner, inputs, target, gradients=True)
+    def scores(self, case: Case) -> Scores:
+        attention = capture(case, gradients=True)
         layer = layer_index(self.layer, len(attention.maps))
         read = (attention.maps[layer] * attention.gradients[layer]).mean(1).sum(1)
         return Scores(
-            attention.to_units({attention.streams[layer][1]: read}) * inputs.mask,
+            attention.to_units({attention.streams[layer][1]: read}) * case.batch.mask,
             attention.logits,
         )
 
@@ -115,8 +114,8 @@ class GradientRollout(Method):
     skip: bool = False
     readout: Readout = "auto"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        attention = capture(runner, inputs, target, gradients=True)
+    def scores(self, case: Case) -> Scores:
+        attention = capture(case, gradients=True)
         steps = weighted_maps(attention, self.positive)
         state = roll_out(attention, steps, self.readout, self.normalise, self.skip)
         return Scores(attention.to_units(state), attention.logits)

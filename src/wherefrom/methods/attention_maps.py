@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.explanation import plural
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.scope import restores_state
-from wherefrom.core.target import Target
 from wherefrom.errors import MethodError, ModelError
 from wherefrom.inputs.patches import EXTRA_TOKENS
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
+from wherefrom.methods.reading import require_samples_as_rows
 from wherefrom.rules.tables import PLAIN
 from wherefrom.tracing.observers.attention_maps import Map, Maps, Replace
 from wherefrom.tracing.observers.entry_points import Span
@@ -73,27 +73,26 @@ class CapturedAttention:
 
 @restores_state
 def capture(
-    runner: ModelRunner,
-    inputs: Batch,
-    target: Target,
+    case: Case,
     *,
     gradients: bool,
     replace: Replace | None = None,
     of: Sequence[int] | None = None,
 ) -> CapturedAttention:
     """Runs the model and keeps its attention, with the gradients of all maps or of some."""
-    if inputs.layout is not None and not inputs.layout.cut:
+    if case.batch.layout is not None and not case.batch.layout.cut:
         raise ModelError(
-            f"{runner.name} attends from patch to patch, and no attention method can tell the "
-            f'{plural(inputs.noun)} within one apart. Try method="lrp", or leave out units= if you '
-            "gave it."
+            f"{case.runner.name} attends from patch to patch, and no attention method can tell "
+            f'the {plural(case.batch.noun)} within one apart. Try method="lrp", or leave out '
+            "units= if you gave it."
         )
-    maps = Maps(len(inputs), replace)
-    with intercepted_forward(PLAIN, runner, inputs, target, maps=maps) as forward:
+    require_samples_as_rows(case)
+    maps = Maps(len(case.batch), replace)
+    with intercepted_forward(PLAIN, case, maps=maps) as forward:
         forward.need("attention")
         if maps.last is None:
             raise ModelError(
-                f"{runner.name} has attention, but no state with a row for each place follows "
+                f"{case.runner.name} has attention, but no state with a row for each place follows "
                 "it, so the rows that its head reads are not known."
             )
         count = len(maps.seen)
@@ -103,24 +102,24 @@ def capture(
     read = (maps.last.detach() * of_last).sum(-1).abs()
     read = read.T if maps.places_first else read  # (B, query)
     whole = read.sum(1, keepdim=True)
-    sources = forward.tracer.sources
+    sources = forward.tracer.entry_points
     spans = {
         stream: span
         for stream in {source.span.stream for source in sources.entered}
         if (span := sources.span_in(stream)) is not None
     }
-    if inputs.layout is not None:
-        _check_places(runner, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
+    if case.batch.layout is not None:
+        _check_places(case.runner, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
     else:
         for source in sources.entered:
             stream = source.span.stream
-            rows = source.by_sample(source.leaf, len(inputs)).shape[1]
+            rows = source.by_sample(source.leaf, len(case.batch)).shape[1]
             least = rows + sources.rows_ahead.get(stream, 0)
-            _check_length(runner, maps.seen, stream, least, plural(inputs.noun))
-    _check_sizes(runner, maps.seen)
+            _check_length(case.runner, maps.seen, stream, least, plural(case.batch.noun))
+    _check_sizes(case.runner, maps.seen)
     valid = torch.ones_like(read)
     if (span := spans.get(maps.seen[-1].query)) is not None:
-        span.rows_of(inputs.mask.to(valid), valid)
+        span.rows_of(case.batch.mask.to(valid), valid)
     even = valid / valid.sum(1, keepdim=True)
     return CapturedAttention(
         maps=[one_map.weights.detach() for one_map in maps.seen],
@@ -130,7 +129,7 @@ def capture(
         spans=spans,
         valid=valid,
         logits=forward.logits.detach(),
-        mask=inputs.mask.cpu(),
+        mask=case.batch.mask.cpu(),
     )
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from wherefrom.core.explanation import plural
 from wherefrom.core.memory import is_out_of_memory, release_memory
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import restores_state
-from wherefrom.core.target import SpanTarget, Target
+from wherefrom.core.target import SpanTarget
 from wherefrom.errors import NotEnoughMemory, RoundingOnly, SamplesRunAlone
 from wherefrom.methods.graph_cache import release_graph
 
@@ -120,58 +120,52 @@ class Method(ABC):
     paper: ClassVar[str] = ""
 
     @restores_state
-    def __call__(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+    def __call__(self, case: Case) -> Scores:
         """The scores of a batch; in parts, or one by one with a warning, where it must be.
 
         A batch that needs more memory than there is is halved, again and again.
         """
-        release_graph(runner.model)
+        release_graph(case.runner.model)
         try:
-            return self._within_memory(runner, inputs, target)
+            return self._within_memory(case)
         except RowsUnclear as reason:
             warnings.warn(
-                f"{runner.name}: {reason}; the {len(inputs)} inputs of this batch are run one by "
-                "one, which takes as many passes. The scores are the same.",
+                f"{case.runner.name}: {reason}; the {len(case.batch)} inputs of this batch are run "
+                "one by one, which takes as many passes. The scores are the same.",
                 SamplesRunAlone,
                 stacklevel=2,
             )
-        singles = [
-            self._within_memory(runner, inputs.take([i]), target.take([i]))
-            for i in range(len(inputs))
-        ]
-        return Scores.joined(singles)
+        return Scores.joined([self._within_memory(case.take([i])) for i in range(len(case.batch))])
 
-    def _within_memory(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        count = len(inputs)
+    def _within_memory(self, case: Case) -> Scores:
+        count = len(case.batch)
         if count == 1:
-            with self.naming_memory(runner, inputs):
-                return self.scores(runner, inputs, target)
+            with self.naming_memory(case):
+                return self.scores(case)
         try:
-            return self.scores(runner, inputs, target)
+            return self.scores(case)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         # here, where the error no longer holds what the pass has allocated
-        release_memory(runner.device)
-        halves = [list(range(count // 2)), list(range(count // 2, count))]
-        return Scores.joined(
-            [self._within_memory(runner, inputs.take(i), target.take(i)) for i in halves]
-        )
+        release_memory(case.runner.device)
+        halves = list(range(count // 2)), list(range(count // 2, count))
+        return Scores.joined([self._within_memory(case.take(half)) for half in halves])
 
     @contextmanager
-    def naming_memory(self, runner: ModelRunner, inputs: Batch) -> Iterator[None]:
-        """Says of an error for want of memory which method on what input it was."""
+    def naming_memory(self, case: Case) -> Iterator[None]:
+        """Adds the method and the input to an out-of-memory error."""
         try:
             yield
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            raise self._too_large(error, runner, inputs) from error
+            raise self._too_large(error, case) from error
 
-    def _too_large(self, error: Exception, runner: ModelRunner, inputs: Batch) -> NotEnoughMemory:
-        count = int(inputs.mask.sum())
-        what = f"{self.label} on one input of {count:,} {plural(inputs.noun) or 'units'}"
-        allowed = runner.allowed_memory
+    def _too_large(self, error: Exception, case: Case) -> NotEnoughMemory:
+        count = int(case.batch.mask.sum())
+        what = f"{self.label} on one input of {count:,} {plural(case.batch.noun) or 'units'}"
+        allowed = case.runner.allowed_memory
         if isinstance(error, NotEnoughMemory):
             return NotEnoughMemory(error.needed, error.allowed, error.at_least, what)
         return NotEnoughMemory(allowed, allowed, at_least=True, what=what)
@@ -180,7 +174,7 @@ class Method(ABC):
         """The same method with what is "auto" filled in for this kind of input."""
         return self
 
-    def graph(self, runner: ModelRunner, inputs: Batch, target: SpanTarget) -> ForwardGraph | None:
+    def graph(self, case: Case) -> ForwardGraph | None:
         """One forward pass, from whose graph any target at these places can be explained.
 
         None for a method that needs other passes.
@@ -188,21 +182,21 @@ class Method(ABC):
         return None
 
     @abstractmethod
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+    def scores(self, case: Case) -> Scores:
         """The scores of a batch; zero on padding."""
 
     def each(
         self,
-        runner: ModelRunner,
-        inputs: Batch,
-        target: SpanTarget,
+        case: Case,
         places: range,
         advance: Advance | None = None,
     ) -> list[Scores]:
         """The scores of places of a target, each by itself; `advance(done, all)` after each."""
+        target = case.target
+        assert isinstance(target, SpanTarget)
         rows: list[Scores] = []
         for place in places:
-            rows.append(self(runner, inputs, target.within(place, place + 1)))
+            rows.append(self(case.with_target(target.within(place, place + 1))))
             if advance is not None:
                 advance(len(rows), len(places))
         return rows

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Case
 from wherefrom.errors import MethodError, MissingExtra, nearest
 from wherefrom.methods.base import Method, Scores, as_json
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
@@ -45,32 +44,24 @@ class Captum(Method):
     def short_label(self) -> str:
         return self.label
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+    def scores(self, case: Case) -> Scores:
         kind = _attributor(self.attributor)
-        embedded, logits = EmbeddedInputs.capture(runner, inputs, target=target)
-        resolved = target.resolved(logits)
+        embedded = EmbeddedInputs.capture(case)
         if len(embedded.values) != 1:
             raise MethodError(
-                f"the input enters {runner.name} at {len(embedded.values)} places; Captum's "
+                f"the input enters {case.runner.name} at {len(embedded.values)} places; Captum's "
                 "attributors take one tensor."
             )
         rows = [
-            self._one(
-                kind, runner, inputs.take([i]), resolved.take([i]), embedded.values[0][i : i + 1]
-            )
-            for i in range(len(inputs))
+            self._one(kind, embedded.case.take([i]), embedded.values[0][i : i + 1])
+            for i in range(len(case.batch))
         ]
-        return Scores(over_sources(embedded, [torch.cat(rows)]) * inputs.mask, logits)
+        return Scores(over_sources(embedded, [torch.cat(rows)]) * case.batch.mask, embedded.logits)
 
-    def _one(
-        self, kind: Any, runner: ModelRunner, inputs: Batch, target: Target, value: Tensor
-    ) -> Tensor:
+    def _one(self, kind: Any, case: Case, value: Tensor) -> Tensor:
         def forward(x: Tensor) -> Tensor:
-            copies = [0] * len(x)
-            many = inputs.take(copies)
-            with intercepted_forward(
-                PLAIN, runner, many, target.take(copies), change=lambda _: x
-            ) as forward:
+            many = case.take([0] * len(x))
+            with intercepted_forward(PLAIN, many, change=lambda _: x) as forward:
                 return forward.output
 
         first, *more = inspect.signature(kind).parameters.values()

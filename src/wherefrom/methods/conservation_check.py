@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from wherefrom.core.memory import is_out_of_memory
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
-from wherefrom.errors import NotConserved
+from wherefrom.core.runner import Case
 from wherefrom.methods.base import RowsUnclear, Scores
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
-from wherefrom.tracing.conservation import Balance, ConservationTracer
+from wherefrom.tracing.observers.balances import Balance, Balances
 from wherefrom.tracing.tracer import Table
 
 # what rounding may leave open, as a share of what is added up: far above what was ever seen of
@@ -34,11 +31,9 @@ class ConservationCheck:
     """A pass whose ledger must add up to the output."""
 
     table: Table
-    runner: ModelRunner
-    inputs: Batch
-    target: Target
+    case: Case
     label: str
-    diagnosed: bool = True  # whether a pass of its own can find the call that loses
+    diagnosed: bool = True  # whether a second pass can find the call that loses relevance
 
     def _first_open(
         self, sample: int, total: float, allowed: float, share: Tensor
@@ -48,46 +43,43 @@ class ConservationCheck:
             f"the ledger of a batch misses the output by {100 * float(share.abs()[sample]):.1f} %"
         )
         if not self.diagnosed:
-            if len(self.inputs) > 1:
+            if len(self.case.batch) > 1:
                 raise unclear
             return None
-        inputs, target = self.inputs.take([sample]), self.target.take([sample])
+        balances = Balances()
         try:
             with intercepted_forward(
-                self.table, self.runner, inputs, target, ledger=True, mode=ConservationTracer
+                self.table, self.case.take([sample]), ledger=True, observers=[balances]
             ) as forward:
                 gradients = forward.at_sources()
         except Exception as error:  # it keeps all values: more than the pass itself
             if not is_out_of_memory(error):
                 raise
-            if len(self.inputs) > 1:
+            if len(self.case.batch) > 1:
                 raise unclear from None
             return None
         tracer = forward.tracer
-        assert isinstance(tracer, ConservationTracer)
-        relevance = tracer.sources.relevance(gradients)
+        relevance = tracer.entry_points.relevance(gradients)
         constants = sum(float(entry.total.sum()) for entry in tracer.ledger.entries.values())
         units = float(relevance.units.sum() + relevance.others.sum())
-        if len(self.inputs) > 1 and abs(units + constants - total) > allowed:
+        if len(self.case.batch) > 1 and abs(units + constants - total) > allowed:
             raise unclear
-        return tracer.first_open(allowed)
+        return balances.first_open(allowed)
 
-    def warn_if_open(self, scores: Scores, output: Tensor, forward: ForwardPass) -> dict[int, str]:
-        """Warns where the ledger misses the output by more than rounding; the warning by sample."""
+    def messages(self, scores: Scores, output: Tensor, forward: ForwardPass) -> dict[int, str]:
+        """What to say of samples whose ledger misses the output by more than rounding."""
         assert scores.lines is not None
         lines = torch.stack(list(scores.lines.values()))  # (lines, B)
         # what rounding is in proportion to: scores that cancel are larger than their sum
         added = torch.stack([lines.abs().sum(0), scores.values.abs().sum(1).cpu(), output.abs()])
         sizes = added.amax(0).clamp_min(1e-300)
-        tolerance = max(map(_tolerance, {forward.output.dtype, *forward.tracer.precisions}))
+        tolerance = max(map(_tolerance, {forward.output.dtype, *forward.tracer.ledger.precisions}))
         residual = output - lines.sum(0)
-        detached, hidden = torch.zeros_like(output), torch.zeros_like(output)
+        detached = torch.zeros_like(output)
         for (_, kind), values in scores.lines.items():
             detached += values if kind == "detached" else 0
-            hidden += values.abs() if kind == "function" else 0
         lost = residual.abs() > tolerance * sizes
         cut = detached.abs() > _DETACHED * sizes
-        opaque = hidden > _DETACHED * sizes
         messages: dict[int, str] = {}
         if bool(lost.any()):
             worst = int((residual.abs() / sizes).argmax())
@@ -100,18 +92,9 @@ class ConservationCheck:
             messages[i] = (
                 f"{self.label}: the units have no part of {float(detached[i]):.3g}, {share:.1f} % "
                 "of the output, though it depends on them: the gradient ends "
-                f"{forward.tracer.detached[0]}. Let it pass there, or compare with "
+                f"{forward.tracer.ledger.detached[0]}. Let it pass there, or compare with "
                 'method="occlusion".'
             )
-        for i in (opaque & ~cut & ~lost).nonzero().flatten().tolist():
-            messages[i] = (
-                f"{self.label}: lines of {float(hidden[i]):.3g} in all are those of "
-                f"{forward.tracer.opaque[0]}, in which no torch call is seen: relevance passes it "
-                "by its own backward pass, which does not conserve; the lines are what is left. "
-                'Compare with method="integrated_gradients" or "occlusion", which need no rules.'
-            )
-        for message in list(messages.values())[:1]:  # one for the batch
-            warnings.warn(message, NotConserved, stacklevel=2)
         return messages
 
 

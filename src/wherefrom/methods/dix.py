@@ -10,8 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.attention_maps import (
     CapturedAttention,
@@ -23,6 +22,7 @@ from wherefrom.methods.attention_maps import (
 )
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.embedded_inputs import Budget
+from wherefrom.methods.reading import samples_are_rows
 from wherefrom.tracing.observers.attention_maps import Replace
 
 Point = tuple[int, ...]  # the step of each chosen map: its size is step / steps
@@ -51,31 +51,24 @@ class Dix(Method):
     skip: bool = False
     readout: Readout = "auto"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+    def scores(self, case: Case) -> Scores:
         if self.steps < 1 or self.layers == ():
             raise MethodError("dix needs at least one step and one layer.")
         # the point where every map has its own size is the model as it is
-        whole = capture(runner, inputs, target, gradients=True)
+        whole = capture(case, gradients=True)
         count = len(whole.maps)
         layers = (-1, -2)[:count] if self.layers is None else self.layers
         indices = tuple(dict.fromkeys(layer_index(layer, count) for layer in layers))
-        resolved = target.resolved(whole.logits)
+        case = case.resolved(whole.logits)
         if self.variant == "definition":
-            values = self._nested(runner, inputs, resolved, whole, indices)
+            values = self._nested(case, whole, indices)
         else:
-            values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
+            values = torch.zeros(case.batch.mask.shape, dtype=torch.float64)
             for layer in indices:
-                values += self._path(runner, inputs, resolved, whole, layer)
+                values += self._path(case, whole, layer)
         return Scores(values, whole.logits)
 
-    def _nested(
-        self,
-        runner: ModelRunner,
-        inputs: Batch,
-        target: Target,
-        whole: CapturedAttention,
-        layers: tuple[int, ...],
-    ) -> Tensor:
+    def _nested(self, case: Case, whole: CapturedAttention, layers: tuple[int, ...]) -> Tensor:
         """The mean of gradient rollout over the grid of the chosen maps' sizes."""
 
         def rolled(attention: CapturedAttention) -> Tensor:
@@ -94,19 +87,12 @@ class Dix(Method):
 
             return replace
 
-        for attention, samples in self._passes(runner, inputs, target, points, scaled):
+        for attention, samples in self._passes(case, points, scaled):
             total.index_add_(0, samples, rolled(attention))
         mean: Tensor = total / self.steps ** len(layers)
         return mean
 
-    def _path(
-        self,
-        runner: ModelRunner,
-        inputs: Batch,
-        target: Target,
-        whole: CapturedAttention,
-        layer: int,
-    ) -> Tensor:
+    def _path(self, case: Case, whole: CapturedAttention, layer: int) -> Tensor:
         """One path on one block, the maps of all blocks averaged along it and rolled out."""
         end = whole.maps[-1 if self.faithful_to_code else layer]  # (B, heads, query, key)
         if end.shape != whole.maps[layer].shape:
@@ -126,7 +112,7 @@ class Dix(Method):
 
         points = [(k,) for k in range(self.steps + 1)]
         totals = [torch.zeros_like(weights[:, 0]) for weights in whole.maps]
-        for attention, samples in self._passes(runner, inputs, target, points, constant):
+        for attention, samples in self._passes(case, points, constant):
             for total, step in zip(totals, weighted_maps(attention, positive=True), strict=True):
                 total.index_add_(0, samples.to(total.device), step.detach())
         means: list[Tensor | None] = [total / len(points) for total in totals]
@@ -135,27 +121,21 @@ class Dix(Method):
 
     def _passes(
         self,
-        runner: ModelRunner,
-        inputs: Batch,
-        target: Target,
+        case: Case,
         points: Sequence[Point],
         replacing: Callable[[list[int], Tensor], Replace],
     ) -> Iterator[tuple[CapturedAttention, Tensor]]:
         """Each sample at each point, in chunks: its attention, and the sample of each row."""
-        pairs = [(i, point) for point in points for i in range(len(inputs))]
-        budget = Budget(runner, inputs.mask.shape[1], len(inputs))
+        pairs = [(i, point) for point in points for i in range(len(case.batch))]
 
         def run(rows: list[tuple[int, Point]]) -> CapturedAttention:
             samples = [i for i, _ in rows]
             sizes = torch.tensor([point for _, point in rows], dtype=torch.float64) / self.steps
-            return capture(
-                runner,
-                inputs.take(samples),
-                target.take(samples),
-                gradients=True,
-                replace=replacing(samples, sizes),
-            )
+            return capture(case.take(samples), gradients=True, replace=replacing(samples, sizes))
 
+        budget = Budget(case)
+        if not samples_are_rows(case.take([0, 0])):
+            budget.limit(1)
         for rows, attention in budget.chunks(pairs, run):
             yield attention, torch.tensor([i for i, _ in rows])
 

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.memory import SavedBytes, free_memory, is_out_of_memory, release_memory
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import Scope, restores_state
-from wherefrom.core.target import Target
 from wherefrom.errors import MethodError
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import root_change
@@ -33,41 +32,37 @@ _SHARE = 0.4  # of the free memory
 class EmbeddedInputs:
     """The embedded input of a batch, and how to run the model on other embedded inputs."""
 
-    inputs: Batch
+    case: Case  # with the most likely class filled in
+    logits: Tensor
     values: list[Tensor]  # one (B, T, D) for each place where the input enters
     spans: list[Span]  # which units each of them holds
     paths: list[tuple[int, ...]] | None = None  # to the first blocks, if it is read there
 
     @staticmethod
-    def of(forward: ForwardPass, inputs: Batch) -> EmbeddedInputs:
+    def of(forward: ForwardPass, case: Case) -> EmbeddedInputs:
         """From a pass that has been run."""
-        sources, batch = forward.tracer.sources, len(inputs)
+        sources, logits = forward.tracer.entry_points.entered, forward.logits.detach()
         return EmbeddedInputs(
-            inputs,
-            [s.by_sample(s.leaf.detach(), batch).cpu() for s in sources.entered],
-            [s.span for s in sources.entered],
+            case.resolved(logits),
+            logits,
+            [s.by_sample(s.leaf.detach(), len(case.batch)).cpu() for s in sources],
+            [s.span for s in sources],
             forward.paths,
         )
 
     @staticmethod
     @restores_state
     def capture(
-        runner: ModelRunner,
-        inputs: Batch,
-        at: Place = "embeddings",
-        target: Target | None = None,
-        change: Change | None = None,
-    ) -> tuple[EmbeddedInputs, Tensor]:
-        """Runs the model once to see where and as what the input is read; and its logits.
+        case: Case, at: Place = "embeddings", change: Change | None = None
+    ) -> EmbeddedInputs:
+        """Runs the model once to see where the input is read, and what is read there.
 
         `change` replaces what enters the model.
         """
-        # the way to the block is followed by what requires a gradient
+        # the path to the block is followed by what requires a gradient
         gradients = at == "first_block"
-        with intercepted_forward(
-            PLAIN, runner, inputs, target or Target(), at=at, gradients=gradients, change=change
-        ) as forward:
-            return EmbeddedInputs.of(forward, inputs), forward.logits.detach()
+        with intercepted_forward(PLAIN, case, at=at, gradients=gradients, change=change) as forward:
+            return EmbeddedInputs.of(forward, case)
 
     @property
     def place(self) -> Place:
@@ -77,42 +72,30 @@ class EmbeddedInputs:
     def valid_mask(self, k: int) -> Tensor:
         """Which places of the k-th source hold a unit, (B, T)."""
         valid = torch.zeros(self.values[k].shape[:2], dtype=torch.bool)
-        return self.spans[k].rows_of(self.inputs.mask, valid)
+        return self.spans[k].rows_of(self.case.batch.mask, valid)
 
     def gradients(
-        self,
-        runner: ModelRunner,
-        target: Target,
-        pairs: Sequence[Pair],
-        point: Point,
-        table: Table = PLAIN,
+        self, pairs: Sequence[Pair], point: Point, table: Table = PLAIN
     ) -> Iterator[tuple[list[Pair], list[Tensor]]]:
         """∂ target / ∂ embedded input at each point, chunk by chunk."""
 
         def read(forward: ForwardPass) -> list[Tensor]:
             return [gradient.cpu() for gradient in forward.at_sources()]
 
-        return self._passes(runner, target, pairs, point, table, read)
+        return self._passes(pairs, point, table, read)
 
     def outputs(
-        self,
-        runner: ModelRunner,
-        target: Target,
-        pairs: Sequence[Pair],
-        point: Point,
-        table: Table = PLAIN,
+        self, pairs: Sequence[Pair], point: Point, table: Table = PLAIN
     ) -> Iterator[tuple[list[Pair], Tensor]]:
         """The target at each point, chunk by chunk."""
 
         def read(forward: ForwardPass) -> Tensor:
             return forward.output.detach().double().cpu()
 
-        return self._passes(runner, target, pairs, point, table, read, gradients=False)
+        return self._passes(pairs, point, table, read, gradients=False)
 
     def _passes(
         self,
-        runner: ModelRunner,
-        target: Target,
         pairs: Sequence[Pair],
         point: Point,
         table: Table,
@@ -122,12 +105,9 @@ class EmbeddedInputs:
         """What is read of each pass."""
 
         def run(rows: list[Pair]) -> Result:
-            samples = [i for i, _ in rows]
             with intercepted_forward(
                 table,
-                runner,
-                self.inputs.take(samples),
-                target.take(samples),
+                self.case.take([i for i, _ in rows]),
                 at=self.place,
                 change=partial(_placed, iter(range(len(self.values))), rows, point),
                 paths=self.paths,
@@ -135,8 +115,7 @@ class EmbeddedInputs:
             ) as forward:
                 return read(forward)
 
-        batch, length = self.inputs.mask.shape
-        return Budget(runner, length, batch, gradients).chunks(pairs, run)
+        return Budget(self.case, gradients).chunks(pairs, run)
 
 
 def _placed(
@@ -149,7 +128,7 @@ def _placed(
 
 def over_sources(embedded: EmbeddedInputs, amounts: Sequence[Tensor]) -> Tensor:
     """Numbers where the input enters, (B, T) each, as numbers of the units, (B, units)."""
-    total = torch.zeros(embedded.inputs.mask.shape, dtype=torch.float64)
+    total = torch.zeros(embedded.case.batch.mask.shape, dtype=torch.float64)
     for amount, span in zip(amounts, embedded.spans, strict=True):
         span.add_to(total, amount)
     return total
@@ -158,9 +137,8 @@ def over_sources(embedded: EmbeddedInputs, amounts: Sequence[Tensor]) -> Tensor:
 class Budget:
     """How many rows a pass may have: measured on the first pass, by what autograd keeps."""
 
-    def __init__(
-        self, runner: ModelRunner, length: int, batch: int, gradients: bool = True
-    ) -> None:
+    def __init__(self, case: Case, gradients: bool = True) -> None:
+        runner, (batch, length) = case.runner, case.batch.mask.shape
         self._device = runner.device
         # by default part of what is free: a pass that takes it all leaves nothing for its results
         self.bytes = runner.memory or _SHARE * free_memory(runner.device)
@@ -221,26 +199,24 @@ class _RowBytes(SavedBytes):
         return size
 
 
-def baseline_values(
-    runner: ModelRunner, inputs: Batch, embedded: EmbeddedInputs, baseline: str | int | Tensor
-) -> list[Tensor]:
-    """What the embedded input is when it says nothing.
+def baseline_values(embedded: EmbeddedInputs, baseline: str | int | Tensor) -> list[Tensor]:
+    """The baseline embeddings.
 
     "zero": zero vectors. "pad", "unk", "mask", or a token id: that token in place of every unit
     that is no special token. "mean": the mean embedding there, but for the first token that a
     language model reads. A tensor: the embedded baseline itself, or one that spreads to it.
     """
+    case = embedded.case
     if isinstance(baseline, Tensor):
         blank = [baseline.detach().cpu().to(v.dtype).expand_as(v) for v in embedded.values]
     elif baseline == "zero":
         blank = [torch.zeros_like(value) for value in embedded.values]
     elif baseline == "mean":
-        change = root_change(_first_kept(inputs), "mean")
-        blank = EmbeddedInputs.capture(runner, inputs, embedded.place, change=change)[0].values
+        change = root_change(_first_kept(case.batch), "mean")
+        blank = EmbeddedInputs.capture(case, embedded.place, change).values
     else:
-        blank = EmbeddedInputs.capture(runner, replaced_units(inputs, baseline), embedded.place)[
-            0
-        ].values
+        blank_case = replace(case, batch=replaced_units(case.batch, baseline))
+        blank = EmbeddedInputs.capture(blank_case, embedded.place).values
     # padding, and places of no unit, stay as they are
     return [
         torch.where(embedded.valid_mask(k).unsqueeze(-1), b, v)

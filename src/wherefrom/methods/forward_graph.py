@@ -11,9 +11,9 @@ from torch import Tensor
 
 from wherefrom.core.explanation import plural
 from wherefrom.core.memory import is_out_of_memory
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import SpanTarget, Target
-from wherefrom.errors import MethodError
+from wherefrom.errors import MethodError, NotConserved
 from wherefrom.methods.base import Advance, RowsUnclear, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.conservation_check import ConservationCheck
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
@@ -35,7 +35,7 @@ class ForwardGraph:
     """
 
     table: Table
-    inputs: Batch
+    case: Case
     forward: ForwardPass
     root: RootPass | None
     closes: bool  # whether the ledger adds up
@@ -44,9 +44,7 @@ class ForwardGraph:
     @staticmethod
     def of(
         table: Table,
-        runner: ModelRunner,
-        inputs: Batch,
-        target: Target,
+        case: Case,
         *,
         needs: str | None = None,
         ledger: bool = True,
@@ -54,27 +52,20 @@ class ForwardGraph:
         at: Place = "embeddings",
         label: str = "gradient × input",
         rooted: Rooted | None = None,
-        narrow: bool = False,
     ) -> ForwardGraph:
-        """Runs the model; of the `target` only its places count.
-
-        `narrow` leaves rows out that nothing reads, see `intercepted_forward`.
-        """
-        root = None if rooted is None else RootPass.of(rooted, table, runner, inputs, target, at)
+        """Runs the model; of the target only its places count."""
+        root = None if rooted is None else RootPass.of(rooted, table, case, at)
         root_activations = None if root is None else root.root_activations
         with intercepted_forward(
             table,
-            runner,
-            inputs,
-            target,
+            case,
             at=at,
             ledger=ledger,
             root_activations=root_activations,
-            narrow=narrow and root_activations is None,
         ) as forward:
             if needs:
                 forward.need(needs)
-        return ForwardGraph(table, inputs, forward, root, closes, label)
+        return ForwardGraph(table, case, forward, root, closes, label)
 
     @property
     def logits(self) -> Tensor:
@@ -86,7 +77,7 @@ class ForwardGraph:
         return None if self.root is None else self.root.values(self.forward)
 
     def scores(self, target: Target, *, retain: bool = False, diagnosed: bool = True) -> Scores:
-        """One backward pass: the scores of a target at the places of the pass.
+        """One backward pass: the scores of a target at the positions of the pass.
 
         With `retain` the graph is kept for further ones. If the ledger does not add up, `diagnosed`
         runs the model once more to name the call that loses.
@@ -96,7 +87,7 @@ class ForwardGraph:
         with runner.evaluating():
             forward = replace(self.forward, output=target(self.forward.logits))
             gradients = forward.at_sources(retain)
-        if recorder.unclear is not None and len(self.inputs) > 1:
+        if recorder.unclear is not None and len(self.case.batch) > 1:
             raise RowsUnclear(recorder.unclear)
         return self._scored(forward, gradients, target, diagnosed)
 
@@ -123,8 +114,8 @@ class ForwardGraph:
 
         Blocks that are run a second time cannot be so within `torch.vmap`.
         """
-        saved = self.forward.tracer.saved
-        if saved is None or saved.recomputes or len(self.inputs) > 1:
+        saved = self.forward.saved
+        if saved.recomputes or len(self.case.batch) > 1:
             return 1
         each = 2 * saved.largest_block + 4 * self.forward.logits.nbytes
         allowed = self.forward.runner.allowed_memory - saved.bytes
@@ -165,9 +156,9 @@ class ForwardGraph:
         self, forward: ForwardPass, gradients: list[Tensor], target: Target, diagnosed: bool
     ) -> Scores:
         """What a backward pass gave: scores with their parts and the ledger's lines."""
-        recorder, output, inputs = forward.tracer.ledger, forward.output.detach(), self.inputs
+        recorder, output, inputs = forward.tracer.ledger, forward.output.detach(), self.case.batch
         root_activations = None if self.root is None else self.root.root_activations
-        sources = forward.tracer.sources
+        sources = forward.tracer.entry_points
         relevance = sources.relevance(gradients, self._root_values)
         at_root = None if self.root is None else relevance.root
         if self.root is not None and root_activations is not None:
@@ -187,13 +178,13 @@ class ForwardGraph:
         if self.closes:
             closing = ConservationCheck(
                 self.table,
-                forward.runner,
-                inputs,
-                target,
+                self.case.with_target(target),
                 self.label,
                 diagnosed and root_activations is None,
             )
-            opened = closing.warn_if_open(scores, output.double().cpu(), forward)
+            opened = closing.messages(scores, output.double().cpu(), forward)
+            for message in list(opened.values())[:1]:  # one for the batch
+                warnings.warn(message, NotConserved, stacklevel=2)
         return replace(scores, warnings=by_sample(len(inputs), rounding, opened))
 
 

@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.scope import Scope, restores_state
-from wherefrom.core.target import Target
 from wherefrom.core.torch_internals import without_function_modes
-from wherefrom.errors import ModelError, NoBlock, NothingIntercepted
-from wherefrom.rules.needed_rows import NeededRows
+from wherefrom.errors import ModelError, NothingIntercepted, first_line
 from wherefrom.tracing.call_mode import describe
+from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.checkpointing import SavedTensors
 from wherefrom.tracing.observers.entry_points import Change, EntryPoints, Place
 from wherefrom.tracing.observers.gradient_breaks import gradient_break_of
-from wherefrom.tracing.observers.output_rows import Projection
 from wherefrom.tracing.precision import Float64
 from wherefrom.tracing.root_activations import RootActivations
 from wherefrom.tracing.tags import like
 from wherefrom.tracing.tracer import Table, Tracer
 
-At = Literal["auto", "first_block", "embeddings"]
-"""Where a method reads the input: as the state that enters the first block, or as it enters.
-
-"auto" is the block for tokens and nodes, and the pixels of an image; where a model has no block
-whose rows are the units, it is where the input enters.
-"""
-Result = TypeVar("Result")
 _CHECKPOINTED = (
     "{} calls torch.utils.checkpoint, which runs parts of it a second time in the backward pass. "
     "Switch that off, or call it only where self.training is true."
 )
-
-
-def read_at(at: At, inputs: Batch, run: Callable[[Place], Result]) -> Result:
-    """What `run` gives at the place that `at` means for these inputs."""
-    if at != "auto":
-        return run(at)
-    if inputs.layout is not None:
-        return run("embeddings")
-    try:
-        return run("first_block")
-    except NoBlock:
-        return run("embeddings")
 
 
 @dataclass(frozen=True)
@@ -58,6 +36,7 @@ class ForwardPass:
 
     tracer: Tracer
     runner: ModelRunner
+    saved: SavedTensors
     logits: Tensor
     output: Tensor  # (B,)
     paths: list[tuple[int, ...]] | None = None  # from where each field enters to its first block
@@ -83,6 +62,11 @@ class ForwardPass:
             if "checkpoint" in str(error):
                 raise ModelError(_CHECKPOINTED.format(self.runner.name)) from error
             raise
+        except AssertionError as error:  # of an autograd Function of the model's own
+            raise ModelError(
+                f"the backward pass of {self.runner.name} failed ({first_line(error)}). Try "
+                'method="occlusion", which needs none.'
+            ) from error
         return [
             torch.zeros_like(tensor) if gradient is None else gradient
             for gradient, tensor in zip(gradients, tensors, strict=True)
@@ -90,13 +74,13 @@ class ForwardPass:
 
     def at_sources(self, retain: bool = False, seed: Tensor | None = None) -> list[Tensor]:
         """∂ output / ∂ each embedded input, (B, T, D) each."""
-        sources, batch = self.tracer.sources.entered, self.tracer.sources.batch
+        sources, batch = self.tracer.entry_points.entered, self.tracer.entry_points.batch
         leaves = [source.leaf for source in sources]
-        known = set(map(id, self.tracer.sources.leaves))
+        known = set(map(id, self.tracer.entry_points.leaves))
         # constants that the model itself wants a gradient for
         own = [
             (leaf, where)
-            for leaf, where in self.tracer.leaves
+            for leaf, where in self.tracer.ledger.leaves
             if leaf.is_leaf and id(leaf) not in known  # a Function's result was one for a while
         ]
         leaves += [leaf for leaf, _ in own]
@@ -119,9 +103,7 @@ class ForwardPass:
 @contextmanager
 def intercepted_forward(
     table: Table,
-    runner: ModelRunner,
-    inputs: Batch,
-    target: Target,
+    case: Case,
     *,
     at: Place = "embeddings",
     change: Change | None = None,
@@ -130,10 +112,9 @@ def intercepted_forward(
     root_activations: RootActivations | None = None,
     ledger: bool = False,
     gradients: bool = True,
-    mode: type[Tracer] = Tracer,
+    observers: Sequence[Observer] = (),
     float64: bool = False,
     recompute: bool = True,
-    narrow: bool = False,
 ) -> Iterator[ForwardPass]:
     """Runs the model under the table and keeps the mode open for the backward pass.
 
@@ -141,60 +122,51 @@ def intercepted_forward(
     `paths` that a pass without a change took (`ForwardPass.paths`), what enters the first block.
     `root_activations` link a pass at the root with one at the input. `float64` makes the pass in
     float64, whatever the model's precision. `recompute` lets blocks run a second time in the
-    backward pass where memory is short; maps, tapes and other modes need them as they were.
-    `narrow` leaves rows out that nothing reads; it raises `RowsRead` where one is read after all.
+    backward pass where memory is short; maps, root activations and further observers need the
+    tensors of the first run.
     """
-    with runner.evaluating():  # a leaf of the caller's inference mode would carry no gradient
+    with case.runner.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         # tensors of our own to tag and to take gradients at: the user's stay as they are
-        tensors = {name: tensor.detach().clone() for name, tensor in inputs.tensors.items()}
-        sources = EntryPoints([tensors[name] for name in inputs.fields], change, at, paths)
-        for number, name in enumerate(inputs.fields):
+        tensors = {name: tensor.detach().clone() for name, tensor in case.batch.tensors.items()}
+        sources = EntryPoints([tensors[name] for name in case.batch.fields], change, at, paths)
+        for number, name in enumerate(case.batch.fields):
             if tensors[name].is_floating_point():
                 entered = sources.enter(tensors[name], sources.span_of(number))
-                tensors[name] = like(inputs.whole(name, entered), entered)
+                tensors[name] = like(case.batch.whole(name, entered), entered)
                 sources.begin(tensors[name], sources.span_of(number))
-    projection = None
-    if target.position is not None and not runner.keeps_rows:
-        projection = Projection(runner.model, target.position, inputs.places)
     saved = SavedTensors(
-        runner.model,
-        runner.allowed_memory,
-        runner.device,
-        recompute=recompute and maps is None and root_activations is None and mode is Tracer,
-        alone=len(inputs) == 1,
+        case.runner.model,
+        case.runner.allowed_memory,
+        case.runner.device,
+        recompute=recompute and maps is None and root_activations is None and not observers,
+        alone=len(case.batch) == 1,
     )
     with (
-        runner.evaluating(gradients=gradients),
-        mode(
+        case.runner.evaluating(gradients=gradients),
+        Tracer(
             table,
             sources,
-            model=runner.model,
+            model=case.runner.model,
             ledger=ledger,
             maps=maps,
             root_activations=root_activations,
-            projection=projection,
-            saved=saved,
-            rows=NeededRows(runner.model, target.position, runner.many) if narrow else None,
+            observers=[saved, *observers],
         ) as tracer,
     ):
         with Float64() if float64 else Scope(), saved.forward_pass():
-            logits = runner.run(tensors, target.position)
-        if projection is not None:
-            projection.learn(logits)
-        if tracer.rows is not None:
-            tracer.rows.end(logits)
+            logits = case.runner.run(tensors, case.target.position)
         if not sources.entered:
             raise NothingIntercepted(
-                f"found no embedding lookup of the input in {runner.name} "
+                f"found no embedding lookup of the input in {case.runner.name} "
                 f"(saw {describe(tracer.seen)}). Units are found where the model embeds its ids: "
                 "give it the ids of a text, or a float tensor with a row for each unit."
             )
         block_paths = sources.read_at_block() if at == "first_block" else None
         with without_function_modes():  # choosing a logit is no call of the model
-            output = target(logits)
+            output = case.target(logits)
         if gradients and (not output.requires_grad or gradient_break_of(logits) is not None):
-            raise ModelError(_disconnected(runner, logits))
-        yield ForwardPass(tracer, runner, logits, output, block_paths)
+            raise ModelError(_disconnected(case.runner, logits))
+        yield ForwardPass(tracer, case.runner, saved, logits, output, block_paths)
 
 
 def _disconnected(runner: ModelRunner, logits: Tensor) -> str:
@@ -217,7 +189,7 @@ def _disconnected(runner: ModelRunner, logits: Tensor) -> str:
 
 
 @restores_state
-def run(runner: ModelRunner, inputs: Batch, positions: Tensor | None = None) -> Tensor:
-    """The model's logits, nothing intercepted; at these positions alone if it can do so."""
-    with runner.evaluating(gradients=False):
-        return runner.run(inputs.model_tensors(), positions)
+def run(case: Case) -> Tensor:
+    """The model's logits, nothing intercepted; at the target's positions alone if it can."""
+    with case.runner.evaluating(gradients=False):
+        return case.runner.run(case.batch.model_tensors(), case.target.position)

@@ -8,8 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Case
 from wherefrom.errors import ModelError
 from wherefrom.methods.attention_maps import Readout, capture, layer_index, weighted_maps
 from wherefrom.methods.base import Method, Scores
@@ -25,19 +24,19 @@ class Gae(Method):
     skip: bool = False
     readout: Readout = "auto"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        attention = capture(runner, inputs, target, gradients=True)
+    def scores(self, case: Case) -> Scores:
+        attention = capture(case, gradients=True)
         start = attention.start(self.readout)
         if len(start) > 2 or min(start) < 0:
             raise ModelError(
-                f"gae follows attention within and between two inputs; {runner.name} attends from "
-                "places that are none, such as latents or a decoder's. Give a decoder's ids as an "
-                'input of its own (prefix=), or try method="gradient_rollout" or "lrp".'
+                f"gae follows attention within and between two inputs; {case.runner.name} attends "
+                "from places that hold no unit, such as latents or a decoder. Give a decoder's ids "
+                'as an input of its own (prefix=), or try method="gradient_rollout" or "lrp".'
             )
         relevance = {
-            (a, b): torch.eye(start[a].shape[1]).to(start[a]).repeat(len(inputs), 1, 1)
+            (a, b): torch.eye(start[a].shape[1]).to(start[a]).repeat(len(case.batch), 1, 1)
             if a == b
-            else start[a].new_zeros(len(inputs), start[a].shape[1], start[b].shape[1])
+            else start[a].new_zeros(len(case.batch), start[a].shape[1], start[b].shape[1])
             for a in start
             for b in start
         }

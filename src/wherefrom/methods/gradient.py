@@ -9,23 +9,21 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
-from wherefrom.methods.forward_pass import At, intercepted_forward, read_at
+from wherefrom.methods.forward_pass import intercepted_forward
+from wherefrom.methods.reading import At, read_at
 from wherefrom.rules.tables import plain_table
 from wherefrom.tracing.observers.entry_points import Place
 
 Reduce = Literal["norm", "sum", "x_input"]
 
 
-def reduced(
-    gradients: list[Tensor], embedded: EmbeddedInputs, how: Reduce, label: str, logits: Tensor
-) -> Scores:
+def reduced(gradients: list[Tensor], embedded: EmbeddedInputs, how: Reduce, label: str) -> Scores:
     """A number for each unit: the gradient's length, its sum, or its product with the input."""
-    mask = embedded.inputs.mask.cpu()
+    mask, logits = embedded.case.batch.mask.cpu(), embedded.logits
     if how == "norm":
         squares = over_sources(embedded, [g.square().sum(-1) for g in gradients])
         return Scores(squares.sqrt() * mask, logits)
@@ -47,17 +45,16 @@ class Gradient(Method):
     softplus: float | None = None
     at: At = "auto"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+    def scores(self, case: Case) -> Scores:
         table = plain_table(self.softplus)
 
         def run(place: Place) -> Scores:
-            with intercepted_forward(table, runner, inputs, target, at=place) as forward:
+            with intercepted_forward(table, case, at=place) as forward:
                 gradients = [gradient.double().cpu() for gradient in forward.at_sources()]
-            embedded = EmbeddedInputs.of(forward, inputs)
-            logits = forward.logits.detach()
-            return reduced(gradients, embedded, self.reduce, self.label, logits)
+            embedded = EmbeddedInputs.of(forward, case)
+            return reduced(gradients, embedded, self.reduce, self.label)
 
-        return read_at(self.at, inputs, run)
+        return read_at(self.at, case, run)
 
 
 @dataclass(frozen=True)
@@ -73,23 +70,20 @@ class SmoothGrad(Method):
     seed: int = 0
     at: At = "auto"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        return read_at(self.at, inputs, lambda at: self._scores(runner, inputs, target, at))
+    def scores(self, case: Case) -> Scores:
+        return read_at(self.at, case, lambda at: self._scores(case, at))
 
-    def _scores(self, runner: ModelRunner, inputs: Batch, target: Target, at: Place) -> Scores:
+    def _scores(self, case: Case, at: Place) -> Scores:
         if self.samples < 1 or self.noise < 0:
             raise MethodError(
                 f"samples={self.samples}, noise={self.noise}: smoothgrad needs at least one sample "
                 "and noise of 0 or more."
             )
-        embedded, logits = EmbeddedInputs.capture(runner, inputs, at, target)
-        resolved = target.resolved(logits)
+        embedded = EmbeddedInputs.capture(case, at)
         noise = [self._noise(embedded, k) for k in range(len(embedded.values))]
-        pairs = [(i, s) for i in range(len(inputs)) for s in range(self.samples)]
+        pairs = [(i, s) for i in range(len(case.batch)) for s in range(self.samples)]
         total = [torch.zeros_like(value) for value in embedded.values]
         for rows, gradients in embedded.gradients(
-            runner,
-            resolved,
             pairs,
             lambda k, i, s: embedded.values[k][i] + noise[k][i, s],
             plain_table(self.softplus),
@@ -97,13 +91,13 @@ class SmoothGrad(Method):
             for k, gradient in enumerate(gradients):
                 total[k].index_add_(0, torch.tensor([i for i, _ in rows]), gradient)
         mean = [t / self.samples for t in total]
-        return reduced(mean, embedded, self.reduce, self.label, logits)
+        return reduced(mean, embedded, self.reduce, self.label)
 
     def _noise(self, embedded: EmbeddedInputs, k: int) -> Tensor:
         """Noise of each sample as a share of its own range: the same alone as in a batch."""
         value, valid = embedded.values[k], embedded.valid_mask(k)
         noise = torch.zeros(value.shape[0], self.samples, *value.shape[1:], dtype=value.dtype)
-        for i, units in enumerate(embedded.inputs.units):
+        for i, units in enumerate(embedded.case.batch.units):
             content = zlib.crc32("\x1f".join(unit.text for unit in units).encode())
             generator = torch.Generator().manual_seed(content + self.seed + k)
             units_of_sample = embedded.values[0][i, embedded.valid_mask(0)[i]]

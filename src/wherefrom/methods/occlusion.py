@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.embedded_inputs import Budget, EmbeddedInputs, baseline_values
-from wherefrom.methods.forward_pass import At, read_at, run
+from wherefrom.methods.forward_pass import run
+from wherefrom.methods.reading import At, read_at
 from wherefrom.tracing.observers.entry_points import Place
 
 
@@ -30,16 +30,15 @@ class Occlusion(Method):
     baseline: str | int | Tensor = "zero"
     at: At = "embeddings"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+    def scores(self, case: Case) -> Scores:
         if isinstance(self.baseline, str) and self.baseline == "remove":
-            return _removed(runner, inputs, target)
-        return read_at(self.at, inputs, lambda at: self._scores(runner, inputs, target, at))
+            return _removed(case)
+        return read_at(self.at, case, lambda at: self._scores(case, at))
 
-    def _scores(self, runner: ModelRunner, inputs: Batch, target: Target, at: Place) -> Scores:
-        embedded, logits = EmbeddedInputs.capture(runner, inputs, at, target)
-        target = target.resolved(logits)
-        whole = target(logits).double().cpu()
-        blank = baseline_values(runner, inputs, embedded, self.baseline)
+    def _scores(self, case: Case, at: Place) -> Scores:
+        embedded = EmbeddedInputs.capture(case, at)
+        whole = embedded.case.target(embedded.logits).double().cpu()
+        blank = baseline_values(embedded, self.baseline)
 
         def without(k: int, i: int, unit: int) -> Tensor:
             row = embedded.spans[k].row_of(unit)
@@ -48,33 +47,31 @@ class Occlusion(Method):
                 value[row] = blank[k][i, row]
             return value
 
-        pairs = [(i, u) for i, u in inputs.mask.nonzero().tolist()]
-        values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
-        for rows, outputs in embedded.outputs(runner, target, pairs, without):
+        pairs = [(i, u) for i, u in case.batch.mask.nonzero().tolist()]
+        values = torch.zeros(case.batch.mask.shape, dtype=torch.float64)
+        for rows, outputs in embedded.outputs(pairs, without):
             for (i, unit), output in zip(rows, outputs, strict=True):
                 values[i, unit] = whole[i] - output
-        return Scores(values, logits)
+        return Scores(values, embedded.logits)
 
 
-def _removed(runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
+def _removed(case: Case) -> Scores:
     """The output minus that of the input with one unit less in its mask."""
-    name = _mask_name(inputs)
-    logits = run(runner, inputs, target.position)
-    target = target.resolved(logits)
-    whole = target(logits).double().cpu()
+    name = _mask_name(case.batch)
+    logits = run(case)
+    case = case.resolved(logits)
+    whole = case.target(logits).double().cpu()
 
     def outputs(rows: list[tuple[int, int]]) -> Tensor:
-        samples = [i for i, _ in rows]
-        some, asked = inputs.take(samples), target.take(samples)
-        present = some.tensors[name].clone()
+        some = case.take([i for i, _ in rows])
+        present = some.batch.tensors[name].clone()
         present[range(len(rows)), [unit for _, unit in rows]] = 0
-        changed = run(runner, some.with_tensors({name: present}), asked.position)
-        return asked(changed).double().cpu()
+        changed = replace(some, batch=some.batch.with_tensors({name: present}))
+        return some.target(run(changed)).double().cpu()
 
-    pairs = [(i, u) for i, u in inputs.mask.nonzero().tolist()]
-    values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
-    batch, length = inputs.mask.shape
-    for rows, without in Budget(runner, length, batch, gradients=False).chunks(pairs, outputs):
+    pairs = [(i, u) for i, u in case.batch.mask.nonzero().tolist()]
+    values = torch.zeros(case.batch.mask.shape, dtype=torch.float64)
+    for rows, without in Budget(case, gradients=False).chunks(pairs, outputs):
         for (i, unit), output in zip(rows, without, strict=True):
             values[i, unit] = whole[i] - output
     return Scores(values, logits)

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.explanation import plural
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, Case
 from wherefrom.core.torch_internals import without_function_modes
 from wherefrom.errors import MethodError, NotComplete
 from wherefrom.methods.base import Method, Scores, by_sample
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, Pair, baseline_values, over_sources
-from wherefrom.methods.forward_pass import At, read_at
+from wherefrom.methods.reading import At, read_at
 from wherefrom.rules.tables import plain_table
 from wherefrom.tracing.observers.entry_points import Place
 
@@ -61,36 +60,32 @@ class _AlongPath(Method):
         baseline = "mean" if inputs.missing == "mean" else "zero"
         return replace(self, baseline=baseline)  # type: ignore[type-var]
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        return self.resolved(inputs)._read(runner, inputs, target)
+    def scores(self, case: Case) -> Scores:
+        return self.resolved(case.batch)._read(case)
 
-    def _read(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        return read_at(self.at, inputs, lambda at: self._scores(runner, inputs, target, at))
+    def _read(self, case: Case) -> Scores:
+        return read_at(self.at, case, lambda at: self._scores(case, at))
 
-    def _scores(self, runner: ModelRunner, inputs: Batch, target: Target, at: Place) -> Scores:
-        embedded, logits = EmbeddedInputs.capture(runner, inputs, at, target)
-        resolved = target.resolved(logits)
-        start = baseline_values(runner, inputs, embedded, self.baseline)
-        low = torch.zeros(len(inputs), dtype=torch.float64)
-        samples = [(i, 0) for i in range(len(inputs))]
-        for rows, outputs in embedded.outputs(
-            runner, resolved, samples, lambda k, i, _: start[k][i]
-        ):
+    def _scores(self, case: Case, at: Place) -> Scores:
+        embedded = EmbeddedInputs.capture(case, at)
+        start = baseline_values(embedded, self.baseline)
+        low = torch.zeros(len(case.batch), dtype=torch.float64)
+        samples = [(i, 0) for i in range(len(case.batch))]
+        for rows, outputs in embedded.outputs(samples, lambda k, i, _: start[k][i]):
             low[[i for i, _ in rows]] = outputs
-        high = resolved(logits).double().cpu()
-        rise = (
-            high - low if self.softplus is None else self._rise(runner, resolved, embedded, start)
-        )
-        values = self._until_close(runner, resolved, embedded, start, rise)
+        high = embedded.case.target(embedded.logits).double().cpu()
+        rise = high - low if self.softplus is None else self._rise(embedded, start)
+        values = self._until_close(embedded, start, rise)
         advice = "choose another baseline"
         is_mean = isinstance(self.baseline, str) and self.baseline == "mean"
-        if inputs.missing == "mean" and not is_mean:
+        if case.batch.missing == "mean" and not is_mean:
             advice = 'use baseline="mean"'
         gaps = self._warn_if_incomplete(values.sum(1) - rise, rise, advice)
-        values = values * inputs.mask
-        noun = inputs.noun
+        values = values * case.batch.mask
+        noun = case.batch.noun
         lines = {(plural(noun), noun): values.sum(1), ("baseline", "baseline"): low}
-        return Scores(values, logits, {noun: values}, lines, warnings=by_sample(len(inputs), gaps))
+        warned = by_sample(len(case.batch), gaps)
+        return Scores(values, embedded.logits, {noun: values}, lines, warnings=warned)
 
     def _warn_if_incomplete(self, gaps: Tensor, rise: Tensor, advice: str) -> dict[int, str]:
         """Warns of samples whose integral misses f(x) − f(x′) by half of it or more."""
@@ -104,36 +99,23 @@ class _AlongPath(Method):
             warnings.warn(message, NotComplete, stacklevel=4)
         return messages
 
-    def _rise(
-        self, runner: ModelRunner, target: Target, embedded: EmbeddedInputs, start: list[Tensor]
-    ) -> Tensor:
+    def _rise(self, embedded: EmbeddedInputs, start: list[Tensor]) -> Tensor:
         """f(x) − f(x′) of the network whose ReLUs are read as softplus."""
-        ends = (start, embedded.values)
-        at_ends = torch.zeros(2, len(embedded.inputs), dtype=torch.float64)
-        pairs = [(i, end) for end in (0, 1) for i in range(len(embedded.inputs))]
+        ends, batch = (start, embedded.values), len(embedded.case.batch)
+        at_ends = torch.zeros(2, batch, dtype=torch.float64)
+        pairs = [(i, end) for end in (0, 1) for i in range(batch)]
         for rows, outputs in embedded.outputs(
-            runner,
-            target,
-            pairs,
-            lambda k, i, end: ends[end][k][i],
-            plain_table(self.softplus),
+            pairs, lambda k, i, end: ends[end][k][i], plain_table(self.softplus)
         ):
             for (i, end), output in zip(rows, outputs, strict=True):
                 at_ends[end, i] = output
         return at_ends[1] - at_ends[0]
 
-    def _until_close(
-        self,
-        runner: ModelRunner,
-        target: Target,
-        embedded: EmbeddedInputs,
-        start: list[Tensor],
-        rise: Tensor,
-    ) -> Tensor:
+    def _until_close(self, embedded: EmbeddedInputs, start: list[Tensor], rise: Tensor) -> Tensor:
         """The integral, with twice the steps again and again until its gap is as asked."""
         steps = self.steps
         while True:
-            values = self._integral(runner, target, embedded, start, steps)
+            values = self._integral(embedded, start, steps)
             gap = (values.sum(1) - rise).abs().max()
             tolerance = self._tolerance()
             if tolerance is None or float(gap) <= tolerance:
@@ -149,20 +131,11 @@ class _AlongPath(Method):
         return None
 
     @abstractmethod
-    def _integral(
-        self,
-        runner: ModelRunner,
-        target: Target,
-        embedded: EmbeddedInputs,
-        start: list[Tensor],
-        steps: int,
-    ) -> Tensor:
-        """Gradient times way, added up along the path, as numbers of units."""
+    def _integral(self, embedded: EmbeddedInputs, start: list[Tensor], steps: int) -> Tensor:
+        """Gradient times step, added up along the path, as numbers of units."""
 
     def _weighted(
         self,
-        runner: ModelRunner,
-        target: Target,
         embedded: EmbeddedInputs,
         count: int,
         point: Callable[[int, int, int], Tensor],
@@ -170,9 +143,9 @@ class _AlongPath(Method):
     ) -> Tensor:
         """Σ over the copies of gradient · way, as numbers of units; `ways` gives (rows, T, D)."""
         totals = [torch.zeros(v.shape[:2], dtype=torch.float64) for v in embedded.values]
-        pairs = [(i, copy) for copy in range(count) for i in range(len(embedded.inputs))]
+        pairs = [(i, copy) for copy in range(count) for i in range(len(embedded.case.batch))]
         table = plain_table(self.softplus)
-        for rows, gradients in embedded.gradients(runner, target, pairs, point, table):
+        for rows, gradients in embedded.gradients(pairs, point, table):
             samples = torch.tensor([i for i, _ in rows])
             with without_function_modes():  # the pass is still open: no calls of the model
                 for k, gradient in enumerate(gradients):
@@ -200,14 +173,7 @@ class IntegratedGradients(_AlongPath):
     def _tolerance(self) -> float | None:
         return self.tolerance
 
-    def _integral(
-        self,
-        runner: ModelRunner,
-        target: Target,
-        embedded: EmbeddedInputs,
-        start: list[Tensor],
-        steps: int,
-    ) -> Tensor:
+    def _integral(self, embedded: EmbeddedInputs, start: list[Tensor], steps: int) -> Tensor:
         places, weights = nodes(steps, self.rule)
         whole = [end - begin for begin, end in zip(start, embedded.values, strict=True)]
 
@@ -219,8 +185,6 @@ class IntegratedGradients(_AlongPath):
             return whole[k][list(samples)] * shares[:, None, None]
 
         return self._weighted(
-            runner,
-            target,
             embedded,
             steps,
             lambda k, i, copy: straight(start[k][i], embedded.values[k][i], places[copy]),
@@ -240,14 +204,7 @@ class PathGradients(_AlongPath):
     softplus: float | None = None
     at: At = "embeddings"
 
-    def _integral(
-        self,
-        runner: ModelRunner,
-        target: Target,
-        embedded: EmbeddedInputs,
-        start: list[Tensor],
-        steps: int,
-    ) -> Tensor:
+    def _integral(self, embedded: EmbeddedInputs, start: list[Tensor], steps: int) -> Tensor:
         def at(k: int, i: int, a: float) -> Tensor:
             return self.path(start[k][i], embedded.values[k][i], a)
 
@@ -258,8 +215,6 @@ class PathGradients(_AlongPath):
         self._check_ends(start, embedded.values)
         middle, _ = nodes(steps, "middle")
         return self._weighted(
-            runner,
-            target,
             embedded,
             steps,
             lambda k, i, copy: at(k, i, middle[copy]),

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import restores_state
-from wherefrom.core.target import SpanTarget, Target
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.forward_graph import ForwardGraph
-from wherefrom.methods.forward_pass import At, read_at
+from wherefrom.methods.reading import At, read_at, require_samples_as_rows
 from wherefrom.methods.root import Root, Rooted
-from wherefrom.rules.needed_rows import RowsRead
 from wherefrom.rules.secants import TWO_POINTS
 from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, PLAIN, conservative
 from wherefrom.tracing.observers.entry_points import Place
@@ -24,14 +22,12 @@ from wherefrom.tracing.tracer import Table
 Result = TypeVar("Result")
 
 
-def propagate(
-    table: Table, runner: ModelRunner, inputs: Batch, target: Target, **settings: Any
-) -> Scores:
+def propagate(table: Table, case: Case, **settings: Any) -> Scores:
     """One forward and one backward pass; scores with their parts and the ledger's lines.
 
     The settings are those of `ForwardGraph.of`.
     """
-    return ForwardGraph.of(table, runner, inputs, target, **settings).scores(target)
+    return ForwardGraph.of(table, case, **settings).scores(case.target)
 
 
 class Propagation(Method):
@@ -56,39 +52,33 @@ class Propagation(Method):
         root: Root = getattr(self, "root", None)
         return None if root is None else Rooted(root)
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        return self._propagated(propagate, runner, inputs, target)
+    def scores(self, case: Case) -> Scores:
+        if not self.closes:
+            require_samples_as_rows(case)
+        return self._propagated(propagate, case)
 
     @restores_state
-    def graph(self, runner: ModelRunner, inputs: Batch, target: SpanTarget) -> ForwardGraph:
-        with self.naming_memory(runner, inputs):
-            return self._propagated(ForwardGraph.of, runner, inputs, target)
+    def graph(self, case: Case) -> ForwardGraph:
+        with self.naming_memory(case):
+            return self._propagated(ForwardGraph.of, case)
 
-    def _propagated(
-        self, run: Callable[..., Result], runner: ModelRunner, inputs: Batch, target: Target
-    ) -> Result:
+    def _propagated(self, run: Callable[..., Result], case: Case) -> Result:
         """What `run` gives of a pass under this method's table, read where `at` says."""
-        method = self.resolved(inputs)
+        method = self.resolved(case.batch)
         assert isinstance(method, Propagation)
 
         def at_place(place: Place) -> Result:
             return run(
                 method.table(),
-                runner,
-                inputs,
-                target,
+                case,
                 needs=self.needs,
                 closes=self.closes,
                 at=place,
                 label=self.label,
                 rooted=method.rooted(),
-                narrow=True,
             )
 
-        try:
-            return read_at(self.at, inputs, at_place)
-        except RowsRead:  # from now on all rows of this model are computed
-            return read_at(self.at, inputs, at_place)
+        return read_at(self.at, case, at_place)
 
 
 @dataclass(frozen=True)

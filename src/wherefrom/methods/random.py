@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, Case
 from wherefrom.methods.base import Method, Scores
 
 
@@ -20,12 +19,12 @@ class Random(Method):
     name: ClassVar[str] = "random"
     seed: int = 0
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        values = torch.zeros(inputs.mask.shape, dtype=torch.float64)
-        for row, units in enumerate(inputs.units):
-            generator = torch.Generator().manual_seed(_checksum(inputs, row) + self.seed)
+    def scores(self, case: Case) -> Scores:
+        values = torch.zeros(case.batch.mask.shape, dtype=torch.float64)
+        for row, units in enumerate(case.batch.units):
+            generator = torch.Generator().manual_seed(_checksum(case.batch, row) + self.seed)
             drawn = torch.randn(len(units), generator=generator, dtype=torch.float64)
-            values[row, inputs.mask[row]] = drawn
+            values[row, case.batch.mask[row]] = drawn
         return Scores(values)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.memory import storage_of
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import Target
 from wherefrom.core.torch_internals import version_of
 from wherefrom.errors import MethodError
@@ -120,20 +120,18 @@ class RootPass:
     def of(
         rooted: Rooted,
         table: Table,
-        runner: ModelRunner,
-        inputs: Batch,
-        target: Target,
+        case: Case,
         at: Place,
     ) -> RootPass:
-        change = root_change(inputs, rooted.root)
+        change = root_change(case.batch, rooted.root)
         if not rooted.secants and at == "embeddings":
             return RootPass(change)
         root_activations = RootActivations() if rooted.secants else None
         with intercepted_forward(
-            table, runner, inputs, target, at=at, change=change, root_activations=root_activations
+            table, case, at=at, change=change, root_activations=root_activations
         ) as forward:
-            sources = forward.tracer.sources.entered
-            leaves = [s.by_sample(s.leaf.detach(), len(inputs)) for s in sources]
+            sources = forward.tracer.entry_points.entered
+            leaves = [s.by_sample(s.leaf.detach(), len(case.batch)) for s in sources]
         if root_activations is not None:
             root_activations.recording = False
         return RootPass(change, leaves, forward.logits.detach(), root_activations)
@@ -150,5 +148,5 @@ class RootPass:
         batch = len(forward.output)
         return [
             self.change(EmbeddedInput(s.by_sample(s.leaf.detach(), batch), s.span, s.table))
-            for s in forward.tracer.sources.entered
+            for s in forward.tracer.entry_points.entered
         ]

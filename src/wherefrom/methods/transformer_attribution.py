@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Case
 from wherefrom.errors import ModelError, first_line
 from wherefrom.methods.attention_maps import (
     Readout,
@@ -43,16 +42,18 @@ class TransformerAttribution(Method):
     readout: Readout = "auto"
     readout_row: ReadoutRow = "zero"
 
-    def scores(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        scores = self._of_class(runner, inputs, replace(target, against=None))
+    def scores(self, case: Case) -> Scores:
+        target = case.target
+        scores = self._of_class(case.with_target(replace(target, against=None)))
         if target.against is None:
             return scores
-        other = self._of_class(runner, inputs, replace(target, index=target.against, against=None))
+        other_class = replace(target, index=target.against, against=None)
+        other = self._of_class(case.with_target(other_class))
         return Scores(scores.values - other.values, scores.logits)
 
-    def _of_class(self, runner: ModelRunner, inputs: Batch, target: Target) -> Scores:
-        plain = capture(runner, inputs, target, gradients=True)
-        relevance = _relevance(runner, inputs, target.resolved(plain.logits), plain.logits)
+    def _of_class(self, case: Case) -> Scores:
+        plain = capture(case, gradients=True)
+        relevance = _relevance(case.resolved(plain.logits), plain.logits)
         steps = [
             (g * r).clamp_min(0).mean(1)  # (B, query, key)
             for g, r in zip(plain.gradients, relevance, strict=True)
@@ -64,44 +65,40 @@ class TransformerAttribution(Method):
         return Scores(values, plain.logits)
 
 
-def _relevance(runner: ModelRunner, inputs: Batch, target: Target, logits: Tensor) -> list[Tensor]:
+def _relevance(case: Case, logits: Tensor) -> list[Tensor]:
     """The relevance of each attention map.
 
     In float64: these rules divide by sums that are near zero, which leaves few digits of float32.
     """
-    wide = runner.device.type != "mps"  # which has no float64
+    wide = case.runner.device.type != "mps"  # which has no float64
     try:
-        return _relevance_in(wide, runner, inputs, target, logits)
+        return _relevance_in(wide, case, logits)
     except (RuntimeError, ModelError) as error:
         cause = error.__cause__ if isinstance(error, ModelError) else error
         if not isinstance(cause, RuntimeError):
             raise
         reason = first_line(cause)
         if "modified by an inplace" in reason:
-            raise ModelError(_WRITES.format(runner.name)) from error
+            raise ModelError(_WRITES.format(case.runner.name)) from error
         if not wide or not any(word in reason for word in ("dtype", "scalar type", "Double")):
             raise
     warnings.warn(
-        f"{runner.name} cannot be run in float64 ({reason}): transformer_attribution is computed "
-        "in the model's precision, and its scores may be off by several percent.",
+        f"{case.runner.name} cannot be run in float64 ({reason}): transformer_attribution is "
+        "computed in the model's precision, and its scores may be off by several percent.",
         stacklevel=2,
     )
-    return _relevance_in(False, runner, inputs, target, logits)
+    return _relevance_in(False, case, logits)
 
 
-def _relevance_in(
-    float64: bool, runner: ModelRunner, inputs: Batch, target: Target, logits: Tensor
-) -> list[Tensor]:
-    maps = Maps(len(inputs))
-    with intercepted_forward(
-        DEEP_TAYLOR, runner, inputs, target, maps=maps, float64=float64
-    ) as forward:
+def _relevance_in(float64: bool, case: Case, logits: Tensor) -> list[Tensor]:
+    maps = Maps(len(case.batch))
+    with intercepted_forward(DEEP_TAYLOR, case, maps=maps, float64=float64) as forward:
         forward.need("attention")
         if not _same_output(forward.logits, logits):
-            raise ModelError(_WRITES.format(runner.name))
+            raise ModelError(_WRITES.format(case.runner.name))
         relevance = map_gradients(forward, maps.seen)
     unclear = forward.tracer.ledger.unclear
-    if unclear is not None and len(inputs) > 1:
+    if unclear is not None and len(case.batch) > 1:
         raise RowsUnclear(unclear)
     return relevance
 

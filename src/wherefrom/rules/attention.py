@@ -120,17 +120,6 @@ class DotProduct(NamedTuple):
     value: Tensor
     settings: dict[str, Any]
 
-    def at(self, places: Tensor) -> DotProduct:
-        """The same for the queries at some places, with what they see as a mask."""
-        settings = dict(self.settings)
-        mask = settings.get("attn_mask")
-        if settings.pop("is_causal", False):
-            mask = torch.arange(self.key.shape[-2], device=places.device) <= places.unsqueeze(1)
-        elif mask is not None and mask.shape[-2] > 1:
-            mask = like(mask.index_select(-2, places), mask)
-        query = like(self.query.index_select(-2, places), self.query)
-        return self._replace(query=query, settings=settings | {"attn_mask": mask})
-
 
 def dot_product_of(call: TorchCall) -> DotProduct:
     """Query, key, value and settings of a fused attention call."""

@@ -18,8 +18,7 @@ from wherefrom.rules.norm import scale
 from wherefrom.rules.product import freeze, take_from_einsum
 from wherefrom.tracing.catalogue import Function as TorchFunction
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
-from wherefrom.tracing.tag_propagation import samples_written
-from wherefrom.tracing.tags import Samples, mark, role_of, tag_of
+from wherefrom.tracing.tags import mark, role_of
 from wherefrom.tracing.tracer import Table, Tracer
 
 
@@ -68,32 +67,29 @@ class _Sum(Function):
     """Each operand its share x·S, rescaled to |Σa| / (|Σa| + |Σb|) of the sample's relevance."""
 
     @staticmethod
-    def forward(
-        ctx: Any, a: Tensor, b: Tensor, out: Tensor, batch: int, samples: Samples | None
-    ) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor, out: Tensor, batch: int) -> Tensor:
         ctx.save_for_backward(a, b, out)
-        ctx.batch, ctx.samples = batch, samples
+        ctx.batch = batch
         return out.detach()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         a, b, out = ctx.saved_tensors
         s = _over(gradients[0], out)
-        samples: Samples | None = ctx.samples
 
-        def total(value: Tensor) -> Tensor:
-            return value.sum() if samples is None else samples.totals(value, ctx.batch)
+        def totals(value: Tensor) -> Tensor:  # (B, 1)
+            return value.reshape(ctx.batch, -1).sum(1, keepdim=True)
 
-        whole = total(gradients[0])
+        whole = totals(gradients[0])
         shares = [(a * s).expand_as(out), (b * s).expand_as(out)]
-        sums = [total(share) for share in shares]
+        sums = [totals(share) for share in shares]
         size = sums[0].abs() + sums[1].abs()
         scaled = []
         for operand, share, own in zip((a, b), shares, sums, strict=True):
             factor = _over(own.abs(), size) * _over(whole, own)
-            spread = factor if samples is None else samples.spread(factor, out.shape)
-            scaled.append((share * spread).sum_to_size(operand.shape))
-        return scaled[0], scaled[1], None, None, None
+            rows = share.reshape(ctx.batch, -1) * factor
+            scaled.append(rows.reshape(out.shape).sum_to_size(operand.shape))
+        return scaled[0], scaled[1], None, None
 
 
 class _Product(Function):
@@ -207,11 +203,13 @@ def softmax(tracer: Tracer, call: TorchCall) -> Any:
     return mark(same(tracer, call), "softmax")
 
 
-def _sum(tracer: Tracer, a: Tensor, b: Tensor, out: Tensor, samples: Samples | None) -> Any:
-    batch = tracer.sources.batch
-    if batch > 1 and samples is None:
+def _sum(tracer: Tracer, a: Tensor, b: Tensor, out: Tensor) -> Any:
+    """A sum whose samples are on the first axis, or in order along it."""
+    batch = tracer.entry_points.batch
+    if out.ndim == 0 or out.shape[0] % batch:
         tracer.ledger.lose_track(tracer.where)
-    return _Sum.apply(a, b, out, batch, samples)
+        batch = 1
+    return _Sum.apply(a, b, out, batch)
 
 
 def sum_of_two(tracer: Tracer, call: TorchCall) -> Any:
@@ -220,18 +218,11 @@ def sum_of_two(tracer: Tracer, call: TorchCall) -> Any:
     if not (depends_on_input(a) and depends_on_input(b)):
         return same(tracer, call)
     # the formula is the same for b and −b: a difference needs no sign
-    samples = _samples_of(a, b)
     a = a.clone() if call.in_place else a
     out = _value(call)
     alpha = call.get("alpha", 1)
     b = b if alpha == 1 else _Same.apply(b, b.detach() * alpha)
-    return _sum(tracer, a, b, out, samples)
-
-
-def _samples_of(a: Tensor, b: Tensor) -> Samples | None:
-    """The samples of a sum: those of the operand that is as large as the sum."""
-    first, second = (a, b) if a.numel() >= b.numel() else (b, a)
-    return tag_of(first).samples or (tag_of(second).samples if a.shape == b.shape else None)
+    return _sum(tracer, a, b, out)
 
 
 def product(tracer: Tracer, call: TorchCall) -> Any:
@@ -275,7 +266,7 @@ def write(tracer: Tracer, call: TorchCall) -> Any:
     a = call["input"]
     before = a.clone()
     added = torch.zeros_like(a).index_add(call["dim"], call["index"], call["source"])
-    out = _sum(tracer, before, added, (before + added).detach(), samples_written(call, a))
+    out = _sum(tracer, before, added, (before + added).detach())
     return a.copy_(out) if call.in_place else out
 
 

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from wherefrom.core.torch_internals import stacked
 from wherefrom.rules.quantised import QUANTISED, is_packed, packed_linear
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
-from wherefrom.tracing.tag_propagation import propagate
 from wherefrom.tracing.tags import role_of
 from wherefrom.tracing.tracer import Table, Tracer
 
@@ -62,38 +61,23 @@ def linear(tracer: Tracer, call: TorchCall) -> Any:
     if not _is_plain(call):
         out = call.run()
         return out if bias is None else tracer.constant(call, out, bias)
-    needed = None if tracer.rows is None else tracer.rows.of(call, tracer.touched["attention"])
-    places = needed if needed is not None and len(needed) else None
-    out = _rows_linear(call["input"], weight, bias, places)
-    out = out if bias is None else tracer.constant(call, out, bias)
-    if tracer.rows is None or needed is None:
-        return out
-    if places is None:  # it is followed what becomes of them
-        return tracer.rows.limit(out)
-    propagate(call, out)
-    return tracer.rows.placeholder(out, call["input"].shape[1])
+    out = _RowsLinear.apply(call["input"], weight, bias)
+    return out if bias is None else tracer.constant(call, out, bias)
 
 
 _MANY_OUTPUTS = 4096  # from which on it pays to look for those without a gradient
 
 
 class _RowsLinear(Function):
-    """x Wᵀ + b, whose backward pass leaves out rows and outputs without a gradient.
+    """x Wᵀ + b; the backward pass skips rows and outputs whose gradient is zero.
 
-    Most models read one place of the last block: there the gradient of all other rows is zero. So
-    is that of most logits of a language model.
-    With `places`, of (B, T, D) only the rows there are computed, (B, places, D).
+    Most models read one position of the last block, so the gradient of all other rows is zero, and
+    so is that of most logits of a language model.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, places: Tensor | None = None
-    ) -> Tensor:
-        ctx.weight = weight  # a constant of the model, which nothing has to keep count of
-        ctx.places = places
-        if places is not None:
-            ctx.count = x.shape[1]
-            return F.linear(x.index_select(1, places), weight, bias)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.weight = weight  # a constant of the model: autograd need not track it
         if bias is None:
             return F.linear(x, weight)
         # with a bias torch gives a view, and a model may write into it
@@ -103,12 +87,8 @@ class _RowsLinear(Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         weight, gradient = ctx.weight, gradients[0]
-        if ctx.places is not None:
-            back = gradient.new_zeros(len(gradient), ctx.count, weight.shape[1])
-            back.index_copy_(1, ctx.places, gradient @ weight)
-            return back, None, None, None
         rows = gradient.reshape(-1, gradient.shape[-1])
         if len(rows) > 8:
             # one row tells, most often: no class token and no last place of a batch lies there
@@ -117,15 +97,12 @@ class _RowsLinear(Function):
                 if 2 * len(places) < len(rows):
                     back = rows.new_zeros(len(rows), weight.shape[1])
                     back = back.index_copy(0, places, rows[places] @ weight)
-                    return back.reshape(*gradient.shape[:-1], -1), None, None, None
+                    return back.reshape(*gradient.shape[:-1], -1), None, None
         elif rows.shape[1] >= _MANY_OUTPUTS:
             outputs = stacked(rows).any(0).any(0).nonzero().flatten()
             if 2 * len(outputs) < rows.shape[1]:  # of a vocabulary's logits a few are explained
-                return gradient[..., outputs] @ weight[outputs], None, None, None
-        return gradient @ weight, None, None, None
-
-
-_rows_linear = _RowsLinear.apply
+                return gradient[..., outputs] @ weight[outputs], None, None
+        return gradient @ weight, None, None
 
 
 def _is_plain(call: TorchCall) -> bool:
@@ -173,11 +150,11 @@ def _contiguous(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ..
 def lookup(tracer: Tracer, call: TorchCall) -> Any:
     """Every lookup is a source: on the input's ids one of units, else one of places."""
     ids, weight, out = call["ids"], call["weight"], call.run()
-    ahead = tracer.sources.rows_of_prompt(ids)
+    ahead = tracer.entry_points.rows_of_prompt(ids)
     if not ahead:
-        return tracer.sources.lookup(ids, weight, out)
+        return tracer.entry_points.lookup(ids, weight, out)
     with tracer.resumed():  # as if the prompt were put in front of what is looked up
-        own = tracer.sources.lookup(ids[:, ahead:], weight, out[:, ahead:])
+        own = tracer.entry_points.lookup(ids[:, ahead:], weight, out[:, ahead:])
         return torch.cat([out[:, :ahead], own], 1)
 
 

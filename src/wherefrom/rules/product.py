@@ -132,21 +132,8 @@ class Products:
             return weights @ value
         if self.attention == "true":
             return call.function(query, key, value, **settings)
-        return self._of_read_queries(tracer, call, given)
-
-    def _of_read_queries(self, tracer: Tracer, call: TorchCall, given: DotProduct) -> Any:
-        """Attention under the rule, for the queries whose rows are read if that is known."""
         attend = self._frozen_fused if self.attention == "frozen" else self._shared_fused
-        query, value = given.query, given.value
-        places = None if tracer.rows is None else tracer.rows.of_attention(query, tracer.where)
-        if tracer.rows is None or places is None:
-            return attend(tracer, call, given)
-        if len(places):
-            out = value.new_ones(*query.shape[:-1], value.shape[-1])
-            out = out.index_copy(-2, places, attend(tracer, call, given.at(places)))
-        else:  # it is followed what becomes of them
-            out = attend(tracer, call, given)
-        return tracer.rows.limit(out, out.ndim - 2, "attention")
+        return attend(tracer, call, given)
 
     def _frozen_fused(self, tracer: Tracer, call: TorchCall, given: DotProduct) -> Any:
         """The fused call with constant weights: kept where keys are few, else formed again."""

@@ -28,7 +28,7 @@ def layer(call: TorchCall, gated: Gated) -> tuple[Tensor, ...]:
     """`torch.gru`, `lstm`, `rnn_tanh` or `rnn_relu`: outputs, last states (and cells)."""
     x, start, weights, has_bias, layers, _, _, both_ways, batch_first = call.args
     starts: Sequence[Tensor] = start if isinstance(start, (list, tuple)) else (start,)
-    x = x.transpose(0, 1) if batch_first else x  # (T, B, D)
+    time = 1 if batch_first else 0  # the axis of steps: x is (B, T, D) or (T, B, D)
     directions = 2 if both_ways else 1
     size = len(weights) // (layers * directions)
     lasts: list[States] = []
@@ -38,17 +38,16 @@ def layer(call: TorchCall, gated: Gated) -> tuple[Tensor, ...]:
             at = number * directions + direction
             w = _Weights(weights[at * size : (at + 1) * size], has_bias)
             states: States = tuple(state[at] for state in starts)
-            steps = reversed(range(len(x))) if direction else range(len(x))
-            inputs = F.linear(x, w.input, w.input_bias)  # (T, B, gates · H)
+            inputs = F.linear(x, w.input, w.input_bias).unbind(time)  # each (B, gates · H)
+            steps = range(len(inputs))
             hidden: dict[int, Tensor] = {}
-            for t in steps:
+            for t in reversed(steps) if direction else steps:
                 states = _step(call.name, inputs[t], states, w, gated)
                 hidden[t] = states[0]
-            outputs.append(torch.stack([hidden[t] for t in range(len(x))]))
+            outputs.append(torch.stack([hidden[t] for t in steps], time))
             lasts.append(states)
         x = torch.cat(outputs, -1) if both_ways else outputs[0]
-    out = x.transpose(0, 1) if batch_first else x
-    return out, *(torch.stack(list(states)) for states in zip(*lasts, strict=True))
+    return x, *(torch.stack(list(states)) for states in zip(*lasts, strict=True))
 
 
 def cell(call: TorchCall, gated: Gated) -> Any:

@@ -25,7 +25,6 @@ from torch.autograd import Function
 from wherefrom.rules.activation import as_function, out_of_place
 from wherefrom.rules.attention import decomposed, dot_product_of, explicit_attention, softmax
 from wherefrom.rules.linear import in_order, lookup
-from wherefrom.rules.own_function import OWN_FUNCTION
 from wherefrom.rules.product import FEW_KEYS, Products, freeze
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tag_propagation import einsum_terms
@@ -293,7 +292,6 @@ def batch_norm(tracer: Tracer, call: TorchCall) -> Any:
 _BY_PARTS = Products(gate="shared")  # calls whose parts the mode then sees one by one
 
 TWO_POINTS: Table = {
-    **OWN_FUNCTION,
     Kind.LOOKUP: lookup,
     Kind.BATCH_NORM: batch_norm,
     Kind.ACTIVATION_MODULE: module,

@@ -10,7 +10,6 @@ from wherefrom.rules.activation import SECANT
 from wherefrom.rules.attention import SOFTMAX
 from wherefrom.rules.linear import AFFINE
 from wherefrom.rules.norm import NORM, NORM_BIAS
-from wherefrom.rules.own_function import OWN_FUNCTION
 from wherefrom.rules.product import Policy, Products
 from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tracer import Table, Tracer
@@ -34,7 +33,7 @@ def conservative(gate: Literal["frozen", "shared"], to_weights: float = 0.0) -> 
     """
     attention: Policy = "shared" if to_weights else "frozen"
     products = Products(attention, gate, to_weights)
-    return {**_RECORDED, **NORM, **SECANT, **OWN_FUNCTION, **products.table()}
+    return {**_RECORDED, **NORM, **SECANT, **products.table()}
 
 
 CONSERVATIVE: Table = conservative("frozen")

@@ -13,7 +13,7 @@ from scipy.special import rel_entr
 from torch import Tensor
 
 from wherefrom.core.output_names import OutputNames
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.scope import restores_state
 from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
@@ -69,7 +69,7 @@ class AttentionErasure(Study):
         for label, explanations in samples.explanations.items():
             if label != "random":
                 rankings[label] = np.stack([explanations[i].scores for i in batch]).astype(float)
-        predicted = targets.row(run(runner, inputs)).argmax(-1).tolist()
+        predicted = targets.row(run(Case(runner, inputs))).argmax(-1).tolist()
         explained = [samples.target(i).index for i in batch]
         rows = [
             (name, i)
@@ -135,7 +135,7 @@ def _singles(records: Sequence[Record]) -> list[WeightErasure]:
 def _check_classes(samples: StudySamples) -> None:
     """Refuses a model whose outputs are not one class of several: nothing could flip."""
     runner = samples.runner
-    outputs = Target().row(run(runner, samples.batch([0]))).shape[-1]
+    outputs = Target().row(run(Case(runner, samples.batch([0])))).shape[-1]
     if OutputNames(runner).to_probability(outputs) != "softmax":
         raise ModelError(f"{runner.name} does not predict one class of several.")
 
@@ -213,7 +213,7 @@ def _without(
         return torch.where(total > 0, remaining / total.clamp_min(1e-30), remaining)
 
     maps = Maps(len(inputs), replace)
-    with intercepted_forward(PLAIN, runner, inputs, Target(), maps=maps) as forward:
+    with intercepted_forward(PLAIN, Case(runner, inputs), maps=maps) as forward:
         row = Target().row(forward.logits)
     return row.detach().double().softmax(-1).cpu().numpy()
 
@@ -221,7 +221,7 @@ def _without(
 @restores_state
 def _count_maps(runner: ModelRunner, sample: Batch) -> int:
     maps = Maps(1)
-    with intercepted_forward(PLAIN, runner, sample, Target(), maps=maps) as forward:
+    with intercepted_forward(PLAIN, Case(runner, sample), maps=maps) as forward:
         forward.need("attention")
     if not maps.seen:
         raise ModelError(f"{runner.name} has attention, but none of its maps could be recorded.")
@@ -237,7 +237,7 @@ def attention_rankings(
     target by α and its product with α (sums over heads and rows: the effect of erasing a
     position, to first order).
     """
-    attention = capture(runner, inputs, target, gradients=True, of=[layer])
+    attention = capture(Case(runner, inputs, target), gradients=True, of=[layer])
     weights, gradient = attention.maps[layer], attention.gradients[0]
     if weights.shape[-1] != inputs.mask.shape[1]:
         raise ModelError(
@@ -275,7 +275,7 @@ def single_weights(
     seed: int = 0,
 ) -> list[WeightErasure]:
     """Erases the highest weight, then a random other one, of each sample with two units or more."""
-    attention = capture(runner, inputs, target, gradients=False)
+    attention = capture(Case(runner, inputs, target), gradients=False)
     weights = _readout(attention, layer).double().cpu().numpy()
     rows, masks, picks = [], [], []
     for i in range(len(inputs)):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.scope import Hooks, Scope, restores_state
 from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
@@ -102,9 +102,9 @@ def relevance_sums(
     recorder = ActivationRecorder.of(runner.model)
     with (
         recorder.open(),
-        intercepted_forward(table, runner, inputs, target, recompute=False) as forward,
+        intercepted_forward(table, Case(runner, inputs, target), recompute=False) as forward,
     ):
-        sources = [source.leaf for source in forward.tracer.sources.entered]
+        sources = [source.leaf for source in forward.tracer.entry_points.entered]
         around_norms = [t for _, x, y, _ in recorder.norms for t in (x, y)]
         activations = [*sources, *recorder.blocks.values(), *around_norms]
         gradients = forward.gradients(activations)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.scope import restores_state
 from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
@@ -34,9 +34,9 @@ class UnitProfile:
 def unit_profile(runner: ModelRunner, inputs: Batch, target: Target, table: Table) -> UnitProfile:
     """Relevance of one sample by unit and block, under the rules of a table."""
     recorder = ActivationRecorder.of(runner.model)
-    with recorder.open(), intercepted_forward(table, runner, inputs, target) as forward:
+    with recorder.open(), intercepted_forward(table, Case(runner, inputs, target)) as forward:
         gradients = forward.gradients(list(recorder.blocks.values()))
-    sources = forward.tracer.sources
+    sources = forward.tracer.entry_points
     units: dict[str, NDArray[np.float64]] = {}
     others: dict[str, float] = {}
     for (name, value), gradient in zip(recorder.blocks.items(), gradients, strict=True):

@@ -79,7 +79,6 @@ class Kind(Enum):
     # a whole module that is an activation, whatever calls it makes
     ACTIVATION_MODULE = auto()
     # an autograd Function of the model's own
-    OWN_FUNCTION = auto()
 
     # a kind is looked up several times a call: Enum's own hash is written in Python
     __hash__ = object.__hash__

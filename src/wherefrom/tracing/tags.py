@@ -1,63 +1,29 @@
-"""What is known of a tensor beyond its numbers: one tag a tensor."""
+"""What is known of a tensor beyond its values: one tag a tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from wherefrom.tracing.catalogue import list_tensors
 
 Role = Literal["", "ids", "hashed", "position", "type", "prototype", "softmax", "exp", "gate"]
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """The sample that each index along one axis belongs to; −1: none yet."""
-
-    axis: int
-    ids: Tensor  # (size of that axis,)
-
-    def totals(self, values: Tensor, batch: int) -> Tensor:
-        """The sum of a tensor's entries for each sample, (B,)."""
-        rows = values.movedim(self.axis, 0).reshape(len(self.ids), -1).sum(1)
-        known = self.ids.remainder(batch + 1).to(rows.device)  # rows of no sample come last
-        return rows.new_zeros(batch + 1).index_add_(0, known, rows)[:batch]
-
-    def spread(self, values: Tensor, shape: Iterable[int]) -> Tensor:
-        """A number for each sample, laid out to be multiplied with a tensor of this shape."""
-        sizes = [1] * len(tuple(shape))
-        sizes[self.axis] = len(self.ids)
-        return F.pad(values, (0, 1))[self.ids.to(values.device)].reshape(sizes)  # none: 0
-
-    def by_sample(self, values: Tensor, batch: int) -> Tensor | None:
-        """The tensor as (B, rows of a sample), or None where samples have different numbers."""
-        rows = values.movedim(self.axis, 0).reshape(len(self.ids), -1)
-        if len(rows) == batch and torch.equal(self.ids, torch.arange(batch)):
-            return rows
-        counts = torch.bincount(self.ids.clamp_min(0), minlength=batch)
-        if bool((counts != counts[0]).any()) or bool((self.ids < 0).any()):
-            return None
-        return rows[self.ids.argsort(stable=True).to(rows.device)].reshape(batch, -1)
-
-
 class Tag(NamedTuple):
-    """What a tensor is, which field of the input it runs along with, and whose rows it has.
+    """What a tensor is, and which field of the input its rows follow.
 
     `role`: attention weights ("softmax"), an exponential that may become some ("exp"), an
     activated factor ("gate"), token ids or hashes of them, or the kind of a constant. `stream` is
     the number of a field; it is negative where rows belong to none, as those of a decoder whose ids
-    are no input. `samples` says which sample each row belongs to, None where that is not known.
-    `constant_rows`: a product whose rows are those of a constant, if it becomes attention weights.
+    are no input. `constant_rows`: a product whose rows are those of a constant, in case it becomes
+    attention weights.
     """
 
     role: Role = ""
     stream: int | None = None
-    samples: Samples | None = None
     constant_rows: bool = False
 
 

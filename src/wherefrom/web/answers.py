@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.core.explanation import Explanation
-from wherefrom.core.runner import Batch
+from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import Target
 from wherefrom.errors import InputError, TooLong
 from wherefrom.evaluation.metrics import Sample, fractions
@@ -248,7 +248,7 @@ class Answers:
     def _capture(self, request: ParsedRequest, prediction: Prediction) -> CapturedAttention:
         runner = prediction.reader.runner
         target = self._target(request, prediction).to(runner.device)
-        return capture(runner, prediction.inputs, target, gradients=False)
+        return capture(Case(runner, prediction.inputs, target), gradients=False)
 
     def _target(self, request: ParsedRequest, prediction: Prediction) -> Target:
         """The target of a request, on the CPU: the most likely class if it names none."""
@@ -322,7 +322,7 @@ def _predict(request: ParsedRequest, limits: Limits) -> Prediction:
         warnings.simplefilter("ignore")  # the answer of `explain` lists them
         reader, item = _read(request, limits)
         inputs = reader.batch([item])
-        logits = run(reader.runner, inputs)
+        logits = run(Case(reader.runner, inputs))
         target = Target(position=reader.positions(inputs, None)).to(logits.device)
         row = target.row(logits)[0].float().cpu()
         resolved = target.resolved(logits).to(row.device)

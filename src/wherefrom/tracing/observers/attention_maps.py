@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from wherefrom.errors import ModelError
+from wherefrom.tracing.catalogue import TorchCall
+from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.entry_points import stream_of
 from wherefrom.tracing.tags import tag_of
+
+if TYPE_CHECKING:
+    from wherefrom.tracing.tracer import Tracer
 
 Replace = Callable[[int, Tensor], Tensor]
 
@@ -40,7 +45,7 @@ class Map:
 
 
 @dataclass
-class Maps:
+class Maps(Observer):
     """Collects the maps in the order of the forward pass, and the last state that has all places.
 
     Maps that do not depend on each other are heads of one layer. `replace(i, map)` gives what the
@@ -110,14 +115,11 @@ class Maps:
             self._depths[node] = max(depths, default=0)
         return 1 + self._depths[first]
 
-    def reach(self, out: Any) -> None:
+    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
         """Notes the last tensor that still has a row for each query: what the head reads."""
-        if not (isinstance(out, Tensor) and out.requires_grad and self.seen and out.ndim == 3):
-            return
-        samples = tag_of(out).samples
-        queries = self.seen[-1].size[0]
-        turned = self.batch == 1 or (samples is not None and samples.axis == 1)
-        if turned and out.shape[:2] == (queries, self.batch):
-            self.last, self.places_first = out, True
-        elif out.shape[:2] == (self.batch, queries):
-            self.last, self.places_first = out, False
+        if isinstance(out, Tensor) and out.requires_grad and self.seen and out.ndim == 3:
+            queries = self.seen[-1].size[0]
+            if out.shape[:2] in ((queries, self.batch), (self.batch, queries)):
+                turned = out.shape[0] != self.batch or tracer.entry_points.places_first
+                self.last, self.places_first = out, turned and out.shape[0] == queries
+        return out

@@ -35,6 +35,7 @@ from wherefrom.core.torch_internals import (
 )
 from wherefrom.errors import ModelError, NotEnoughMemory
 from wherefrom.tracing.catalogue import TorchCall, tensors_in
+from wherefrom.tracing.observers import Observer
 
 if TYPE_CHECKING:
     from wherefrom.tracing.tracer import Tracer
@@ -105,12 +106,12 @@ class BlockRun:
         self.entering = 0  # bytes of what it was given
         self.droppable = False
         self.written: set[Storage] = set()  # storages that the run wrote into
-        self._sources = [id(source) for source in tracer.sources.entered]
+        self._sources = [id(source) for source in tracer.entry_points.entered]
         modes = function_modes()
         index = next((i for i, mode in enumerate(modes) if mode is tracer), len(modes))
         self._modes = modes[index + 1 :]
         self._gradients = torch.is_grad_enabled()
-        kind = tracer.sources.fields[0].device.type
+        kind = tracer.entry_points.fields[0].device.type
         self._autocast = (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}
@@ -122,7 +123,7 @@ class BlockRun:
         self.droppable = (
             _is_plain((args, kwargs))
             and not hook_counts(self.module)[1]  # pre-hooks would be given what they gave
-            and [id(source) for source in tracer.sources.entered] == self._sources
+            and [id(source) for source in tracer.entry_points.entered] == self._sources
             and not any(storage_of(tensor) in self.written for tensor in tensors)
         )
         if self.droppable:
@@ -192,7 +193,7 @@ class BlockRun:
         )
 
 
-class SavedTensors:
+class SavedTensors(Observer):
     """Receives what autograd saves, counts it, and drops that of blocks where it is too much.
 
     After a block it is known what the others of its container will save, since blocks repeat.
@@ -316,18 +317,24 @@ class SavedTensors:
 
     # Blocks
 
-    def enter(self, tracer: Tracer, module: nn.Module) -> None:
-        """Notes that a module is run, which may be a block."""
+    def enter_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
         if self._block is None and id(module) in self._containers and self._scope.is_open:
             self._block = BlockRun(tracer, module)
+        return args
 
-    def leave(
-        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def leave_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...], kwargs: Any, out: Any
+    ) -> Any:
+        if self._block is not None and self._block.module is module:
+            self._leave_block(tracer, self._block, args, kwargs)
+        return out
+
+    def _leave_block(
+        self, tracer: Tracer, block: BlockRun, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Notes that a module has run; after a block it is decided what is kept."""
-        block = self._block
-        if block is None or block.module is not module:
-            return
+        """Decides what is kept of a block that has run."""
         block.end(tracer, args, kwargs)
         for tensor in nested_tensors((args, kwargs)):
             storage = storage_of(tensor)
@@ -339,7 +346,7 @@ class SavedTensors:
         self._block = None
         self._largest = max(self._largest, block.bytes)
         self._kept.append(block)
-        container = self._containers[id(module)]
+        container = self._containers[id(block.module)]
         self._rest[container] = rest = max(0, self._rest[container] - 1)
         working = _WORKING * self._largest
         if self.recomputes or self._bytes + rest * block.bytes + working > self.allowed:
@@ -377,8 +384,8 @@ class SavedTensors:
 
     # Single calls
 
-    def called(self, call: TorchCall, out: Any) -> None:
-        """Notes what a call wrote into, and looks at the memory in use after a large result."""
+    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
+        """Notes what a call wrote into, and checks the memory in use after a large result."""
         if self._block is not None and call.args and _writes(call):
             self._block.written.update(map(storage_of, tensors_in(call.args[0])))
         if isinstance(out, Tensor) and out.nbytes >= _LARGE and self._in_use() > self.allowed:
@@ -386,6 +393,7 @@ class SavedTensors:
             in_use = self._in_use()
             if in_use > self.allowed:
                 raise NotEnoughMemory(in_use, self.allowed, at_least=True)
+        return out
 
 
 def _writes(call: TorchCall) -> bool:

@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.errors import NoBlock
-from wherefrom.tracing.catalogue import tensors_in
-from wherefrom.tracing.tags import (
-    Role,
-    Samples,
-    Tag,
-    like,
-    mark,
-    role_of,
-    set_tag,
-    tag_of,
-    widened,
-)
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input, tensors_in
+from wherefrom.tracing.observers import Observer
+from wherefrom.tracing.tags import Role, Tag, like, mark, role_of, set_tag, tag_of, widened
+
+if TYPE_CHECKING:
+    from wherefrom.tracing.tracer import Tracer
 
 Place = Literal["embeddings", "first_block"]
 """Where an input is read: as it enters, or as the state that enters the first block."""
@@ -149,7 +143,7 @@ class PathToBlock:
 
 
 @dataclass
-class EntryPoints:
+class EntryPoints(Observer):
     """Makes the leaves at which the gradient is taken.
 
     `fields` are the id tensors (or the float tensors) of the input, in the order of their units.
@@ -165,7 +159,7 @@ class EntryPoints:
     paths: Sequence[tuple[int, ...]] | None = None
     entered: list[Source] = field(default_factory=list)
     leaves: list[Tensor] = field(default_factory=list)  # that were made, also those not read at
-    trails: list[PathToBlock] = field(default_factory=list)
+    paths_to_block: list[PathToBlock] = field(default_factory=list)
     extent: int = 0
     rows_ahead: dict[int, int] = field(default_factory=dict)  # put in front of a stream's first
     _tables: dict[int, Span] = field(default_factory=dict)
@@ -174,7 +168,8 @@ class EntryPoints:
 
     def __post_init__(self) -> None:
         self.extent = self.length
-        self.sample_ids = torch.arange(self.batch)
+        self._calls, self._numbers = 0, list[int]()  # calls so far; numbers of those being made
+        self._before_leaf = 0  # paths when the last module without submodules was entered
         for ids in self.fields:
             if not ids.is_floating_point():
                 mark(ids, "ids")
@@ -182,9 +177,46 @@ class EntryPoints:
     def for_second_run(self) -> EntryPoints:
         """The same sources for a block that is run again: what it notes changes nothing here."""
         sources = copy(self)
-        sources.entered, sources.trails = list(self.entered), []
+        sources.entered, sources.paths_to_block = list(self.entered), []
         sources.rows_ahead, sources._tables = dict(self.rows_ahead), dict(self._tables)
         return sources
+
+    def before_call(self, tracer: Tracer, call: TorchCall) -> TorchCall:
+        if self.at == "first_block":
+            self._calls += 1
+            self._numbers.append(self._calls)
+        return call
+
+    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
+        if call.kind is Kind.JOIN and depends_on_input(out) and out.ndim == 3:
+            self._join(call)
+        if self.at == "first_block":
+            has_parts = self._numbers.pop() != self._calls  # then they are followed instead
+            if self.paths_to_block and not has_parts and not tracer.in_leaf:
+                return self.follow(call.tensors(), out)
+        return out
+
+    def enter_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        if tracer.running[-1].is_leaf:
+            self._before_leaf = len(self.paths_to_block)
+        return args
+
+    def leave_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...], kwargs: Any, out: Any
+    ) -> Any:
+        *outer, own = tracer.running
+        if not self.paths_to_block or not own.is_leaf or any(module.is_leaf for module in outer):
+            return out
+        begun = self.paths_to_block[self._before_leaf :]  # a scaled embedding
+        arguments = [*tensors_in(args), *(path.first.tensors[0] for path in begun)]
+        return self.follow(arguments, out)
+
+    @property
+    def places_first(self) -> bool:
+        """Whether the model looks its ids up with positions on the first axis."""
+        return any(source.places_first for source in self.entered)
 
     @property
     def batch(self) -> int:
@@ -219,8 +251,7 @@ class EntryPoints:
         """Makes the embedded input a leaf and gives the model its like."""
         changes = self.paths is None or self.paths[len(self.entered)] == ()
         entered = self._leaf(value, span, places_first, changes, table)
-        tag = Tag(stream=span.stream, samples=self._samples(entered, places_first))
-        set_tag(entered, tag)
+        set_tag(entered, Tag(stream=span.stream))
         return entered
 
     def _leaf(
@@ -251,12 +282,12 @@ class EntryPoints:
         if self.at == "first_block":
             leaf, first = self.entered[-1].leaf, State([value])
             rows = leaf.numel() // leaf.shape[-1] // self.batch
-            self._states[id(value)] = (len(self.trails), first)
-            self.trails.append(PathToBlock(span, rows, first))
+            self._states[id(value)] = (len(self.paths_to_block), first)
+            self.paths_to_block.append(PathToBlock(span, rows, first))
 
     def normed(self, out: Tensor, bias: Tensor) -> None:
         """Notes the bias of a norm, in case its result is what enters the first block."""
-        if self.trails:
+        if self.paths_to_block:
             self._biases[id(out)] = bias
 
     def follow(self, arguments: Iterable[Tensor], out: Any) -> Any:
@@ -264,18 +295,16 @@ class EntryPoints:
         results = [tensor for tensor in tensors_in(out) if tensor.requires_grad]
         if not results:
             return out
-        depends_on_input = {id(tensor) for tensor in arguments if tensor.requires_grad}
-        known = [self._states[number] for number in depends_on_input if number in self._states]
-        alone = len(depends_on_input) == 1 and isinstance(out, Tensor)
+        numbers = {id(tensor) for tensor in arguments if tensor.requires_grad}
+        known = [self._states[number] for number in numbers if number in self._states]
+        alone = len(numbers) == 1 and isinstance(out, Tensor)
         use: State | None = None
         for trail, state in known:
             state.used = True
             if any(result is tensor for result in results for tensor in state.tensors):
-                state.alone = (
-                    state.alone and len(depends_on_input) == 1
-                )  # something was written into it
+                state.alone = state.alone and len(numbers) == 1  # something was written into it
             elif state.alone:
-                ahead = self.rows_ahead.get(self.trails[trail].span.stream, 0)
+                ahead = self.rows_ahead.get(self.paths_to_block[trail].span.stream, 0)
                 use = use or State(results, ahead, (*state.path, len(state.uses)), alone)
                 state.uses.append(use)
                 self._states.update(dict.fromkeys(map(id, results), (trail, use)))
@@ -288,7 +317,7 @@ class EntryPoints:
     def _changed(self, trail: int, state: State) -> Tensor:
         """The changed state that enters a block, a leaf of its own."""
         (before,) = state.tensors
-        source = self._block_source(self.trails[trail], state)
+        source = self._block_source(self.paths_to_block[trail], state)
         changed = self._leaf(before, source.span, source.places_first, change=True)
         self.entered[trail] = self.entered.pop()
         like(changed, before)
@@ -298,7 +327,7 @@ class EntryPoints:
 
     def read_at_block(self) -> list[tuple[int, ...]]:
         """Takes the states that enter the first blocks for the sources; the paths to them."""
-        states = [trail.block() for trail in self.trails]
+        states = [trail.block() for trail in self.paths_to_block]
         blocks = [state for state in states if state is not None]
         if not blocks or len(blocks) != len(self.entered):
             raise NoBlock(
@@ -306,20 +335,18 @@ class EntryPoints:
                 'Read its input where it enters, with at="embeddings".'
             )
         if self.paths is None:
-            pairs = zip(self.trails, blocks, strict=True)
+            pairs = zip(self.paths_to_block, blocks, strict=True)
             self.entered = [self._block_source(trail, block) for trail, block in pairs]
         return [block.path for block in blocks]
 
     def _block_source(self, trail: PathToBlock, state: State) -> Source:
         tensor = state.tensors[-1]
-        samples = tag_of(tensor).samples
         span = trail.span.behind(state.rows_ahead)
         places_first = tensor.ndim == 3 and (
-            tensor.shape[0] != 1 if self.batch == 1 else samples is not None and samples.axis == 1
+            tensor.shape[0] != self.batch or (self.places_first and tensor.shape[1] == self.batch)
         )
-        in_order = places_first or self.batch == 1 or (samples is not None and samples.axis == 0)
         rows = tensor.numel() // tensor.shape[-1] // self.batch
-        if tensor.ndim not in (2, 3) or not in_order or rows != trail.rows + state.rows_ahead:
+        if tensor.ndim not in (2, 3) or rows != trail.rows + state.rows_ahead:
             raise NoBlock(
                 f"the state that enters the first block has shape {tuple(tensor.shape)}, in which "
                 "the units cannot be told apart. Read the input where it enters, with "
@@ -327,19 +354,15 @@ class EntryPoints:
             )
         return Source(tensor, span, places_first, self._biases.get(id(tensor)))
 
-    def _samples(self, leaf: Tensor, places_first: bool) -> Samples | None:
-        if self.batch == 1:  # all rows are its own
-            return None
-        if places_first:
-            return Samples(1, self.sample_ids)
-        rows, rest = divmod(leaf.shape[0], self.batch)  # several where the model flattens its ids
-        return None if rest else Samples(0, self.sample_ids.repeat_interleave(rows))
-
-    def join(self, parts: Sequence[Tensor], stream: int) -> None:
+    def _join(self, call: TorchCall) -> None:
         """Counts the constant rows, such as a class token, that are put in front of a field.
 
         What was put in front before may come first, as where registers follow the class token.
         """
+        if call.get("dim", 0) not in (1, -2):
+            return
+        parts = call["tensors"]
+        stream = next((tag_of(part).stream for part in parts if part.requires_grad), None) or 0
         count = self.rows_ahead.get(stream, 0)
         for part in parts:
             if part.ndim < 2:  # torch joins an empty tensor of one axis with any other

@@ -7,7 +7,7 @@ constant, and its scores like true zeros.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,12 +19,31 @@ from wherefrom.tracing.catalogue import (
     depends_on_input,
     list_tensors,
 )
+from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.tag_propagation import FORM_ONLY
+from wherefrom.tracing.tags import tag_of
+
+if TYPE_CHECKING:
+    from wherefrom.tracing.tracer import Tracer
 
 _NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of an operator without a backward pass
 
 
 _WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR}  # what the catalogue lists has one
+
+
+class GradientBreaks(Observer):
+    """Marks the results of calls that depend on the input but not through the graph."""
+
+    def __init__(self) -> None:
+        self._watches = torch.is_grad_enabled()
+
+    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
+        if self._watches and not passes_on(call.kind, out):
+            frozen = call.kind in tracer.table and not tracer.suspended and torch.is_grad_enabled()
+            entered = call.kind is Kind.LOOKUP and tag_of(out).stream is not None
+            follow_gradient_break(call, out, tracer.where, frozen, entered)
+        return out
 
 
 class GradientBreak(NamedTuple):

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from wherefrom.core.torch_internals import view_base, without_function_modes
+from wherefrom.tracing.catalogue import TorchCall, depends_on_input
+from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.entry_points import EntryPoints
+from wherefrom.tracing.observers.gradient_breaks import GradientBreak, constant_gradient_break
+from wherefrom.tracing.tag_propagation import propagate
 from wherefrom.tracing.tags import Tag, tag_of, widened
+
+if TYPE_CHECKING:
+    from wherefrom.tracing.tracer import Tracer
 
 _OF_PLACES = ("bias", "position", "type")  # kinds that a unit may have a row of
 
@@ -24,18 +33,39 @@ class Entry:
 
 
 @dataclass
-class LedgerRecorder:
+class LedgerRecorder(Observer):
     """Records g · c for every constant c, when its gradient g is known in the backward pass.
 
-    `unclear` says where rows could not be told apart by sample: the amounts of a batch are then
-    incomplete, and its samples have to be run one by one.
+    Samples are on the first axis. `unclear` says where they cannot be: the amounts of a batch are
+    then incomplete, and its samples must run one by one.
     """
 
-    sources: EntryPoints
+    entry_points: EntryPoints
     enabled: bool = True
     unclear: str | None = None
-    count: int = 0  # of constants that were noted
+    count: int = 0  # of constants that were recorded
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    detached: list[GradientBreak] = field(default_factory=list)  # input-dependent constants
+    precisions: set[torch.dtype] = field(default_factory=set)  # of what depends on the input
+    leaves: list[tuple[Tensor, str]] = field(default_factory=list)  # leaf results and where
+
+    def on_constant(
+        self, tracer: Tracer, call: TorchCall, out: Tensor, part: Tensor | float, kind: str
+    ) -> None:
+        if self.enabled:
+            propagate(call, out)
+            gradient_break = constant_gradient_break(call)
+            if gradient_break is not None:
+                self.detached.append(gradient_break)
+                kind = "detached"
+            self.record(out, part, tracer.where, kind)
+
+    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
+        if depends_on_input(out):
+            self.precisions.add(out.dtype)
+            if out.is_leaf:  # the input, or a constant that the model wants a gradient for
+                self.leaves.append((out, tracer.where))
+        return out
 
     def record(
         self, out: Tensor, part: Tensor | float, where: str, kind: str, *, written: bool = True
@@ -109,40 +139,24 @@ class LedgerRecorder:
         self.unclear = self.unclear or f"it is not clear which sample each row belongs to {place}"
 
     def _enter(self, gradient: Tensor, part: Tensor, where: str, kind: str, tag: Tag) -> None:
-        samples = tag.samples
+        batch = self.entry_points.batch
         if gradient.numel() == 0:  # an expert that no row was sent to
             return
-        gradient, part = widened(gradient), widened(part)
-        batch = self.sources.batch
-        axis = -1 if samples is None or batch == 1 else samples.axis
-        if axis == gradient.ndim - 1:  # no axis of features to sum over
-            amounts = (gradient * part).nan_to_num(nan=0.0)
-        else:
-            amounts = _along_last(gradient, part)
-        if batch == 1:
-            by_row = amounts.reshape(1, -1)
-        elif samples is None or bool((samples.ids < 0).any()):
+        if batch > 1 and (gradient.ndim == 0 or gradient.shape[0] % batch):
             self.lose_track(where)
             return
-        else:
-            even = samples.by_sample(amounts, batch)
-            if even is None:  # samples of several sizes, as at an expert: they have no places
-                self._add(where, kind, samples.totals(amounts.double(), batch), None)
-                return
-            by_row = even
-        by_row = by_row.double()
+        gradient, part = widened(gradient), widened(part)
+        by_row = _along_last(gradient, part).reshape(batch, -1).double()
         rows = by_row.shape[1]
-        # a constant with a row for each place is a position; one row for all is a bias, and so
+        # a constant with a row for each position is a position; one row for all is a bias, and so
         # is one number for each channel
         rowed = part.ndim > 1 and part.shape[-1] == gradient.shape[-1]
-        ahead = rows - self.sources.extent
-        # a decoder's places are not those of the source, though there may be as many
-        known = not tag.stream and 0 <= ahead <= self.sources.rows_ahead.get(0, 0)
-        placed = (
-            known and rowed and kind in _OF_PLACES and _rows_of(part, gradient, axis, batch) == rows
-        )
-        # units of another size than the model's places, as pixels, cannot have it each
-        table = rowed and self.sources.fields[0].is_floating_point() and gradient.ndim == 3
+        ahead = rows - self.entry_points.extent
+        # a decoder's positions are not those of the source, though there may be as many
+        known = not tag.stream and 0 <= ahead <= self.entry_points.rows_ahead.get(0, 0)
+        placed = known and rowed and kind in _OF_PLACES and _rows_of(part, gradient, batch) == rows
+        # units of another size than the model's positions, as pixels, cannot have one each
+        table = rowed and self.entry_points.fields[0].is_floating_point() and gradient.ndim == 3
         if kind == "bias" and (placed or (table and part.shape[-2] > 1)):
             kind = "position"
         self._add(where, kind, by_row.sum(1), by_row[:, ahead:] if placed else None)
@@ -154,13 +168,12 @@ class LedgerRecorder:
             entry.places = places if entry.places is None else entry.places + places
 
 
-def _rows_of(part: Tensor, gradient: Tensor, axis: int, batch: int) -> int:
+def _rows_of(part: Tensor, gradient: Tensor, batch: int) -> int:
     """The number of rows that a constant has for one sample."""
-    rows = 1
-    for back in range(2, part.ndim + 1):
-        size = part.shape[-back]
-        rows *= max(1, size // batch) if gradient.ndim - back == axis else size
-    return rows
+    sizes = list(part.shape[:-1])
+    if part.ndim == gradient.ndim:
+        sizes[0] = max(1, sizes[0] // batch)
+    return math.prod(sizes)
 
 
 def _same_rows(part: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Modules whose weights are packed in few bits and whose kernels no torch call is seen of."""
+"""Linear layers whose weights are packed in few bits and whose kernels make no torch call."""
 
 from __future__ import annotations
 
@@ -6,38 +6,61 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from wherefrom.core.torch_internals import own_tensor
+from wherefrom.core.torch_internals import own_tensor, submodules
 from wherefrom.errors import ModelError
 from wherefrom.tracing.catalogue import TorchCall, depends_on_input
+from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.tag_propagation import propagate
 
 if TYPE_CHECKING:
     from wherefrom.tracing.tracer import Tracer
 
 
-def has_packed_weight(module: nn.Module) -> bool:
-    """Whether a module's weight is a matrix of integers, several to a number or not."""
+class PackedLayers(Observer):
+    """Records what a linear layer of packed weights adds unseen: its bias and its rounding."""
+
+    def __init__(self) -> None:
+        self._constants: list[int] = []  # recorded before each packed layer that is being run
+
+    def enter_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        if _is_packed(module):
+            self._constants.append(tracer.ledger.count)
+        return args
+
+    def leave_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...], kwargs: Any, out: Any
+    ) -> Any:
+        if _is_packed(module):
+            unseen = tracer.ledger.count == self._constants.pop() or not depends_on_input(out)
+            if unseen and args and depends_on_input(args[0]):
+                _record(tracer, module, args, out)
+        return out
+
+
+def _is_packed(module: nn.Module) -> bool:
+    """Whether a module without submodules has a weight matrix of integers."""
     weight = own_tensor(module, "weight")
-    return weight is not None and weight.ndim > 1 and not weight.is_floating_point()
+    packed = weight is not None and weight.ndim > 1 and not weight.is_floating_point()
+    return packed and not submodules(module)
 
 
 def _is_for_inference(module: nn.Module) -> bool:
-    """Whether weights of 4 bits lie as a kernel of bitsandbytes without a gradient wants them."""
+    """Whether bitsandbytes has laid out 4-bit weights for a kernel without a gradient."""
     state = getattr(getattr(module, "weight", None), "quant_state", None)
     return bool(getattr(state, "packing_format_for_cpu", False))
 
 
-def record_packed_linear(
-    tracer: Tracer, module: nn.Module, args: tuple[Any, ...], out: Any
-) -> None:
-    """Records what a linear layer of packed weights adds unseen: its bias, and its rounding."""
-    if not (args and depends_on_input(args[0])):
-        return
+def _record(tracer: Tracer, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
     if _is_for_inference(module):
         raise ModelError(
             f"{tracer.where}: bitsandbytes has repacked these 4-bit weights for inference on a "
             "CPU, as it does when a model first runs without gradients; none pass through them "
-            "any more. Load the model anew and give the answer: explainer.answer(prompt, …)."
+            "any more.",
+            "Load the model anew and give the answer: explainer.answer(prompt, …).",
+            command="Load the model anew and give the answer.",
+            page="Start the server anew and give the answer.",
         )
     if not depends_on_input(out):
         return

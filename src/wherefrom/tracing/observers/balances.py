@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from wherefrom.core.torch_internals import function_class, without_function_modes
-from wherefrom.tracing.call_mode import without_parameters
 from wherefrom.tracing.catalogue import TorchCall, attribute_name, depends_on_input, tensors_in
+from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.tags import like
-from wherefrom.tracing.tracer import Tracer
+
+if TYPE_CHECKING:
+    from wherefrom.tracing.tracer import Tracer
 
 
 @dataclass
@@ -47,57 +49,58 @@ class Balance:
 _WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 
 
-class ConservationTracer(Tracer):
-    """A pass that also notes what each call loses, once the backward pass has been run.
+class Balances(Observer):
+    """Notes what each call loses, once the backward pass has run.
 
-    Every live argument is given to its call as an alias, so that the gradient through this call
-    alone is known. It keeps all values: for one sample, and only to find where a ledger opens.
+    Every argument that depends on the input is given to its call as an alias, so that the gradient
+    through this call alone is known. It keeps all values: for one sample, and only to find where a
+    ledger opens.
     """
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+    def __init__(self) -> None:
         self.balances: list[Balance] = []  # parts of a call before the call
-        self._open: list[Balance] = []
+        self._open: list[Balance | None] = []  # one a call that is being made
         self._functions: dict[int, tuple[Any, Balance]] = {}  # by id of their node, kept alive
 
-    def on_call(self, call: TorchCall) -> Any:
-        if attribute_name(call.function) is not None or call.function is torch.autograd.grad:
-            return super().on_call(call)
-        call = without_parameters(call)
+    def before_call(self, tracer: Tracer, call: TorchCall) -> TorchCall:
         arguments = [tensor for tensor in call.tensors() if depends_on_input(tensor)]
-        self._note_functions(arguments)
-        if not arguments or call.in_place:
-            return super().on_call(call)
-        balance = Balance(self.where, call.name)
+        self._note_functions(tracer, arguments)
+        skipped = attribute_name(call.function) is not None or call.in_place
+        if not arguments or skipped or call.function is torch.autograd.grad:
+            self._open.append(None)
+            return call
+        balance = Balance(tracer.where, call.name)
         self._open.append(balance)
-        try:
-            out = super().on_call(
-                call.mapped(lambda t: _alias(t, balance) if depends_on_input(t) else t)
-            )
-        finally:
-            self._open.pop()
+        with without_function_modes():
+            return call.mapped(lambda t: _alias(t, balance) if depends_on_input(t) else t)
+
+    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
+        balance = self._open.pop()
         results = [tensor for tensor in tensors_in(out) if depends_on_input(tensor)]
-        for tensor in results:
-            balance.count(tensor, tensor.detach().clone(), 1)
-        if results:
+        if balance is not None and results:
+            with without_function_modes():
+                for tensor in results:
+                    balance.count(tensor, tensor.detach().clone(), 1)
             self.balances.append(balance)
         return out
 
-    def constant(self, call: TorchCall, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
-        if depends_on_input(out):
+    def on_constant(
+        self, tracer: Tracer, call: TorchCall, out: Tensor, part: Tensor | float, kind: str
+    ) -> None:
+        with without_function_modes():
             value = part.detach().to(out).clone() if isinstance(part, Tensor) else part
             for balance in self._open:
-                balance.count(out, value, -1)
-        return super().constant(call, out, part, kind)
+                if balance is not None:
+                    balance.count(out, value, -1)
 
-    def _note_functions(self, arguments: list[Tensor]) -> None:
+    def _note_functions(self, tracer: Tracer, arguments: list[Tensor]) -> None:
         """Notes results of the model's own autograd Functions, which no mode sees called."""
         for tensor in arguments:
             node: Any = tensor.grad_fn
             forward = function_class(type(node))
             ours = forward.__module__.startswith("wherefrom.")
             if issubclass(type(node), BackwardCFunction) and not ours:
-                balance = Balance(self.where, f"the autograd Function {forward.__name__}")
+                balance = Balance(tracer.where, f"the autograd Function {forward.__name__}")
                 self._functions.setdefault(id(node), (node, balance))
 
     def first_open(self, allowed: float) -> Balance | None:

@@ -1,0 +1,66 @@
+"""Where a method reads the input, and whether a model keeps the samples of a batch apart there."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+from torch import nn
+
+from wherefrom.core.runner import Case
+from wherefrom.errors import NoBlock
+from wherefrom.methods.base import RowsUnclear
+from wherefrom.methods.conservation_check import ConservationCheck
+from wherefrom.methods.forward_graph import ForwardGraph
+from wherefrom.rules.tables import CONSERVATIVE
+from wherefrom.tracing.observers.entry_points import Place
+
+At = Literal["auto", "first_block", "embeddings"]
+"""Where a method reads the input: as the state that enters the first block, or as it enters.
+
+"auto" is the block for tokens and nodes, and the pixels of an image; where a model has no block
+whose rows are the units, it is where the input enters.
+"""
+Result = TypeVar("Result")
+
+
+def read_at(at: At, case: Case, run: Callable[[Place], Result]) -> Result:
+    """What `run` gives at the place that `at` means for these inputs."""
+    if at == "embeddings" or (at == "auto" and case.batch.layout is not None):
+        return run("embeddings")
+    require_samples_as_rows(case)
+    try:
+        return run("first_block")
+    except NoBlock:
+        if at != "auto":
+            raise
+        return run("embeddings")
+
+
+_SAMPLES_ARE_ROWS: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+
+
+def samples_are_rows(case: Case) -> bool:
+    """Whether the model's tensors have the samples of a batch on the first axis, in order.
+
+    A ledger that adds up for each of two samples shows it. Methods whose own ledger is open, which
+    cannot show it, ask once for each model.
+    """
+    model = case.runner.model
+    if model not in _SAMPLES_ARE_ROWS:
+        two = case.take([0, 1])
+        try:
+            graph = ForwardGraph.of(CONSERVATIVE, two)
+            scores, output = graph.scores(two.target), two.target(graph.logits).double().cpu()
+            ConservationCheck(CONSERVATIVE, two, "lrp").messages(scores, output, graph.forward)
+            _SAMPLES_ARE_ROWS[model] = True
+        except RowsUnclear:
+            _SAMPLES_ARE_ROWS[model] = False
+    return _SAMPLES_ARE_ROWS[model]
+
+
+def require_samples_as_rows(case: Case) -> None:
+    """Refuses a batch of a model that mixes the rows of its samples."""
+    if len(case.batch) > 1 and not samples_are_rows(case):
+        raise RowsUnclear("it is not clear which sample each row belongs to")
