@@ -1,7 +1,7 @@
 """Secants between a root and the input, forwards: what each unit contributes to every number.
 
 A `Pair` has a number at the input, at the root, and the parts of the difference that each unit
-(and, last, attention) contributes. Each rule is written for pairs, so nothing here is a gradient.
+contributes. Each rule is written for pairs, so nothing here is a gradient.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Pair:
-    """Numbers at both points, and parts (units + 1, …) that add up to their difference."""
+    """Numbers at both points, and parts (units, …) that add up to their difference."""
 
     def __init__(self, x: Tensor, root: Tensor, parts: Tensor):
         self.x, self.root, self.parts = x, root, parts
@@ -22,7 +22,7 @@ class Pair:
     def enter(x: Tensor, root: Tensor) -> "Pair":
         """Each unit contributes the difference of its own row."""
         units = x.shape[0]
-        parts = torch.zeros(units + 1, *x.shape, dtype=x.dtype)
+        parts = torch.zeros(units, *x.shape, dtype=x.dtype)
         for i in range(units):
             parts[i, i] = x[i] - root[i]
         return Pair(x, root, parts)
@@ -55,11 +55,26 @@ class Pair:
         out = centred.scaled(norm.eps)
         return out.linear(lambda t: t * norm.weight + norm.bias, lambda t: t * norm.weight)
 
-    def weighed(self, weights: "Pair") -> "Pair":
-        """Values weighed by attention, whose own change is the last part."""
-        parts = weights.mean @ self.parts
-        parts[-1] += (weights.x - weights.root) @ self.mean
-        return Pair(weights.x @ self.x, weights.root @ self.root, parts)
+    def transposed(self) -> "Pair":
+        return self.linear(lambda t: t.mT)
+
+    def product(self, other: "Pair") -> "Pair":
+        """A matrix product: each factor's difference with the mean of the other."""
+        parts = self.parts @ other.mean + self.mean @ other.parts
+        return Pair(self.x @ other.x, self.root @ other.root, parts)
+
+    def softmax(self) -> "Pair":
+        """Δp_i = L_i (Δz_i − Σ L Δz / Σ L), row by row, one number after the other."""
+        p, p0 = self.x.softmax(-1), self.root.softmax(-1)
+        log_mean = (p - p0) / (p.log() - p0.log())
+        parts = torch.zeros_like(self.parts)
+        for unit, part in enumerate(self.parts):
+            for row in range(len(p)):
+                weights, change = log_mean[row], part[row]
+                mean = sum(w * c for w, c in zip(weights, change, strict=True)) / sum(weights)
+                for i in range(len(weights)):
+                    parts[unit, row, i] = weights[i] * (change[i] - mean)
+        return Pair(p, p0, parts)
 
 
 def affine(layer):

@@ -5,6 +5,8 @@ import warnings
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
@@ -15,6 +17,7 @@ from tests.oracles.two_points import Pair, affine
 from wherefrom.core.runner import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods import method
+from wherefrom.rules.secants import logarithmic_mean
 
 D, CLASSES = 6, 3
 
@@ -64,12 +67,8 @@ def contributions(model, x, root):
     pair = Pair.enter(x, root)
     h = pair.normed(model.first)
     query, key = h.linear(*affine(model.q)), h.linear(*affine(model.k))
-    weights = Pair(
-        (query.x @ key.x.T / math.sqrt(D)).softmax(-1),
-        (query.root @ key.root.T / math.sqrt(D)).softmax(-1),
-        torch.empty(0),
-    )
-    pair = pair.plus(h.linear(*affine(model.v)).weighed(weights))
+    scores = query.product(key.transposed()).linear(lambda t: t / math.sqrt(D))
+    pair = pair.plus(scores.softmax().product(h.linear(*affine(model.v))))
     h = pair.normed(model.second)
     gated = h.linear(*affine(model.gate)).through(F.gelu).times(h.linear(*affine(model.up)))
     pair = pair.plus(gated.linear(*affine(model.down)))
@@ -89,10 +88,9 @@ def test_relevance_is_what_each_unit_contributes(rng, spelling):
         for i in range(2):
             expected = contributions(model, x[i], root[i])
             exactly(expected.parts.sum(0), expected.x - expected.root)
-            exactly(result.values[i], expected.parts[:-1, 1])
+            exactly(result.values[i], expected.parts[:, 1])
             exactly(result.lines["root", "root"][i], expected.root[1])
-            attention = sum(v[i] for (_, kind), v in result.lines.items() if kind == "attention")
-            exactly(attention, expected.parts[-1, 1])
+            assert {kind for _, kind in result.lines} == {"word", "root"}
 
 
 def test_fused_attention_over_many_keys_is_the_same(rng, monkeypatch):
@@ -100,7 +98,7 @@ def test_fused_attention_over_many_keys_is_the_same(rng, monkeypatch):
     inputs = of_tensor(x)
     lrp = method("lrp", root=root, secants="root")
     few = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
-    monkeypatch.setattr("wherefrom.rules.secants.FEW_KEYS", 0)
+    monkeypatch.setattr("wherefrom.rules.secants._NUMBERS", 1)  # a query at a time
     many = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
     exactly(many.values, few.values)
     for key, line in few.lines.items():
@@ -234,7 +232,7 @@ def test_where_input_and_root_are_close_the_slope_is_the_derivative(rng):
     leaf = x.clone().requires_grad_()
     with torch.enable_grad():
         h = model.first(leaf)
-        weights = (model.q(h) @ model.k(h).mT / math.sqrt(D)).softmax(-1).detach()
+        weights = (model.q(h) @ model.k(h).mT / math.sqrt(D)).softmax(-1)
         y = leaf + weights @ model.v(h)
         h = model.second(y)
         y = y + model.down(F.gelu(model.gate(h)) * model.up(h))
@@ -267,3 +265,109 @@ def test_a_model_that_takes_another_way_at_the_root_is_refused():
         method("lrp", root=root, secants="root")(
             Case(runner_of(model, inputs), inputs, asked(inputs, 0))
         )
+
+
+@given(st.floats(-800, 0), st.floats(-800, 0))
+def test_the_logarithmic_mean_is_between_and_exact(log_a, log_b):
+    a, b = (torch.tensor(x, dtype=torch.float64) for x in (log_a, log_b))
+    mean = float(logarithmic_mean(a, b))
+    low, high = sorted((float(a.exp()), float(b.exp())))
+    assert low * (1 - 1e-12) <= mean <= high * (1 + 1e-12)
+    exactly(mean * float(a - b), float(a.exp() - b.exp()), 1e-12)
+    assert float(logarithmic_mean(b, a)) == mean
+
+
+def test_where_a_mask_closes_both_points_the_mean_is_zero():
+    closed = torch.tensor([-math.inf, -math.inf, 0.0])
+    assert logarithmic_mean(closed, torch.tensor([-math.inf, -1.0, 0.0])).tolist() == [0, 0, 1]
+
+
+class Softmaxes(Plain):
+    """Every way to write a softmax and its logarithm; `shift` is added to all logits."""
+
+    def __init__(self, shift, spread):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(D, D), nn.Linear(D, D), nn.Linear(D, CLASSES)
+        self.shift, self.spread = shift, spread
+        self.shaken()
+
+    def forward(self, x):
+        z = self.a(x) * self.spread + self.shift
+        y = z.softmax(-1) + z.log_softmax(-1) + z.logsumexp(-1, keepdim=True)
+        written = (z - z.amax(-1, keepdim=True)).exp()
+        y = y + written / written.sum(-1, keepdim=True) + z.softmax(1).log1p()
+        y = y + z.logsumexp(2).unsqueeze(-1) * self.b(x)
+        return self.head(y.mean(1))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    shift=st.sampled_from([0.0, 50.0, -1000.0]),
+    spread=st.sampled_from([1e-6, 1.0, 30.0, 300.0]),
+    distance=st.sampled_from([0.0, 1e-9, 1e-3, 1.0]),
+    seed=st.integers(0, 5),
+)
+def test_softmaxes_add_up_whatever_the_logits(shift, spread, distance, seed):
+    rng = torch.Generator().manual_seed(seed)
+    model, x = Softmaxes(shift, spread), normal(rng, 2, 4, D)
+    root = x + distance * normal(rng, 2, 4, D)
+    inputs = of_tensor(x)
+    lrp = method("lrp", root=root, secants="root")
+    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
+    with torch.no_grad():
+        expected = model(x)[:, 1] - model(root)[:, 1]
+        scale = float(model(x).abs().max()) + float(result.values.abs().max())
+    assert torch.isfinite(result.values).all()
+    assert float((result.values.sum(1) - expected).abs().max()) < 1e-9 * scale
+
+
+class Grouped(Plain):
+    """Fused attention whose heads share keys, under a mask."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(D, 16), nn.Linear(D, 8), nn.Linear(D, 8)
+        self.head, self.mask = nn.Linear(16, CLASSES), mask
+        self.shaken()
+
+    def forward(self, x):
+        q, k, v = (
+            layer(x).unflatten(-1, (-1, 4)).transpose(1, 2) for layer in (self.q, self.k, self.v)
+        )
+        mask: dict[str, object] = {"is_causal": True}
+        if self.mask == "window":
+            near = torch.arange(x.shape[1])
+            mask = {"attn_mask": (near[:, None] - near[None]).abs() < 2}
+        elif self.mask == "live":
+            mask = {"attn_mask": q.sum((1, 3))[:, None, None, :]}
+        out = F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **mask)
+        return self.head(out.transpose(1, 2).flatten(2).mean(1))
+
+
+@pytest.mark.parametrize("mask", ["causal", "window", "live"])
+@pytest.mark.parametrize("numbers", [1, 1 << 22])
+def test_attention_of_shared_keys_under_a_mask_adds_up(mask, numbers, rng, monkeypatch):
+    monkeypatch.setattr("wherefrom.rules.secants._NUMBERS", numbers)
+    model, x, root = Grouped(mask), normal(rng, 2, 6, D), normal(rng, 2, 6, D)
+    inputs = of_tensor(x)
+    lrp = method("lrp", root=root, secants="root")
+    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
+    exactly(result.values.sum(1), (model(x) - model(root))[:, 0].detach())
+
+
+@pytest.mark.parametrize("layer", [nn.GRU, nn.LSTM])
+def test_recurrent_layers_add_up(layer, rng):
+    class Steps(Plain):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = layer(D, D, batch_first=True), nn.Linear(D, CLASSES)
+            self.shaken()
+
+        def forward(self, x):
+            return self.head(self.layer(x)[0].mean(1))
+
+    model, x, root = Steps(), normal(rng, 2, 5, D), normal(rng, 2, 5, D)
+    inputs = of_tensor(x)
+    lrp = method("lrp", root=root, secants="root")
+    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
+    exactly(result.values.sum(1), (model(x) - model(root))[:, 0].detach())
