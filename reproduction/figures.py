@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from wherefrom.show.svg_figure import scene_plot
 
 from reproduction.methods import DEFAULT, PAPER, methods_of
 from reproduction.registry import SETS
@@ -15,7 +16,6 @@ from reproduction.sets import ReproductionSet, Samples
 from wherefrom.core.explanation import Explanation
 from wherefrom.evaluation.results import fit
 from wherefrom.show.plot_style import AXIS, COLORS, FAINT, GRID, saved_figure
-from wherefrom.show.svg_figure import scene_plot
 
 AXES = {
     "AUAC": ("share of units restored", "probability of the true class"),

@@ -120,43 +120,7 @@ def _sources(sources: Sequence[Source], noun: str) -> Table:
 
 # The page.
 
-STYLE = """
-.wherefrom .answer{font-size:1.3rem;line-height:1.9;white-space:pre-wrap;overflow-wrap:anywhere;
- margin:.3rem 0;touch-action:pan-y}
-.wherefrom .answer span{cursor:pointer;border-radius:.2em;padding:.1em 0}
-.wherefrom .answer span.on{background:rgba(240,180,0,.38);box-shadow:0 .14em 0 rgb(200,140,0)}
-.wherefrom .answer:focus-visible{outline:2px solid rgb(200,140,0);outline-offset:.2rem}
-.wherefrom .choices{display:flex;flex-wrap:wrap;gap:.4rem;margin:.5rem 0}
-.wherefrom button{font:inherit;font-size:.85rem;color:inherit;background:none;cursor:pointer;
- border:1px solid var(--line);border-radius:.4rem;padding:.25rem .6rem;min-height:2rem}
-.wherefrom button[aria-pressed=true]{border-color:rgb(200,140,0);background:rgba(240,180,0,.2)}
-.wherefrom .parts{display:grid;gap:.7rem;margin:.8rem 0}
-.wherefrom .part{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}
-.wherefrom .part.template{border:0;padding:0 .8rem}
-.wherefrom .part h2{display:flex;gap:.6rem;align-items:baseline;margin:0;font-size:.9rem}
-.wherefrom .part h2 b{margin-left:auto;font-variant-numeric:tabular-nums}
-.wherefrom .track{height:.3rem;border-radius:.2rem;background:var(--line);margin:.3rem 0;
- overflow:hidden}
-.wherefrom .track i{display:block;height:100%}
-.wherefrom .part .heat{font-size:1rem;line-height:1.8;margin:.2rem 0}
-.wherefrom .key .for{background:rgba(var(--for),.6)}
-.wherefrom .key .against{background:rgba(var(--against),.6)}
-.wherefrom .part.template .heat{color:var(--dim);font-size:.8rem;line-height:1.4;
- white-space:normal}
-.wherefrom #hops{align-items:baseline}
-.wherefrom .picture{position:relative;max-width:26rem;margin:.4rem 0}
-.wherefrom .picture img,.wherefrom .picture svg{display:block;width:100%;border-radius:.2rem}
-.wherefrom .picture img{filter:grayscale(1);opacity:.4}
-.wherefrom .picture svg{position:absolute;inset:0;height:100%}
-.wherefrom .matrix{--cell:rgba(128,128,140,.12);display:block;max-width:none}
-.wherefrom .matrix text{font:11px system-ui,sans-serif;fill:var(--ink)}
-.wherefrom .matrix text.earlier{fill:var(--dim)}
-.wherefrom .matrix .row{cursor:pointer}
-.wherefrom .matrix .band{fill:transparent}
-.wherefrom .matrix .row.on .band{fill:rgba(240,180,0,.3)}
-@media (max-width:30rem){.wherefrom .answer{font-size:1.15rem}}
-@media print{.wherefrom .choices button[aria-pressed=false]{display:none}}
-"""
+STYLE = Path(__file__).with_name("answer.css").read_text(encoding="utf-8")
 
 
 def page(answer: Answer) -> str:

@@ -10,10 +10,9 @@ import numpy as np
 
 from wherefrom.core.explanation import plural
 from wherefrom.errors import printable
-from wherefrom.show.mixed import pictures
+from wherefrom.show.explanation_figure import draw_scene
 from wherefrom.show.plot_style import AXIS, FAINT, GRID, saved_figure
-from wherefrom.show.svg_figure import draw_scene
-from wherefrom.show.text_marks import whole_percent
+from wherefrom.show.text_marks import pictures, whole_percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

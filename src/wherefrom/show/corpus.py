@@ -17,27 +17,7 @@ _SCRIPT = Path(__file__).with_name("corpus.js")
 _MAX_TEXTS = 20  # opened under a row; the written tables have all of them
 _NOTEBOOK_ROWS = 15
 _MAX_NAMES = 40  # listed as excluded; the JSON file has all of them
-_STYLE = """
-.wherefrom button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer}
-.wherefrom th[aria-sort=ascending] button::after{content:" ↑"}
-.wherefrom th[aria-sort=descending] button::after{content:" ↓"}
-.wherefrom .tools{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:baseline;margin:.4rem 0}
-.wherefrom input,.wherefrom select{font:inherit;color:var(--ink);background:var(--page);
- border:1px solid var(--line);border-radius:.3em;padding:.1em .4em;max-width:100%}
-.wherefrom .spark{display:block;position:relative;height:.3rem;min-width:4.5rem}
-.wherefrom .spark::before{content:"";position:absolute;left:50%;top:-1px;bottom:-1px;width:1px;
- background:var(--line)}
-.wherefrom .spark i{position:absolute;top:0;bottom:0;border-radius:1px;min-width:1px}
-.wherefrom .spark i.share{background:var(--dim)}
-.wherefrom .row{cursor:pointer}
-.wherefrom .row:hover td,.wherefrom .row:focus td{background:var(--line)}
-.wherefrom .text{border-left:3px solid var(--line);padding-left:.8rem;margin:.5rem 0}
-.wherefrom .text .heat{font-size:1rem;line-height:1.8;margin:0}
-.wherefrom .here{outline:2px solid var(--ink);outline-offset:-1px}
-.wherefrom .verdict{font-size:1.1rem}
-@media (max-width:30rem){.wherefrom .wide{font-size:.9rem}.wherefrom .spark{min-width:2.4rem}}
-@media print{.wherefrom .tools,.wherefrom button.more{display:none}}
-"""
+_STYLE = Path(__file__).with_name("corpus.css").read_text(encoding="utf-8")
 
 Span = tuple[int, int, int, float]  # text, start, end, relevance
 Row = tuple[Sequence[Any], Sequence[Span]]  # cells, and the spans that the row is about
