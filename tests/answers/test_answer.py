@@ -12,8 +12,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly, family_model
 from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
-from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop
-from wherefrom.answers.rows import Row
+from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop, Row
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
 from wherefrom.testing import snapshot
 
@@ -158,7 +157,7 @@ def test_all_hops_are_the_hops_one_by_one_and_every_sum_is_exact(family, recwarn
         exactly(step.scores, values[: len(step.scores)].astype(np.float32), 1e-6)
         assert step.ledger.relative < bound
         exactly(values.sum() + sum(lines.values()), step.output)
-    final, last = answer.of(through=True), expected[-1][0]
+    final, last = answer.of(multi_hop=True), expected[-1][0]
     exactly(final.scores, last[: len(final.scores)].astype(np.float32), 1e-6)
     exactly(answer.of(hops=len(ANSWER)).scores, final.scores, 1e-6)
     assert final.ledger.relative < bound
@@ -172,7 +171,7 @@ def test_what_a_method_leaves_open_stays_what_it_was_at_every_hop():
     assert abs(residual) > 1e-3 * abs(answer.of().output)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tokens that keep their relevance
-        after = [answer.of(hops=1), answer.of(hops=2), answer.of(through=True)]
+        after = [answer.of(hops=1), answer.of(hops=2), answer.of(multi_hop=True)]
     assert len(MultiHop(answer.rows(), answer.start).keeps) < len(ANSWER) - 1
     for explanation in after:
         exactly(explanation.ledger.residual, residual)
@@ -199,7 +198,7 @@ def test_a_method_without_a_ledger_hands_nothing_on():
     answer = explainer("gpt2").answer(PROMPT, ANSWER, method="gradient")
     assert answer.of(1).ledger is None
     with pytest.raises(InputError, match="has no ledger"):
-        answer.of(1, through=True)
+        answer.of(1, multi_hop=True)
     with pytest.raises(InputError, match="hops must be 0 or more, got -1"):
         answer.of(1, hops=-1)
 

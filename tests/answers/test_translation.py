@@ -18,8 +18,7 @@ from wherefrom.core.target import Target
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.text import from_ids
 from wherefrom.methods import method
-from wherefrom.show.answer import page, terminal
-from wherefrom.show.answer_figure import alignment
+from wherefrom.show.answer import alignment, page, terminal
 from wherefrom.testing import snapshot
 
 FAMILIES = ("t5", "bart", "marian", "mbart", "pegasus")
@@ -96,7 +95,7 @@ def test_a_span_is_the_sum_of_its_rows_and_handing_on_keeps_every_sum(family):
     exactly(row.output, sum(r.output for r in other.rows()[1:4]), bound)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tokens that keep their relevance
-        through = other.of(through=True)
+        through = other.of(multi_hop=True)
     direct = other.of()
     assert through.ledger.of("answer") != pytest.approx(direct.ledger.of("answer"))
     assert through.ledger.relative < bound

@@ -54,7 +54,7 @@ def test_the_page_has_a_row_for_each_token_that_adds_up(answer):
     assert data["prompt"] == answer.prompt
     assert len(data["units"]) == answer.start
     assert "".join(token[0] for token in data["tokens"]) == ANSWER
-    for rows in (data["rows"], data["through"]):
+    for rows in (data["rows"], data["all_hops"]):
         assert len(rows) == len(answer)
         for row, token in zip(rows, answer.tokens, strict=True):
             assert row["output"] == pytest.approx(token.output, abs=1e-5)
@@ -66,7 +66,7 @@ def test_the_page_has_a_row_for_each_token_that_adds_up(answer):
                 if unit[4] == "prompt"
             )
             assert prompt == pytest.approx(row["lines"]["prompt"], abs=1e-3 * scale)
-    direct, through = (sum(row["lines"]["answer"] for row in data[k]) for k in ("rows", "through"))
+    direct, through = (sum(row["lines"]["answer"] for row in data[k]) for k in ("rows", "all_hops"))
     assert direct != pytest.approx(through)
 
 

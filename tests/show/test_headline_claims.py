@@ -90,7 +90,8 @@ def test_every_claim_holds(explanation):
         assert words * output < 0
         assert (float(claim[1]), float(claim[2])) == (shown(words), shown(output))
     if claim := re.search(rf"sum to {NUMBER}, which is more than the \w+, {NUMBER}", text):
-        assert abs(words) > abs(output) and words * output > 0
+        assert abs(words) > abs(output)
+        assert words * output > 0
         assert (float(claim[1]), float(claim[2])) == (shown(words), shown(output))
     phrases = {
         "root": "offset at the reference", "reference": "gives for a text of unknown words",
@@ -109,11 +110,13 @@ def test_every_claim_holds(explanation):
         sign = 1 if output > 0 else -1
         assert sign > 0 or contrast
         reasons = [sign * scores[name] for name in named(claim[1])]
-        assert min(reasons) > 0 and reasons[0] == max(sign * s for s in scores.values())
+        assert min(reasons) > 0
+        assert reasons[0] == max(sign * s for s in scores.values())
         assert sum(reasons) >= 0.499 * abs(output)
         if claim[2]:
             doubts = [sign * scores[name] for name in named(claim[2])]
-            assert max(doubts) < 0 and doubts[0] == min(sign * s for s in scores.values())
+            assert max(doubts) < 0
+            assert doubts[0] == min(sign * s for s in scores.values())
             loser = "B" if output > 0 else "A"
             assert claim[3] == (f"for {loser}" if contrast else "against it")
     elif claim := re.search(r"Among the words, (.*)\.$", text):
@@ -131,7 +134,8 @@ def _check_ranking(text, scores, explanation):
         r"(?:counts? most )?for B" if contrast else r"(?:counts? most )?against (?:it|A)"
     )  # fmt: skip
     claim = re.fullmatch(rf"(?:(.*?) {up})?(?:, )?(?:(.*?) {down})?", text)
-    assert claim and (claim[1] or claim[2])
+    assert claim
+    assert claim[1] or claim[2]
     for part, sign in ((claim[1], 1), (claim[2], -1)):
         side = [sign * scores[name] for name in named(part or "")]
         if side:

@@ -304,7 +304,8 @@ def test_scores_without_a_sign_have_a_third_hue_and_no_sign():
     assert not re.search(r"--for|--against|red</span>|blue", body)
     assert not re.search(r'(title|data-score)="[+−-]', body)
     shown = str(sizes)
-    assert "[2]" in shown and "[+" not in shown
+    assert "[2]" in shown
+    assert "[+" not in shown
     assert re.search(r"\[0\.5\] the strength: this method has no sign", shown)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from wherefrom.answers.asked import Asked, Of
-from wherefrom.answers.rows import Row, Values
+from wherefrom.answers.multi_hop import Row, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
 from wherefrom.core.runner import Batch
 from wherefrom.core.scope import Scope, restores_state
@@ -23,6 +22,28 @@ from wherefrom.methods.base import Advance
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.forward_pass import run
 from wherefrom.methods.graph_cache import GraphCache
+
+Of = Literal["contrast", "logit", "logprob"]
+"""What of a token is explained: its logit less the runner-up's, its logit, its log-probability."""
+
+
+class Asked:
+    """A prompt with its answer, and what is explained of it by which method."""
+
+    method: Method
+    prompt: PromptTokens
+    answer: AnswerTokens
+    of: Of
+
+    @property
+    def start(self) -> int:
+        """The number of units before the answer."""
+        return self.prompt.start
+
+    @property
+    def place(self) -> int:
+        """The place of the logits that give the answer's first token."""
+        return self.prompt.place
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.answers.attribution import AnswerAttribution, Measured, batch_of
-from wherefrom.answers.rows import Row
+from wherefrom.answers.multi_hop import Row
 from wherefrom.core.memory import is_out_of_memory, release_memory
 from wherefrom.core.progress import shown
 from wherefrom.core.scope import Scope, restores_state

@@ -8,10 +8,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from wherefrom.answers.asked import Asked, Of
-from wherefrom.answers.attribution import Measured
+from wherefrom.answers.attribution import Asked, Measured, Of
+from wherefrom.answers.multi_hop import Row
 from wherefrom.answers.prompt import Part
-from wherefrom.answers.rows import Row
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens
 from wherefrom.core.explanation import unit_of
 from wherefrom.errors import InputError

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import torch
+from torch import Tensor
+
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.asked import Of
-from wherefrom.answers.attribution import AnswerAttribution, Measured
+from wherefrom.answers.attribution import AnswerAttribution, Measured, Of
 from wherefrom.answers.batches import MOST, Task, explained
 from wherefrom.answers.generate import (
     Generated,
@@ -21,7 +23,6 @@ from wherefrom.answers.generate import (
     is_padding_ignored,
 )
 from wherefrom.answers.prompt import Prompt, PromptLike
-from wherefrom.answers.token_types import with_types
 from wherefrom.answers.tokens import (
     AnswerTokens,
     PromptTokens,
@@ -30,10 +31,16 @@ from wherefrom.answers.tokens import (
     read_answer,
     read_prompt,
 )
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import same_logits
+from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import SpanTarget
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
-from wherefrom.inputs.text import like_lengths
+from wherefrom.inputs.image_text_processor import EncodedImages
+from wherefrom.inputs.text import Encoded, like_lengths
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method
+from wherefrom.methods.forward_pass import run
 
 Given = str | Sequence[int]  # an answer as text or as token ids
 
@@ -305,3 +312,38 @@ def _difference(
         f"against={other.text!r} is the beginning of the answer or the same: there is no token at "
         "which they differ."
     )
+
+
+@restores_state
+def with_types(reader: TextReader, prompt: PromptTokens) -> PromptTokens:
+    """The prompt, with the type that the tokens of an answer have.
+
+    By some types a model reads what follows as a part of the prompt, in both directions. Those of
+    an answer leave the output before it as it is: they are found by trying.
+    """
+    images = prompt.seen
+    if images is None or not images.types:
+        return prompt
+    with Scope(inference=False):
+        expected = _last_logits(reader, prompt, images, [])
+        lasts = [int(values[0, -1]) for values in images.types.values()]
+        for fill in dict.fromkeys([*lasts, 0, 1]):
+            images = replace(images, fill=fill)
+            logits = _last_logits(reader, prompt, images, [prompt.ids[-1]])
+            if same_logits(expected, logits):
+                return replace(prompt, images=images)
+    raise ModelError(
+        f"{reader.runner.name} does not read an answer from the left to the right, whatever the "
+        f"{' or '.join(images.types)} of its tokens."
+    )
+
+
+def _last_logits(
+    reader: TextReader, prompt: PromptTokens, images: EncodedImages, following: list[int]
+) -> Tensor:
+    """The logits after the prompt, though more follows."""
+    ids = [*prompt.ids, *following]
+    inputs = images.joined(reader.batch([Encoded(ids, (Unit(""),) * len(ids), None)]))
+    place = torch.tensor([[len(prompt.ids) - 1]])
+    logits = run(reader.runner, inputs, place)
+    return SpanTarget(position=place).rows(logits)[0, 0].double().cpu()
