@@ -188,6 +188,9 @@ def test_the_picture_has_a_row_for_each_token_and_a_column_for_each_word(transla
     of_source = {source.text: source.relevance for source in answer.sources("word")}
     exactly(table[:, 0].sum(), of_source["the"])
     exactly(table[:, -2:], answer.matrix[:, answer.start : -1])
+    for token in range(len(answer)):  # the share of a column is that of the source
+        shares = {source.text: source.share for source in answer.sources("word", token)}
+        exactly([column.share[token] for column in columns[:8]], [shares[word] for word in words])
     path = tmp_path / "alignment.png"
     answer.to_png(path)
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -160,12 +160,11 @@ def test_the_matrix_is_a_picture_whose_rows_can_be_chosen(page, answer):
     words = alignment(answer)
     assert [column.text for column in columns] == [column.text or "␣" for column in words]
     token = 2
-    sizes = sum(abs(column.relevance[token]) for column in words)
     cells = rows[token].find_elements(By.CSS_SELECTOR, "title")
     drawn = [title.get_attribute("textContent").rpartition(": ")[2] for title in cells]
     kept = [column for column in words if not column.earlier]
     kept += [column for column in words if column.earlier][:token]
-    expected = [f"{100 * column.relevance[token] / sizes:.0f} %" for column in kept]
+    expected = [f"{100 * column.share[token]:.0f} %" for column in kept]
     assert [text.replace("-0 %", "0 %") for text in drawn] == [
         text.replace("-0 %", "0 %") for text in expected
     ]
