@@ -74,7 +74,9 @@ def test_the_page_has_a_row_for_each_token_that_adds_up(answer):
 
 @pytest.mark.filterwarnings("ignore:.*keep their relevance")
 def test_a_passage_has_the_same_share_everywhere(model, bytepairs):
-    answer = Explainer(model, bytepairs).answer(Prompt("who is it?", list(PASSAGES)), " Paris is it.")
+    answer = Explainer(model, bytepairs).answer(
+        Prompt("who is it?", list(PASSAGES)), " Paris is it."
+    )
     shares = {source.name: source.share for source in answer.sources("passage")}
     assert sum(map(abs, shares.values())) == pytest.approx(1)
     assert shares["question"]  # is a part of the whole too

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.errors import ModelError, first_line
@@ -21,7 +22,7 @@ from wherefrom.methods.attention_maps import (
     roll_out,
     without_readout_row,
 )
-from wherefrom.methods.base import Method, RowsUnclear, Scores
+from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
 from wherefrom.tracing.observers.attention_maps import Maps
