@@ -13,6 +13,7 @@ from tests.helpers import assert_unchanged, exactly, family_model
 from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
 from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop, Row
+from wherefrom.answers.sources import Span, span_of_characters
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
 from wherefrom.testing import snapshot
 
@@ -223,6 +224,16 @@ def test_against_another_answer_the_first_difference_is_explained():
             explainer("gpt2").answer(PROMPT, ANSWER, against=same)
 
 
+@pytest.mark.parametrize(("values", "kept"), [([5.5, -4.5], []), ([5.6, -4.6], [0])])
+def test_a_row_of_the_largest_gain_still_passes_on(values, kept):
+    rows = [Row(np.array([*values, 0.0, 0.0]), {}, 1.0), Row(np.array([0, 0, 1.0, 0]), {}, 1.0)]
+    chain = MultiHop(rows, 2)
+    assert chain.gains[0] == pytest.approx(LARGEST_GAIN + 0.2 * len(kept))
+    assert chain.keeps == kept
+    moved = chain.all(rows[1]).values
+    np.testing.assert_allclose(moved, [0, 0, 1, 0] if kept else [*values, 0, 0])
+
+
 # What it consists of.
 
 
@@ -248,6 +259,19 @@ def test_sources_of_every_level_share_the_relevance_of_the_prompt(talker):
     assert ledger.of("first token") == pytest.approx(float(answer.of().scores[0]), rel=1e-5)
     with pytest.raises(InputError, match='no level "page"'):
         answer.sources("page")
+
+
+def test_a_span_has_all_tokens_of_its_characters_and_no_others():
+    pieces = ["ab", "c", "", "", "é", " d"]  # the é has three tokens: the last one has its text
+    places = np.cumsum([0, *map(len, pieces)])
+    text = "".join(pieces)
+    for start in range(len(text)):
+        for end in range(start + 1, len(text) + 1):
+            owners = [i for i in range(6) if any(places[i] <= c < places[i + 1]
+                                                 for c in range(start, end))]  # fmt: skip
+            first = 2 if owners[0] == 4 else owners[0]
+            expected = Span(text[start:end], first, owners[-1] + 1)
+            assert span_of_characters(pieces, start, end) == expected
 
 
 def test_spans_by_word_sentence_and_text(talker):

@@ -20,7 +20,7 @@ from wherefrom.show.sentence import (
     sentence,
     sides,
 )
-from wherefrom.show.text_marks import heading, target_name
+from wherefrom.show.text_marks import heading, marks, target_name
 
 WORDS = "the best film of his life".split()
 
@@ -202,6 +202,15 @@ def test_tokens_of_a_word_are_joined_and_markers_left_out():
         for i, unit in enumerate(one.units)
     ))  # fmt: skip
     assert "“best film”" in sentence(split)
+
+
+def test_special_tokens_do_not_set_the_scale_of_colours():
+    one = made([9.0, 2, 0.1, 0, -0.5, 1.0])
+    units = (replace(one.units[0], special=True), *one.units[1:])
+    strengths = [mark.strength for mark in marks(replace(one, units=units))]
+    assert strengths == pytest.approx([1, 1, 0.05, 0, -0.25, 0.5])
+    only = replace(one, units=tuple(replace(unit, special=True) for unit in units))
+    assert marks(only)[1].strength == pytest.approx(2 / 9)
 
 
 def test_the_page_says_it_first_then_the_legend():
