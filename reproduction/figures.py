@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from wherefrom.show.svg_figure import scene_plot
 
 from reproduction.methods import DEFAULT, PAPER, methods_of
 from reproduction.registry import SETS
@@ -15,6 +14,7 @@ from reproduction.result import SetResult
 from reproduction.sets import ReproductionSet, Samples
 from wherefrom.core.explanation import Explanation
 from wherefrom.evaluation.results import fit
+from wherefrom.show.explanation_figure import scene_plot
 from wherefrom.show.plot_style import AXIS, COLORS, FAINT, GRID, saved_figure
 
 AXES = {

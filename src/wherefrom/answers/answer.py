@@ -1,4 +1,4 @@
-"""The result: an answer, its tokens, and where any part of it comes from."""
+"""The result: an answer, its tokens, and the sources of any part of it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from wherefrom.storage.record import Record
 
 @dataclass(frozen=True, eq=False)
 class Answer(Displayable, Record):
-    """An answer to a prompt. Its parts are explained when they are asked for.
+    """An answer to a prompt, whose parts are explained on demand.
 
-    `against` is the place among the tokens at which another answer was given to compare with.
+    `against` is the index of the token at which it differs from the answer it is compared with.
     """
 
     schema: ClassVar[str] = "wherefrom/answer/1"
@@ -57,7 +57,7 @@ class Answer(Displayable, Record):
     model: str
     versions: Mapping[str, str] = field(repr=False)
     against: int | None = None
-    finished: bool | None = None  # whether generation ended by itself; None: the answer was given
+    finished: bool | None = None  # whether a stop token ended it; None: not generated
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class Answer(Displayable, Record):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the prompt, with their places in it."""
+        """The parts of the prompt with their spans in it."""
         return self.attribution.prompt.parts
 
     @property
@@ -97,7 +97,7 @@ class Answer(Displayable, Record):
 
     @property
     def explained(self) -> Of:
-        """What of each token is explained."""
+        """Which number of each token is explained."""
         return self.attribution.of
 
     @property
@@ -177,7 +177,7 @@ class Answer(Displayable, Record):
         return np.stack([row.values for row in self.rows()])
 
     def row(self, part: int | slice | str | Span | None = None) -> Row:
-        """The relevance of a part's total: in one pass, or from the matrix if that is there."""
+        """The relevance of a part's total: from one pass, or from the matrix if it is computed."""
         span = self.span(part)
         key = ("row", span.first, span.last)
         if key not in self._cache:
@@ -191,7 +191,7 @@ class Answer(Displayable, Record):
         return row
 
     def keep(self, span: tuple[int, int], row: Row) -> None:
-        """Notes the relevance of a span that was found elsewhere: `first` and `last` − 1."""
+        """Stores the relevance of a span, (first, last + 1), that a batch has computed."""
         self._cache["row", *span] = row
 
     def of(
@@ -210,7 +210,7 @@ class Answer(Displayable, Record):
         return self._explanation(span, self.row_after_hops(span, multi_hop, hops))
 
     def hops(self, part: int | slice | str | Span | None = None) -> list[Explanation]:
-        """The explanation after no hop, one, two, … until nothing moves any more."""
+        """The explanations after 0, 1, 2, … hops, until relevance no longer moves."""
         span = self.span(part)
         chain, row = MultiHop(self.rows(), self.start), self.row(span)
         explanations = [self._explanation(span, row)]
@@ -252,10 +252,10 @@ class Answer(Displayable, Record):
         return replace(result, warnings=(*result.warnings, message))
 
     def group(self, unit: int) -> str:
-        """What a unit counts as: image, prompt, first token, template, or answer.
+        """The group of a unit: image, prompt, first token, template, or answer.
 
-        The first token collects attention that has nowhere to go, whatever it is: it is never
-        ranked among the sources. Of an encoder–decoder that is the decoder's first token.
+        The first token (of an encoder–decoder, the decoder's) is an attention sink whatever it
+        is, so it is never ranked among the sources.
         """
         if unit >= self.start:
             return "answer"
@@ -267,7 +267,7 @@ class Answer(Displayable, Record):
         return "template" if self.units[unit].special else "prompt"
 
     def ledger(self, part: int | slice | str | Span | None = None) -> Ledger | None:
-        """What a part's total is the sum of."""
+        """The ledger of a part's total."""
         return self.of(part).ledger
 
     def _explanation(self, span: Span, row: Row) -> Explanation:
@@ -314,8 +314,8 @@ class Answer(Displayable, Record):
     ) -> list[Source]:
         """The tokens, words, sentences or passages of the prompt, the most relevant first.
 
-        Template tokens and the first token are none of them: they are lines of the ledger. Of an
-        image there are patches beside tokens and words, and the whole beside the others.
+        Template tokens and the first token are not ranked: they are lines of the ledger. Images
+        are ranked patch by patch with tokens and words, as a whole with sentences and passages.
         """
         return ranked(self, level, self.row_after_hops(self.span(part), multi_hop, hops))
 
@@ -326,13 +326,13 @@ class Answer(Displayable, Record):
     def citations(self, check: bool = False, *, multi_hop: bool = False) -> list[Citation]:
         """For each sentence of the answer the passages, the most relevant first.
 
-        With `check` each passage is left out once, and the drop of every sentence's
-        log-probability is measured: a forward pass for each passage.
+        `check` also measures how far each sentence's log-probability drops without each passage:
+        a forward pass for each passage.
         """
         return cited(self, check, multi_hop)
 
     def drops(self, passages: Sequence[Part]) -> dict[str, Values]:
-        """How much the log-probability of each token falls without each passage."""
+        """How far the log-probability of each token falls without each passage."""
         if "drops" not in self._cache:
             self._cache["drops"] = {
                 part.name: self.measured.log_probabilities
@@ -366,7 +366,7 @@ class Answer(Displayable, Record):
 
     @classmethod
     def _of_data(cls, data: dict[str, Any]) -> Self:
-        """Without the model: parts that were not explained need it, `rows()` has them all."""
+        """Reads an answer without its model; other parts than the saved ones need the model."""
         answer = cls(
             Recorded.of_data(data),
             measured_of(data["measured"]),

@@ -20,8 +20,8 @@ from wherefrom.methods.forward_pass import run
 from wherefrom.methods.graph_cache import release_graph
 
 MOST = 16
-"""Answers in a batch, where a caller says nothing."""
-# tokens of a batch with its padding: on a processor longer prompts are no faster together
+"""Answers in a batch by default."""
+# tokens of a batch with padding: on a CPU, longer prompts are no faster in batches
 _TOKENS = {"cpu": 256}
 _TOKENS_ELSEWHERE = 4096
 
@@ -53,7 +53,7 @@ class Explained(NamedTuple):
 
 
 def explained(tasks: Sequence[Task], size: int | None) -> list[Explained]:
-    """The span of each task, up to `size` answers in a batch; None: as many as pay."""
+    """Explains the span of each task, up to `size` answers in a batch; None: the fastest size."""
     attributions = [task.attribution for task in tasks]
     device = attributions[0].reader.runner.device
     results: dict[int, Any] = {}
@@ -137,9 +137,9 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
 
 
 def _positions(tasks: Sequence[Task], width: int) -> Tensor:
-    """The places of the logits that give each answer's tokens, (B, R), the last one repeated.
+    """The positions of the logits that predict each answer's tokens, (B, R), the last repeated.
 
-    R is never the number of all places unless these are meant: `SpanTarget` tells by it.
+    R equals the number of positions only if R means all of them, as `SpanTarget` takes it.
     """
     starts = torch.tensor([task.attribution.place for task in tasks]).unsqueeze(1)
     count = max(task.count for task in tasks)

@@ -20,19 +20,19 @@ Key = tuple[str, str]  # label and kind of a line
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """What units and constants contributed to one number: output = Σ values + Σ lines + residual.
+    """The contributions to one number: output = Σ values + Σ lines + residual.
 
-    `lines` are None for a method whose scores add up to nothing.
+    `lines` are None for a method whose scores do not add up.
     """
 
-    values: Values  # of prompt and answer tokens, as many as there are
+    values: Values  # of all tokens of prompt and answer
     lines: Mapping[Key, float] | None
     output: float
     warnings: tuple[str, ...] = field(default=())
 
     @property
     def residual(self) -> float:
-        """What is accounted for by nothing."""
+        """What values and lines do not account for."""
         return self.output - float(self.values.sum()) - sum((self.lines or {}).values())
 
     @staticmethod
@@ -46,7 +46,7 @@ class Row:
     ) -> Row:
         """The row of a sample of a batch, over `length` units.
 
-        Scores have patches of images at their end, rows in front. `mask` tells units from padding.
+        Patches of images come last in scores and first in rows. `mask` is False at padding.
         """
         values = np.zeros(length)
         own = scores.values[sample].detach().double().cpu().numpy()
@@ -54,7 +54,7 @@ class Row:
         values[: len(own)] = own
         lines = None
         if scores.lines is not None:
-            # totals over units are the values' own; the same kind may come from no unit as well
+            # totals over units repeat the values; a kind may have other lines too
             lines = {
                 (label, kind): float(amounts[sample])
                 for (label, kind), amounts in scores.lines.items()
@@ -82,7 +82,7 @@ def total(rows: Sequence[Row]) -> Row:
 def ledger(row: Row, units: Sequence[Unit], group: Callable[[int], str]) -> Ledger | None:
     """The ledger of a row: a line for each group of units, then those of the model.
 
-    Groups without relevance, such as a template that is the same at the root, have no line.
+    Groups without relevance have no line, such as a template that is the same at the root.
     """
     if row.lines is None:
         return None
@@ -118,9 +118,9 @@ _RESIDUAL: Key = ("residual of earlier tokens", "residual")
 class MultiHop:
     """The rows of all answer tokens, each as shares of its total.
 
-    Relevance r_i that falls on the answer token i is distributed as the row of i is:
-    r_i · row_i / total_i, the row's ledger lines and residual included. The shares of a row add up
-    to 1, so the sum stays what it was at every hop. A row whose terms cancel to nearly nothing
+    The relevance r_i of the answer token i is distributed in the proportions of its row:
+    r_i · row_i / total_i, including the row's ledger lines and residual. These shares add up to 1,
+    so every hop preserves the sum. A row whose terms nearly cancel
     (Σ |terms| > LARGEST_GAIN · |total|) has no meaningful shares: its token keeps its relevance.
     """
 
@@ -150,8 +150,8 @@ class MultiHop:
         return np.flatnonzero(self.gains > LARGEST_GAIN).tolist()
 
     def hop(self, row: Row) -> Row:
-        """One hop: every answer token hands on what it has."""
-        return self._distributed(row, self._handed(row.values[self.start :]))
+        """One hop: every answer token passes its relevance on."""
+        return self._distributed(row, self._passed_on(row.values[self.start :]))
 
     def all(self, row: Row) -> Row:
         """All hops: R = r (I − D A)⁻¹ arrives at the tokens, by substitution from the last.
@@ -165,7 +165,7 @@ class MultiHop:
             if token not in keeps and arriving[token]:
                 source = self.rows[token]
                 arriving += arriving[token] / source.output * source.values[self.start :]
-        return self._distributed(row, self._handed(arriving))
+        return self._distributed(row, self._passed_on(arriving))
 
     def after(self, row: Row, hops: int | None) -> Row:
         """The row after a number of hops; None: after all."""
@@ -176,20 +176,20 @@ class MultiHop:
         return row
 
     def keeping(self, row: Row) -> list[int]:
-        """The answer tokens that have kept relevance of a row."""
+        """The answer tokens that keep relevance in a row."""
         return [place for place in self.keeps if row.values[self.start + place]]
 
-    def _handed(self, arriving: Values) -> Values:
-        handed = arriving[: len(self.rows)].copy()
-        handed[self.keeps] = 0.0
-        return handed
+    def _passed_on(self, arriving: Values) -> Values:
+        amounts = arriving[: len(self.rows)].copy()
+        amounts[self.keeps] = 0.0
+        return amounts
 
-    def _distributed(self, row: Row, handed: Values) -> Row:
-        """The row after its answer tokens gave these amounts away as their rows say."""
+    def _distributed(self, row: Row, amounts: Values) -> Row:
+        """The row after its answer tokens passed these amounts on."""
         values = row.values.copy()
         lines = dict(row.lines or {})
-        values[self.start : self.start + len(handed)] -= handed
-        for token, amount in enumerate(handed):
+        values[self.start : self.start + len(amounts)] -= amounts
+        for token, amount in enumerate(amounts):
             if not amount:
                 continue
             source = self.rows[token]
@@ -201,7 +201,7 @@ class MultiHop:
 
 
 def kept_message(pieces: Sequence[str]) -> str:
-    """What is said of tokens that keep their relevance."""
+    """The warning about tokens that keep their relevance."""
     names = ", ".join(map(repr, pieces[:5]))
     more = f" and {len(pieces) - 5} more" if len(pieces) > 5 else ""
     return (

@@ -1,4 +1,4 @@
-"""From a prompt to an `Answer`: one that is given, or one that the model generates."""
+"""From a prompt to an `Answer` that the caller passes or the model generates."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_several(prompt: Any) -> bool:
 
 
 def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
-    """The values, if there is one for each prompt."""
+    """The values as a list; raises unless there is one for each prompt."""
     count = 1 if isinstance(values, str) or not isinstance(values, Sequence) else len(values)
     if isinstance(values, str) or count != len(prompts):
         raise InputError(f"{len(prompts)} prompts need a list of as many {noun}, got {count}.")
@@ -70,7 +70,7 @@ def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
 
 
 def no_images(images: Sequence[Any]) -> None:
-    """Refuses images beside a list of prompts."""
+    """Raises if images are passed with a list of prompts."""
     if len(images):
         raise InputError(
             "images= is for one prompt. Of several, give each its own: Prompt(…, images=[…])."
@@ -78,13 +78,13 @@ def no_images(images: Sequence[Any]) -> None:
 
 
 def listed(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
-    """The values, if there is one for each prompt; None for each if there are none at all."""
+    """As `one_of_each`; without values, None for each prompt."""
     return [None] * len(prompts) if values is None else one_of_each(prompts, values, noun)
 
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """How prompts are answered and explained, the same for all of a call."""
+    """How the prompts of a call are answered and explained."""
 
     reader: TextReader
     method: Method
@@ -144,7 +144,7 @@ class AnswerRequest:
         batch_size: int | None,
         on_text: Callable[[str], None] | None = None,
     ) -> list[Answer]:
-        """The same for several prompts, generated and explained in batches where that can be."""
+        """The same for several prompts, generated and explained in batches where possible."""
         read = [self._read(prompt) for prompt in prompts]
         written: dict[int, Generated] = {}
         for chunk in self._generation_chunks(
@@ -215,7 +215,7 @@ class AnswerRequest:
         reader = self.reader
         ids, finished, opening = written
         if reader.has_decoder:
-            # some models begin by themselves as others are made to
+            # some models generate the opening that others are given
             names = ("bos_token_id", "cls_token_id")
             begins = {getattr(reader.tokenizer, name, None) for name in names}
             while ids and ids[0] in begins:
@@ -240,14 +240,14 @@ class AnswerRequest:
         if against is not None:
             place, number = _difference(self.reader.tokenizer, prompt, answer, against)
             replaced[place] = number
-            of = "contrast"  # of logits or of log-probabilities, it is the same
+            of = "contrast"  # logits and log-probabilities have the same difference
         attribution = AnswerAttribution(self.reader, self.method, prompt, answer, of)
         attribution.check_length()
         attribution = replace(attribution, method=self.method.resolved(attribution.inputs(1)))
         return _Asked(Task(attribution, replaced), place, finished)
 
     def _single(self, asked: _Asked) -> Answer:
-        """Its pass is kept: each span is a backward pass from there."""
+        """One answer, whose forward pass is kept for backward passes from any span."""
         task = asked.task
         return self._answer(asked, task.attribution.measured(task.against))
 
@@ -267,7 +267,7 @@ class AnswerRequest:
 
 
 class _Asked(NamedTuple):
-    """A prompt with its answer before it is explained."""
+    """A prompt with its answer, not yet explained."""
 
     task: Task
     place: int | None  # at which it differs from another answer
@@ -277,7 +277,7 @@ class _Asked(NamedTuple):
 def _told(
     tokenizer: Any, on_text: Callable[[str], None] | None
 ) -> Callable[[list[int]], None] | None:
-    """Tells the text of the tokens so far, without special tokens and half characters."""
+    """Calls `on_text` with the text so far, without special tokens and incomplete characters."""
     if on_text is None:
         return None
 
@@ -293,7 +293,7 @@ def _told(
 def _difference(
     tokenizer: Any, prompt: PromptTokens, answer: AnswerTokens, against: Given
 ) -> tuple[int, int]:
-    """The first place at which two answers differ, and the token of the other one there.
+    """The index of the first token at which two answers differ, and the other token there.
 
     Only there both have the same tokens before them: further on they are not comparable.
     """
@@ -316,7 +316,7 @@ def _difference(
 
 @restores_state
 def with_types(reader: TextReader, prompt: PromptTokens) -> PromptTokens:
-    """The prompt, with the type that the tokens of an answer have.
+    """The prompt, with the token type that the tokens of an answer get.
 
     By some types a model reads what follows as a part of the prompt, in both directions. Those of
     an answer leave the output before it as it is: they are found by trying.
@@ -341,7 +341,7 @@ def with_types(reader: TextReader, prompt: PromptTokens) -> PromptTokens:
 def _last_logits(
     reader: TextReader, prompt: PromptTokens, images: EncodedImages, following: list[int]
 ) -> Tensor:
-    """The logits after the prompt, though more follows."""
+    """The logits at the end of the prompt, with more tokens after it."""
     ids = [*prompt.ids, *following]
     inputs = images.joined(reader.batch([Encoded(ids, (Unit(""),) * len(ids), None)]))
     place = torch.tensor([[len(prompt.ids) - 1]])

@@ -34,7 +34,7 @@ class AnswerToken:
 
 @dataclass(frozen=True)
 class Span:
-    """Some tokens of the answer that follow each other: `first` to `last` − 1."""
+    """Consecutive tokens of the answer: `first` to `last` − 1."""
 
     text: str
     first: int
@@ -42,7 +42,7 @@ class Span:
 
 
 def span_of_characters(pieces: Sequence[str], start: int, end: int) -> Span:
-    """The tokens, of which these are the texts, that hold the characters from start to end − 1."""
+    """The span of the tokens, given by their texts, that hold the characters start to end − 1."""
     at, holding = 0, []
     for place, piece in enumerate(pieces):
         if at < end and at + len(piece) > start:
@@ -55,7 +55,7 @@ def span_of_characters(pieces: Sequence[str], start: int, end: int) -> Span:
 
 
 def span_of(part: int | slice | str | Span, pieces: Sequence[str]) -> Span:
-    """A part of the answer with these tokens, by index, as a slice, or by its text."""
+    """A part of the answer by index, slice or text; `pieces` are the texts of the tokens."""
     if isinstance(part, Span):
         return part
     if isinstance(part, str):
@@ -162,8 +162,8 @@ def _source(answer: Answer, name: str, units: list[int], relevance: float, share
 def source_units(answer: Answer, level: Level, *, whole_images: bool = False) -> list[Places]:
     """The units of each source of a level in the prompt's order, with the name of its part.
 
-    Patches of images stand beside tokens and words; beside sentences and passages, or with
-    `whole_images`, an image is one source.
+    With tokens and words, each patch of an image is a source; with sentences, passages or
+    `whole_images`, each image is.
     """
     if level not in LEVELS:
         raise InputError(f'there is no level "{level}"; {nearest(str(level), LEVELS)}')

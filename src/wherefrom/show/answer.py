@@ -1,4 +1,4 @@
-"""Answers of language models: in a terminal, and as a page on which any part can be chosen."""
+"""Answers of language models: in a terminal, as a page with selectable parts, as a figure."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _KEY = (
 )
 _KEY_WITHOUT_SIGN = (("strength", "green", "strength, which has no sign"),)
 _WHAT = {
-    "contrast": "the logit less that of the runner-up",
+    "contrast": "the logit minus that of the runner-up",
     "logit": "the logit",
     "logprob": "the log-probability",
 }
 
 
 def what(answer: Answer, explanation: Explanation) -> str:
-    """What is explained, in a line."""
+    """The explained number, in words."""
     target = explanation.target
     if answer.explained == "contrast" and target.against_label is not None:
         return f"{quoted(target.label)} − {label_name(target, target.against_label)}"
@@ -141,13 +141,13 @@ STYLE = Path(__file__).with_name("answer.css").read_text(encoding="utf-8")
 
 
 def page(answer: Answer) -> str:
-    """A self-contained page: choose any part of the answer, and the prompt lights up."""
+    """A self-contained page that shows the relevance for any selected part of the answer."""
     data = json.dumps(page_data(answer), ensure_ascii=False, separators=(",", ":"))
     return whole_page(_short(answer.text), VIEW, STYLE, script(), data)
 
 
 def script() -> str:
-    """What draws an answer."""
+    """The script that draws an answer."""
     folder = Path(__file__).parent
     return "".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS)
 
@@ -169,7 +169,7 @@ VIEW = (
 
 
 def page_data(answer: Answer) -> dict[str, Any]:
-    """What the script draws: texts, parts, and a row of numbers for each token of the answer."""
+    """The data of the script: texts, parts, and a row of numbers for each token of the answer."""
     groups = [answer.group(number) for number in range(len(answer.units))]
     rows = answer.rows()
     all_hops: list[dict[str, Any]] | None = None
@@ -235,7 +235,7 @@ class Column:
 def alignment(
     answer: Answer, level: Level = "word", multi_hop: bool = False, limit: int = _COLUMNS
 ) -> list[Column]:
-    """The columns of the picture: those of the prompt with most relevance, in its order."""
+    """The columns of the figure: the words of the prompt with most relevance, in its order."""
     places = answer.places(level, whole_images=True)
     rows = answer.rows_after_hops()[0] if multi_hop else answer.rows()
     matrix = np.stack([row.values for row in rows])  # (answer tokens, units)
@@ -283,7 +283,7 @@ def alignment_plot(
                 share = by_name[f"image {number}"]
                 own.set_title(f"image {number}: share {whole_percent(share)}", fontsize=8)
         axes = lower.subplots()
-        # the colours are scaled to the prompt: tokens next to each other would outshine it
+        # the colours are scaled to the prompt: neighbouring tokens have much larger scores
         most = float(np.abs(shares[:, :prompt]).max(initial=0.0)) or 1.0
         clipped = "both" if float(np.abs(shares).max()) > most else "neither"
         image = axes.imshow(shares, cmap=colormap(explanation), vmin=-most, vmax=most)
@@ -313,7 +313,7 @@ def alignment_plot(
 
 
 def _label(text: str) -> str:
-    """A text as a label: in one line, short, and no formula."""
+    """A text as a label: one short line, without formulas."""
     line = printable(" ".join(text.split())) or "␣"
     line = line if len(line) <= _LETTERS else f"{line[: _LETTERS - 1]}…"
     return line.replace("$", r"\$")
