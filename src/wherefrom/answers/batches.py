@@ -32,6 +32,7 @@ class Task:
 
     attribution: AnswerAttribution
     against: Mapping[int, int]
+    finished: bool | None = None  # as in `Answer`
 
     @property
     def span(self) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -95,10 +95,9 @@ class AnswerRequest:
     def by(
         reader: TextReader, method: Method, of: Of, versions: Mapping[str, str]
     ) -> AnswerRequest:
-        """For a model that is left as it was.
+        """A request that restores the model's attributes and hooks after each run.
 
-        `generate` and models that see note what they were run on, and add hooks when they first
-        are.
+        `generate` and vision-language models store attributes of their last input, and add hooks.
         """
         if of not in get_args(Of):
             raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
@@ -109,7 +108,7 @@ class AnswerRequest:
         self, prompt: PromptLike, answer: Given, against: Given | None, images: Sequence[Any] = ()
     ) -> Answer:
         """An answer that the caller gives."""
-        return self._single(self._given(prompt, answer, against, images))
+        return self._explained(self._given(prompt, answer, against, images))
 
     def given_to_each(
         self,
@@ -120,7 +119,7 @@ class AnswerRequest:
     ) -> list[Answer]:
         """The same for several prompts, explained in batches."""
         asked = zip(prompts, answers, others, strict=True)
-        return self._several([self._given(*each) for each in asked], batch_size)
+        return self._explained_in_batches([self._given(*each) for each in asked], batch_size)
 
     def generated(
         self,
@@ -132,7 +131,7 @@ class AnswerRequest:
     ) -> Answer:
         """An answer that the model generates; `on_text` gets its text as it grows."""
         tokens = self._read(prompt, images)
-        return self._single(
+        return self._explained(
             self._generated(tokens, self._alone(tokens, generation, on_text), against)
         )
 
@@ -160,19 +159,20 @@ class AnswerRequest:
             self._generated(tokens, written[i], other)
             for i, (tokens, other) in enumerate(zip(read, others, strict=True))
         ]
-        return self._several(tasks, batch_size)
+        return self._explained_in_batches(tasks, batch_size)
 
     def _generation_chunks(
-        self, read: Sequence[PromptTokens], generation: Generation, size: int, told: bool
+        self, read: Sequence[PromptTokens], generation: Generation, size: int, streams: bool
     ) -> list[list[int]]:
         """Which prompts are answered together.
 
-        One by one: samples, and what else depends on the other prompts of a batch; prompts with
-        images; if the text is told as it grows; and if the model does not ignore padding.
+        Alone: samples, and all else that depends on the other prompts of a batch; prompts with
+        images; with `on_text`; and prompts of different lengths if the model does not ignore
+        padding.
         """
         runner, lengths = self.reader.runner, [len(tokens.ids) for tokens in read]
         texts_only = all(tokens.seen is None for tokens in read)
-        if told or not texts_only or not is_greedy_alone(runner, generation):
+        if streams or not texts_only or not is_greedy_alone(runner, generation):
             return [[i] for i in range(len(read))]
         tried = self.reader.tried
         short, long = (read[lengths.index(pick(lengths))].ids for pick in (min, max))
@@ -185,8 +185,8 @@ class AnswerRequest:
     ) -> Generated:
         images = tokens.seen
         seen = {} if images is None else {**images.tensors, **images.types}
-        told = _told(self.reader.tokenizer, on_text)
-        return generated(self.reader.runner, tokens.ids, generation, told, seen)
+        on_ids = _text_callback(self.reader.tokenizer, on_text)
+        return generated(self.reader.runner, tokens.ids, generation, on_ids, seen)
 
     def _read(self, prompt: PromptLike, images: Sequence[Any] = ()) -> PromptTokens:
         reader = self.reader
@@ -195,23 +195,23 @@ class AnswerRequest:
         tokens = read_prompt(reader.tokenizer, prompt, reader.has_decoder, images, reader.sight)
         if tokens.images is not None and reader.has_decoder:
             raise ModelError(
-                f"{reader.runner.name} reads images with an encoder and writes with a decoder of "
-                "its own: answers of such models are not explained."
+                f"{reader.runner.name} reads images with an encoder and writes with a decoder: "
+                "answers of such models are not supported."
             )
         return with_types(reader, tokens)
 
     def _given(
         self, prompt: PromptLike, answer: Given, against: Given | None, images: Sequence[Any] = ()
-    ) -> _Asked:
+    ) -> Task:
         reader, tokens = self.reader, self._read(prompt, images)
         if reader.has_decoder:
             model = reader.runner.model
             opening = decoder_opening(reader.runner, getattr(model, "generation_config", None))
             tokens = tokens.opened(reader.tokenizer, opening)
         answer_tokens = read_answer(reader.tokenizer, tokens, answer)
-        return self._asked(tokens, answer_tokens, against, None)
+        return self._task(tokens, answer_tokens, against, None)
 
-    def _generated(self, tokens: PromptTokens, written: Generated, against: Given | None) -> _Asked:
+    def _generated(self, tokens: PromptTokens, written: Generated, against: Given | None) -> Task:
         reader = self.reader
         ids, finished, opening = written
         if reader.has_decoder:
@@ -227,67 +227,56 @@ class AnswerRequest:
                 "generates is a stop token."
             )
         answer_tokens = answer_of_ids(reader.tokenizer, tokens, ids)
-        return self._asked(tokens, answer_tokens, against, finished)
+        return self._task(tokens, answer_tokens, against, finished)
 
-    def _asked(
+    def _task(
         self,
         prompt: PromptTokens,
         answer: AnswerTokens,
         against: Given | None,
         finished: bool | None,
-    ) -> _Asked:
-        place, replaced, of = None, {}, self.of
+    ) -> Task:
+        others, of = {}, self.of
         if against is not None:
             place, number = _difference(self.reader.tokenizer, prompt, answer, against)
-            replaced[place] = number
+            others[place] = number
             of = "contrast"  # logits and log-probabilities have the same difference
         attribution = AnswerAttribution(self.reader, self.method, prompt, answer, of)
         attribution.check_length()
         attribution = replace(attribution, method=self.method.resolved(attribution.inputs(1)))
-        return _Asked(Task(attribution, replaced), place, finished)
+        return Task(attribution, others, finished)
 
-    def _single(self, asked: _Asked) -> Answer:
+    def _explained(self, task: Task) -> Answer:
         """One answer, whose forward pass is kept for backward passes from any span."""
-        task = asked.task
-        return self._answer(asked, task.attribution.measured(task.against))
+        return self._answer(task, task.attribution.measured(task.against))
 
-    def _several(self, asked: Sequence[_Asked], batch_size: int | None) -> list[Answer]:
+    def _explained_in_batches(self, tasks: Sequence[Task], batch_size: int | None) -> list[Answer]:
         answers = []
-        results = explained([each.task for each in asked], batch_size)
-        for each, (measured, row) in zip(asked, results, strict=True):
-            answer = self._answer(each, measured)
-            answer.keep(each.task.span, row)
+        for task, (measured, row) in zip(tasks, explained(tasks, batch_size), strict=True):
+            answer = self._answer(task, measured)
+            answer.keep(task.span, row)
             answers.append(answer)
         return answers
 
-    def _answer(self, asked: _Asked, measured: Measured) -> Answer:
-        name, place = self.reader.runner.name, asked.place
-        attribution = asked.task.attribution
-        return Answer(attribution, measured, name, self.versions, place, asked.finished)
+    def _answer(self, task: Task, measured: Measured) -> Answer:
+        name, place = self.reader.runner.name, next(iter(task.against), None)
+        return Answer(task.attribution, measured, name, self.versions, place, task.finished)
 
 
-class _Asked(NamedTuple):
-    """A prompt with its answer, not yet explained."""
-
-    task: Task
-    place: int | None  # at which it differs from another answer
-    finished: bool | None
-
-
-def _told(
+def _text_callback(
     tokenizer: Any, on_text: Callable[[str], None] | None
 ) -> Callable[[list[int]], None] | None:
     """Calls `on_text` with the text so far, without special tokens and incomplete characters."""
     if on_text is None:
         return None
 
-    def told(ids: list[int]) -> None:
+    def on_ids(ids: list[int]) -> None:
         text = "".join(pieces_of(tokenizer, (), ids))
         if tokenizer is not None:
             text = str(tokenizer.decode(ids, skip_special_tokens=True))
         on_text(text.rstrip("\ufffd"))
 
-    return told
+    return on_ids
 
 
 def _difference(
@@ -295,7 +284,7 @@ def _difference(
 ) -> tuple[int, int]:
     """The index of the first token at which two answers differ, and the other token there.
 
-    Only there both have the same tokens before them: further on they are not comparable.
+    Only there do both follow the same tokens, so only there can they be compared.
     """
     if isinstance(against, str) and answer.text[:1].isspace() and not against[:1].isspace():
         against = " " + against
@@ -318,8 +307,8 @@ def _difference(
 def with_types(reader: TextReader, prompt: PromptTokens) -> PromptTokens:
     """The prompt, with the token type that the tokens of an answer get.
 
-    By some types a model reads what follows as a part of the prompt, in both directions. Those of
-    an answer leave the output before it as it is: they are found by trying.
+    With some types, a model reads what follows in both directions, as a part of the prompt. The
+    right type leaves the output at the end of the prompt unchanged; it is found by trying.
     """
     images = prompt.seen
     if images is None or not images.types:
@@ -333,8 +322,8 @@ def with_types(reader: TextReader, prompt: PromptTokens) -> PromptTokens:
             if same_logits(expected, logits):
                 return replace(prompt, images=images)
     raise ModelError(
-        f"{reader.runner.name} does not read an answer from the left to the right, whatever the "
-        f"{' or '.join(images.types)} of its tokens."
+        f"{reader.runner.name} reads its answer in both directions, whatever the "
+        f"{' or '.join(images.types)} of its tokens, so it cannot be explained token by token."
     )
 
 
