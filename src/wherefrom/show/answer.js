@@ -64,7 +64,7 @@ const drawAnswer = (data) => {
     choose(...data.words[at]);
   };
 
-  // Choices: the whole answer, its sentences, and whether relevance is handed on.
+  // Choices: the whole answer, its sentences, and the number of hops.
   const choices = [["whole answer", 0, data.tokens.length]];
   if (data.sentences.length > 1)
     for (const [a, b, text] of data.sentences) choices.push([text.length > 40 ? text.slice(0, 39) + "…" : text, a, b]);

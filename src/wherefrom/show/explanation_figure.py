@@ -110,7 +110,7 @@ def _draw(axes: Any, bars: list[Bar], explanation: Explanation) -> None:
 
 
 def scene_plot(explanations: Sequence[Explanation], path: Path) -> Path:
-    """The input, and beside it the heatmap of each explanation."""
+    """The input next to the heatmap of each explanation."""
     count = len(explanations) + 1
     columns = min(5, count)
     rows = -(-count // columns)
@@ -129,7 +129,7 @@ def scene_plot(explanations: Sequence[Explanation], path: Path) -> Path:
 
 
 def draw_scene(axes: Any, explanation: Explanation, bare: bool) -> None:
-    """The picture that the units of an explanation lie on, with its heatmap unless `bare`."""
+    """Draws the picture of an explanation, with its heatmap unless `bare`."""
     scene, kind = explanation.scene or {}, kind_of(explanation)
     png = io.BytesIO(base64.b64decode(scene["png"]))
     picture = import_matplotlib().image.imread(png, format="png")
@@ -185,7 +185,7 @@ def _patch_heat(explanation: Explanation) -> Heat:
 
 
 def _painted(patches: Sequence[Cell], width: int, height: int) -> Heat:
-    """Cells that leave something out or lie on each other, as they add up pixel by pixel."""
+    """Cells with gaps or overlaps, added up pixel by pixel."""
     heat = np.zeros((height, width))
     for cell in patches:
         down, right = int(cell.top), int(cell.left)

@@ -98,7 +98,7 @@ def summary(ledger: Ledger) -> list[Line]:
     """The ledger in few lines: one for each kind, all biases as one."""
     totals: dict[tuple[str, str], float] = {}
     kinds = {line.kind for line in ledger.lines}
-    # beside a reference, neither is part of the scores
+    # with a reference, neither is part of the scores
     joined = {"position", "type"} <= kinds and bool({"root", "reference"} & kinds)
     for line in ledger.lines:
         name, kind = group_name(line.kind), line.kind

@@ -73,7 +73,7 @@ def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -
         f'preserveAspectRatio="none"{tone}/>'
     )
     colors = "" if bare else _colored_units(explanation, kind, smooth)
-    # the lines of a molecule lie over the colours, the colours of an image over the image
+    # the lines of a molecule are drawn over the colours, those of an image below them
     drawn = f"{picture}{colors}"
     if kind == "molecule":
         drawn = f"{colors}{picture}{'' if bare else _atom_numbers(explanation)}"
@@ -183,7 +183,7 @@ def _shape(form: str, score: float, strength: float, hue: str) -> str:
     size = abs(strength)
     if size < 0.02:
         return ""
-    # a dashed outline shows the sign without colour; cells of an image lie too close for it
+    # a dashed outline shows the sign without colour; cells of an image are too close together
     dashed = strength < -0.05 and not form.startswith("<rect")
     rim = f";stroke:rgb(var(--{hue}));stroke-dasharray:3 2" if dashed else ""
     return (

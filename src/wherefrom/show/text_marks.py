@@ -151,7 +151,7 @@ def score_text(score: float, tint: str) -> str:
 
 
 def short_number(score: float, tint: str) -> str:
-    """A score in two digits, as it stands beside a unit; its sign never begins a new line.
+    """A score in two digits, as shown next to a unit; its sign never begins a new line.
 
     >>> short_number(0.5217, "for"), short_number(-1.06e-05, "against")
     ('+0.52', '−1.1e-05')
@@ -161,7 +161,7 @@ def short_number(score: float, tint: str) -> str:
 
 
 def is_mixed(explanation: Explanation) -> bool:
-    """Whether there are images beside the text."""
+    """Whether the input is a text with images."""
     return (explanation.scene or {}).get("kind") == "images"
 
 
