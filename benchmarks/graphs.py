@@ -23,7 +23,7 @@ from training.bace import read as read_molecules
 from training.mnist import read_images
 from wherefrom.inputs.graph import Graph
 from wherefrom.methods import Method
-from wherefrom.show.svg_figure import scene_plot
+from wherefrom.show.explanation_figure import scene_plot
 
 METRICS = ("activation", "pruning", "leave_one_out")
 SHOWN = ("lrp", "lrp_ah_ln", "gradient_x_input", "gae", "attention_rollout", "attention_flow",

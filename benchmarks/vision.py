@@ -21,7 +21,7 @@ import typer
 import wherefrom
 from training.digits import normalised, pairs_of
 from training.mnist import read_images
-from wherefrom.show.svg_figure import scene_plot
+from wherefrom.show.explanation_figure import scene_plot
 
 METRICS = (
     "positive", "negative", "positive_accuracy", "negative_accuracy", "insertion", "deletion",

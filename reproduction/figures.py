@@ -14,8 +14,8 @@ from reproduction.result import SetResult
 from reproduction.sets import ReproductionSet, Samples
 from wherefrom.core.explanation import Explanation
 from wherefrom.evaluation.results import fit
+from wherefrom.show.explanation_figure import scene_plot
 from wherefrom.show.plot_style import AXIS, COLORS, FAINT, GRID, saved_figure
-from wherefrom.show.svg_figure import scene_plot
 
 AXES = {
     "AUAC": ("share of units restored", "probability of the true class"),

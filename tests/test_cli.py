@@ -35,7 +35,7 @@ def test_explain_shows_the_answer_the_text_and_the_ledger(run):
     done = run("explain", TEXT)
     assert done.exit_code == 0, done.output
     assert re.search(r"^(bad|good|mixed)  \d+\.\d %  output [+-]\d", done.stdout)
-    assert re.search(r"residual [+-]\S+ = [+-]\d", done.stdout)
+    assert re.search(r"residual\s+[+-]\S+\s+=\s+[+-]\d", done.stdout)
     assert "film" in done.stdout
     assert "wherefrom:" not in done.stderr
 
@@ -193,7 +193,8 @@ def test_compare_has_a_row_for_each_method(run, tmp_path):
     page = tmp_path / "compare.html"
     done = run("compare", "good film", "--methods", "lrp, gradient,random", "--html", page)
     assert done.exit_code == 0, done.output
-    rows = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
+    table = done.stdout[done.stdout.index("\nmethod ") :]
+    rows = [line.split()[0] for line in table.splitlines() if line.split()]
     names = [row.partition("(")[0] for row in rows]
     assert [name for name in names if name in METHODS] == ["lrp", "gradient", "random"]
     assert page.read_text(encoding="utf-8").count("<td>lrp<wbr>(root=unk)</td>") == 1

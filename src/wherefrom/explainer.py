@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.asked import Of
+from wherefrom.answers.attribution import Of
 from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.answers.request import AnswerRequest, is_several, listed, no_images, one_of_each

@@ -12,8 +12,8 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly, family_model
 from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
-from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop
-from wherefrom.answers.rows import Row
+from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop, Row
+from wherefrom.answers.sources import Span, span_of_characters
 from wherefrom.core.runner import Case
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
 from wherefrom.testing import snapshot
@@ -159,7 +159,7 @@ def test_all_hops_are_the_hops_one_by_one_and_every_sum_is_exact(family, recwarn
         exactly(step.scores, values[: len(step.scores)].astype(np.float32), 1e-6)
         assert step.ledger.relative < bound
         exactly(values.sum() + sum(lines.values()), step.output)
-    final, last = answer.of(through=True), expected[-1][0]
+    final, last = answer.of(multi_hop=True), expected[-1][0]
     exactly(final.scores, last[: len(final.scores)].astype(np.float32), 1e-6)
     exactly(answer.of(hops=len(ANSWER)).scores, final.scores, 1e-6)
     assert final.ledger.relative < bound
@@ -173,7 +173,7 @@ def test_what_a_method_leaves_open_stays_what_it_was_at_every_hop():
     assert abs(residual) > 1e-3 * abs(answer.of().output)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tokens that keep their relevance
-        after = [answer.of(hops=1), answer.of(hops=2), answer.of(through=True)]
+        after = [answer.of(hops=1), answer.of(hops=2), answer.of(multi_hop=True)]
     assert len(MultiHop(answer.rows(), answer.start).keeps) < len(ANSWER) - 1
     for explanation in after:
         exactly(explanation.ledger.residual, residual)
@@ -200,7 +200,7 @@ def test_a_method_without_a_ledger_hands_nothing_on():
     answer = explainer("gpt2").answer(PROMPT, ANSWER, method="gradient")
     assert answer.of(1).ledger is None
     with pytest.raises(InputError, match="has no ledger"):
-        answer.of(1, through=True)
+        answer.of(1, multi_hop=True)
     with pytest.raises(InputError, match="hops must be 0 or more, got -1"):
         answer.of(1, hops=-1)
 
@@ -223,6 +223,16 @@ def test_against_another_answer_the_first_difference_is_explained():
     for same in (ANSWER, ANSWER[:2], [*ANSWER, 9]):
         with pytest.raises(TargetError, match="no token at which they differ"):
             explainer("gpt2").answer(PROMPT, ANSWER, against=same)
+
+
+@pytest.mark.parametrize(("values", "kept"), [([5.5, -4.5], []), ([5.6, -4.6], [0])])
+def test_a_row_of_the_largest_gain_still_passes_on(values, kept):
+    rows = [Row(np.array([*values, 0.0, 0.0]), {}, 1.0), Row(np.array([0, 0, 1.0, 0]), {}, 1.0)]
+    chain = MultiHop(rows, 2)
+    assert chain.gains[0] == pytest.approx(LARGEST_GAIN + 0.2 * len(kept))
+    assert chain.keeps == kept
+    moved = chain.all(rows[1]).values
+    np.testing.assert_allclose(moved, [0, 0, 1, 0] if kept else [*values, 0, 0])
 
 
 # What it consists of.
@@ -250,6 +260,19 @@ def test_sources_of_every_level_share_the_relevance_of_the_prompt(talker):
     assert ledger.of("first token") == pytest.approx(float(answer.of().scores[0]), rel=1e-5)
     with pytest.raises(InputError, match='no level "page"'):
         answer.sources("page")
+
+
+def test_a_span_has_all_tokens_of_its_characters_and_no_others():
+    pieces = ["ab", "c", "", "", "é", " d"]  # the é has three tokens: the last one has its text
+    places = np.cumsum([0, *map(len, pieces)])
+    text = "".join(pieces)
+    for start in range(len(text)):
+        for end in range(start + 1, len(text) + 1):
+            owners = [i for i in range(6) if any(places[i] <= c < places[i + 1]
+                                                 for c in range(start, end))]  # fmt: skip
+            first = 2 if owners[0] == 4 else owners[0]
+            expected = Span(text[start:end], first, owners[-1] + 1)
+            assert span_of_characters(pieces, start, end) == expected
 
 
 def test_spans_by_word_sentence_and_text(talker):

@@ -15,8 +15,8 @@ from tests.answers.test_passes import Passes
 from tests.helpers import assert_unchanged
 from wherefrom import Explainer, Prompt
 from wherefrom.answers import batches
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.errors import InputError, NotEnoughMemory, SamplesRunAlone
-from wherefrom.methods.base import RowsUnclear
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.testing import snapshot
 
@@ -156,20 +156,20 @@ def test_rows_that_cannot_be_told_apart_are_explained_one_by_one(monkeypatch):
         return scores(graph, *args, **kwargs)
 
     monkeypatch.setattr(ForwardGraph, "scores", unclear)
-    with pytest.warns(SamplesRunAlone, match="mixes its samples; the 4 answers"):
+    with pytest.warns(SamplesRunAlone, match="mixes its samples; the 4 inputs"):
         answers = own.answer(PROMPTS, ANSWERS)
     for answer, prompt, ids in zip(answers, PROMPTS, ANSWERS, strict=True):
         assert_same_row(answer.row(), own.answer(prompt, ids).row(), 1e-5)
 
 
 def test_long_prompts_share_no_batch_unless_its_size_is_given(monkeypatch):
-    own, sizes, within_memory = explainer("llama"), [], batches._within_memory
+    own, sizes, policy = explainer("llama"), [], batches.split_on_failure
 
-    def counted(tasks):
-        sizes.append(len(tasks))
-        return within_memory(tasks)
+    def counted(indices, *args, **options):
+        sizes.append(len(indices))
+        return policy(indices, *args, **options)
 
-    monkeypatch.setattr(batches, "_within_memory", counted)
+    monkeypatch.setattr(batches, "split_on_failure", counted)
     monkeypatch.setitem(batches._TOKENS, "cpu", 20)
     prompts, texts = [*PROMPTS, [1, 8]], [*ANSWERS, [9]]
     own.answer(prompts, texts)

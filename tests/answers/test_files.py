@@ -41,7 +41,7 @@ def test_an_answer_comes_back_from_its_file(talker, translator, tmp_path, kind):
     assert again.sources("word", slice(0, 2)) == answer.sources("word", slice(0, 2))
     assert again.to_html() == answer.to_html()
     if kind != "without a ledger":
-        assert again.of(through=True).to_dict() == answer.of(through=True).to_dict()
+        assert again.of(multi_hop=True).to_dict() == answer.of(multi_hop=True).to_dict()
 
 
 def test_an_answer_by_captum_keeps_its_options(talker):

@@ -16,8 +16,8 @@ from wherefrom import Explainer, Prompt, load
 from wherefrom.answers.answer import Answer
 from wherefrom.cli import app
 from wherefrom.errors import InputError
-from wherefrom.show.mixed import pictures
-from wherefrom.show.svg_figure import _patch_heat
+from wherefrom.show.explanation_figure import _patch_heat
+from wherefrom.show.text_marks import pictures
 from wherefrom.testing import snapshot
 
 QUESTION = "what is in the picture ?"

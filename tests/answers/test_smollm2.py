@@ -57,7 +57,7 @@ def test_a_passage_that_holds_the_answer_is_cited(smollm2):
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        through = answer.of(through=True)
+        through = answer.of(multi_hop=True)
     assert through.ledger.relative < 1e-5
     assert abs(through.ledger.of("prompt")) > abs(ledger.of("prompt")) * 0.5
 

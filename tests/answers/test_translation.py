@@ -19,8 +19,7 @@ from wherefrom.core.target import Target
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.text import from_ids
 from wherefrom.methods import method
-from wherefrom.show.answer import page, terminal
-from wherefrom.show.answer_figure import alignment
+from wherefrom.show.answer import alignment, page, terminal
 from wherefrom.testing import snapshot
 
 FAMILIES = ("t5", "bart", "marian", "mbart", "pegasus")
@@ -97,7 +96,7 @@ def test_a_span_is_the_sum_of_its_rows_and_handing_on_keeps_every_sum(family):
     exactly(row.output, sum(r.output for r in other.rows()[1:4]), bound)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of tokens that keep their relevance
-        through = other.of(through=True)
+        through = other.of(multi_hop=True)
     direct = other.of()
     assert through.ledger.of("answer") != pytest.approx(direct.ledger.of("answer"))
     assert through.ledger.relative < bound
@@ -190,6 +189,9 @@ def test_the_picture_has_a_row_for_each_token_and_a_column_for_each_word(transla
     of_source = {source.text: source.relevance for source in answer.sources("word")}
     exactly(table[:, 0].sum(), of_source["the"])
     exactly(table[:, -2:], answer.matrix[:, answer.start : -1])
+    for token in range(len(answer)):  # the share of a column is that of the source
+        shares = {source.text: source.share for source in answer.sources("word", token)}
+        exactly([column.share[token] for column in columns[:8]], [shares[word] for word in words])
     path = tmp_path / "alignment.png"
     answer.to_png(path)
     assert path.read_bytes().startswith(b"\x89PNG")

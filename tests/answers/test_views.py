@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -12,6 +13,7 @@ from wherefrom.answers.answer import Answer
 from wherefrom.cli import app
 from wherefrom.errors import InputError
 from wherefrom.show.answer import page, terminal
+from wherefrom.show.text_marks import whole_percent
 
 CHAT = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
@@ -54,7 +56,7 @@ def test_the_page_has_a_row_for_each_token_that_adds_up(answer):
     assert data["prompt"] == answer.prompt
     assert len(data["units"]) == answer.start
     assert "".join(token[0] for token in data["tokens"]) == ANSWER
-    for rows in (data["rows"], data["through"]):
+    for rows in (data["rows"], data["all_hops"]):
         assert len(rows) == len(answer)
         for row, token in zip(rows, answer.tokens, strict=True):
             assert row["output"] == pytest.approx(token.output, abs=1e-5)
@@ -66,8 +68,34 @@ def test_the_page_has_a_row_for_each_token_that_adds_up(answer):
                 if unit[4] == "prompt"
             )
             assert prompt == pytest.approx(row["lines"]["prompt"], abs=1e-3 * scale)
-    direct, through = (sum(row["lines"]["answer"] for row in data[k]) for k in ("rows", "through"))
+    direct, through = (sum(row["lines"]["answer"] for row in data[k]) for k in ("rows", "all_hops"))
     assert direct != pytest.approx(through)
+
+
+@pytest.mark.filterwarnings("ignore:.*keep their relevance")
+def test_a_passage_has_the_same_share_everywhere(model, bytepairs):
+    answer = Explainer(model, bytepairs).answer(
+        Prompt("who is it?", list(PASSAGES)), " Paris is it."
+    )
+    shares = {source.name: source.share for source in answer.sources("passage")}
+    assert sum(map(abs, shares.values())) == pytest.approx(1)
+    assert shares["question"]  # is a part of the whole too
+    (citation,) = answer.citations()
+    assert {s.passage: s.share for s in citation.supports} == {
+        name: share for name, share in shares.items() if name.startswith("passage")
+    }
+    shown = terminal(answer, color=False, width=120)
+    data = data_of(page(answer))
+    values = np.sum([row["values"] for row in data["rows"]], axis=0)
+    sums = {name: sum(values[unit] for unit in units) for name, units in data["sources"]}
+    size = sum(map(abs, sums.values()))
+    saved = {s["name"]: s["share"] for s in json.loads(answer.to_json())["sources"]}
+    for name, share in shares.items():
+        assert sums[name] / size == pytest.approx(share, rel=1e-3)
+        assert saved[name] == share
+        if name.startswith("passage"):
+            assert re.search(rf"^ *{whole_percent(share)} .* {name} ", shown, re.MULTILINE)
+    assert "share: relevance / Σ |relevance| of all parts of the prompt" in shown
 
 
 def test_the_terminal_names_sentences_passages_and_the_ledger(answer):

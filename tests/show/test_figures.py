@@ -10,9 +10,9 @@ from PIL import Image
 
 from tests.show.test_svg import explained
 from wherefrom.errors import FileError
-from wherefrom.show import figure, plot_style, study_figures
+from wherefrom.show import figure, plot_style
+from wherefrom.show.explanation_figure import scene_plot
 from wherefrom.show.plot_style import COLORS, saved_figure
-from wherefrom.show.svg_figure import scene_plot
 
 METHODS = ["lrp", "random"]
 PROFILE = {f"blocks.{i}": {"share": 0.5, "low": 0.2, "high": 0.9} for i in range(3)}
@@ -124,12 +124,12 @@ def test_a_histogram_may_have_a_single_value(values, tmp_path):
 
 def test_boxes_are_over_the_texts_that_some_ranking_flips(tmp_path, monkeypatch):
     boxes = []
-    monkeypatch.setattr(study_figures, "draw_boxes", lambda axes, values: boxes.append(values))
+    monkeypatch.setattr(figure, "draw_boxes", lambda axes, values: boxes.append(values))
     shares = {"slow": [0.9, 1.0, 1.0], "fast": [0.5, 0.25, 1.0]}
-    study_figures.until_flip_plot(shares, tmp_path / "a.png")
+    figure.until_flip_plot(shares, tmp_path / "a.png")
     assert list(boxes[0].items()) == [("fast", [0.5, 0.25]), ("slow", [0.9, 1.0])]
 
 
 def test_a_profile_may_have_more_methods_than_there_are_colours(tmp_path):
     blocks = {f"method {i}": PROFILE for i in range(len(COLORS) + 1)}
-    assert study_figures.profile_plot(blocks, tmp_path / "a.png").exists()
+    assert figure.profile_plot(blocks, tmp_path / "a.png").exists()

@@ -6,8 +6,7 @@ from tests.tracing.test_closed_calls import Head
 from wherefrom import Explainer, load
 from wherefrom.core.explanation import Ledger, Line
 from wherefrom.show.html import waterfall
-from wherefrom.show.line_kinds import LINE_KINDS
-from wherefrom.show.text_marks import summary
+from wherefrom.show.line_kinds import LINE_KINDS, summary
 
 TEXT = "a gorgeous film"
 
@@ -58,4 +57,4 @@ def test_a_page_names_lines_as_the_terminal_does():
     assert names == ["tokens", "biases", "prototypes"]
     assert '<td>tokens</td><td class="dim"></td>' in page
     assert '<td>blocks.<wbr>0</td><td class="dim">biases</td>' in page
-    assert "prototypes: vectors of the model that the input is compared with" in page
+    assert "prototypes: what the vectors add that the model compares the input with" in page

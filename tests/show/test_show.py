@@ -10,8 +10,9 @@ import pytest
 from wherefrom import Explainer, Explanation
 from wherefrom.core.explanation import Ledger, Line, TargetInfo, Unit
 from wherefrom.show import html, terminal
+from wherefrom.show.line_kinds import summary
 from wherefrom.show.sentence import sentence
-from wherefrom.show.text_marks import marks, signed, summary
+from wherefrom.show.text_marks import marks, signed
 
 ESCAPE = "\x1b["
 
@@ -105,7 +106,7 @@ def test_rows_show_each_method_once_and_what_it_adds_up_to(bert, wordpiece):
         assert len(re.findall(rf"^{re.escape(each.label)} ", shown, re.M)) == 1
     assert signed(compared[0].ledger.total) in shown
     assert f"output of the model: {signed(compared[0].output)}" in shown
-    assert shown.splitlines()[1] == f"{sentence(compared[0])} Reasons by {compared[0].label}."
+    assert f"{sentence(compared[0])} Scores by {compared[0].label}." in shown.replace(" \n", " ")
 
 
 class Page(HTMLParser):

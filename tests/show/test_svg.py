@@ -75,8 +75,8 @@ def test_classes_side_by_side_have_a_sentence_each_and_a_legend_for_both():
         words = "".join(text for _, text in pieces(column[0]))
         assert words in unescape(re.sub("<[^>]*>", "", page)).replace("\u00a0", " ")
         assert explained_words(column[0]) in page.replace("&nbsp;", " ")
-    assert "speaks for the class of the column" in page
-    assert "speaks for four" not in page
+    assert "counts for the class of the column" in page
+    assert "counts for four" not in page
 
 
 def test_two_settings_of_one_method_are_told_apart():

@@ -11,8 +11,13 @@ from rich.color import Color
 from rich.style import Style
 
 from wherefrom.core.explanation import RUNNERS_UP, Explanation, TargetInfo, Unit
-from wherefrom.show.colors import Palette, terminal_background, terminal_depth
-from wherefrom.show.terminal import render, render_rows
+from wherefrom.show.terminal import (
+    Palette,
+    render,
+    render_rows,
+    terminal_background,
+    terminal_depth,
+)
 
 VARIABLES = (
     "NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "TERM_PROGRAM", "WT_SESSION", "COLORFGBG",
@@ -196,23 +201,21 @@ def test_each_text_of_a_pair_has_a_line(environment, explanation):
     assert "great[+2] film[+0.3]\ndull[-1]" in shown
 
 
-def test_sizes_are_not_said_to_speak_for_or_against(environment, explanation):
+def test_scores_without_a_sign_are_not_said_to_count_for_or_against(environment, explanation):
     environment(tty=False)
     sizes = replace(explanation, method="attention_rollout", scores=np.float32([0.5, 0.1, 0.2]))
     lines = render(sizes).splitlines()
     assert lines[-2] == "great[0.5] film[0.1] dull[0.2]"
-    assert lines[-1] == (
-        "[0.5] the score: this method does not say for or against; small scores are not shown"
-    )
+    assert lines[-1] == ("[0.5] the strength: this method has no sign; small scores are not shown")
     together = render_rows([sizes, explanation]).splitlines()[-1]
     assert together == (
-        "[+] for POSITIVE, [-] against, [0.5] neither: a size only; small scores are not shown"
+        "[+] for POSITIVE, [-] against, [0.5] a strength without a sign; small scores are not shown"
     )
     ranked = replace(explanation, method="random")
     assert render(ranked).splitlines()[-1].startswith("[+] ranked high by random, [-] negative")
     environment(tty=True, TERM="xterm")
     last = re.sub(r"\x1b\[[\d;]*m", "", render(sizes)).splitlines()[-1]
-    assert last == " score  this method does not say for or against  stronger colour: larger score"
+    assert last == " strength  this method has no sign  stronger colour: larger score"
 
 
 def test_the_legend_quotes_tokens(environment, explanation):
@@ -230,7 +233,7 @@ def test_atoms_are_named_as_the_sentence_names_them(environment, explanation):
     units = tuple(Unit(letter) for letter in "CCO")
     molecule = replace(explanation, units=units, text=None, scene={"kind": "molecule"})
     shown = render(molecule)
-    assert "mostly because of C1; O3" in shown
+    assert "C1 counts most for POSITIVE, O3 against it" in shown
     assert "C1[+2] C2[+0.3] O3[-1]" in shown
 
 

@@ -14,7 +14,7 @@ from benchmarks.tiny import model as tiny
 from tests.seeing import picture, seeing
 from tests.web.helpers import BROWSER
 from wherefrom import Explainer, Prompt
-from wherefrom.show.answer_figure import alignment
+from wherefrom.show.answer import alignment
 from wherefrom.show.line_kinds import LINE_KINDS, group_name
 
 pytestmark = BROWSER
@@ -79,7 +79,10 @@ def test_a_sentence_and_the_legend_come_first(page, answer):
     assert "key" in blocks[2].get_attribute("class")
     sources = answer.sources("passage")
     named = [node.text for node in page.find_elements(By.CSS_SELECTOR, "#sentence strong")]
-    assert blocks[0].text.startswith("The answer comes mostly from ")
+    explanation = answer.of()
+    prompt = explanation.ledger.of("prompt") / explanation.output
+    mostly = explanation.output > 0 and 0.5 <= prompt <= 1.5
+    assert blocks[0].text.startswith("The answer comes mostly from " if mostly else "In the prompt")
     assert named[0] == max(sources, key=lambda source: source.share).name
     against = min(sources, key=lambda source: source.share)
     assert (against.name in named) == (against.share < 0)
@@ -135,7 +138,7 @@ def test_hops_are_steps(page, answer):
         for number, step in enumerate(steps):
             step.click()
             assert step.get_attribute("aria-pressed") == "true"
-            how = {"through": True} if step is steps[-1] else {"hops": number}
+            how = {"multi_hop": True} if step is steps[-1] else {"hops": number}
             assert total(page) == pytest.approx(answer.of("love!").output, abs=0.006)
             assert shares(page) == pytest.approx(expected_shares(answer, "love!", **how), abs=1)
             line = ledger(page).get("earlier answer", 0.0)
@@ -157,12 +160,11 @@ def test_the_matrix_is_a_picture_whose_rows_can_be_chosen(page, answer):
     words = alignment(answer)
     assert [column.text for column in columns] == [column.text or "␣" for column in words]
     token = 2
-    sizes = sum(abs(column.relevance[token]) for column in words)
     cells = rows[token].find_elements(By.CSS_SELECTOR, "title")
     drawn = [title.get_attribute("textContent").rpartition(": ")[2] for title in cells]
     kept = [column for column in words if not column.earlier]
     kept += [column for column in words if column.earlier][:token]
-    expected = [f"{100 * column.relevance[token] / sizes:.0f} %" for column in kept]
+    expected = [f"{100 * column.share[token]:.0f} %" for column in kept]
     assert [text.replace("-0 %", "0 %") for text in drawn] == [
         text.replace("-0 %", "0 %") for text in expected
     ]

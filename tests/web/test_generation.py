@@ -47,7 +47,7 @@ def same_data(data, answer):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = json.loads(json.dumps(page_data(answer)))
-    for rows in ("rows", "through"):
+    for rows in ("rows", "all_hops"):
         for row, other in zip(data.pop(rows), expected.pop(rows), strict=True):
             assert row["output"] == pytest.approx(other["output"], abs=1e-5)
             assert row["values"] == pytest.approx(other["values"], rel=1e-3, abs=1e-5)

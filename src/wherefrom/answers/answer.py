@@ -1,4 +1,4 @@
-"""The result: an answer, its tokens, and where any part of it comes from."""
+"""The result: an answer, its tokens, and the sources of any part of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from wherefrom.answers.asked import Of
-from wherefrom.answers.attribution import AnswerAttribution, Measured
-from wherefrom.answers.multi_hop import MultiHop, kept_message
+from wherefrom.answers.attribution import AnswerAttribution, Measured, Of
+from wherefrom.answers.multi_hop import MultiHop, Row, Values, kept_message, ledger, total
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.recorded import (
     Recorded,
@@ -24,13 +23,21 @@ from wherefrom.answers.recorded import (
     row_data,
     row_of,
 )
-from wherefrom.answers.rows import Row, Values, total
-from wherefrom.answers.sources import Citation, Level, Source, cited, ranked, source_units
-from wherefrom.answers.span_explanation import explanation_of
-from wherefrom.answers.spans import AnswerToken, Span, span_of, span_of_characters
+from wherefrom.answers.sources import (
+    AnswerToken,
+    Citation,
+    Level,
+    Source,
+    Span,
+    cited,
+    ranked,
+    source_units,
+    span_of,
+    span_of_characters,
+)
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
 from wherefrom.core.displayable import Displayable
-from wherefrom.core.explanation import Explanation, Ledger, Unit
+from wherefrom.core.explanation import RUNNERS_UP, Explanation, Ledger, TargetInfo, Unit
 from wherefrom.errors import InputError
 from wherefrom.methods.base import Advance
 from wherefrom.storage.record import Record
@@ -38,9 +45,9 @@ from wherefrom.storage.record import Record
 
 @dataclass(frozen=True, eq=False)
 class Answer(Displayable, Record):
-    """An answer to a prompt. Its parts are explained when they are asked for.
+    """An answer to a prompt, whose parts are explained on demand.
 
-    `against` is the place among the tokens at which another answer was given to compare with.
+    `against` is the index of the token at which it differs from the answer it is compared with.
     """
 
     schema: ClassVar[str] = "wherefrom/answer/1"
@@ -50,7 +57,7 @@ class Answer(Displayable, Record):
     model: str
     versions: Mapping[str, str] = field(repr=False)
     against: int | None = None
-    finished: bool | None = None  # whether generation ended by itself; None: the answer was given
+    finished: bool | None = None  # whether a stop token ended it; None: not generated
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -71,7 +78,7 @@ class Answer(Displayable, Record):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the prompt, with their places in it."""
+        """The parts of the prompt with their spans in it."""
         return self.attribution.prompt.parts
 
     @property
@@ -90,7 +97,7 @@ class Answer(Displayable, Record):
 
     @property
     def explained(self) -> Of:
-        """What of each token is explained."""
+        """Which number of each token is explained."""
         return self.attribution.of
 
     @property
@@ -170,7 +177,7 @@ class Answer(Displayable, Record):
         return np.stack([row.values for row in self.rows()])
 
     def row(self, part: int | slice | str | Span | None = None) -> Row:
-        """The relevance of a part's total: in one pass, or from the matrix if that is there."""
+        """The relevance of a part's total: from one pass, or from the matrix if it is computed."""
         span = self.span(part)
         key = ("row", span.first, span.last)
         if key not in self._cache:
@@ -184,31 +191,31 @@ class Answer(Displayable, Record):
         return row
 
     def keep(self, span: tuple[int, int], row: Row) -> None:
-        """Notes the relevance of a span that was found elsewhere: `first` and `last` − 1."""
+        """Stores the relevance of a span, (first, last + 1), that a batch has computed."""
         self._cache["row", *span] = row
 
     def of(
         self,
         part: int | slice | str | Span | None = None,
         *,
-        through: bool = False,
+        multi_hop: bool = False,
         hops: int | None = None,
     ) -> Explanation:
         """The explanation of a part's total.
 
-        With `through`, relevance on earlier tokens of the answer is handed on to what caused them,
-        until none is left there; with `hops`, so many times. That needs the whole matrix.
+        With `multi_hop`, earlier tokens of the answer pass their relevance on to what caused them,
+        until none is left there; `hops` limits how often. Both need the whole matrix.
         """
         span = self.span(part)
-        return self._explanation(span, self.row_through(span, through, hops))
+        return self._explanation(span, self.row_after_hops(span, multi_hop, hops))
 
     def hops(self, part: int | slice | str | Span | None = None) -> list[Explanation]:
-        """The explanation after no hop, one, two, … until nothing moves any more."""
+        """The explanations after 0, 1, 2, … hops, until relevance no longer moves."""
         span = self.span(part)
-        handing, row = MultiHop(self.rows(), self.start), self.row(span)
+        chain, row = MultiHop(self.rows(), self.start), self.row(span)
         explanations = [self._explanation(span, row)]
         for _ in range(span.last):
-            after = handing.hop(row)
+            after = chain.hop(row)
             moved = float(np.abs(after.values - row.values).sum())
             if moved <= 1e-12 * float(np.abs(row.values).sum()):
                 break
@@ -216,29 +223,28 @@ class Answer(Displayable, Record):
             explanations.append(self._explanation(span, row))
         return explanations
 
-    def keeping(self) -> list[int]:
-        """The answer tokens that keep their relevance: the terms of their rows cancel."""
-        return MultiHop(self.rows(), self.start).keeps
+    def rows_after_hops(self) -> tuple[list[Row], list[int]]:
+        """The row of each token of the answer after all hops, and which tokens pass nothing on.
 
-    def handed_on(self) -> list[Row]:
-        """The row of each token of the answer after all hops."""
-        handing = MultiHop(self.rows(), self.start)
-        return [handing.all(row) for row in self.rows()]
+        These keep their relevance, because the terms of their rows cancel.
+        """
+        chain = MultiHop(self.rows(), self.start)
+        return [chain.all(row) for row in self.rows()], chain.keeps
 
-    def row_through(self, span: Span, through: bool, hops: int | None = None) -> Row:
-        """The relevance of a span's total, handed on as in `of`."""
+    def row_after_hops(self, span: Span, multi_hop: bool, hops: int | None = None) -> Row:
+        """The relevance of a span's total, after the hops of `of`."""
         if hops is not None and (isinstance(hops, bool) or not isinstance(hops, int) or hops < 0):
             raise InputError(f"hops must be 0 or more, got {hops!r}.")
-        if not through and not hops:
+        if not multi_hop and not hops:
             return self.row(span)
-        handing, row = MultiHop(self.rows(), self.start), self.row(span)
+        chain, row = MultiHop(self.rows(), self.start), self.row(span)
         if row.lines is None:
             raise InputError(
-                f"{self.attribution.method.name} has no ledger: its scores add up to nothing that "
-                'could be handed on. Use method="lrp".'
+                f"{self.attribution.method.name} has no ledger: its scores do not add up, so they "
+                'cannot be passed on. Use method="lrp".'
             )
-        result = handing.handed_on(row, hops)
-        kept = [place for place in handing.keeping(result) if place < span.last]
+        result = chain.after(row, hops)
+        kept = [place for place in chain.keeping(result) if place < span.last]
         if not kept:
             return result
         message = kept_message([self.attribution.answer.pieces[place] for place in kept])
@@ -246,10 +252,10 @@ class Answer(Displayable, Record):
         return replace(result, warnings=(*result.warnings, message))
 
     def group(self, unit: int) -> str:
-        """What a unit counts as: image, prompt, first token, template, or answer.
+        """The group of a unit: image, prompt, first token, template, or answer.
 
-        The first token collects attention that has nowhere to go, whatever it is: it is never
-        ranked among the sources. Of an encoder–decoder that is the decoder's first token.
+        The first token (of an encoder–decoder, the decoder's) is an attention sink whatever it
+        is, so it is never ranked among the sources.
         """
         if unit >= self.start:
             return "answer"
@@ -261,11 +267,40 @@ class Answer(Displayable, Record):
         return "template" if self.units[unit].special else "prompt"
 
     def ledger(self, part: int | slice | str | Span | None = None) -> Ledger | None:
-        """What a part's total is the sum of."""
+        """The ledger of a part's total."""
         return self.of(part).ledger
 
     def _explanation(self, span: Span, row: Row) -> Explanation:
-        return explanation_of(self, span, row)
+        """The explanation over the prompt and the tokens before the span's last."""
+        count = self.start + span.last - 1
+        units, method = self.units[:count], self.attribution.method
+        end = max(unit.end or 0 for unit in units)
+        log_probability = float(self.measured.log_probabilities[span.first : span.last].sum())
+        return Explanation(
+            units=units,
+            scores=row.values[:count].astype(np.float32),
+            target=self._target(span),
+            output=row.output,
+            probability=math.exp(log_probability),
+            method=method.name,
+            settings={**method.settings(), "of": self.explained},
+            label=method.short_label,
+            ledger=ledger(row, units, self.group),
+            text=(self.attribution.prompt.lead + self.text)[:end],
+            scene={"kind": "images", "images": list(self.images)} if self.images else None,
+            model=self.model,
+            versions=dict(self.versions),
+            warnings=row.warnings,
+        )
+
+    def _target(self, span: Span) -> TargetInfo:
+        tokens = self.tokens[span.first : span.last]
+        position = self.attribution.place + span.first
+        label = "".join(token.text for token in tokens)
+        if self.explained != "contrast":
+            return TargetInfo(tokens[0].id, label, position=position)
+        name = tokens[0].other if len(tokens) == 1 else RUNNERS_UP
+        return TargetInfo(tokens[0].id, label, tokens[0].other_id, name, position)
 
     # Sources.
 
@@ -274,30 +309,30 @@ class Answer(Displayable, Record):
         level: Level = "passage",
         part: int | slice | str | Span | None = None,
         *,
-        through: bool = False,
+        multi_hop: bool = False,
         hops: int | None = None,
     ) -> list[Source]:
         """The tokens, words, sentences or passages of the prompt, the most relevant first.
 
-        Template tokens and the first token are none of them: they are lines of the ledger. Of an
-        image there are patches beside tokens and words, and the whole beside the others.
+        Template tokens and the first token are not ranked: they are lines of the ledger. Images
+        are ranked patch by patch with tokens and words, as a whole with sentences and passages.
         """
-        return ranked(self, level, self.row_through(self.span(part), through, hops))
+        return ranked(self, level, self.row_after_hops(self.span(part), multi_hop, hops))
 
     def places(self, level: Level, *, whole_images: bool = False) -> list[tuple[str, list[int]]]:
         """The units of each source of a level in the prompt's order, with the name of its part."""
         return source_units(self, level, whole_images=whole_images)
 
-    def citations(self, check: bool = False, *, through: bool = False) -> list[Citation]:
+    def citations(self, check: bool = False, *, multi_hop: bool = False) -> list[Citation]:
         """For each sentence of the answer the passages, the most relevant first.
 
-        With `check` each passage is left out once, and the drop of every sentence's
-        log-probability is measured: a forward pass for each passage.
+        `check` also measures how far each sentence's log-probability drops without each passage:
+        a forward pass for each passage.
         """
-        return cited(self, check, through)
+        return cited(self, check, multi_hop)
 
     def drops(self, passages: Sequence[Part]) -> dict[str, Values]:
-        """How much the log-probability of each token falls without each passage."""
+        """How far the log-probability of each token falls without each passage."""
         if "drops" not in self._cache:
             self._cache["drops"] = {
                 part.name: self.measured.log_probabilities
@@ -331,7 +366,7 @@ class Answer(Displayable, Record):
 
     @classmethod
     def _of_data(cls, data: dict[str, Any]) -> Self:
-        """Without the model: parts that were not explained need it, `rows()` has them all."""
+        """Reads an answer without its model; other parts than the saved ones need the model."""
         answer = cls(
             Recorded.of_data(data),
             measured_of(data["measured"]),
@@ -363,14 +398,14 @@ class Answer(Displayable, Record):
         parts = [{"part": unit.field} for unit in explanation.units]
         return [part | row for part, row in zip(parts, explanation._rows(), strict=True)]
 
-    def to_png(self, path: str | Path, level: Level = "word", *, through: bool = False) -> None:
+    def to_png(self, path: str | Path, level: Level = "word", *, multi_hop: bool = False) -> None:
         """The matrix as a picture: answer tokens × prompt words and earlier answer tokens.
 
         It shows shares of each row, relevance / Σ |relevance|. `level` is that of the prompt's
-        columns; `through` as in `of`.
+        columns; `multi_hop` as in `of`.
         """
-        draw = import_module("wherefrom.show.answer_figure").alignment_plot
-        draw(self, Path(path), level, through)
+        draw = import_module("wherefrom.show.answer").alignment_plot
+        draw(self, Path(path), level, multi_hop)
 
 
 def _renderer(kind: str) -> Callable[..., str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from wherefrom.answers.asked import Asked, Of
-from wherefrom.answers.rows import Row, Values
+from wherefrom.answers.multi_hop import Row, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import Scope, restores_state
@@ -24,6 +23,28 @@ from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.forward_pass import run
 from wherefrom.methods.graph_cache import GraphCache
 
+Of = Literal["contrast", "logit", "logprob"]
+"""The explained number of a token: logit minus the runner-up's, logit, or log-probability."""
+
+
+class Asked:
+    """A prompt with its answer, the method, and the number that it explains."""
+
+    method: Method
+    prompt: PromptTokens
+    answer: AnswerTokens
+    of: Of
+
+    @property
+    def start(self) -> int:
+        """The number of units before the answer."""
+        return self.prompt.start
+
+    @property
+    def place(self) -> int:
+        """The position of the logits that predict the answer's first token."""
+        return self.prompt.place
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -31,12 +52,12 @@ class Measured:
 
     logits: Values
     log_probabilities: Values
-    others: tuple[int, ...]  # the tokens they are compared with
+    others: tuple[int, ...]  # the tokens that each is compared with
     other_log_probabilities: Values
 
     @staticmethod
     def of(logits: Tensor, answer: AnswerTokens, against: Mapping[int, int]) -> Measured:
-        """What the logits (tokens, vocabulary) say of the tokens of an answer.
+        """Measures the tokens of an answer in the logits, (tokens, vocabulary).
 
         They are compared with the most likely other token, or the one that `against` names.
         """
@@ -59,7 +80,7 @@ class Measured:
         )
 
     def outputs(self, of: Of) -> Values:
-        """What is explained of each token, as a number."""
+        """The explained number of each token."""
         if of == "logit":
             return self.logits
         if of == "logprob":
@@ -80,11 +101,11 @@ class AnswerAttribution(Asked):
 
     @property
     def tokenizer(self) -> Any:
-        """What names tokens."""
+        """The tokenizer, or None."""
         return self.reader.tokenizer
 
     def read(self, count: int) -> tuple[Encoded, Encoded | None]:
-        """What the model reads before it gives the answer's token number `count` − 1.
+        """The model's input when it predicts the answer's token number `count` − 1.
 
         Of an encoder–decoder that is the source, and what its decoder has written.
         """
@@ -102,7 +123,7 @@ class AnswerAttribution(Asked):
         return inputs if self.prompt.seen is None else self.prompt.seen.joined(inputs)
 
     def check_length(self) -> None:
-        """Refuses what is longer than the model takes."""
+        """Raises if prompt and answer are longer than the model accepts."""
         limit = longest(self.reader.runner, self.reader.tokenizer)
         source, count = len(self.prompt.ids), len(self.answer.ids)
         length = self.place + count
@@ -115,7 +136,7 @@ class AnswerAttribution(Asked):
         )
 
     def _graph(self) -> ForwardGraph | None:
-        """The pass over prompt and answer; it is run unless it is kept."""
+        """The pass over prompt and answer, from the cache if it is there."""
         runner = self.reader.runner
 
         def run() -> ForwardGraph | None:
@@ -126,7 +147,7 @@ class AnswerAttribution(Asked):
         return self.kept.graph(runner.model, self.method.label, run)
 
     def _positions(self) -> Tensor:
-        """The places of the logits that give the answer's tokens."""
+        """The positions of the logits that predict the answer's tokens."""
         return torch.arange(self.place, self.place + len(self.answer.ids)).unsqueeze(0)
 
     @restores_state
@@ -195,7 +216,7 @@ class AnswerAttribution(Asked):
     def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
         """The relevance of each token, from one forward pass where the method can."""
         rows = self.some(measured, range(len(self.answer.ids)), advance)
-        self.kept.release()  # nothing more is asked of it
+        self.kept.release()  # all spans are sums of these rows
         return rows
 
     @restores_state
@@ -216,7 +237,7 @@ class AnswerAttribution(Asked):
             ]
 
     def _row(self, scores: Scores, target: SpanTarget, output: float) -> Row:
-        """A row; its output is that of the explained pass, if there was one."""
+        """A row; its output is that of the explained pass if the scores have its logits."""
         if scores.logits is not None:
             output = float(target(scores.logits.detach()).double().sum())
         length = self.start + len(self.answer.ids)
@@ -224,7 +245,7 @@ class AnswerAttribution(Asked):
 
 
 def batch_of(reader: TextReader, items: Sequence[tuple[Encoded, Encoded | None]]) -> Batch:
-    """What the model reads of several answers: texts, or sources with what was written."""
+    """The input for several answers: texts, or sources with the decoder's tokens so far."""
     prefixes = [written for _, written in items if written is not None]
     inputs = reader.batch_after([text for text, _ in items], prefixes or None)
     if prefixes and len(inputs.fields) == 1:

@@ -1,55 +1,45 @@
-"""Answers to several prompts: the first span of each from one forward and one backward pass."""
+"""Answers to several prompts: a span of each, explained in one forward and one backward pass."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from wherefrom.answers.attribution import AnswerAttribution, Measured, batch_of
-from wherefrom.answers.rows import Row
-from wherefrom.core.memory import is_out_of_memory, release_memory
+from wherefrom.answers.multi_hop import Row
+from wherefrom.core.batching import split_on_failure
 from wherefrom.core.progress import shown
 from wherefrom.core.runner import Case
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import SpanTarget
-from wherefrom.errors import SamplesRunAlone
 from wherefrom.inputs.text import like_lengths
-from wherefrom.methods.base import RowsUnclear
 from wherefrom.methods.forward_pass import run
 from wherefrom.methods.graph_cache import release_graph
 
 MOST = 16
-"""Answers in a batch, where a caller says nothing."""
-# tokens of a batch with its padding: on a processor longer prompts are no faster together
+"""Answers in a batch by default."""
+# tokens of a batch with padding: on a CPU, longer prompts are no faster in batches
 _TOKENS = {"cpu": 256}
 _TOKENS_ELSEWHERE = 4096
 
 
-class FirstSpan(NamedTuple):
-    """The span that is explained of an answer before any other is asked for."""
-
-    first: int
-    last: int
-
-
 @dataclass(frozen=True)
 class Task:
-    """An answer to be explained; `against` has the tokens that replace runners-up by place."""
+    """An answer to be explained; `against` replaces the runner-up at a place by another token."""
 
     attribution: AnswerAttribution
     against: Mapping[int, int]
+    finished: bool | None = None  # as in `Answer`
 
     @property
-    def span(self) -> FirstSpan:
-        """The whole answer, or the token at which it differs from another."""
+    def span(self) -> tuple[int, int]:
+        """The whole answer, or the token at which it differs from another: first, last + 1."""
         places = list(self.against)
-        return FirstSpan(places[0], places[0] + 1) if places else FirstSpan(0, self.count)
+        return (places[0], places[0] + 1) if places else (0, self.count)
 
     @property
     def count(self) -> int:
@@ -58,75 +48,60 @@ class Task:
 
 
 class Explained(NamedTuple):
-    """What a pass says of an answer: its probabilities, and the relevance of its first span."""
+    """The results of a pass for an answer: its probabilities, and the relevance of its span."""
 
     measured: Measured
     row: Row
 
 
 def explained(tasks: Sequence[Task], size: int | None) -> list[Explained]:
-    """The first span of each answer, up to `size` of them in a batch; None: as many as pay."""
-    results: dict[int, Explained] = {}
-    chunks = list(_chunks([task.attribution for task in tasks], size))
+    """Explains the span of each task, up to `size` answers in a batch; None: the fastest size."""
+    attributions = [task.attribution for task in tasks]
+    device = attributions[0].reader.runner.device
+    results: dict[int, Any] = {}
+
+    def work(indices: Sequence[int]) -> list[Explained]:
+        batch = [tasks[i] for i in indices]
+        return _together(batch) if len(batch) > 1 else [_alone(batch[0])]
+
+    chunks = list(_chunks(attributions, size))
     with shown("explaining", None if len(chunks) > 1 else False) as report:
         for chunk in chunks:
-            report(len(results), len(tasks), tasks[0].attribution.method.name)
-            results.update(zip(chunk, _within_memory([tasks[i] for i in chunk]), strict=True))
+            report(len(results), len(tasks), attributions[0].method.name)
+            results.update(split_on_failure(chunk, work, device=device))
     return [results[i] for i in range(len(tasks))]
 
 
-def _chunks(runners: Sequence[AnswerAttribution], size: int | None) -> Iterator[list[int]]:
-    """Answers of like length together; those to images, which have sizes of their own, alone."""
-    reader, most = runners[0].reader, size or MOST
+def _chunks(attributions: Sequence[AnswerAttribution], size: int | None) -> Iterator[list[int]]:
+    """Answers of similar length together; those to images, whose sizes differ, alone."""
+    reader, most = attributions[0].reader, size or MOST
     tokens = _TOKENS.get(reader.runner.device.type, _TOKENS_ELSEWHERE) if size is None else None
     groups: dict[str, list[int]] = {}
-    for i, attribution in enumerate(runners):
+    for i, attribution in enumerate(attributions):
         if attribution.prompt.seen is not None:
             yield [i]
         else:
             groups.setdefault(attribution.of, []).append(i)
     for numbers in groups.values():
-        items = [runners[i].read(len(runners[i].answer.ids)) for i in numbers]
+        items = [attributions[i].read(len(attributions[i].answer.ids)) for i in numbers]
         for chunk in reader.chunks([text for text, _ in items], most):
             lengths = [max(len(item.ids) for item in items[k] if item is not None) for k in chunk]
             for part in like_lengths(lengths, most, tokens):
                 yield [numbers[chunk[k]] for k in part]
 
 
-def _within_memory(tasks: Sequence[Task]) -> list[Explained]:
-    """A batch in one pass; in halves where memory is short, one by one where it must be."""
-    runner = tasks[0].attribution.reader.runner
-    try:
-        return _alone(tasks[0]) if len(tasks) == 1 else _together(tasks)
-    except RowsUnclear as reason:
-        warnings.warn(
-            f"{runner.name}: {reason}; the {len(tasks)} answers of this batch are explained one "
-            "by one, which takes as many passes. The scores are the same.",
-            SamplesRunAlone,
-            stacklevel=5,
-        )
-        parts = [[task] for task in tasks]
-    except Exception as error:
-        if len(tasks) == 1 or not is_out_of_memory(error):
-            raise
-        parts = [list(tasks[: len(tasks) // 2]), list(tasks[len(tasks) // 2 :])]
-    # here, where the error no longer holds what the pass has allocated
-    release_memory(runner.device)
-    return list(chain.from_iterable(map(_within_memory, parts)))
-
-
-def _alone(task: Task) -> list[Explained]:
+def _alone(task: Task) -> Explained:
     attribution = task.attribution
     measured = attribution.measured(task.against)
     row = attribution.span(measured, *task.span)
-    attribution.kept.release()  # the next of the list needs its memory
-    return [Explained(measured, row)]
+    attribution.kept.release()  # the next answer needs its memory
+    return Explained(measured, row)
 
 
 @restores_state
 def _together(tasks: Sequence[Task]) -> list[Explained]:
-    runners = [task.attribution for task in tasks]
-    reader, method, runner = runners[0].reader, runners[0].method, runners[0].reader.runner
+    first = tasks[0].attribution
+    reader, method, runner = first.reader, first.method, first.reader.runner
     with Scope(inference=False):
         release_graph(runner.model)
         inputs = batch_of(reader, [task.attribution.read(task.count) for task in tasks])
@@ -164,9 +139,9 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
 
 
 def _positions(tasks: Sequence[Task], width: int) -> Tensor:
-    """The places of the logits that give each answer's tokens, (B, R), the last one repeated.
+    """The positions of the logits that predict each answer's tokens, (B, R), the last repeated.
 
-    R is never the number of all places unless these are meant: `SpanTarget` tells by it.
+    R equals the number of positions only if R means all of them, as `SpanTarget` takes it.
     """
     starts = torch.tensor([task.attribution.place for task in tasks]).unsqueeze(1)
     count = max(task.count for task in tasks)
@@ -176,7 +151,7 @@ def _positions(tasks: Sequence[Task], width: int) -> Tensor:
 
 
 def _target(tasks: Sequence[Task], measured: Sequence[Measured], positions: Tensor) -> SpanTarget:
-    """The first spans, each with weights that are zero beside it."""
+    """The span of each task, as weights that are zero outside of it."""
     of, device = tasks[0].attribution.of, tasks[0].attribution.reader.runner.device
     index, others = torch.zeros_like(positions), torch.zeros_like(positions)
     weights = torch.zeros(positions.shape, dtype=torch.float64)

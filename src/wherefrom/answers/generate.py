@@ -1,4 +1,4 @@
-"""Answers that the model itself gives: greedy by default, its own settings untouched."""
+"""Generates answers: greedily by default, without changing the model's own settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.text import padded
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
-# settings that no other token than the most likely one comes of
+# settings that leave the choice of the most likely token unchanged
 _HARMLESS = {
     "_from_model_config", "bos_token_id", "cache_implementation", "decoder_start_token_id",
     "do_sample", "eos_token_id", "forced_bos_token_id", "forced_eos_token_id", "max_length",
@@ -27,9 +27,9 @@ _HARMLESS = {
 
 
 class Generated(NamedTuple):
-    """The tokens of an answer without its stop token, and whether it ended with one.
+    """The tokens of an answer without its stop token, and whether there was one.
 
-    `opening`: what the decoder of an encoder–decoder began with; else nothing.
+    `opening`: the first tokens of the decoder of an encoder–decoder.
     """
 
     ids: list[int]
@@ -39,7 +39,7 @@ class Generated(NamedTuple):
 
 @dataclass(frozen=True)
 class Generation:
-    """How an answer is generated: greedily, unless `options` of the model's `generate` differ.
+    """How an answer is generated: greedily, unless `options` for the model's `generate` differ.
 
     An option of sampling turns sampling on; `seed` makes it repeatable.
     """
@@ -49,7 +49,7 @@ class Generation:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, runner: ModelRunner) -> Any:
-        """A `GenerationConfig` of its own for the model, whose own stays as it is."""
+        """A changed copy of the model's `GenerationConfig`."""
         model = runner.model
         if runner.forward is not None or not callable(getattr(model, "generate", None)):
             raise ModelError(
@@ -76,7 +76,7 @@ class Generation:
             config.update(**dict.fromkeys(_SAMPLING))
         unused = config.update(
             **{
-                "max_length": None,  # max_new_tokens says it
+                "max_length": None,  # max_new_tokens sets the length
                 "max_new_tokens": count,
                 "do_sample": sampling,
                 "num_beams": 1,
@@ -100,10 +100,9 @@ def generated(
     on_text: Callable[[list[int]], None] | None = None,
     seen: Mapping[str, Tensor] | None = None,
 ) -> Generated:
-    """The tokens that the model generates after a prompt; `on_text` gets those so far.
+    """Generates after a prompt; `on_text` is called with the tokens so far.
 
-    `seen` are the tensors of images that it sees. The state of torch's random numbers is as it was
-    afterwards.
+    `seen` are the tensors of the prompt's images. torch's random state is restored afterwards.
     """
     config = generation.config(runner)
     ids = torch.tensor([list(prompt)])
@@ -117,7 +116,7 @@ def generated(
 def generated_together(
     runner: ModelRunner, prompts: Sequence[Sequence[int]], generation: Generation
 ) -> list[Generated]:
-    """What the model generates after several prompts, in one call of its `generate`."""
+    """Generates after several prompts in one call of the model's `generate`."""
     config = generation.config(runner)
     ids, mask = _batch(runner, prompts, config)
     written = _written(runner, ids, mask, config)
@@ -125,10 +124,10 @@ def generated_together(
 
 
 def is_greedy_alone(runner: ModelRunner, generation: Generation) -> bool:
-    """Whether each token is the most likely one, and nothing else has a say in it.
+    """Whether each token is the most likely one, and depends on the logits alone.
 
-    What looks at the tokens before, such as a penalty for repetition, would see padding; samples
-    would depend on the other prompts of a batch.
+    A penalty for repetition, say, would count padding, and samples would depend on the other
+    prompts of a batch.
     """
     config = generation.config(runner)
     changed = {key for key, value in config.to_diff_dict().items() if value is not None}
@@ -139,7 +138,7 @@ def is_greedy_alone(runner: ModelRunner, generation: Generation) -> bool:
 def is_padding_ignored(
     runner: ModelRunner, short: Sequence[int], long: Sequence[int], generation: Generation
 ) -> bool:
-    """Whether two tokens after a prompt are as likely if it is padded to the length of another."""
+    """Whether padding the shorter prompt leaves the logits of its next two tokens unchanged."""
     config = generation.config(runner)
     changes = {"max_new_tokens": 2, "return_dict_in_generate": True, "output_logits": True}
     config.update(**changes, eos_token_id=None, forced_eos_token_id=None)
@@ -154,9 +153,9 @@ def is_padding_ignored(
 def _batch(
     runner: ModelRunner, prompts: Sequence[Sequence[int]], config: Any
 ) -> tuple[Tensor, Tensor]:
-    """Ids and mask; prompts are padded on the left, since the answers follow at their ends.
+    """Ids and mask, padded on the left, since the answers follow at the end.
 
-    What an encoder reads is padded on the right: the answer is a text of its own.
+    The input of an encoder is padded on the right, since the decoder writes a separate text.
     """
     padding = config.pad_token_id
     number = padding if isinstance(padding, int) and padding >= 0 else 0
@@ -172,7 +171,7 @@ def _written(
     seed: int | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Any:
-    """What the model's own `generate` returns."""
+    """Calls the model's own `generate`."""
     generate: Any = runner.model.generate
     devices = [runner.device] if runner.device.type == "cuda" else []
     with runner.evaluating(gradients=False), torch.random.fork_rng(devices):
@@ -188,7 +187,7 @@ def _written(
 
 
 def _cut(runner: ModelRunner, written: list[int], width: int, config: Any) -> Generated:
-    """The answer of a row, without what comes before it, its stop token, and padding."""
+    """The answer in a row, without prompt, stop token and padding."""
     opening: list[int] = []
     if _has_encoder(runner):
         opening = decoder_opening(runner, config)
@@ -208,10 +207,10 @@ def _has_encoder(runner: ModelRunner) -> bool:
 
 
 def _held(generate: Callable[..., Any]) -> dict[str, Any]:
-    """What makes `generate` hold to the config that it is given.
+    """The options that make `generate` follow the config passed to it.
 
-    From transformers 4.50 to 4.57, what a config leaves at its default is replaced by the model's
-    own setting, sampling among them.
+    transformers 4.50 to 4.57 replace settings that have their default value by the model's own,
+    sampling included.
     """
     from transformers import GenerationMixin
 
@@ -222,10 +221,9 @@ def _held(generate: Callable[..., Any]) -> dict[str, Any]:
 
 
 def decoder_opening(runner: ModelRunner, config: Any) -> list[int]:
-    """What the decoder of an encoder–decoder begins with: its start token, a forced first one.
+    """The first tokens of a decoder: its start token, and a forced first token.
 
-    The forced one is the language of a translation, or the <s> of BART. `config` is how it
-    generates, if that is known.
+    A token is forced for the language of a translation, or as the <s> of BART.
     """
     owners = (config, getattr(runner.model, "config", None))
     names = ("decoder_start_token_id", "bos_token_id")
@@ -233,15 +231,15 @@ def decoder_opening(runner: ModelRunner, config: Any) -> list[int]:
     start = next((number for number in numbers if isinstance(number, int)), None)
     if start is None:
         raise ModelError(
-            f"{runner.name} has no decoder_start_token_id: it is not known what its decoder "
-            "begins with. Set it in the model's generation_config."
+            f"{runner.name} has no decoder_start_token_id: the first token of its decoder is "
+            "unknown. Set it in the model's generation_config."
         )
     forced = getattr(config, "forced_bos_token_id", None)
     return [start] if not isinstance(forced, int) else [start, forced]
 
 
 class _Streamer:
-    """What transformers tells the prompt first, then each token as it is generated."""
+    """Receives the prompt first, then each token as it is generated."""
 
     def __init__(self, on_text: Callable[[list[int]], None]) -> None:
         self.on_text = on_text
@@ -255,7 +253,7 @@ class _Streamer:
         self.on_text(self.ids)
 
     def end(self) -> None:
-        """Nothing: the tokens are those that `generate` returns."""
+        """Does nothing; transformers requires it."""
 
 
 def _stops(config: Any) -> set[int]:

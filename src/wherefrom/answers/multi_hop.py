@@ -1,27 +1,126 @@
-"""Relevance handed on through generated tokens to what caused them."""
+"""Relevance of answer tokens as rows of numbers: their sums, ledgers, and hops between tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from wherefrom.answers.rows import Key, Row, Values
+from wherefrom.core.explanation import Ledger, Line, Unit, plural
+
+if TYPE_CHECKING:
+    from wherefrom.methods import Scores
+
+Values = NDArray[np.float64]
+Key = tuple[str, str]  # label and kind of a line
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """The contributions to one number: output = Σ values + Σ lines + residual.
+
+    `lines` are None for a method whose scores do not add up.
+    """
+
+    values: Values  # of all tokens of prompt and answer
+    lines: Mapping[Key, float] | None
+    output: float
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def residual(self) -> float:
+        """What values and lines do not account for."""
+        return self.output - float(self.values.sum()) - sum((self.lines or {}).values())
+
+    @staticmethod
+    def of(
+        scores: Scores,
+        output: float,
+        length: int,
+        patches: int = 0,
+        sample: int = 0,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> Row:
+        """The row of a sample of a batch, over `length` units.
+
+        Patches of images come last in scores and first in rows. `mask` is False at padding.
+        """
+        values = np.zeros(length)
+        own = scores.values[sample].detach().double().cpu().numpy()
+        own = np.roll(own if mask is None else own[mask], patches)
+        values[: len(own)] = own
+        lines = None
+        if scores.lines is not None:
+            # totals over units repeat the values; a kind may have other lines too
+            lines = {
+                (label, kind): float(amounts[sample])
+                for (label, kind), amounts in scores.lines.items()
+                if kind not in scores.parts or label not in (plural(kind), "embedding norm")
+            }
+        return Row(values, lines, output, scores.warnings[sample] if scores.warnings else ())
+
+
+def total(rows: Sequence[Row]) -> Row:
+    """The sum of some rows."""
+    lines: dict[Key, float] | None = None
+    if all(row.lines is not None for row in rows):
+        lines = {}
+        for row in rows:
+            for key, value in (row.lines or {}).items():
+                lines[key] = lines.get(key, 0.0) + value
+    return Row(
+        np.sum([row.values for row in rows], axis=0),
+        lines,
+        float(sum(row.output for row in rows)),
+        tuple(dict.fromkeys(warning for row in rows for warning in row.warnings)),
+    )
+
+
+def ledger(row: Row, units: Sequence[Unit], group: Callable[[int], str]) -> Ledger | None:
+    """The ledger of a row: a line for each group of units, then those of the model.
+
+    Groups without relevance have no line, such as a template that is the same at the root.
+    """
+    if row.lines is None:
+        return None
+    groups: dict[str, float] = {}
+    for number in range(len(units)):
+        name = group(number)
+        groups[name] = groups.get(name, 0.0) + float(row.values[number])
+    lines = [
+        Line(_LABELS[name], name, value)
+        for name, value in groups.items()
+        if value or name == "prompt"
+    ]
+    lines += [Line(label, kind, value) for (label, kind), value in row.lines.items()]
+    return Ledger(tuple(lines), row.output)
+
+
+_LABELS = {
+    "image": "the patches of images",
+    "prompt": "the prompt's parts",
+    "first token": "first token",
+    "template": "template",
+    "answer": "earlier tokens of the answer",
+}
+
 
 LARGEST_GAIN = 10.0
-"""A token hands relevance on if Σ |its row| is at most so many times its total: a row whose terms
-cancel would hand on many times what it has got, once for and once against."""
-_RESIDUAL: Key = ("residual of handed-on relevance", "residual")
+"""A token passes relevance on if Σ |its row| is at most this many times its total: a row whose
+terms cancel would pass on many times what it received, with both signs."""
+_RESIDUAL: Key = ("residual of earlier tokens", "residual")
 
 
 @dataclass(frozen=True, eq=False)
 class MultiHop:
     """The rows of all answer tokens, each as shares of its total.
 
-    Relevance r_i that falls on the answer token i is distributed as the row of i is:
-    r_i · row_i / total_i, the row's ledger lines and residual included. The shares of a row add up
-    to 1, so the sum stays what it was at every hop. A row whose terms cancel to nearly nothing
+    The relevance r_i of the answer token i is distributed in the proportions of its row:
+    r_i · row_i / total_i, including the row's ledger lines and residual. These shares add up to 1,
+    so every hop preserves the sum. A row whose terms nearly cancel
     (Σ |terms| > LARGEST_GAIN · |total|) has no meaningful shares: its token keeps its relevance.
     """
 
@@ -51,8 +150,8 @@ class MultiHop:
         return np.flatnonzero(self.gains > LARGEST_GAIN).tolist()
 
     def hop(self, row: Row) -> Row:
-        """One hop: every answer token hands on what it has."""
-        return self._distributed(row, self._handed(row.values[self.start :]))
+        """One hop: every answer token passes its relevance on."""
+        return self._distributed(row, self._passed_on(row.values[self.start :]))
 
     def all(self, row: Row) -> Row:
         """All hops: R = r (I − D A)⁻¹ arrives at the tokens, by substitution from the last.
@@ -66,10 +165,10 @@ class MultiHop:
             if token not in keeps and arriving[token]:
                 source = self.rows[token]
                 arriving += arriving[token] / source.output * source.values[self.start :]
-        return self._distributed(row, self._handed(arriving))
+        return self._distributed(row, self._passed_on(arriving))
 
-    def handed_on(self, row: Row, hops: int | None) -> Row:
-        """So many hops; None: all."""
+    def after(self, row: Row, hops: int | None) -> Row:
+        """The row after a number of hops; None: after all."""
         if hops is None:
             return self.all(row)
         for _ in range(hops):
@@ -77,20 +176,20 @@ class MultiHop:
         return row
 
     def keeping(self, row: Row) -> list[int]:
-        """The answer tokens that have kept relevance of a row."""
+        """The answer tokens that keep relevance in a row."""
         return [place for place in self.keeps if row.values[self.start + place]]
 
-    def _handed(self, arriving: Values) -> Values:
-        handed = arriving[: len(self.rows)].copy()
-        handed[self.keeps] = 0.0
-        return handed
+    def _passed_on(self, arriving: Values) -> Values:
+        amounts = arriving[: len(self.rows)].copy()
+        amounts[self.keeps] = 0.0
+        return amounts
 
-    def _distributed(self, row: Row, handed: Values) -> Row:
-        """The row after its answer tokens gave these amounts away as their rows say."""
+    def _distributed(self, row: Row, amounts: Values) -> Row:
+        """The row after its answer tokens passed these amounts on."""
         values = row.values.copy()
         lines = dict(row.lines or {})
-        values[self.start : self.start + len(handed)] -= handed
-        for token, amount in enumerate(handed):
+        values[self.start : self.start + len(amounts)] -= amounts
+        for token, amount in enumerate(amounts):
             if not amount:
                 continue
             source = self.rows[token]
@@ -102,7 +201,7 @@ class MultiHop:
 
 
 def kept_message(pieces: Sequence[str]) -> str:
-    """What is said of tokens that keep their relevance."""
+    """The warning about tokens that keep their relevance."""
     names = ", ".join(map(repr, pieces[:5]))
     more = f" and {len(pieces) - 5} more" if len(pieces) > 5 else ""
     return (

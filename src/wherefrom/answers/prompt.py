@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from wherefrom.errors import InputError, first_line
 
 TEMPLATE = "template"
-"""The part of all text that no one wrote: of the chat template, or around a passage."""
+"""The part of text that a template adds: chat marks, or the number of a passage."""
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 
@@ -44,7 +44,7 @@ Prompts = list[str] | list[Prompt] | list[list[Any]]  # several: texts, parts, m
 
 @dataclass(frozen=True)
 class Part:
-    """A named part of the prompt, and its place in the text."""
+    """A named part of the prompt and its span in the text."""
 
     name: str  # "system", "passage 2", "question"; "paragraph 1" of a text; "user 1" of messages
     kind: str  # system, passage, question, text, message, image
@@ -58,7 +58,7 @@ class Piece:
     """Some text of a message: a part's own, or the scaffold around it (a number, a label)."""
 
     text: str
-    name: str  # of the part that it comes and goes with
+    name: str  # of the part that it is left out with
     kind: str = ""
     title: str = ""
     scaffold: bool = False
@@ -70,7 +70,7 @@ IMAGE = Piece("", TEMPLATE, "image", scaffold=True)
 
 @dataclass(frozen=True)
 class Turn:
-    """A message: who speaks, and what; a plain text has no role."""
+    """A message; a plain text has no role."""
 
     role: str | None
     pieces: tuple[Piece, ...]
@@ -86,7 +86,7 @@ class Turn:
 
 
 class Place(NamedTuple):
-    """Where the content of a message lies in the text, and how much of its front was cut off."""
+    """The span of a message's content in the text, and how much the template cut off its start."""
 
     start: int
     cut: int
@@ -98,7 +98,7 @@ class Script:
     """A prompt before it becomes text, so that parts can be left out."""
 
     turns: tuple[Turn, ...]
-    images: tuple[Any, ...] = ()  # in the order of their places
+    images: tuple[Any, ...] = ()  # in the order of the prompt
 
     @staticmethod
     def of(
@@ -106,8 +106,8 @@ class Script:
     ) -> Script:
         """The script of a text, of chat messages, or of named parts.
 
-        `chat` says whether there is a template that makes one text of messages. Images have the
-        places that the prompt has for them, a `placeholder` in a text, or else come first.
+        `chat` says whether there is a template that makes one text of messages. Images stand
+        where the prompt marks their places, by a `placeholder` in a text, or else come first.
         """
         if isinstance(prompt, Prompt):
             if images and prompt.images:
@@ -140,7 +140,7 @@ class Script:
         return bool(self.turns) and self.turns[0].role is not None
 
     def rendered(self, template: Any, lists: bool = False) -> tuple[str, tuple[Part, ...]]:
-        """The text that the model reads, and where its parts lie.
+        """The text that the model reads, and its parts with their spans.
 
         `template` is the tokenizer or processor that has it; one of a processor takes the content
         of messages as `lists`.
@@ -230,7 +230,7 @@ def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
             if texts:
                 pieces += _paragraphs(texts, f"{name}, paragraph", name, "message")
         turns.append(Turn(role, tuple(pieces)))
-    if images and not within:  # they come first
+    if images and not within:  # images come first
         at = next((i for i, turn in enumerate(turns) if turn.role == "user"), 0)
         turns[at] = replace(turns[at], pieces=(*[IMAGE] * len(images), *turns[at].pieces))
         return Script(tuple(turns), tuple(images))
@@ -246,7 +246,7 @@ def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
 
 
 def _blocks_of(content: Any) -> Iterator[tuple[str, list[Any]]]:
-    """The texts of a message, each with the images before it; None is one that is passed apart."""
+    """The texts of a message, each with the images before it; None stands for one of images=."""
     if isinstance(content, str):
         yield content, []
         return
@@ -281,7 +281,7 @@ def _image_of(block: Mapping[str, Any]) -> Any:
 
 
 def _paragraphs(text: str, many: str, single: str, kind: str) -> Iterator[Piece]:
-    """A text cut at blank lines, these at the end of the paragraph before."""
+    """The paragraphs of a text, each with the blank lines after it."""
     ends = [match.end() for match in _PARAGRAPH.finditer(text) if match.start() > 0]
     cuts = [0, *(end for end in ends if end < len(text)), len(text)]
     for number, (start, end) in enumerate(pairwise(cuts), 1):
@@ -290,7 +290,7 @@ def _paragraphs(text: str, many: str, single: str, kind: str) -> Iterator[Piece]
 
 
 def _with_template(template: Any, turns: Sequence[Turn], lists: bool) -> tuple[str, list[Place]]:
-    """The rendered text, and where each text between the images of the messages lies in it."""
+    """The rendered text, and the span of each text between the images of the messages."""
     contents = [_text(block) for turn in turns for block in turn.blocks if block is not None]
 
     def rendered(texts: Sequence[str]) -> str:
@@ -302,14 +302,14 @@ def _with_template(template: Any, turns: Sequence[Turn], lists: bool) -> tuple[s
             return str(
                 template.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             )
-        except Exception as error:  # whatever a template raises: roles that it does not know, …
+        except Exception as error:  # a template may raise anything, for example for unknown roles
             raise InputError(
                 f"the chat template does not take these messages "
                 f"({', '.join(str(turn.role) for turn in turns)}): {first_line(error)}"
             ) from error
 
     text = rendered(contents)
-    # the template around the contents, seen with marks in their places
+    # the template with marks in place of the contents
     marks = [f"\ue000{number}\ue001" for number in range(len(contents))]
     skeleton = rendered(marks)
     if all(skeleton.count(mark) == 1 for mark in marks):
@@ -321,7 +321,7 @@ def _with_template(template: Any, turns: Sequence[Turn], lists: bool) -> tuple[s
 
 
 def _content(turn: Turn, texts: Iterator[str], lists: bool) -> str | list[dict[str, str]]:
-    """The content of a message as a template takes it, with these texts."""
+    """The content of a message in the form that a template takes."""
     if not lists and turn.blocks.count(None) == 0:
         return next(texts)
     return [
@@ -333,7 +333,7 @@ def _content(turn: Turn, texts: Iterator[str], lists: bool) -> str | list[dict[s
 def _in_skeleton(
     skeleton: str, marks: Sequence[str], contents: Sequence[str], change: Callable[[str], str]
 ) -> tuple[str, list[Place]]:
-    """The skeleton with the contents put in, and where they lie."""
+    """The skeleton filled with the contents, and their spans."""
     order = sorted(range(len(marks)), key=lambda number: skeleton.index(marks[number]))
     places = [Place(0, 0, 0)] * len(marks)
     text, at = "", 0
@@ -352,7 +352,7 @@ def _place(start: int, content: str, change: Callable[[str], str]) -> Place:
 
 
 def _searched(text: str, contents: Sequence[str]) -> list[Place]:
-    """Where each content lies, looked for in order: for templates that depend on the contents."""
+    """The span of each content, found by search, for templates that depend on the contents."""
     places: list[Place] = []
     at = 0
     for number, content in enumerate(contents, 1):

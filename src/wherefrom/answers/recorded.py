@@ -1,4 +1,4 @@
-"""An answer that was read from a file: what was explained, without the model."""
+"""An answer read from a file, without its model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from wherefrom.answers.asked import Asked, Of
-from wherefrom.answers.attribution import Measured
+from wherefrom.answers.attribution import Asked, Measured, Of
+from wherefrom.answers.multi_hop import Row
 from wherefrom.answers.prompt import Part
-from wherefrom.answers.rows import Row
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens
 from wherefrom.core.explanation import unit_of
 from wherefrom.errors import InputError
@@ -25,7 +24,7 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Recorded(Asked):
-    """Stands in the place of a `AnswerAttribution`: it has all but the model."""
+    """Replaces an `AnswerAttribution` where there is no model."""
 
     method: Method
     prompt: PromptTokens
@@ -35,7 +34,7 @@ class Recorded(Asked):
 
     @staticmethod
     def of_data(data: Mapping[str, Any]) -> Recorded:
-        """What the plain data of an answer says of prompt, answer and method."""
+        """Reads prompt, answer and method from plain data."""
         units = tuple(unit_of(unit) for unit in data["units"][: data["start"]])
         count, scenes = len(data["prompt_ids"]), tuple(data.get("images", ()))
         prompt = PromptTokens(
@@ -60,15 +59,15 @@ class Recorded(Asked):
         )
 
     def span(self, measured: Measured, first: int, last: int) -> Row:
-        """Not without the model."""
+        """Raises: this needs the model."""
         self._refuse("this part of the answer was not explained before it was saved")
 
     def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
-        """Not without the model."""
+        """Raises: this needs the model."""
         self._refuse("the matrix of the answer was not computed before it was saved")
 
     def log_probabilities_without(self, name: str) -> NoReturn:
-        """Not without the model."""
+        """Raises: this needs the model."""
         self._refuse("a passage can be left out only with the model")
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -110,7 +109,7 @@ def row_data(row: Row) -> Data:
 
 
 def row_of(data: Mapping[str, Any], length: int) -> Row:
-    """A row back from plain data."""
+    """Reads a row from plain data."""
     values = np.array(data["values"], dtype=np.float64)
     if values.shape != (length,):
         raise ValueError(f"{length} units but {values.size} values")
@@ -129,7 +128,7 @@ def measured_data(measured: Measured) -> Data:
 
 
 def measured_of(data: Mapping[str, Any]) -> Measured:
-    """Logits and log-probabilities back from plain data."""
+    """Reads logits and log-probabilities from plain data."""
     return Measured(
         np.array(data["logits"], dtype=np.float64),
         np.array(data["log_probabilities"], dtype=np.float64),

@@ -1,15 +1,17 @@
-"""From a prompt to an `Answer`: one that is given, or one that the model generates."""
+"""From a prompt to an `Answer` that the caller passes or the model generates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.asked import Of
-from wherefrom.answers.attribution import AnswerAttribution, Measured
+from wherefrom.answers.attribution import AnswerAttribution, Measured, Of
 from wherefrom.answers.batches import MOST, Task, explained
 from wherefrom.answers.generate import (
     Generated,
@@ -21,7 +23,6 @@ from wherefrom.answers.generate import (
     is_padding_ignored,
 )
 from wherefrom.answers.prompt import Prompt, PromptLike
-from wherefrom.answers.token_types import with_types
 from wherefrom.answers.tokens import (
     AnswerTokens,
     PromptTokens,
@@ -30,10 +31,16 @@ from wherefrom.answers.tokens import (
     read_answer,
     read_prompt,
 )
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Case, same_logits
+from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import SpanTarget
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
-from wherefrom.inputs.text import like_lengths
+from wherefrom.inputs.image_text_processor import EncodedImages
+from wherefrom.inputs.text import Encoded, like_lengths
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method
+from wherefrom.methods.forward_pass import run
 
 Given = str | Sequence[int]  # an answer as text or as token ids
 
@@ -55,7 +62,7 @@ def is_several(prompt: Any) -> bool:
 
 
 def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
-    """The values, if there is one for each prompt."""
+    """The values as a list; raises unless there is one for each prompt."""
     count = 1 if isinstance(values, str) or not isinstance(values, Sequence) else len(values)
     if isinstance(values, str) or count != len(prompts):
         raise InputError(f"{len(prompts)} prompts need a list of as many {noun}, got {count}.")
@@ -63,7 +70,7 @@ def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
 
 
 def no_images(images: Sequence[Any]) -> None:
-    """Refuses images beside a list of prompts."""
+    """Raises if images are passed with a list of prompts."""
     if len(images):
         raise InputError(
             "images= is for one prompt. Of several, give each its own: Prompt(…, images=[…])."
@@ -71,13 +78,13 @@ def no_images(images: Sequence[Any]) -> None:
 
 
 def listed(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
-    """The values, if there is one for each prompt; None for each if there are none at all."""
+    """As `one_of_each`; without values, None for each prompt."""
     return [None] * len(prompts) if values is None else one_of_each(prompts, values, noun)
 
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """How prompts are answered and explained, the same for all of a call."""
+    """How the prompts of a call are answered and explained."""
 
     reader: TextReader
     method: Method
@@ -88,10 +95,9 @@ class AnswerRequest:
     def by(
         reader: TextReader, method: Method, of: Of, versions: Mapping[str, str]
     ) -> AnswerRequest:
-        """For a model that is left as it was.
+        """A request that restores the model's attributes and hooks after each run.
 
-        `generate` and models that see note what they were run on, and add hooks when they first
-        are.
+        `generate` and vision-language models store attributes of their last input, and add hooks.
         """
         if of not in get_args(Of):
             raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
@@ -102,7 +108,7 @@ class AnswerRequest:
         self, prompt: PromptLike, answer: Given, against: Given | None, images: Sequence[Any] = ()
     ) -> Answer:
         """An answer that the caller gives."""
-        return self._single(self._given(prompt, answer, against, images))
+        return self._explained(self._given(prompt, answer, against, images))
 
     def given_to_each(
         self,
@@ -113,7 +119,7 @@ class AnswerRequest:
     ) -> list[Answer]:
         """The same for several prompts, explained in batches."""
         asked = zip(prompts, answers, others, strict=True)
-        return self._several([self._given(*each) for each in asked], batch_size)
+        return self._explained_in_batches([self._given(*each) for each in asked], batch_size)
 
     def generated(
         self,
@@ -125,7 +131,7 @@ class AnswerRequest:
     ) -> Answer:
         """An answer that the model generates; `on_text` gets its text as it grows."""
         tokens = self._read(prompt, images)
-        return self._single(
+        return self._explained(
             self._generated(tokens, self._alone(tokens, generation, on_text), against)
         )
 
@@ -137,7 +143,7 @@ class AnswerRequest:
         batch_size: int | None,
         on_text: Callable[[str], None] | None = None,
     ) -> list[Answer]:
-        """The same for several prompts, generated and explained in batches where that can be."""
+        """The same for several prompts, generated and explained in batches where possible."""
         read = [self._read(prompt) for prompt in prompts]
         written: dict[int, Generated] = {}
         for chunk in self._generation_chunks(
@@ -153,19 +159,20 @@ class AnswerRequest:
             self._generated(tokens, written[i], other)
             for i, (tokens, other) in enumerate(zip(read, others, strict=True))
         ]
-        return self._several(tasks, batch_size)
+        return self._explained_in_batches(tasks, batch_size)
 
     def _generation_chunks(
-        self, read: Sequence[PromptTokens], generation: Generation, size: int, told: bool
+        self, read: Sequence[PromptTokens], generation: Generation, size: int, streams: bool
     ) -> list[list[int]]:
         """Which prompts are answered together.
 
-        One by one: samples, and what else depends on the other prompts of a batch; prompts with
-        images; if the text is told as it grows; and if the model does not ignore padding.
+        Alone: samples, and all else that depends on the other prompts of a batch; prompts with
+        images; with `on_text`; and prompts of different lengths if the model does not ignore
+        padding.
         """
         runner, lengths = self.reader.runner, [len(tokens.ids) for tokens in read]
         texts_only = all(tokens.seen is None for tokens in read)
-        if told or not texts_only or not is_greedy_alone(runner, generation):
+        if streams or not texts_only or not is_greedy_alone(runner, generation):
             return [[i] for i in range(len(read))]
         tried = self.reader.tried
         short, long = (read[lengths.index(pick(lengths))].ids for pick in (min, max))
@@ -178,8 +185,8 @@ class AnswerRequest:
     ) -> Generated:
         images = tokens.seen
         seen = {} if images is None else {**images.tensors, **images.types}
-        told = _told(self.reader.tokenizer, on_text)
-        return generated(self.reader.runner, tokens.ids, generation, told, seen)
+        on_ids = _text_callback(self.reader.tokenizer, on_text)
+        return generated(self.reader.runner, tokens.ids, generation, on_ids, seen)
 
     def _read(self, prompt: PromptLike, images: Sequence[Any] = ()) -> PromptTokens:
         reader = self.reader
@@ -188,27 +195,27 @@ class AnswerRequest:
         tokens = read_prompt(reader.tokenizer, prompt, reader.has_decoder, images, reader.sight)
         if tokens.images is not None and reader.has_decoder:
             raise ModelError(
-                f"{reader.runner.name} reads images with an encoder and writes with a decoder of "
-                "its own: answers of such models are not explained."
+                f"{reader.runner.name} reads images with an encoder and writes with a decoder: "
+                "answers of such models are not supported."
             )
         return with_types(reader, tokens)
 
     def _given(
         self, prompt: PromptLike, answer: Given, against: Given | None, images: Sequence[Any] = ()
-    ) -> _Asked:
+    ) -> Task:
         reader, tokens = self.reader, self._read(prompt, images)
         if reader.has_decoder:
             model = reader.runner.model
             opening = decoder_opening(reader.runner, getattr(model, "generation_config", None))
             tokens = tokens.opened(reader.tokenizer, opening)
         answer_tokens = read_answer(reader.tokenizer, tokens, answer)
-        return self._asked(tokens, answer_tokens, against, None)
+        return self._task(tokens, answer_tokens, against, None)
 
-    def _generated(self, tokens: PromptTokens, written: Generated, against: Given | None) -> _Asked:
+    def _generated(self, tokens: PromptTokens, written: Generated, against: Given | None) -> Task:
         reader = self.reader
         ids, finished, opening = written
         if reader.has_decoder:
-            # some models begin by themselves as others are made to
+            # some models generate the opening that others are given
             names = ("bos_token_id", "cls_token_id")
             begins = {getattr(reader.tokenizer, name, None) for name in names}
             while ids and ids[0] in begins:
@@ -220,75 +227,64 @@ class AnswerRequest:
                 "generates is a stop token."
             )
         answer_tokens = answer_of_ids(reader.tokenizer, tokens, ids)
-        return self._asked(tokens, answer_tokens, against, finished)
+        return self._task(tokens, answer_tokens, against, finished)
 
-    def _asked(
+    def _task(
         self,
         prompt: PromptTokens,
         answer: AnswerTokens,
         against: Given | None,
         finished: bool | None,
-    ) -> _Asked:
-        place, replaced, of = None, {}, self.of
+    ) -> Task:
+        others, of = {}, self.of
         if against is not None:
             place, number = _difference(self.reader.tokenizer, prompt, answer, against)
-            replaced[place] = number
-            of = "contrast"  # of logits or of log-probabilities, it is the same
+            others[place] = number
+            of = "contrast"  # logits and log-probabilities have the same difference
         attribution = AnswerAttribution(self.reader, self.method, prompt, answer, of)
         attribution.check_length()
         attribution = replace(attribution, method=self.method.resolved(attribution.inputs(1)))
-        return _Asked(Task(attribution, replaced), place, finished)
+        return Task(attribution, others, finished)
 
-    def _single(self, asked: _Asked) -> Answer:
-        """Its pass is kept: each span is a backward pass from there."""
-        task = asked.task
-        return self._answer(asked, task.attribution.measured(task.against))
+    def _explained(self, task: Task) -> Answer:
+        """One answer, whose forward pass is kept for backward passes from any span."""
+        return self._answer(task, task.attribution.measured(task.against))
 
-    def _several(self, asked: Sequence[_Asked], batch_size: int | None) -> list[Answer]:
+    def _explained_in_batches(self, tasks: Sequence[Task], batch_size: int | None) -> list[Answer]:
         answers = []
-        results = explained([each.task for each in asked], batch_size)
-        for each, (measured, row) in zip(asked, results, strict=True):
-            answer = self._answer(each, measured)
-            answer.keep(each.task.span, row)
+        for task, (measured, row) in zip(tasks, explained(tasks, batch_size), strict=True):
+            answer = self._answer(task, measured)
+            answer.keep(task.span, row)
             answers.append(answer)
         return answers
 
-    def _answer(self, asked: _Asked, measured: Measured) -> Answer:
-        name, place = self.reader.runner.name, asked.place
-        attribution = asked.task.attribution
-        return Answer(attribution, measured, name, self.versions, place, asked.finished)
+    def _answer(self, task: Task, measured: Measured) -> Answer:
+        name, place = self.reader.runner.name, next(iter(task.against), None)
+        return Answer(task.attribution, measured, name, self.versions, place, task.finished)
 
 
-class _Asked(NamedTuple):
-    """A prompt with its answer before it is explained."""
-
-    task: Task
-    place: int | None  # at which it differs from another answer
-    finished: bool | None
-
-
-def _told(
+def _text_callback(
     tokenizer: Any, on_text: Callable[[str], None] | None
 ) -> Callable[[list[int]], None] | None:
-    """Tells the text of the tokens so far, without special tokens and half characters."""
+    """Calls `on_text` with the text so far, without special tokens and incomplete characters."""
     if on_text is None:
         return None
 
-    def told(ids: list[int]) -> None:
+    def on_ids(ids: list[int]) -> None:
         text = "".join(pieces_of(tokenizer, (), ids))
         if tokenizer is not None:
             text = str(tokenizer.decode(ids, skip_special_tokens=True))
         on_text(text.rstrip("\ufffd"))
 
-    return told
+    return on_ids
 
 
 def _difference(
     tokenizer: Any, prompt: PromptTokens, answer: AnswerTokens, against: Given
 ) -> tuple[int, int]:
-    """The first place at which two answers differ, and the token of the other one there.
+    """The index of the first token at which two answers differ, and the other token there.
 
-    Only there both have the same tokens before them: further on they are not comparable.
+    Only there do both follow the same tokens, so only there can they be compared.
     """
     if isinstance(against, str) and answer.text[:1].isspace() and not against[:1].isspace():
         against = " " + against
@@ -305,3 +301,38 @@ def _difference(
         f"against={other.text!r} is the beginning of the answer or the same: there is no token at "
         "which they differ."
     )
+
+
+@restores_state
+def with_types(reader: TextReader, prompt: PromptTokens) -> PromptTokens:
+    """The prompt, with the token type that the tokens of an answer get.
+
+    With some types, a model reads what follows in both directions, as a part of the prompt. The
+    right type leaves the output at the end of the prompt unchanged; it is found by trying.
+    """
+    images = prompt.seen
+    if images is None or not images.types:
+        return prompt
+    with Scope(inference=False):
+        expected = _last_logits(reader, prompt, images, [])
+        lasts = [int(values[0, -1]) for values in images.types.values()]
+        for fill in dict.fromkeys([*lasts, 0, 1]):
+            images = replace(images, fill=fill)
+            logits = _last_logits(reader, prompt, images, [prompt.ids[-1]])
+            if same_logits(expected, logits):
+                return replace(prompt, images=images)
+    raise ModelError(
+        f"{reader.runner.name} reads its answer in both directions, whatever the "
+        f"{' or '.join(images.types)} of its tokens, so it cannot be explained token by token."
+    )
+
+
+def _last_logits(
+    reader: TextReader, prompt: PromptTokens, images: EncodedImages, following: list[int]
+) -> Tensor:
+    """The logits at the end of the prompt, with more tokens after it."""
+    ids = [*prompt.ids, *following]
+    inputs = images.joined(reader.batch([Encoded(ids, (Unit(""),) * len(ids), None)]))
+    place = torch.tensor([[len(prompt.ids) - 1]])
+    logits = run(Case(reader.runner, inputs, SpanTarget(position=place)))
+    return SpanTarget(position=place).rows(logits)[0, 0].double().cpu()

@@ -1,4 +1,4 @@
-"""Which parts of the prompt an answer comes from: ranked sources, and citations."""
+"""Parts of an answer, and the parts of the prompt that they come from: sources, citations."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from wherefrom.answers.rows import Row
-from wherefrom.answers.spans import Span
-from wherefrom.answers.tokens import sentences_of
-from wherefrom.errors import InputError, nearest
+import numpy as np
+
+from wherefrom.answers.multi_hop import Row
+from wherefrom.answers.tokens import sentences_of, words_of
+from wherefrom.errors import InputError, TargetError, nearest
 
 if TYPE_CHECKING:
     from wherefrom.answers.answer import Answer
@@ -19,10 +20,83 @@ LEVELS: tuple[Level, ...] = ("token", "word", "sentence", "passage")
 
 
 @dataclass(frozen=True)
-class Source:
-    """A part of the prompt with its relevance: of an image a patch, or the whole.
+class AnswerToken:
+    """A token of the answer, and the one it is compared with: by default the runner-up."""
 
-    `share` is relevance / Σ |relevance| over all sources of the level.
+    id: int
+    text: str
+    probability: float
+    output: float  # what is explained: the contrast, logit or log-probability
+    other_id: int
+    other: str
+    other_probability: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """Consecutive tokens of the answer: `first` to `last` − 1."""
+
+    text: str
+    first: int
+    last: int
+
+
+def span_of_characters(pieces: Sequence[str], start: int, end: int) -> Span:
+    """The span of the tokens, given by their texts, that hold the characters start to end − 1."""
+    at, holding = 0, []
+    for place, piece in enumerate(pieces):
+        if at < end and at + len(piece) > start:
+            holding.append(place)
+        at += len(piece)
+    first = holding[0]
+    while first > 0 and not pieces[first - 1]:
+        first -= 1  # a character of several tokens
+    return Span("".join(pieces)[start:end], first, holding[-1] + 1)
+
+
+def span_of(part: int | slice | str | Span, pieces: Sequence[str]) -> Span:
+    """A part of the answer by index, slice or text; `pieces` are the texts of the tokens."""
+    if isinstance(part, Span):
+        return part
+    if isinstance(part, str):
+        return _span_of_text(part, pieces)
+    numbers = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
+    if not all(number is None or isinstance(number, (int, np.integer)) for number in numbers):
+        raise TargetError(
+            "a part of the answer is a token's index, a slice of tokens, a text, or a span of "
+            f"words or sentences, got {part!r}."
+        )
+    count = len(pieces)
+    if isinstance(part, slice):
+        first, last, step = part.indices(count)
+        if step != 1 or last <= first:
+            raise TargetError(f"{part} is no span of the answer, which has {count} tokens.")
+    else:
+        if not -count <= part < count:
+            raise TargetError(f"there is no token {part}: the answer has {count} tokens.")
+        first = part % count
+        last = first + 1
+    return Span("".join(pieces[first:last]), first, last)
+
+
+def _span_of_text(part: str, pieces: Sequence[str]) -> Span:
+    if not part.strip():
+        raise TargetError("an empty text is no part of the answer.")
+    text = "".join(pieces)
+    start = text.find(part)
+    if start < 0:
+        names = [text[a:b] for a, b in words_of(text)]
+        raise TargetError(
+            f"{part!r} is no part of the answer; {nearest(part, dict.fromkeys(names))}"
+        )
+    return span_of_characters(pieces, start, start + len(part))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A part of the prompt with its relevance; of an image, a patch or the whole.
+
+    `share` is relevance / Σ |relevance| over the whole prompt, cut into parts of this level.
     """
 
     name: str  # of the part that it is or belongs to
@@ -36,10 +110,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Support:
-    """What a passage is to a sentence of the answer.
+    """What a passage contributes to a sentence of the answer.
 
-    `share` is relevance / Σ |relevance| over the passages; `drop` how much the log-probability of
-    the sentence falls when the passage is left out, where that was checked.
+    `share` is that of the passage as a `Source`; `drop` is how far the log-probability of the
+    sentence falls when the passage is left out, where that was checked.
     """
 
     passage: str
@@ -58,12 +132,17 @@ class Citation:
 
 
 def ranked(answer: Answer, level: Level, row: Row) -> list[Source]:
-    """The sources of a level, the most relevant first."""
+    """The sources of a level with their shares, the most relevant first.
+
+    This is the only place that defines a share: citations, the terminal and JSON show these, and
+    the script of the page divides the same sums.
+    """
     places = source_units(answer, level)
     relevance = [float(row.values[units].sum()) for _, units in places]
+    size = sum(map(abs, relevance)) or 1.0
     sources = [
-        _source(answer, name, units, amount, share)
-        for (name, units), amount, share in zip(places, relevance, _shares(relevance), strict=True)
+        _source(answer, name, units, amount, amount / size)
+        for (name, units), amount in zip(places, relevance, strict=True)
     ]
     return sorted(sources, key=lambda source: -source.relevance)
 
@@ -83,8 +162,8 @@ def _source(answer: Answer, name: str, units: list[int], relevance: float, share
 def source_units(answer: Answer, level: Level, *, whole_images: bool = False) -> list[Places]:
     """The units of each source of a level in the prompt's order, with the name of its part.
 
-    Patches of images stand beside tokens and words; beside sentences and passages, or with
-    `whole_images`, an image is one source.
+    With tokens and words, each patch of an image is a source; with sentences, passages or
+    `whole_images`, each image is.
     """
     if level not in LEVELS:
         raise InputError(f'there is no level "{level}"; {nearest(str(level), LEVELS)}')
@@ -121,7 +200,7 @@ def source_units(answer: Answer, level: Level, *, whole_images: bool = False) ->
 Places = tuple[str, list[int]]
 
 
-def cited(answer: Answer, check: bool, through: bool) -> list[Citation]:
+def cited(answer: Answer, check: bool, multi_hop: bool) -> list[Citation]:
     """For each sentence of the answer the passages, the most relevant first."""
     passages = [part for part in answer.parts if part.kind == "passage"]
     if not passages:
@@ -130,26 +209,17 @@ def cited(answer: Answer, check: bool, through: bool) -> list[Citation]:
             "of several paragraphs."
         )
     drops = answer.drops(passages) if check else {}
-    units = dict(source_units(answer, "passage"))
+    titles = {part.name: part.title for part in passages}
     citations = []
     for sentence in answer.sentences:
-        row = answer.row_through(sentence, through)
-        relevance = [float(row.values[units.get(part.name, [])].sum()) for part in passages]
-        supports = [
-            Support(
-                part.name,
-                part.title,
-                amount,
-                share,
-                float(drops[part.name][sentence.first : sentence.last].sum()) if check else None,
-            )
-            for part, amount, share in zip(passages, relevance, _shares(relevance), strict=True)
-        ]
+        row = answer.row_after_hops(sentence, multi_hop)
+        by_name = {source.name: source for source in ranked(answer, "passage", row)}
+        supports = []
+        for name, title in titles.items():
+            source = by_name.get(name)
+            relevance, share = (0.0, 0.0) if source is None else (source.relevance, source.share)
+            drop = float(drops[name][sentence.first : sentence.last].sum()) if check else None
+            supports.append(Support(name, title, relevance, share, drop))
         supports.sort(key=lambda support: -support.relevance)
         citations.append(Citation(sentence, tuple(supports)))
     return citations
-
-
-def _shares(relevance: Sequence[float]) -> list[float]:
-    size = sum(map(abs, relevance)) or 1.0
-    return [amount / size for amount in relevance]

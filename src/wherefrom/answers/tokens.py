@@ -1,4 +1,4 @@
-"""The tokens of a prompt and of an answer: what each is called, where it lies, its part."""
+"""The tokens of a prompt and of an answer, with their names, spans and parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWER = "answer"
 """The field of the answer's own tokens."""
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 _SENTENCE = re.compile(r"\S.*?(?:[.!?。！？]+[\"'”’)\]]*(?=\s|$)|(?=\n)|$)", re.DOTALL)
-_BROKEN = "\ufffd"  # what is decoded of half a character
+_BROKEN = "\ufffd"  # what half a character decodes to
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class PromptTokens:
     text: str
     parts: tuple[Part, ...]
     script: Script | None = None  # None: token ids, of which no part can be left out
-    opening: tuple[int, ...] = ()  # what the decoder of an encoder–decoder begins with
+    opening: tuple[int, ...] = ()  # first tokens of the decoder of an encoder–decoder
     images: PromptImages | None = None  # their patches are the first units
-    text_ids: tuple[int, ...] = ()  # of the text alone: images have further ids
+    text_ids: tuple[int, ...] = ()  # of the text alone, without those of images
 
     @property
     def start(self) -> int:
@@ -43,7 +43,7 @@ class PromptTokens:
 
     @property
     def seen(self) -> EncodedImages | None:
-        """The images with what the model takes of them, if there are any."""
+        """The images with the tensors that the model takes, if there are any."""
         return self.images if isinstance(self.images, EncodedImages) else None
 
     @property
@@ -53,16 +53,16 @@ class PromptTokens:
 
     @property
     def place(self) -> int:
-        """The place of the logits that give the answer's first token."""
+        """The position of the logits that predict the answer's first token."""
         return len(self.opening or self.ids) - 1
 
     @property
     def lead(self) -> str:
-        """The text before the answer, which is a new line where it is a text of its own."""
+        """The text before the answer; an answer that is a separate text begins a new line."""
         return f"{self.text}\n" if self.opening else self.text
 
     def opened(self, tokenizer: Any, opening: Sequence[int]) -> PromptTokens:
-        """The source of an encoder–decoder, with the tokens that its decoder begins with."""
+        """The source of an encoder–decoder, with the first tokens of its decoder."""
         names = [f"#{number}" for number in opening]
         if tokenizer is not None:
             names = [str(name) for name in tokenizer.convert_ids_to_tokens(list(opening))]
@@ -93,7 +93,7 @@ class AnswerTokens:
 
 
 def has_template(tokenizer: Any) -> bool:
-    """Whether the tokenizer can make a text of chat messages."""
+    """Whether the tokenizer has a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 
@@ -106,8 +106,7 @@ def read_prompt(
 ) -> PromptTokens:
     """The tokens of a text, of chat messages, of named parts, or token ids as they are.
 
-    `closed`: with the special tokens at its end, as an encoder reads it. `images` are read by
-    `sight`, where the model sees.
+    `closed`: with the special tokens at its end, as an encoder reads it. `sight` reads `images`.
     """
     if not isinstance(prompt, (str, Prompt)) and not is_messages(prompt):
         if images:
@@ -145,7 +144,7 @@ def tokenized(
     before = 0
     for number, (start, end) in enumerate(spans):
         if start == end and not special[number] and before < start and text[start - 1].isspace():
-            start -= 1  # some tokenizers leave spaces out of spans: this token is one
+            start -= 1  # a token that is a space, which some tokenizers leave out of spans
         piece = text[start:end]
         before = max(before, end)
         part = None if special[number] else _part_at(_inked(piece, start), parts, starts)
@@ -168,7 +167,7 @@ def tokenized(
 def _with_images(
     tokenizer: Any, prompt: PromptTokens, script: Script, sight: ImageTextProcessor
 ) -> PromptTokens:
-    """The tokens of a text with those that its processor puts in for images, and the images."""
+    """The tokens of a text with images, including those that the processor inserts."""
     count = prompt.text.count(sight.placeholder)
     if count != len(script.images):
         raise InputError(
@@ -206,18 +205,18 @@ def _with_images(
 def _encoded(
     tokenizer: Any, text: str, chat: bool, closed: bool = False
 ) -> tuple[tuple[int, ...], list[tuple[int, int]], list[bool]]:
-    """Ids, spans and which are special; unless `closed`, without those put behind a text."""
+    """Ids, spans, and which are special; unless `closed`, without special tokens at the end."""
     fast = bool(getattr(tokenizer, "is_fast", False))
     output = tokenizer(
         text,
-        add_special_tokens=not chat,  # the template has them
+        add_special_tokens=not chat,  # the template adds them
         return_special_tokens_mask=True,
         verbose=False,
         **({"return_offsets_mapping": True} if fast else {}),
     )
     ids, added = list(output["input_ids"]), list(output["special_tokens_mask"])
     spans = list(output["offset_mapping"]) if fast else _searched(tokenizer, text, ids, added)
-    # the answer follows, not the end
+    # the answer follows
     while not closed and ids and added[-1] and spans[-1][0] == spans[-1][1]:
         ids.pop(), spans.pop(), added.pop()
     if not ids:
@@ -230,7 +229,7 @@ def _encoded(
 def _searched(
     tokenizer: Any, text: str, ids: Sequence[int], added: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Where the tokens of SentencePiece lie in the text, for a tokenizer that does not say it."""
+    """The spans of SentencePiece tokens, for a tokenizer that does not return them."""
     spans: list[tuple[int, int]] = []
     at = 0
     for name, mark in zip(tokenizer.convert_ids_to_tokens(list(ids)), added, strict=True):
@@ -254,7 +253,7 @@ def _searched(
 
 
 def _inked(piece: str, start: int) -> int:
-    """The place of the first character that is no space: a token has the space before it."""
+    """The index of the first character that is not a space: tokens begin with spaces."""
     return start + (len(piece) - len(piece.lstrip()) if piece.strip() else 0)
 
 
@@ -283,7 +282,7 @@ def _from_ids(tokenizer: Any, prompt: Any) -> PromptTokens:
 
 
 def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int]) -> AnswerTokens:
-    """The tokens of an answer after those of the prompt, which stay as they are."""
+    """The tokens of an answer; those of the prompt stay unchanged."""
     if not hasattr(answer, "__len__"):
         raise InputError(
             f"an answer is a text or a list of token ids, got {type(answer).__name__}."
@@ -297,7 +296,7 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
         raise InputError("the answer is empty: there is nothing to explain.")
     if tokenizer is None:
         raise InputError("an answer as text needs a tokenizer; pass its token ids instead.")
-    if prompt.opening:  # a text of its own, maybe in another language
+    if prompt.opening:  # a separate text, maybe in another language
         output = tokenizer(text_target=answer, add_special_tokens=False, verbose=False)
         return answer_of_ids(tokenizer, prompt, output["input_ids"], answer)
     chat = prompt.script is not None and prompt.script.is_chat
@@ -338,7 +337,7 @@ def answer_of_ids(
 
 
 def pieces_of(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> list[str]:
-    """The text of each token in its place; a character of several tokens is the last one's."""
+    """The text of each token; a character of several tokens belongs to the last one."""
     if tokenizer is None:
         return [f"#{number} " for number in ids]
 
@@ -349,20 +348,20 @@ def pieces_of(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> list
             )
         )
 
-    # a few tokens in front, since a decoder treats the first one in its own way
+    # with a few tokens in front, since decoders treat the first one differently
     window, pieces = list(before[-4:]), []
     done = len(decoded(window)) if window else 0
     for number in ids:
         window.append(number)
         text = decoded(window)
-        whole = text.rstrip(_BROKEN)  # of half a character more is to come
+        whole = text.rstrip(_BROKEN)  # half a character waits for its other tokens
         pieces.append(whole[done:])
         done = max(done, len(whole))
         if len(window) > 16 and whole == text:
             window = window[-4:]
             done = len(decoded(window))
     if window and ids:
-        pieces[-1] += decoded(window)[done:]  # it never came
+        pieces[-1] += decoded(window)[done:]  # the other tokens never came
     return pieces
 
 

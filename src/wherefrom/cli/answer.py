@@ -97,7 +97,7 @@ def answer(
     if html is not None:
         result.to_html(html)
     if png is not None:
-        result.to_png(png, through=through)
+        result.to_png(png, multi_hop=through)
     if json is not None:
         data = _data(result, check, through)
         write_json(json, json_text.dumps(data, ensure_ascii=False, indent=1))
@@ -175,7 +175,7 @@ def _answer_lines(
 def _data(result: Answer, check: bool, through: bool) -> dict[str, Any]:
     data = result.to_dict()
     if any(part.kind == "passage" for part in result.parts):
-        data["citations"] = [asdict(c) for c in result.citations(check, through=through)]
+        data["citations"] = [asdict(c) for c in result.citations(check, multi_hop=through)]
     return data
 
 
@@ -183,5 +183,5 @@ def _show(result: Answer, check: bool, through: bool) -> None:
     from wherefrom.show.answer import terminal
 
     cited = any(part.kind == "passage" for part in result.parts)
-    citations = result.citations(check, through=through) if cited else None
-    say_styled(terminal(result, through=through, citations=citations))
+    citations = result.citations(check, multi_hop=through) if cited else None
+    say_styled(terminal(result, multi_hop=through, citations=citations))

@@ -334,7 +334,7 @@ def _check_png(path: Path | None) -> None:
 
 
 def _draw(explanations: list[Explanation], path: Path) -> None:
-    from wherefrom.show.svg_figure import scene_plot
+    from wherefrom.show.explanation_figure import scene_plot
 
     if any("png" not in (explanation.scene or {}) for explanation in explanations):
         raise InputError("--png is for images and molecules; for texts use --html.")

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SCHEMA = "wherefrom/explanation/1"
+_UNSIGNED = frozenset(
+    "attention_last attention_rollout attention_flow gae transformer_attribution gradient "
+    "smoothgrad".split()
+)
+"""Methods whose scores are never negative: attention weights, lengths of gradients."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +156,11 @@ class Explanation(Displayable, Record):
         """The label, or the method's name where there is none: `lrp(root=unk)`."""
         return self.label or self.method
 
+    @property
+    def signed(self) -> bool:
+        """Whether scores have a sign; if not, they say how strongly a unit counts, not for what."""
+        return self.method not in _UNSIGNED or self.settings.get("reduce") == "sum"
+
     def top(self, n: int = 5) -> list[tuple[str, float]]:
         """The n units with the largest absolute scores, without special tokens."""
         plain = [i for i, unit in enumerate(self.units) if not unit.special]
@@ -200,6 +210,7 @@ class Explanation(Displayable, Record):
                 "label": self.label,
                 "settings": dict(self.settings),
             },
+            "signed": self.signed,
             "model": self.model,
             "text": self.text,
             "scene": None if self.scene is None else dict(self.scene),
@@ -309,7 +320,7 @@ class Explanation(Displayable, Record):
 
         if self.scene is None or "png" not in self.scene:
             raise InputError("a PNG is for images and molecules; for texts use to_html.")
-        import_module("wherefrom.show.svg_figure").scene_plot([self], Path(path))
+        import_module("wherefrom.show.explanation_figure").scene_plot([self], Path(path))
 
 
 def word_groups(units: Sequence[Unit]) -> list[list[int]]:

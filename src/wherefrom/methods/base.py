@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.explanation import plural
 from wherefrom.core.memory import is_out_of_memory, release_memory
 from wherefrom.core.runner import Batch, Case
@@ -103,10 +104,6 @@ def by_sample(count: int, *messages: dict[int, str]) -> tuple[tuple[str, ...], .
     if not any(messages):
         return ()
     return tuple(tuple(found[i] for found in messages if i in found) for i in range(count))
-
-
-class RowsUnclear(Exception):
-    """The rows of a batch cannot be told apart by sample: its samples have to be run alone."""
 
 
 class Method(ABC):

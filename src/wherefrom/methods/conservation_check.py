@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Case
-from wherefrom.methods.base import RowsUnclear, Scores
+from wherefrom.methods.base import Scores
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.tracing.observers.balances import Balance, Balances
 from wherefrom.tracing.tracer import Table

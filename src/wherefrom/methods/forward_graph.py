@@ -9,12 +9,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.explanation import plural
 from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import SpanTarget, Target
 from wherefrom.errors import MethodError, NotConserved
-from wherefrom.methods.base import Advance, RowsUnclear, Scores, by_sample, warn_of_rounding
+from wherefrom.methods.base import Advance, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.conservation_check import ConservationCheck
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import Rooted, RootPass

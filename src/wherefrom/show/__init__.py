@@ -1,1 +1,1 @@
-"""Explanations shown to a person. Sees only an Explanation, so a saved one shows as well."""
+"""Shows explanations as text, pages and figures, from the Explanation alone."""

@@ -12,7 +12,14 @@ const drawAnswer = (data) => {
   };
   const percent = (v) => (v < 0 ? "−" : "") + Math.abs(100 * v).toFixed(0) + " %";
   const place = (id) => document.getElementById(id);
-  let hops = 0; // how often relevance on earlier tokens of the answer is handed on; Infinity: until none is left
+  const hue = (v) => (data.signed ? (v < 0 ? "against" : "for") : "strength");
+  const scoreText = (v) => (data.signed ? signed(v) : signed(v).replace("+", ""));
+  place("key").replaceChildren(
+    ...data.key.map(([tint, name, meaning]) =>
+      make("span", {}, make("span", { className: `u ${tint}${tint === "against" ? " n" : ""}`, textContent: name }), ` ${meaning}`)),
+    make("span", { textContent: data.share }),
+  );
+  let hops = 0; // how often earlier tokens of the answer pass their relevance on; Infinity: until none is left
   let [first, last] = data.chosen;
 
   // The answer: a click takes a word, a sweep or Shift-click several.
@@ -57,7 +64,7 @@ const drawAnswer = (data) => {
     choose(...data.words[at]);
   };
 
-  // Choices: the whole answer, its sentences, and whether relevance is handed on.
+  // Choices: the whole answer, its sentences, and the number of hops.
   const choices = [["whole answer", 0, data.tokens.length]];
   if (data.sentences.length > 1)
     for (const [a, b, text] of data.sentences) choices.push([text.length > 40 ? text.slice(0, 39) + "…" : text, a, b]);
@@ -66,7 +73,7 @@ const drawAnswer = (data) => {
   );
   place("choices").replaceChildren(...buttons);
 
-  // Hops as steps: relevance on earlier tokens of the answer is handed on as their rows say.
+  // Hops as steps: earlier tokens of the answer pass their relevance on in the proportions of their rows.
   const plus = (lines, more, factor) => {
     for (const [name, value] of Object.entries(more)) lines[name] = (lines[name] || 0) + factor * value;
   };
@@ -101,7 +108,7 @@ const drawAnswer = (data) => {
   };
   const steps = [];
   place("hops").replaceChildren();
-  if (data.through) {
+  if (data.all_hops) {
     const size = (values) => values.reduce((sum, value) => sum + Math.abs(value), 0);
     let count = 0;
     for (let row = total(data.rows); count < 5; count++) {
@@ -119,7 +126,7 @@ const drawAnswer = (data) => {
       steps.push([number, node]);
     }
     const label = make("span", { className: "dim", textContent: "through earlier answer tokens" });
-    label.title = "Relevance on earlier tokens of the answer is handed on to what caused them; the sum stays what it is.";
+    label.title = "Earlier tokens of the answer pass their relevance on to what caused them; the sum stays the same.";
     place("hops").replaceChildren(label, ...steps.map(([, node]) => node));
   }
 
@@ -188,7 +195,7 @@ const drawAnswer = (data) => {
   let matrix = null;
   let drawn = null; // of which rows
   const draw = () => {
-    const rows = hops === Infinity ? data.through : data.rows;
+    const rows = hops === Infinity ? data.all_hops : data.rows;
     const row = hops === Infinity ? total(rows.slice(first, last)) : handedOn(rows.slice(first, last));
     const { values, output } = row;
     spans.forEach((node, token) => node.classList.toggle("on", first <= token && token < last));
@@ -217,30 +224,26 @@ const drawAnswer = (data) => {
       if (!node) return;
       const strength = Math.max(-1, Math.min(1, score / (isPatch(unit) ? ofPatches : scale)));
       if (isPatch(unit)) {
-        node.style.fill = `rgb(var(--${strength > 0 ? "for" : "against"}))`;
+        node.style.fill = `rgb(var(--${hue(strength)}))`;
         node.style.fillOpacity = (0.75 * Math.abs(strength)).toFixed(2);
-        node.firstChild.textContent = signed(score);
+        node.firstChild.textContent = scoreText(score);
         return;
       }
-      const tint = strength > 0 ? "for" : "against";
+      const tint = hue(strength);
       node.style.background = Math.abs(strength) < 0.02 ? "" : `rgba(var(--${tint}),${(0.85 * Math.abs(strength)).toFixed(2)})`;
       node.classList.toggle("n", strength < -0.05);
-      node.title = `${signed(score)}${data.units[unit][4] === "first token" ? ", the first token: not ranked" : ""}`;
+      node.title = `${scoreText(score)}${data.units[unit][4] === "first token" ? ", the first token: not ranked" : ""}`;
     });
 
-    const sums = new Map();
-    for (const card of cards.filter((one) => !one.template)) {
-      const own = card.units.filter((unit) => inPrompt(unit) || isPatch(unit)).reduce((sum, unit) => sum + values[unit], 0);
-      sums.set(card.field, (sums.get(card.field) || 0) + own);
-    }
+    const sums = new Map(data.sources.map(([name, units]) => [name, units.reduce((sum, unit) => sum + values[unit], 0)]));
     const size = [...sums.values()].reduce((sum, v) => sum + Math.abs(v), 0) || 1;
     const shares = new Map([...sums].map(([name, value]) => [name, value / size]));
-    place("sentence").replaceChildren(...answerSentence(data, values, shares, [first, last]));
+    place("sentence").replaceChildren(...answerSentence(data, row, shares, [first, last], signed));
     for (const card of cards.filter((one) => !one.template)) {
-      const share = shares.get(card.field);
+      const share = shares.get(card.field) ?? 0;
       card.share.textContent = percent(share);
       card.bar.style.width = `${(100 * Math.abs(share)).toFixed(1)}%`;
-      card.bar.style.background = `rgb(var(--${share < 0 ? "against" : "for"}))`;
+      card.bar.style.background = `rgb(var(--${hue(share)}))`;
     }
 
     place("what").textContent = `Explained: ${data.what}${last - first > 1 ? ", summed over the chosen tokens" : ""}, ${signed(output)}. ${data.source}`;

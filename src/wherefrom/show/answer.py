@@ -1,17 +1,22 @@
-"""Answers of language models: in a terminal, and as a page on which any part can be chosen."""
+"""Answers of language models: in a terminal, as a page with selectable parts, as a figure."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from wherefrom.core.explanation import plural
 from wherefrom.errors import printable
+from wherefrom.show.explanation_figure import colormap, draw_scene
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import page as whole_page
+from wherefrom.show.plot_style import AXIS, FAINT, GRID, saved_figure
 from wherefrom.show.terminal import (
     console_text,
     heatmap,
@@ -19,28 +24,38 @@ from wherefrom.show.terminal import (
     make_console,
     wants_color,
 )
-from wherefrom.show.text_marks import label_name, quoted, signed, whole_percent
+from wherefrom.show.text_marks import label_name, pictures, quoted, signed, whole_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from wherefrom.answers.answer import Answer
-    from wherefrom.answers.rows import Row
-    from wherefrom.answers.sources import Citation, Source
+    from wherefrom.answers.multi_hop import Row
+    from wherefrom.answers.sources import Citation, Level, Source
     from wherefrom.core.explanation import Explanation
 
 _SCRIPTS = ("answer_matrix.js", "answer_sentence.js", "answer.js")
 _SHOWN = 60  # characters of a source in a table
 _DIGITS = 5
+_COLUMNS = 80  # of the prompt, in the figure
+_LETTERS = 24  # of a label
+_SHARE = "share: relevance / Σ |relevance| of all parts of the prompt"
+_KEY = (
+    ("for", "red", "counts for the chosen words"),
+    ("against", "blue, underlined", "against them"),
+)
+_KEY_WITHOUT_SIGN = (("strength", "green", "strength, which has no sign"),)
 _WHAT = {
-    "contrast": "the logit less that of the runner-up",
+    "contrast": "the logit minus that of the runner-up",
     "logit": "the logit",
     "logprob": "the log-probability",
 }
 
 
 def what(answer: Answer, explanation: Explanation) -> str:
-    """What is explained, in a line."""
+    """The explained number, in words."""
     target = explanation.target
     if answer.explained == "contrast" and target.against_label is not None:
         return f"{quoted(target.label)} − {label_name(target, target.against_label)}"
@@ -52,28 +67,30 @@ def terminal(
     color: bool | None = None,
     width: int | None = None,
     *,
-    through: bool = False,
+    multi_hop: bool = False,
     citations: Sequence[Citation] | None = None,
 ) -> str:
     """The answer, its sentences with their passages, the prompt as a heatmap, and the ledger."""
     color = wants_color() if color is None else color
     console = make_console(color, width)
-    explanation = answer.of(through=through)
+    explanation = answer.of(multi_hop=multi_hop)
     source = printable(f"{explanation.label}  {answer.model}")
     console.print(Text(printable(answer.text.strip()), style="bold"))
     console.print(Text(source, style="dim"))
     described = printable(f"explained: {what(answer, explanation)}, {signed(explanation.output)}")
     console.print(Text(described, style="dim"))
     if citations is None and any(part.kind == "passage" for part in answer.parts):
-        citations = answer.citations(through=through)
+        citations = answer.citations(multi_hop=multi_hop)
     for citation in citations or ():
         console.print()
         console.print(Text(printable(citation.sentence.text)))
         console.print(_citation(answer, citation))
+    if citations:
+        console.print(Text(_SHARE, style="dim"))
     if not citations:
-        console.print(_sources(answer.sources("word", through=through)[:5], "word"))
+        console.print(_sources(answer.sources("word", multi_hop=multi_hop)[:5], "word"))
     if answer.images:
-        whole = [s for s in answer.sources(through=through) if s.name.startswith("image ")]
+        whole = [s for s in answer.sources(multi_hop=multi_hop) if s.name.startswith("image ")]
         console.print(_sources(whole, "image"))
     console.print()
     console.print(heatmap(explanation.words(), color))
@@ -120,62 +137,24 @@ def _sources(sources: Sequence[Source], noun: str) -> Table:
 
 # The page.
 
-STYLE = """
-.wherefrom .answer{font-size:1.3rem;line-height:1.9;white-space:pre-wrap;overflow-wrap:anywhere;
- margin:.3rem 0;touch-action:pan-y}
-.wherefrom .answer span{cursor:pointer;border-radius:.2em;padding:.1em 0}
-.wherefrom .answer span.on{background:rgba(240,180,0,.38);box-shadow:0 .14em 0 rgb(200,140,0)}
-.wherefrom .answer:focus-visible{outline:2px solid rgb(200,140,0);outline-offset:.2rem}
-.wherefrom .choices{display:flex;flex-wrap:wrap;gap:.4rem;margin:.5rem 0}
-.wherefrom button{font:inherit;font-size:.85rem;color:inherit;background:none;cursor:pointer;
- border:1px solid var(--line);border-radius:.4rem;padding:.25rem .6rem;min-height:2rem}
-.wherefrom button[aria-pressed=true]{border-color:rgb(200,140,0);background:rgba(240,180,0,.2)}
-.wherefrom .parts{display:grid;gap:.7rem;margin:.8rem 0}
-.wherefrom .part{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}
-.wherefrom .part.template{border:0;padding:0 .8rem}
-.wherefrom .part h2{display:flex;gap:.6rem;align-items:baseline;margin:0;font-size:.9rem}
-.wherefrom .part h2 b{margin-left:auto;font-variant-numeric:tabular-nums}
-.wherefrom .track{height:.3rem;border-radius:.2rem;background:var(--line);margin:.3rem 0;
- overflow:hidden}
-.wherefrom .track i{display:block;height:100%}
-.wherefrom .part .heat{font-size:1rem;line-height:1.8;margin:.2rem 0}
-.wherefrom .key .for{background:rgba(var(--for),.6)}
-.wherefrom .key .against{background:rgba(var(--against),.6)}
-.wherefrom .part.template .heat{color:var(--dim);font-size:.8rem;line-height:1.4;
- white-space:normal}
-.wherefrom #hops{align-items:baseline}
-.wherefrom .picture{position:relative;max-width:26rem;margin:.4rem 0}
-.wherefrom .picture img,.wherefrom .picture svg{display:block;width:100%;border-radius:.2rem}
-.wherefrom .picture img{filter:grayscale(1);opacity:.4}
-.wherefrom .picture svg{position:absolute;inset:0;height:100%}
-.wherefrom .matrix{--cell:rgba(128,128,140,.12);display:block;max-width:none}
-.wherefrom .matrix text{font:11px system-ui,sans-serif;fill:var(--ink)}
-.wherefrom .matrix text.earlier{fill:var(--dim)}
-.wherefrom .matrix .row{cursor:pointer}
-.wherefrom .matrix .band{fill:transparent}
-.wherefrom .matrix .row.on .band{fill:rgba(240,180,0,.3)}
-@media (max-width:30rem){.wherefrom .answer{font-size:1.15rem}}
-@media print{.wherefrom .choices button[aria-pressed=false]{display:none}}
-"""
+STYLE = Path(__file__).with_name("answer.css").read_text(encoding="utf-8")
 
 
 def page(answer: Answer) -> str:
-    """A self-contained page: choose any part of the answer, and the prompt lights up."""
+    """A self-contained page that shows the relevance for any selected part of the answer."""
     data = json.dumps(page_data(answer), ensure_ascii=False, separators=(",", ":"))
     return whole_page(_short(answer.text), VIEW, STYLE, script(), data)
 
 
 def script() -> str:
-    """What draws an answer."""
+    """The script that draws an answer."""
     folder = Path(__file__).parent
     return "".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS)
 
 
 VIEW = (
     '<p class="said" id="sentence" aria-live="polite"></p><p class="dim" id="what"></p>'
-    '<p class="key dim"><span><span class="u for">red</span> speaks for the chosen words</span>'
-    '<span><span class="u against n">blue, underlined</span> against them</span>'
-    "<span>share: relevance / Σ |relevance| of all parts</span></p>"
+    '<p class="key dim" id="key"></p>'
     '<div class="answer" id="answer" tabindex="0" role="group" '
     'aria-label="The answer. Click a word or sweep over several; arrow keys move."></div>'
     '<div class="choices" id="choices"></div>'
@@ -190,14 +169,19 @@ VIEW = (
 
 
 def page_data(answer: Answer) -> dict[str, Any]:
-    """What the script draws: texts, parts, and a row of numbers for each token of the answer."""
+    """The data of the script: texts, parts, and a row of numbers for each token of the answer."""
     groups = [answer.group(number) for number in range(len(answer.units))]
     rows = answer.rows()
-    through, keeps = None, []
+    all_hops: list[dict[str, Any]] | None = None
+    keeps: list[int] = []
     if len(answer) > 1 and all(row.lines is not None for row in rows):
-        through = [_row(row, groups) for row in answer.handed_on()]
-        keeps = answer.keeping()
+        after, keeps = answer.rows_after_hops()
+        all_hops = [_row(row, groups) for row in after]
+    is_signed = answer.of().signed
     return {
+        "signed": is_signed,
+        "key": _KEY if is_signed else _KEY_WITHOUT_SIGN,
+        "share": _SHARE,
         "what": _WHAT[answer.explained],
         "source": f"By {answer.of().label} on {answer.model}.",
         "kinds": {kind: about._asdict() for kind, about in LINE_KINDS.items()},
@@ -209,6 +193,7 @@ def page_data(answer: Answer) -> dict[str, Any]:
         ],
         "images": [dict(scene) for scene in answer.images],
         "parts": [[part.name, part.title] for part in answer.parts],
+        "sources": answer.places("passage"),
         "tokens": [
             [token.text, token.probability, token.other, token.other_probability]
             for token in answer.tokens
@@ -217,7 +202,7 @@ def page_data(answer: Answer) -> dict[str, Any]:
         "sentences": [[span.first, span.last, span.text] for span in answer.sentences],
         "chosen": [answer.span().first, answer.span().last],
         "rows": [_row(row, groups) for row in rows],
-        "through": through,
+        "all_hops": all_hops,
         "keeps": keeps,
     }
 
@@ -232,3 +217,103 @@ def _row(row: Row, groups: Sequence[str]) -> dict[str, Any]:
         lines = {}
     values = [float(f"{value:.{_DIGITS}g}") for value in row.values]
     return {"values": values, "lines": lines, "output": row.output}
+
+
+# The figure.
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A word of the prompt, or an earlier token of the answer."""
+
+    text: str
+    relevance: NDArray[np.float64]  # (answer tokens,)
+    share: NDArray[np.float64]  # relevance / Σ |relevance| of the whole prompt
+    earlier: bool = False
+
+
+def alignment(
+    answer: Answer, level: Level = "word", multi_hop: bool = False, limit: int = _COLUMNS
+) -> list[Column]:
+    """The columns of the figure: the words of the prompt with most relevance, in its order."""
+    places = answer.places(level, whole_images=True)
+    rows = answer.rows_after_hops()[0] if multi_hop else answer.rows()
+    matrix = np.stack([row.values for row in rows])  # (answer tokens, units)
+    sums = np.stack([matrix[:, units].sum(1) for _, units in places], 1)
+    size = np.abs(sums).sum(1)
+    size[size == 0] = 1.0
+    largest = np.argsort(-np.abs(sums).sum(0), kind="stable")[:limit]
+    columns = []
+    for number in sorted(largest.tolist()):
+        name, units = places[number]
+        text = "".join(answer.units[unit].text for unit in units)
+        whole = level == "passage" or answer.group(units[0]) == "image"
+        label, relevance = name if whole else text.strip(), sums[:, number]
+        columns.append(Column(label, relevance, relevance / size))
+    for token in range(len(answer) - 1):
+        text = answer.tokens[token].text.strip()
+        relevance = matrix[:, answer.start + token]
+        columns.append(Column(text, relevance, relevance / size, earlier=True))
+    return columns
+
+
+def alignment_plot(
+    answer: Answer, path: Path, level: Level = "word", multi_hop: bool = False
+) -> Path:
+    """Answer tokens × prompt words, then earlier answer tokens: the shares of `alignment`."""
+    columns = alignment(answer, level, multi_hop)
+    shares = np.stack([column.share for column in columns], 1)
+    tokens = [_label(token.text) for token in answer.tokens]
+    prompt = sum(not column.earlier for column in columns)
+    count = len(answer.places(level, whole_images=True))
+    explanation = answer.of(multi_hop=multi_hop)
+    images = pictures(explanation)
+    wide, high = 0.24 * len(columns) + 2.4, 0.24 * len(tokens) + 2.0
+    wide = max(wide, 2.6 * len(images))
+    with saved_figure(path, figsize=(wide, high + 2.6 * bool(images))) as figure:
+        lower = figure
+        if images:
+            by_name = {source.name: source.share for source in answer.sources(multi_hop=multi_hop)}
+            upper, lower = figure.subfigures(2, 1, height_ratios=(2.6, high))
+            for number, (own, each) in enumerate(
+                zip(upper.subplots(1, len(images), squeeze=False)[0], images, strict=True), 1
+            ):
+                own.axis("off")
+                draw_scene(own, each, bare=False)
+                share = by_name[f"image {number}"]
+                own.set_title(f"image {number}: share {whole_percent(share)}", fontsize=8)
+        axes = lower.subplots()
+        # the colours are scaled to the prompt: neighbouring tokens have much larger scores
+        most = float(np.abs(shares[:, :prompt]).max(initial=0.0)) or 1.0
+        clipped = "both" if float(np.abs(shares).max()) > most else "neither"
+        image = axes.imshow(shares, cmap=colormap(explanation), vmin=-most, vmax=most)
+        labels = [_label(column.text) for column in columns]
+        axes.set_xticks(range(len(columns)), labels, rotation=90, fontsize=8)
+        axes.set_yticks(range(len(tokens)), tokens, fontsize=8)
+        axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(len(tokens) + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color=GRID, linewidth=0.4)
+        axes.tick_params(which="both", length=0)
+        axes.spines[:].set_visible(False)
+        axes.xaxis.tick_top()
+        for text in axes.get_xticklabels()[prompt:]:
+            text.set_color(AXIS)
+        if prompt < len(columns):
+            axes.axvline(prompt - 0.5, color=FAINT, linewidth=1.2)
+        shown = f"{prompt} of {count} {plural(level)}" if prompt < count else f"{plural(level)}"
+        axes.set_xlabel(
+            f"{shown} of the prompt" + (" | earlier tokens of the answer" * (len(tokens) > 1)),
+            fontsize=8,
+        )
+        bar = lower.colorbar(image, ax=axes, shrink=0.8, pad=0.02, aspect=12, extend=clipped)
+        bar.set_label("relevance / Σ |relevance| of the prompt", fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+        bar.outline.set_visible(False)
+    return path
+
+
+def _label(text: str) -> str:
+    """A text as a label: one short line, without formulas."""
+    line = printable(" ".join(text.split())) or "␣"
+    line = line if len(line) <= _LETTERS else f"{line[: _LETTERS - 1]}…"
+    return line.replace("$", r"\$")

@@ -36,7 +36,7 @@ const drawMatrix = (data, rows, place, choose) => {
     text, values: rows.map((row) => row.values[data.start + token]),
   }));
   const columns = [...prompt, ...earlier];
-  const sizes = rows.map((_, i) => columns.reduce((sum, { values }) => sum + Math.abs(values[i]), 0) || 1);
+  const sizes = rows.map((_, i) => all.reduce((sum, { values }) => sum + Math.abs(values[i]), 0) || 1);
   const share = (column, i) => column.values[i] / sizes[i];
   let most = 1e-30; // colours are scaled to the prompt: tokens next to each other would outshine it
   for (const column of prompt) rows.forEach((_, i) => { most = Math.max(most, Math.abs(share(column, i))); });
@@ -49,7 +49,7 @@ const drawMatrix = (data, rows, place, choose) => {
   const x = (i) => left + SIDE * i + (i >= prompt.length ? 6 : 0);
   const picture = svg("svg", {
     class: "matrix", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": "Shares of each answer token's relevance: words of the prompt, then earlier tokens of the answer",
+    "aria-label": "Relevance / Σ |relevance| of the prompt for each answer token: words of the prompt, then earlier tokens of the answer",
   });
   columns.forEach((column, i) => {
     picture.append(svg("text", {
@@ -69,7 +69,7 @@ const drawMatrix = (data, rows, place, choose) => {
       const strength = Math.min(1, Math.abs(value) / most);
       const cell = svg("rect", {
         x: x(i), y, width: SIDE - 1, height: SIDE - 1, rx: 2,
-        style: strength < 0.02 ? "fill:var(--cell)" : `fill:rgba(var(--${value < 0 ? "against" : "for"}),${strength.toFixed(2)})`,
+        style: strength < 0.02 ? "fill:var(--cell)" : `fill:rgba(var(--${data.signed ? (value < 0 ? "against" : "for") : "strength"}),${strength.toFixed(2)})`,
       });
       cell.append(svg("title", {}, `${short(text)} ← ${short(column.text)}: ${(100 * value).toFixed(0)} %`));
       band.append(cell);
@@ -81,6 +81,6 @@ const drawMatrix = (data, rows, place, choose) => {
   place.replaceChildren(picture);
   return {
     mark: (first, last) => bands.forEach((band, token) => band.classList.toggle("on", first <= token && token < last)),
-    note: `${prompt.length < all.length ? `${prompt.length} of ${all.length} words` : "words"} of the prompt${earlier.length ? ", then earlier tokens of the answer" : ""}; colours are shares of a row`,
+    note: `${prompt.length < all.length ? `${prompt.length} of ${all.length} words` : "words"} of the prompt${earlier.length ? ", then earlier tokens of the answer" : ""}; colours are shares: relevance / Σ |relevance| of the prompt`,
   };
 };

@@ -1,6 +1,6 @@
-// The chosen part of an answer in one plain sentence: which parts of the prompt it comes from, and which words.
+// The chosen part of an answer in plain sentences: what the prompt accounts for, and which parts and words count most.
 "use strict";
-const answerSentence = (data, values, shares, [first, last]) => {
+const answerSentence = (data, { values, lines, output }, shares, [first, last], signed) => {
   const MOST = 3; // names on a side
   const CLOSE = 0.3; // of the strongest: what is weaker is not named
   const strongest = (pairs) => {
@@ -33,12 +33,29 @@ const answerSentence = (data, values, shares, [first, last]) => {
 
   const isWhole = first === 0 && last === data.tokens.length;
   const chosen = data.tokens.slice(first, last).map(([text]) => text).join("").trim();
-  const subject = isWhole ? "The answer" : `“${chosen}”`;
-  if (!parts.length && !speaking.length) return [`Nothing in the prompt speaks for ${isWhole ? "the answer" : subject}.`];
-  if (shares.size < 2 || !parts.length) return [`${subject} comes mostly from `, ...speaking, "."];
-  return [
-    `${subject} comes mostly from `, ...listed(parts),
-    ...(speaking.length ? [", above all from ", ...speaking] : []),
-    ...(against.length ? ["; ", ...listed(against), against.length > 1 ? " speak against it" : " speaks against it"] : []), ".",
-  ];
+  const subject = isWhole ? "the answer" : `“${chosen}”`;
+  if (!parts.length && !speaking.length) return [`Nothing in the prompt counts for ${subject}.`];
+
+  // what the lines of the ledger allow to be said
+  const prompt = (lines.prompt ?? 0) + (lines.image ?? 0);
+  const residual = output - Object.values(lines).reduce((sum, value) => sum + value, 0);
+  const [HALF, TOO_MUCH, OPEN] = [0.5, 1.5, 0.05];
+  const share = prompt / output;
+  const hasLedger = Object.keys(lines).length > 0 && output !== 0;
+  const isOpen = Math.abs(residual) > OPEN * Math.abs(output);
+  const isSource = hasLedger && !isOpen && output > 0 && share >= HALF && share <= TOO_MUCH;
+  const account = !hasLedger ? "" : isOpen
+    ? ` The scores do not add up to the output: the residual is ${signed(residual)}, the output ${signed(output)}.`
+    : share < 0 || share > TOO_MUCH
+      ? ` The parts of the prompt sum to ${signed(prompt)}, the output is ${signed(output)}.`
+      : ` The prompt accounts for ${(100 * share).toFixed(0)}\u00a0% of the output.`;
+
+  const best = shares.size < 2 || !parts.length ? speaking : listed(parts);
+  const also = best !== speaking && speaking.length ? [", above all from ", ", above all "].map((text) => [text, ...speaking]) : [[], []];
+  const counting = (best === speaking ? speaking.filter((piece) => piece.tagName).length : parts.length) > 1 ? "count" : "counts";
+  const main = isSource
+    ? [`${isWhole ? "The answer" : subject} comes mostly from `, ...best, ...also[0]]
+    : ["In the prompt, ", ...best, ...also[1], ` ${counting} most for ${subject}`];
+  const doubts = best !== speaking && against.length ? ["; ", ...listed(against), against.length > 1 ? " count against it" : " counts against it"] : [];
+  return [...main, ...doubts, ".", account];
 };

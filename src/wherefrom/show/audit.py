@@ -10,7 +10,7 @@ from typing import Any
 from wherefrom.show.page import block, page, prose
 from wherefrom.show.terminal import text_width
 
-_WIDEST = 100  # characters of a line that is easy to read
+_WIDEST = 100  # characters of a line
 _STATES = ((True, "holds"), (False, "fails"), (None, "open "))
 _SIGNS = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}
 _STYLE = """

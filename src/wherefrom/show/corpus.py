@@ -1,4 +1,4 @@
-"""Reports of a corpus: pages whose tables sort, filter and open the texts behind a row."""
+"""Reports of a corpus: pages whose tables sort, filter, and show the texts of a row."""
 
 from __future__ import annotations
 
@@ -14,30 +14,10 @@ from wherefrom.show.page import block, page, picture, prose, table
 from wherefrom.show.text_marks import marks, signed, whole_percent
 
 _SCRIPT = Path(__file__).with_name("corpus.js")
-_MAX_TEXTS = 20  # opened under a row; the written tables have all of them
+_MAX_TEXTS = 20  # shown under a row; the CSV files have all of them
 _NOTEBOOK_ROWS = 15
 _MAX_NAMES = 40  # listed as excluded; the JSON file has all of them
-_STYLE = """
-.wherefrom button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer}
-.wherefrom th[aria-sort=ascending] button::after{content:" ↑"}
-.wherefrom th[aria-sort=descending] button::after{content:" ↓"}
-.wherefrom .tools{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:baseline;margin:.4rem 0}
-.wherefrom input,.wherefrom select{font:inherit;color:var(--ink);background:var(--page);
- border:1px solid var(--line);border-radius:.3em;padding:.1em .4em;max-width:100%}
-.wherefrom .spark{display:block;position:relative;height:.3rem;min-width:4.5rem}
-.wherefrom .spark::before{content:"";position:absolute;left:50%;top:-1px;bottom:-1px;width:1px;
- background:var(--line)}
-.wherefrom .spark i{position:absolute;top:0;bottom:0;border-radius:1px;min-width:1px}
-.wherefrom .spark i.share{background:var(--dim)}
-.wherefrom .row{cursor:pointer}
-.wherefrom .row:hover td,.wherefrom .row:focus td{background:var(--line)}
-.wherefrom .text{border-left:3px solid var(--line);padding-left:.8rem;margin:.5rem 0}
-.wherefrom .text .heat{font-size:1rem;line-height:1.8;margin:0}
-.wherefrom .here{outline:2px solid var(--ink);outline-offset:-1px}
-.wherefrom .verdict{font-size:1.1rem}
-@media (max-width:30rem){.wherefrom .wide{font-size:.9rem}.wherefrom .spark{min-width:2.4rem}}
-@media print{.wherefrom .tools,.wherefrom button.more{display:none}}
-"""
+_STYLE = Path(__file__).with_name("corpus.css").read_text(encoding="utf-8")
 
 Span = tuple[int, int, int, float]  # text, start, end, relevance
 Row = tuple[Sequence[Any], Sequence[Span]]  # cells, and the spans that the row is about
@@ -50,7 +30,7 @@ class _Report:
     title: str
     parts: list[str]
     tables: list[dict[str, Any]] = field(default_factory=list)
-    explained: set[tuple[Any, ...]] = field(default_factory=set)  # columns whose meaning was said
+    explained: set[tuple[Any, ...]] = field(default_factory=set)  # columns already described
 
     def add_table(
         self,
@@ -134,7 +114,7 @@ def render_bias(study: Any, histogram: Path | None = None, whole_page: bool = Tr
         )
     report.add_table(
         "Names by relevance",
-        f"Click a name for its texts. Red speaks for {corpus.question}, blue and underlined "
+        f"Click a name for its texts. Red counts for {corpus.question}, blue and underlined "
         "against. The naive columns show what the model outputs for texts with the name, whatever "
         "the reason.",
         [
@@ -250,7 +230,7 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
 
 
 def _drivers(view: Any) -> str:
-    """The words that speak most for each class, in a sentence."""
+    """The words that count most for each class, in a sentence."""
 
     def listed(words: Sequence[Any]) -> str:
         *names, last = (f"<em>{escape(word.word)}</em>" for word in words)
@@ -259,11 +239,11 @@ def _drivers(view: Any) -> str:
     classes = {name: words[:3] for name, words in view.classes.items() if words}
     said = "; ".join(f"for {escape(name)} {listed(words)}" for name, words in classes.items())
     count = f"{len(view.corpus):,} texts"
-    return f"In {count} these words speak most: {said}." if said else f"{count} were explained."
+    return f"In {count} these words count most: {said}." if said else f"{count} were explained."
 
 
 def _first_rows(data: dict[str, Any]) -> str:
-    """The first rows of a table as the script would sort it, without texts behind them."""
+    """The first rows of a table, sorted as the script does, without texts."""
     column, descending = data["sort"]
     rows = sorted(data["rows"], key=lambda row: row["cells"][column], reverse=descending)
     kinds = [head["kind"] for head in data["columns"]]
@@ -337,14 +317,14 @@ def _verdict(pair: Any) -> str:
             f"<p>Difference of medians {signed(pair.difference)}, without a test.</p>"
         )
     if pair.differs:
-        side = "above" if pair.difference > 0 else "below"
-        verdict = f"<b>The groups differ:</b> {first} names lie {side} {second} names."
+        side = "higher than" if pair.difference > 0 else "lower than"
+        verdict = f"<b>The groups differ:</b> {first} names score {side} {second} names."
     else:
         verdict = f"<b>No significant difference</b> between {first} and {second} names."
     return (
         f"<h1>{verdict}</h1><p>Difference of medians {signed(pair.difference)} "
-        f"[{signed(pair.low)}, {signed(pair.high)}], p = {pair.adjusted:.2g}; of a {first} and a "
-        f"{second} name, the {first} one lies above {100 * pair.above:.0f}&nbsp;% of the time.</p>"
+        f"[{signed(pair.low)}, {signed(pair.high)}], p = {pair.adjusted:.2g}; in "
+        f"{100 * pair.above:.0f}&nbsp;% of pairs the {first} name scores higher.</p>"
     )
 
 
@@ -402,13 +382,13 @@ _HOW_TO_READ = (
     "texts. Occurrences of one name are alike, and a test over occurrences often finds "
     "differences where there are none.</li>"
     "<li>The test (Mann–Whitney, Holm's correction over all pairs) asks whether names of one group "
-    "tend to lie above those of the other; the interval is a 95 % bootstrap over names.</li>"
+    "tend to score higher than those of the other; the interval is a 95 % bootstrap over "
+    "names.</li>"
     "<li>No significant difference does not mean equality: with few names, only a large difference "
     "can be detected.</li>"
     "<li>The relevance of a name depends on its sentence, and people of one group may be written "
-    "about differently, so a difference may come from the texts. That is why the naive view stands "
-    "beside it: where the two disagree, the context explains the correlation, not the "
-    "name.</li>"
+    "about differently, so a difference may come from the texts. The naive view is there to "
+    "compare: where the two disagree, the context explains the correlation, not the name.</li>"
     "<li>The result holds for this data, model and method, not for people; groups are as the file "
     "of names defines them. A difference in relevance is not yet a difference in decisions: "
     "swap names in some of the texts below to see.</li></ul>"

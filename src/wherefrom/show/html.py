@@ -7,11 +7,21 @@ from html import escape
 
 from wherefrom.core.explanation import Explanation, Ledger, Line
 from wherefrom.show import svg
-from wherefrom.show.line_kinds import LINE_KINDS, group_name, line_name
-from wherefrom.show.mixed import is_mixed, pictures, text_part
+from wherefrom.show.line_kinds import LINE_KINDS, group_name, line_name, named_ledger
 from wherefrom.show.page import block, breakable, page, prose, table
 from wherefrom.show.sentence import explained, for_legend, pieces, sides, source
-from wherefrom.show.text_marks import Mark, largest_score, marks, short_number, signed, target_name
+from wherefrom.show.text_marks import (
+    Mark,
+    is_mixed,
+    largest_score,
+    marks,
+    pictures,
+    score_text,
+    short_number,
+    signed,
+    target_name,
+    text_part,
+)
 
 _CLOSED = 1e-3  # of the output: a ledger that adds up
 
@@ -29,7 +39,8 @@ def render_beside(tables: Sequence[Sequence[Explanation]]) -> str:
     title = " and ".join(map(target_name, firsts))
     said = "".join(f'<p class="said">{_words(other)}</p>' for other in firsts[1:])
     about = " ".join([*map(explained, firsts), f"Model: {firsts[0].model}."])
-    key = _key(firsts[0], True, ("speaks for the class of the column", "against it"))
+    meaning = ("counts for the class of the column", "against it")
+    key = _key([one for column in tables for one in column], meaning)
     head = f'<h1>{_words(firsts[0])}</h1>{said}<p class="dim">{prose(about)}</p>{key}'
     return page(title, head + warnings + svg.gallery(tables))
 
@@ -49,42 +60,50 @@ def _section(explanations: Sequence[Explanation]) -> str:
 
 def _heading(explanations: Sequence[Explanation]) -> str:
     """The sentence, what is explained, and the legend: all that a reader needs first."""
-    explanation, several = explanations[0], len(explanations) > 1
-    named = f"Reasons by {explanation.method_label}. Model: {explanation.model}."
-    by = named if several else source(explanation)
+    explanation = explanations[0]
+    by = source(explanation)
+    if len(explanations) > 1:
+        by = f"Scores by {explanation.method_label}. Model: {explanation.model}."
     about = prose(f"{explained(explanation)} {by}")
     words = _words(explanation)
-    return f'<h1>{words}</h1><p class="dim">{about}</p>{_key(for_legend(explanations), several)}'
+    return f'<h1>{words}</h1><p class="dim">{about}</p>{_key(explanations)}'
 
 
 def _words(explanation: Explanation) -> str:
     """The sentence, its labels and units marked."""
-    tags = {"label": "strong", "for": 'em class="for"', "against": 'em class="against"'}
 
     def tagged(kind: str, text: str) -> str:
-        tag = tags.get(kind)
-        return f"<{tag}>{escape(text)}</{tag.split()[0]}>" if tag else prose(text)
+        if kind == "label":
+            return f"<strong>{escape(text)}</strong>"
+        return f'<em class="{kind}">{escape(text)}</em>' if kind else prose(text)
 
     return "".join(tagged(*piece) for piece in pieces(explanation))
 
 
-def _key(explanation: Explanation, several: bool, meaning: tuple[str, str] | None = None) -> str:
+def _key(explanations: Sequence[Explanation], meaning: tuple[str, str] | None = None) -> str:
     """What the colours mean, how they are scaled, and the switch that shows the numbers."""
-    meaning = meaning or sides(explanation)
-    if several:
-        scale = "full colour: the largest score of a method"
-    else:
-        scale = f"full colour: a score of {signed(largest_score(explanation)).lstrip('+')}"
-    kind = svg.kind_of(explanation)
-    name = "blue, hatched in print" if kind == "image" else "blue, dashed"
-    below = (
-        '<span><span class="u n" style="background:rgba(var(--against),.6)">'
-        f"{name if kind else 'blue, underlined'}</span> {escape(meaning[1])}</span>"
+    first, several = for_legend(explanations), len(explanations) > 1
+    above, below = meaning or sides(first)
+    kind = svg.kind_of(first)
+    negative = "blue, hatched in print" if kind == "image" else "blue, dashed"
+    entries = []
+    if first.signed:
+        entries = [
+            ("for", "red", above),
+            ("against", negative if kind else "blue, underlined", below),
+        ]
+    if not all(one.signed for one in explanations):
+        entries.append(("strength", "green", "strength without a sign" if first.signed else above))
+    colors = "".join(
+        f'<span><span class="u{" n" if tint == "against" else ""}" '
+        f'style="background:rgba(var(--{tint}),.6)">{name}</span> {escape(words)}</span>'
+        for tint, name, words in entries
     )
+    scale = "full colour: the largest score of a method"
+    if not several:
+        scale = f"full colour: a score of {signed(largest_score(first)).lstrip('+')}"
     return (
-        '<p class="key dim"><span><span class="u" style="background:rgba(var(--for),.6)">red'
-        f"</span> {escape(meaning[0])}</span>{below if meaning[1] else ''}"
-        f"<span>{escape(scale)}</span>"
+        f'<p class="key dim">{colors}<span>{escape(scale)}</span>'
         '<label class="switch"><input type="checkbox" class="numbers"> show numbers</label></p>'
     )
 
@@ -93,7 +112,7 @@ def _single(explanation: Explanation) -> str:
     parts = [_heading([explanation]), _warnings([explanation]), _picture(explanation)]
     if explanation.ledger is not None:
         parts.append("<h2>The ledger: lines and residual add up to the output</h2>")
-        parts.append(waterfall(explanation.ledger))
+        parts.append(waterfall(named_ledger(explanation)))
     return "".join(parts)
 
 
@@ -117,7 +136,7 @@ def _picture(explanation: Explanation) -> str:
 def _comparison(explanations: Sequence[Explanation]) -> str:
     first = explanations[0]
     shown = svg.gallery([explanations]) if svg.kind_of(first) else _table(explanations)
-    ledgers = [(e.method_label, e.ledger) for e in explanations if e.ledger is not None]
+    ledgers = [(e.method_label, named_ledger(e)) for e in explanations if e.ledger is not None]
     tail = ""
     if ledgers:
         closed = [pair for pair in ledgers if pair[1].relative < _CLOSED]
@@ -148,11 +167,14 @@ def _span(mark: Mark) -> str:
         classes.append("s")
     if mark.strength < -0.05:
         classes.append("n")
-    tint = "for" if mark.strength > 0 else "against"
-    shade = f' style="background:rgba(var(--{tint}),{0.85 * size:.2f})"' if size >= 0.02 else ""
-    notes = [signed(mark.score)] + [f"{name} {signed(value)}" for name, value in mark.parts]
+    shade = ""
+    if size >= 0.02:
+        shade = f' style="background:rgba(var(--{mark.tint}),{0.85 * size:.2f})"'
+    notes = [score_text(mark.score, mark.tint)] + [
+        f"{name} {signed(value)}" for name, value in mark.parts
+    ]
     note = escape(" · ".join(notes), quote=True)
-    number = f' data-score="{short_number(mark.score)}"' if size >= 0.05 else ""
+    number = f' data-score="{short_number(mark.score, mark.tint)}"' if size >= 0.05 else ""
     return (
         f'{escape(mark.gap)}<span class="{" ".join(classes)}" title="{note}"{number}{shade}>'
         f"{escape(mark.text)}</span>"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from wherefrom.core.explanation import Line, plural
+from wherefrom.core.explanation import Explanation, Ledger, Line, plural
 
 
 class LineKind(NamedTuple):
@@ -25,25 +26,33 @@ LINE_KINDS = {
     "position": LineKind("positions", "what the position embeddings add"),
     "type": LineKind("types", "what the token types (segments) add"),
     "norm": LineKind("embedding norm", "what the norm after the embeddings adds"),
-    "bias": LineKind("biases", "constants of the model, the same for any input"),
-    "prototype": LineKind("prototypes", "vectors of the model that the input is compared with"),
-    "root": LineKind("root", "what the root adds, a neutral input in place of this one"),
-    "baseline": LineKind("baseline", "the output for the baseline"),
-    "padding": LineKind("other positions", "places without a token"),
-    "token": LineKind("extra tokens", "tokens that the model adds by itself, such as [CLS]"),
+    "bias": LineKind("biases", "what the model's constants add at this input"),
+    "prototype": LineKind(
+        "prototypes", "what the vectors add that the model compares the input with"
+    ),
+    "root": LineKind(
+        "offset at the reference",
+        "gradient · reference (such as [UNK] in each place), not the model's output there",
+    ),
+    "reference": LineKind("the reference input", "the model's output for the reference input"),
+    "baseline": LineKind("baseline", "the model's output for the baseline"),
+    "padding": LineKind("other positions", "what positions without a token add"),
+    "token": LineKind("extra tokens", "what tokens add that the model inserts, such as [CLS]"),
     "softmax": LineKind("softmax", "what the derivative of the softmax leaves"),
     "attention": LineKind("attention", "what attention adds at the root"),
     "quantisation": LineKind("quantisation", "what rounding adds"),
     "detached": LineKind("without a gradient", "what depends on the input without a gradient"),
-    "entropy": LineKind("softmax entropy", "of the softmax at the output"),
+    "entropy": LineKind("softmax entropy", "what the entropy of the softmax at the output adds"),
     "image": LineKind("images", "what the patches of the images add"),
     "prompt": LineKind("prompt", "what the parts of the prompt add"),
-    "first token": LineKind("first token", "on which attention rests that needs no other token"),
+    "first token": LineKind("first token", "what the first token adds, on which attention rests"),
     "template": LineKind("template", "what the marks of the chat format add"),
     "answer": LineKind("earlier answer", "what the tokens of the answer before this one add"),
-    "normaliser": LineKind("normaliser", "by which a logit becomes a log-probability"),
+    "normaliser": LineKind("normaliser", "what turns a logit into a log-probability"),
     "residual": LineKind("residual of earlier tokens", "what their own lines do not account for"),
 }
+_ANSWER_UNITS = ("image", "prompt", "first token", "template", "answer")
+"""Lines of an answer's ledger that together hold the scores of all units."""
 
 
 def group_name(kind: str) -> str:
@@ -56,5 +65,65 @@ def group_name(kind: str) -> str:
 
 
 def line_name(line: Line) -> str:
-    """A line by its label; the line of all units by the name of its kind."""
-    return group_name(line.kind) if line.label == plural(line.kind) else line.label
+    """A line's label; of a line labelled by its kind alone, the name of the kind.
+
+    >>> line_name(Line("root", "root", 1.0)), line_name(Line("encoder.layer.3", "bias", 1.0))
+    ('offset at the reference', 'encoder.layer.3')
+    """
+    bare = (line.kind, plural(line.kind))
+    return group_name(line.kind) if line.label in bare else line.label
+
+
+def named_ledger(explanation: Explanation) -> Ledger:
+    """The ledger, with the reference named after the kind of input."""
+    assert explanation.ledger is not None
+    ledger, name = explanation.ledger, reference_name(explanation)
+    lines = tuple(
+        replace(line, label=name) if (line.kind, line.label) == ("reference", "reference") else line
+        for line in ledger.lines
+    )
+    return replace(ledger, lines=lines)
+
+
+def reference_name(explanation: Explanation) -> str:
+    """What the input at the reference is called."""
+    if (explanation.scene or {}).get("kind") in ("image", "superpixels"):
+        return "a blank image"
+    if explanation.text is not None and not explanation.scene:
+        return "a text of unknown words"
+    return LINE_KINDS["reference"].name
+
+
+def summary(ledger: Ledger) -> list[Line]:
+    """The ledger in few lines: one for each kind, all biases as one."""
+    totals: dict[tuple[str, str], float] = {}
+    kinds = {line.kind for line in ledger.lines}
+    # with a reference, neither is part of the scores
+    joined = {"position", "type"} <= kinds and bool({"root", "reference"} & kinds)
+    for line in ledger.lines:
+        name, kind = group_name(line.kind), line.kind
+        if joined and kind in ("position", "type"):
+            name, kind = "positions, types", "position"
+        elif kind == "reference":
+            name = line_name(line)
+        totals[name, kind] = totals.get((name, kind), 0.0) + line.value
+    return [Line(name, kind, value) for (name, kind), value in totals.items()]
+
+
+def lines_beyond_units(explanation: Explanation) -> list[Line]:
+    """The ledger in few lines, without what the scores of the units hold."""
+    ledger = named_ledger(explanation)
+    own = {kind: float(values.sum()) for kind, values in explanation.parts.items()}
+    if not own and ledger.lines:
+        first = ledger.lines[0].kind
+        own = {first: float(explanation.scores.sum())}
+        if first in _ANSWER_UNITS:
+            own = {kind: ledger.of(kind) for kind in _ANSWER_UNITS}
+    labels = {line.kind: line.label for line in ledger.lines if line.kind == "reference"}
+    beyond = [
+        Line(labels.get(kind, kind), kind, ledger.of(kind) - own.get(kind, 0.0))
+        for kind in dict.fromkeys(line.kind for line in ledger.lines)
+    ]
+    tiny = 1e-5 * sum(abs(line.value) for line in ledger.lines)
+    others = summary(Ledger(tuple(beyond), ledger.output))
+    return [line for line in others if abs(line.value) > tiny]

@@ -1,82 +1,263 @@
-"""An explanation in one plain sentence: what the model says, why, and what speaks against it."""
+"""The headline of an explanation: what the model says, what the words account for, which count."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from wherefrom.core.explanation import Explanation, Output
-from wherefrom.show.text_marks import label_name, percent, signed, target_name
+from wherefrom.core.explanation import Explanation
+from wherefrom.show.line_kinds import LINE_KINDS, group_name, lines_beyond_units
+from wherefrom.show.text_marks import label_name, percent, signed, target_name, whole_percent
 
-Kind = Literal["", "label", "for", "against"]
-Piece = tuple[Kind, str]  # what a piece of the sentence is, and its text
+Kind = Literal["", "label", "for", "against", "strength"]
+Piece = tuple[Kind, str]  # what a piece of the headline is, and its text
+Goal = Literal["class", "other class", "number", "contrast"]
 _MOST = 3  # units that are named on a side
 _CLOSE = 0.3  # of the strongest unit on its side: what is weaker is not named
 _WORTH = 0.1  # of the strongest unit at all: a side that is weaker is not mentioned
 _LONGEST = 30  # characters of a unit
+_OPEN = 0.05  # of the output: with a larger residual the scores do not add up to it
+_HALF = 0.5  # of the output: what accounts for less is not called the reason
+_TOO_MUCH = 1.5  # of the output: so do units whose sum is far beyond it
+_EQUAL = 0.1  # of the rest: a line this close to it is called the rest
 _WITH_SIGN = frozenset(
     "lrp attn_lrp lrp_ah_ln lrp_ah gradient_x_input integrated_gradients path_gradients "
     "occlusion".split()
 )
-"""Methods whose scores speak for or against, also where there is no ledger beside them."""
-_SIZES = frozenset(
-    "attention_last attention_rollout attention_flow gae transformer_attribution gradient "
-    "smoothgrad".split()
-)
-"""Methods whose scores are sizes, never negative: weights of attention, lengths of gradients."""
-_REGION = "the "  # begins the name of a region
+"""Methods whose scores count for or against, also where the explanation has no ledger."""
+# how each side counts, by what is explained: alone or first, and after the other side
+_VERBS = {
+    "class": (("count~ most for {0}", ""), ("count~ most against {0}", "against it")),
+    "number": (("raise~ {0} most", ""), ("lower~ {0} most", "lower~ it")),
+    "contrast": (("count~ most for {0}", ""), ("count~ most for {1}", "for {1}")),
+}
+_OTHER_LINES = {
+    "root": "the offset at the reference",
+    "baseline": "what the model gives for the baseline",
+    "bias": "what the model's constants add at this input",
+    "position": "what the position embeddings add",
+    "special": "what special tokens add",
+}
 _ROWS, _COLUMNS = ("top", "", "bottom"), ("left", "", "right")
+_NOUNS = {
+    "image": "regions", "superpixels": "regions", "molecule": "atoms", "images": "words and images",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """All that a headline makes claims about: output = units + Σ others + residual."""
+
+    output: float
+    units: float  # the sum of the scores of words, atoms, …
+    others: tuple[tuple[str, float], ...]  # the other lines of the ledger, by phrases for them
+    top: tuple[tuple[str, float], ...]  # the units that may be named, with their scores
+    goal: Goal = "class"
+    noun: str = "words"
+    has_ledger: bool = True
+
+    @property
+    def residual(self) -> float:
+        """What no unit and no line accounts for."""
+        return self.output - self.units - sum(value for _, value in self.others)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the residual is more than rounding, and a notable share of the output."""
+        size = abs(self.units) + sum(abs(value) for _, value in self.others)
+        return abs(self.residual) > max(_OPEN * abs(self.output), 1e-3 * size)
+
+    def side(self, sign: int) -> dict[str, float]:
+        """The units of a sign that are worth naming, the strongest first; equal names added up."""
+        largest = max((abs(score) for _, score in self.top), default=0.0)
+        scores = sorted(((sign * s, name) for name, s in self.top if sign * s > 0), reverse=True)
+        if not scores or scores[0][0] < _WORTH * largest:
+            return {}
+        totals: dict[str, float] = {}
+        for score, name in scores:
+            if score >= _CLOSE * scores[0][0] and (name in totals or len(totals) < _MOST):
+                totals[name] = totals.get(name, 0.0) + sign * score
+        return totals
+
+    @property
+    def is_reason(self) -> bool:
+        """Whether the named units are most of the output, and all units about as much as it."""
+        sign = 1 if self.output > 0 else -1
+        if not self.has_ledger or self.is_open or self.goal not in ("class", "contrast"):
+            return False
+        if self.goal == "class" and sign < 0:
+            return False
+        size, named = abs(self.output), sign * sum(self.side(sign).values())
+        return _HALF * size <= sign * self.units <= _TOO_MUCH * size and named >= _HALF * size > 0
+
+
+def headline(numbers: Numbers, names: Sequence[str]) -> list[Piece]:
+    """What follows "The model says POSITIVE (99.8 %)": each claim is one that the numbers hold.
+
+    `names` has the name of the class or output; of a contrast, the names of both.
+    """
+    if not numbers.is_reason:
+        return [("", f". {_account(numbers)}"), *_ranking(numbers, names)]
+    sides: list[tuple[Kind, dict[str, float]]] = [
+        ("for", numbers.side(1)), ("against", numbers.side(-1)),
+    ]  # fmt: skip
+    if numbers.output < 0:
+        sides.reverse()
+        names = names[::-1]
+    (kind, reasons), (other, doubts) = sides
+    because: list[Piece] = [("", ", mostly because of "), *_listed(list(reasons), kind)]
+    if doubts:
+        verb = "count~ for {1}" if numbers.goal == "contrast" else "count~ against it"
+        because += [("", "; "), *_listed(list(doubts), other), *_verb(verb, names, len(doubts))]
+    return [*because, ("", f". {_account(numbers)}".rstrip())]
+
+
+def _account(numbers: Numbers) -> str:
+    """What share of the output the units account for, and what else is much of it."""
+    if not numbers.has_ledger:
+        return ""
+    whole = "difference" if numbers.goal == "contrast" else "output"
+    output, total = signed(numbers.output), signed(numbers.units)
+    subject = f"The {numbers.noun}"
+    if numbers.is_open:
+        sizes = f"the residual is {signed(numbers.residual)}, the {whole} {output}"
+        return f"The scores do not add up to the {whole}: {sizes}. "
+    if numbers.output == 0:
+        return f"{subject} sum to {total}, the {whole} is 0. "
+    share = numbers.units / numbers.output
+    if share < 0:
+        text = f"{subject} point the other way: they sum to {total}, the {whole} is {output}"
+    elif share > _TOO_MUCH:
+        text = f"{subject} sum to {total}, which is more than the {whole}, {output}"
+    else:
+        text = f"{subject} account for {whole_percent(share)} of the {whole}"
+        if share >= _HALF:
+            return f"{text}. "
+    rest = numbers.output - numbers.units
+    phrase, value = max(numbers.others, key=lambda line: abs(line[1]), default=("", 0.0))
+    if not value:
+        return f"{text}. "
+    if abs(value - rest) <= _EQUAL * abs(rest):
+        return f"{text}; the rest is {phrase}, {signed(value)}. "
+    return f"{text}; the largest other part is {phrase}, {signed(value)}. "
+
+
+def _ranking(numbers: Numbers, names: Sequence[str]) -> list[Piece]:
+    """Among the words, “best” counts most for POSITIVE, “his” against it."""
+    goal = "class" if numbers.goal == "other class" else numbers.goal
+    sides = (list(numbers.side(1)), list(numbers.side(-1)))
+    if not any(sides):
+        ends = "for {0} or {1}" if goal == "contrast" else "for or against {0}"
+        return _filled(f"None of the {numbers.noun} counts {ends}.", names)
+    pieces: list[Piece] = [("", f"Among the {numbers.noun}, ")]
+    kinds: tuple[Kind, Kind] = ("for", "against")
+    for kind, units, (alone, second) in zip(kinds, sides, _VERBS[goal], strict=True):
+        if units:
+            is_second = len(pieces) > 1
+            pieces += [("", ", ")] * is_second
+            verb = second if is_second else alone
+            pieces += [*_listed(units, kind), *_verb(verb, names, len(units))]
+    return [*pieces, ("", ".")]
+
+
+def _filled(template: str, names: Sequence[str]) -> list[Piece]:
+    """A template as pieces, its {0} and {1} as labels."""
+    return [
+        ("label", names[int(text)]) if number % 2 else ("", text)
+        for number, text in enumerate(re.split(r"\{(\d)\}", template))
+        if text
+    ]
+
+
+def _verb(template: str, names: Sequence[str], count: int) -> list[Piece]:
+    """A verb with what follows it; `count` units are its subject."""
+    return _filled(f" {template}".replace("~", "s" if count == 1 else ""), names)
+
+
+def _listed(names: Sequence[str], kind: Kind) -> list[Piece]:
+    """“a”, “b” and “c”."""
+    pieces: list[Piece] = []
+    for position, name in enumerate(names):
+        if position:
+            pieces.append(("", " and " if position == len(names) - 1 else ", "))
+        pieces.append((kind, name))
+    return pieces
 
 
 def sentence(explanation: Explanation) -> str:
-    """The sentence as plain text.
+    """The headline as plain text.
 
-    "The model says POSITIVE (99.8 %), mostly because of “best” and “virtues”; “his” speaks
-    against it."
+    "The model says POSITIVE (99.8 %), mostly because of “best” and “virtues”; “his” counts
+    against it. The words account for 84 % of the output."
     """
     quoted = "{}" if explanation.scene else "“{}”"  # a region or an atom is no quotation
-    forms = {"for": quoted, "against": quoted, "label": "{}", "": "{}"}
-    return "".join(forms[kind].format(text) for kind, text in pieces(explanation))
+    forms = {"label": "{}", "": "{}"}
+    return "".join(forms.get(kind, quoted).format(text) for kind, text in pieces(explanation))
 
 
 def pieces(explanation: Explanation) -> list[Piece]:
-    """The sentence in pieces: labels, units that speak for or against, and the words between."""
-    reasons, doubts = _sides(explanation)
-    target = explanation.target
-    if not are_shares(explanation):
-        best = _listed(reasons, "for")
-        if not best:
-            return [*_says(explanation), ("", ".")]
-        ranks = f". {explanation.method} ranks "
-        return [*_says(explanation), ("", ranks), *best, ("", " highest.")]
+    """The headline in pieces: labels, units that count for or against, and the words between."""
+    target, numbers = explanation.target, numbers_of(explanation)
+    opening = _opening(explanation)
+    if not has_direction(explanation):
+        kind: Kind = "for" if explanation.signed else "strength"
+        best = _listed(list(numbers.side(1)), kind)
+        ranks = [("", f". {explanation.method} ranks "), *best, ("", " highest")] if best else []
+        return [*opening, *ranks, ("", ".")]
+    names = [target_name(explanation)]
     if target.against_label is not None:
-        return _preferred(explanation, reasons, doubts)
-    opening = _says(explanation)
-    name: Piece = ("label", target_name(explanation))
-    if not _is_prediction(explanation):
-        return [*opening, ("", ". "), *_speak(name, reasons, doubts)]
-    if _has_classes(explanation) and explanation.output < 0:
-        return [*opening, *_low(explanation), ("", " "), *_speak(name, reasons, doubts)]
-    if not reasons:
-        return [*opening, ("", ". "), *_speak(name, reasons, doubts)]
-    return [*opening, ("", ", mostly because of "), *_listed(reasons, "for"), *_doubts(doubts)]
+        names = [label_name(target, label) for label in (target.label, target.against_label)]
+    return _merged([*opening, *headline(numbers, names)])
+
+
+def numbers_of(explanation: Explanation) -> Numbers:
+    """The numbers of an explanation that its headline is built from."""
+    ledger = explanation.ledger
+    kind = str((explanation.scene or {}).get("kind", ""))
+    plain = [not unit.special for unit in explanation.units]
+    scores = explanation.scores.astype(float)
+    units, others = float(scores[plain].sum()), []
+    noun = _NOUNS.get(kind, "words" if explanation.text is not None else "units")
+    if ledger is not None:
+        special = float(scores.sum()) - units
+        others = [(_OTHER_LINES["special"], special)] * bool(special)
+        for line in lines_beyond_units(explanation):
+            phrase = _OTHER_LINES.get(line.kind, f"the line “{line.label}”")
+            if line.kind == "reference":
+                phrase = f"what the model gives for {line.label}"
+            others.append((phrase, line.value))
+        first = ledger.lines[0].kind if ledger.lines else "unit"
+        noun = noun if noun != "units" or first not in LINE_KINDS else group_name(first)
+    return Numbers(
+        explanation.output, units, tuple(others), tuple(_named(explanation)), _goal(explanation),
+        noun, ledger is not None,
+    )  # fmt: skip
+
+
+def _goal(explanation: Explanation) -> Goal:
+    if explanation.target.against_label is not None:
+        return "contrast"
+    if explanation.probability is None:
+        return "number"
+    return "class" if _is_prediction(explanation) else "other class"
 
 
 def named_units(explanation: Explanation) -> set[str]:
-    """The units that the sentence names, by those names."""
-    return {text for kind, text in pieces(explanation) if kind in ("for", "against")}
+    """The units that the headline names, by those names."""
+    return {text for kind, text in pieces(explanation) if kind not in ("", "label")}
 
 
 def unit_name(explanation: Explanation, index: int) -> str:
-    """A unit as the sentence names it: atoms are numbered, words are cut."""
+    """A unit as the headline names it: atoms are numbered, words are cut."""
     unit = explanation.units[index]
     is_atom = (explanation.scene or {}).get("kind") == "molecule"
     return f"{unit.text}{index + 1}" if is_atom else _short(unit.text)
 
 
 def explained(explanation: Explanation) -> str:
-    """Which number of the model the scores are of."""
+    """Which number of the model the scores explain."""
     target, output = explanation.target, signed(explanation.output)
     name = target_name(explanation)
     if target.against_label is not None:
@@ -91,59 +272,69 @@ def explained(explanation: Explanation) -> str:
 
 
 def source(explanation: Explanation, model: str | None = None) -> str:
-    """By which method, and on which model: as it is called here, or by its own name."""
+    """The method and the model, which `model` names otherwise than the explanation does."""
     return f"By {explanation.method_label} on {model or explanation.model}."
 
 
 def sides(explanation: Explanation) -> tuple[str, str]:
-    """What positive and what negative scores mean; nothing, where none can be negative."""
+    """What positive and what negative scores mean; no text where none can be negative."""
     target = explanation.target
-    if is_unsigned(explanation):
-        return f"ranked high by {explanation.method}, which does not say for or against", ""
-    if not are_shares(explanation):
+    if not explanation.signed:
+        return f"strength by {explanation.method}, which has no sign", ""
+    if not has_direction(explanation):
         return f"ranked high by {explanation.method}", "negative score"
     if target.against_label is not None:
         first, second = target.label, target.against_label
-        return f"speaks for {label_name(target, first)}", f"for {label_name(target, second)}"
-    return f"speaks for {target_name(explanation)}", "against it"
+        return f"counts for {label_name(target, first)}", f"for {label_name(target, second)}"
+    if explanation.probability is None:
+        return f"raises {target_name(explanation)}", "lowers it"
+    return f"counts for {target_name(explanation)}", "against it"
 
 
-def are_shares(explanation: Explanation) -> bool:
-    """Whether the scores are shares of the output, with a sign that means something."""
+def has_direction(explanation: Explanation) -> bool:
+    """Whether the sign of a score says if the unit counts for or against the target."""
     return explanation.ledger is not None or explanation.method in _WITH_SIGN
 
 
-def is_unsigned(explanation: Explanation) -> bool:
-    """Whether the scores are sizes only: the method does not say what speaks for or against."""
-    is_sum = explanation.settings.get("reduce") == "sum"  # of gradients, which has a sign
-    return explanation.method in _SIZES and not is_sum
-
-
 def for_legend(explanations: Sequence[Explanation]) -> Explanation:
-    """Of one input by many methods, the one whose signs a legend for all of them explains."""
-    return max(explanations, key=lambda one: (are_shares(one), not is_unsigned(one)))
+    """The explanation of one input whose signs a legend for several methods describes."""
+    return max(explanations, key=lambda one: (has_direction(one), one.signed))
 
 
-def _says(explanation: Explanation) -> list[Piece]:
+def _opening(explanation: Explanation) -> list[Piece]:
     """What the model says: its prediction, and the explained class if it is another."""
-    name = target_name(explanation)
-    if explanation.target.against_label is not None or explanation.probability is None:
+    target, output = explanation.target, explanation.output
+    names = [label_name(target, label) for label in (target.label, target.against_label or "")]
+    if target.against_label is not None and has_direction(explanation):
+        first, second = names if output >= 0 else names[::-1]
+        size = f" (difference of the logits {signed(abs(output))})"
         return [
-            ("", "The model's output for "), ("label", name),
-            ("", f" is {signed(explanation.output)}"),
+            ("", "The model prefers "), ("label", first), ("", " to "), ("label", second),
+            ("", size),
         ]  # fmt: skip
+    name: Piece = ("label", target_name(explanation))
+    if target.against_label is not None or explanation.probability is None:
+        return [("", "The model's output for "), name, ("", f" is {signed(output)}")]
     chance = f" ({percent(explanation.probability)})"
-    if _is_prediction(explanation):
-        return [("", "The model says "), ("label", name), ("", chance)]
-    if not explanation.largest:
-        return [("", "The model gives "), ("label", name), ("", chance)]
-    first = explanation.largest[0]
-    label = label_name(explanation.target, first.label)
-    said = "" if first.probability is None else f" ({percent(first.probability)})"
-    return [
-        ("", "The model says "), ("label", label), ("", f"{said}, not "), ("label", name),
-        ("", chance),
-    ]  # fmt: skip
+    if not _is_prediction(explanation):
+        if not explanation.largest:
+            return [("", "The model gives "), name, ("", chance)]
+        first_output = explanation.largest[0]
+        share = first_output.probability
+        said = "" if share is None else f" ({percent(share)})"
+        label = label_name(target, first_output.label)
+        return [
+            ("", "The model says "), ("label", label), ("", f"{said}, not "), name, ("", chance),
+        ]  # fmt: skip
+    opening: list[Piece] = [("", "The model says "), name, ("", chance)]
+    if len(explanation.largest) > 1 and output < 0 and has_direction(explanation):
+        second_output = explanation.largest[1]
+        opening += [
+            ("", f": its logit is negative, {signed(output)}, but that of "),
+            ("label", label_name(target, second_output.label)),
+            ("", f" is lower, {signed(second_output.value)}"),
+        ]
+    return opening
 
 
 def _is_prediction(explanation: Explanation) -> bool:
@@ -153,109 +344,33 @@ def _is_prediction(explanation: Explanation) -> bool:
     return explanation.probability is None or explanation.probability > 0.5
 
 
-def _has_classes(explanation: Explanation) -> bool:
-    return len(explanation.largest) > 1 and explanation.probability is not None
+def _merged(pieces: Sequence[Piece]) -> list[Piece]:
+    """The same text with as few pieces as there can be."""
+    merged: list[Piece] = []
+    for kind, text in pieces:
+        if merged and not kind and not merged[-1][0]:
+            merged[-1] = ("", merged[-1][1] + text)
+        elif text:
+            merged.append((kind, text))
+    return merged
 
 
-def _low(explanation: Explanation) -> list[Piece]:
-    """Why a class with a negative logit is predicted: that of the next one is lower still."""
-    second: Output = explanation.largest[1]
-    return [
-        ("", f": its logit is negative, {signed(explanation.output)}, but that of "),
-        ("label", label_name(explanation.target, second.label)),
-        ("", f" is lower, {signed(second.value)}."),
-    ]
-
-
-def _preferred(
-    explanation: Explanation, reasons: Sequence[str], doubts: Sequence[str]
-) -> list[Piece]:
-    """The sentence for the difference of two outputs."""
-    target = explanation.target
-    first, second = (
-        label_name(target, label) for label in (target.label, target.against_label or "")
-    )
-    kinds: tuple[Kind, Kind] = ("for", "against")
-    if explanation.output < 0:
-        first, second, reasons, doubts = second, first, doubts, reasons
-        kinds = ("against", "for")
-    opening: list[Piece] = [
-        ("", "The model prefers "), ("label", first), ("", " to "), ("label", second),
-        ("", f" (difference of the logits {signed(abs(explanation.output))})"),
-    ]  # fmt: skip
-    if reasons:
-        opening += [("", ", mostly because of "), *_listed(reasons, kinds[0])]
-    if not doubts:
-        return [*opening, ("", ".")]
-    verb = " speaks for " if len(doubts) == 1 else " speak for "
-    return [*opening, ("", "; "), *_listed(doubts, kinds[1]), ("", verb), ("label", second),
-            ("", ".")]  # fmt: skip
-
-
-def _speak(name: Piece, reasons: Sequence[str], doubts: Sequence[str]) -> list[Piece]:
-    """“best” speaks for POSITIVE; “his” against it."""
-    if not reasons and not doubts:
-        return [("", "Nothing speaks for or against "), name, ("", ".")]
-    if not reasons:
-        verb = "speaks" if len(doubts) == 1 else "speak"
-        return [
-            ("", "Nothing speaks for "), name, ("", "; "), *_listed(doubts, "against"),
-            ("", f" {verb} against it."),
-        ]  # fmt: skip
-    verb = "speaks" if len(reasons) == 1 else "speak"
-    if reasons[0].startswith(_REGION):  # a region begins the sentence
-        reasons = [reasons[0].capitalize(), *reasons[1:]]
-    speaking: list[Piece] = [*_listed(reasons, "for"), ("", f" {verb} for "), name]
-    if not doubts:
-        return [*speaking, ("", ".")]
-    return [*speaking, ("", "; "), *_listed(doubts, "against"), ("", " against it.")]
-
-
-def _doubts(doubts: Sequence[str]) -> list[Piece]:
-    if not doubts:
-        return [("", ".")]
-    verb = " speaks against it." if len(doubts) == 1 else " speak against it."
-    return [("", "; "), *_listed(doubts, "against"), ("", verb)]
-
-
-def _listed(names: Sequence[str], kind: Kind) -> list[Piece]:
-    """“a”, “b” and “c”."""
-    listed: list[Piece] = []
-    for position, name in enumerate(names):
-        if position:
-            listed.append(("", " and " if position == len(names) - 1 else ", "))
-        listed.append((kind, name))
-    return listed
-
-
-def _sides(explanation: Explanation) -> tuple[list[str], list[str]]:
-    """The names of the units that speak for and against, the strongest first."""
-    named = list(_named(explanation))
-    largest = max((abs(score) for _, score in named), default=0.0)
-
-    def strongest(sign: int) -> list[str]:
-        side = sorted(((sign * s, name) for name, s in named if sign * s > 0), reverse=True)
-        if not side or side[0][0] < _WORTH * largest:
-            return []
-        close = [name for score, name in side if score >= _CLOSE * side[0][0]]
-        return list(dict.fromkeys(close))[:_MOST]
-
-    return strongest(1), strongest(-1)
-
-
-def _named(explanation: Explanation) -> Iterable[tuple[str, float]]:
+def _named(explanation: Explanation) -> list[tuple[str, float]]:
     """Words, atoms or regions of an image with their scores, as a person would name them."""
     kind = str((explanation.scene or {}).get("kind", ""))
     if kind in ("image", "superpixels"):
         return _regions(explanation)
     if explanation.text is not None and any(unit.word is not None for unit in explanation.units):
         explanation = explanation.words()
-    pairs = zip(explanation.units, explanation.scores.tolist(), strict=True)
-    return [
-        (unit_name(explanation, i), float(score))
-        for i, (unit, score) in enumerate(pairs)
-        if not unit.special and re.search(r"\w", unit.text)
-    ]
+    named: list[tuple[str, float]] = []
+    images: dict[str, float] = {}
+    scores = explanation.scores.astype(float).tolist()
+    for i, (unit, score) in enumerate(zip(explanation.units, scores, strict=True)):
+        if kind == "images" and unit.box is not None:
+            images[unit.field] = images.get(unit.field, 0.0) + score
+        elif not unit.special and re.search(r"\w", unit.text):
+            named.append((unit_name(explanation, i), score))
+    return [*images.items(), *named]
 
 
 def _short(text: str) -> str:
@@ -267,9 +382,8 @@ def _regions(explanation: Explanation) -> list[tuple[str, float]]:
     """The nine regions of an image with the sums of their scores."""
     scene = explanation.scene or {}
     totals: dict[str, float] = {}
-    for i, (unit, score) in enumerate(
-        zip(explanation.units, explanation.scores.tolist(), strict=True)
-    ):
+    scores = explanation.scores.astype(float).tolist()
+    for i, (unit, score) in enumerate(zip(explanation.units, scores, strict=True)):
         if unit.box is not None:
             left, top, right, bottom = unit.box
             x, y = (left + right) / 2, (top + bottom) / 2
@@ -283,5 +397,5 @@ def _regions(explanation: Explanation) -> list[tuple[str, float]]:
             min(2, int(3 * at / float(scene[side]))) for at, side in ((y, "height"), (x, "width"))
         )
         place = " ".join(filter(None, (_ROWS[row], _COLUMNS[column]))) or "centre"
-        totals[place] = totals.get(place, 0.0) + float(score)
-    return [(f"{_REGION}{place}", total) for place, total in totals.items()]
+        totals[f"the {place}"] = totals.get(f"the {place}", 0.0) + score
+    return list(totals.items())

@@ -12,7 +12,7 @@ from typing import Any
 from wherefrom.core.explanation import Explanation
 from wherefrom.show.page import breakable, table
 from wherefrom.show.sentence import named_units, unit_name
-from wherefrom.show.text_marks import largest_score, short_number, signed
+from wherefrom.show.text_marks import largest_score, score_text, short_number, signed, tint
 
 _MAX_CELLS = 4096
 _MAX_NUMBERS = 400  # cells of an image whose scores can be written into them
@@ -29,6 +29,7 @@ class Cell:
     height: float
     score: float
     strength: float
+    tint: str
 
 
 def kind_of(explanation: Explanation) -> str:
@@ -53,7 +54,10 @@ def cells(explanation: Explanation, limit: int = _MAX_CELLS) -> list[Cell]:
         box = (left, top, right - left, bottom - top)
         totals[box] = totals.get(box, 0.0) + score
     scale = max(map(abs, totals.values()), default=0.0) or 1.0
-    return [Cell(*box, score, score / scale) for box, score in totals.items()]
+    return [
+        Cell(*box, score, score / scale, tint(score, explanation.signed))
+        for box, score in totals.items()
+    ]
 
 
 def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -> str:
@@ -69,7 +73,7 @@ def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -
         f'preserveAspectRatio="none"{tone}/>'
     )
     colors = "" if bare else _colored_units(explanation, kind, smooth)
-    # the lines of a molecule lie over the colours, the colours of an image over the image
+    # the lines of a molecule are drawn over the colours, those of an image below them
     drawn = f"{picture}{colors}"
     if kind == "molecule":
         drawn = f"{colors}{picture}{'' if bare else _atom_numbers(explanation)}"
@@ -89,6 +93,7 @@ def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
                 f'<rect x="{cell.left}" y="{cell.top}" width="{cell.width}" height="{cell.height}"',
                 cell.score,
                 cell.strength,
+                cell.tint,
             )
             for cell in patches
         )
@@ -106,7 +111,9 @@ def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
     scale = max(map(abs, scores), default=0.0) or 1.0
     forms = _circles(scene) if kind == "molecule" else _regions(scene)
     pairs = zip(forms, scores, strict=True)
-    shapes = "".join(_shape(form, score, score / scale) for form, score in pairs)
+    shapes = "".join(
+        _shape(form, score, score / scale, tint(score, explanation.signed)) for form, score in pairs
+    )
     return f"<g>{shapes}</g>"
 
 
@@ -121,7 +128,8 @@ def _atom_numbers(explanation: Explanation) -> str:
     for i, ((x, y), score) in enumerate(rows):
         name = escape(unit_name(explanation, i))
         if abs(score) >= weakest:
-            number = f'<tspan x="{x:g}" dy="1em">{short_number(score)}</tspan>'
+            hue = tint(score, explanation.signed)
+            number = f'<tspan x="{x:g}" dy="1em">{short_number(score, hue)}</tspan>'
             values += f'<text x="{x:g}" y="{y:g}">{name}{number}</text>'
         if unit_name(explanation, i) in named:  # above the letter of the atom
             names += f'<text x="{x:g}" y="{y - 0.6 * radius:g}">{name}</text>'
@@ -142,7 +150,7 @@ def _signs(patches: Sequence[Cell]) -> str:
         if abs(cell.strength) >= 0.05 and len(patches) <= _MAX_NUMBERS:
             numbers += (
                 f'<text x="{(left + right) / 2:g}" y="{(top + bottom) / 2:g}">'
-                f"{cell.score:+.1g}</text>"
+                f"{cell.score:{'' if cell.tint == 'strength' else '+'}.1g}</text>"
             )
     width = min((cell.width for cell in patches), default=1.0)
     return (
@@ -171,17 +179,16 @@ def _regions(scene: Any) -> list[str]:
     return [f'<path d="{escape(str(path), quote=True)}"' for path in scene["paths"]]
 
 
-def _shape(form: str, score: float, strength: float) -> str:
+def _shape(form: str, score: float, strength: float, hue: str) -> str:
     size = abs(strength)
     if size < 0.02:
         return ""
-    tint = "for" if strength > 0 else "against"
-    # a dashed outline shows the sign without colour; cells of an image lie too close for it
+    # a dashed outline shows the sign without colour; cells of an image are too close together
     dashed = strength < -0.05 and not form.startswith("<rect")
-    rim = f";stroke:rgb(var(--{tint}));stroke-dasharray:3 2" if dashed else ""
+    rim = f";stroke:rgb(var(--{hue}));stroke-dasharray:3 2" if dashed else ""
     return (
-        f'{form} style="fill:rgba(var(--{tint}),{0.95 * size**0.7:.2f}){rim}">'
-        f"<title>{signed(score)}</title>{form.split()[0].replace('<', '</')}>"
+        f'{form} style="fill:rgba(var(--{hue}),{0.95 * size**0.7:.2f}){rim}">'
+        f"<title>{score_text(score, hue)}</title>{form.split()[0].replace('<', '</')}>"
     )
 
 

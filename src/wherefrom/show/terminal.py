@@ -1,4 +1,4 @@
-"""Explanations as coloured text: red speaks for the target, blue against it."""
+"""Explanations as coloured text: red counts for the target, blue against it, green has no sign."""
 
 from __future__ import annotations
 
@@ -7,34 +7,51 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+from rich.color import Color, ColorSystem
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from wherefrom.core.explanation import RUNNERS_UP, Explanation
 from wherefrom.errors import printable
-from wherefrom.show.colors import Palette, terminal_background, terminal_depth
-from wherefrom.show.mixed import is_mixed, text_part
-from wherefrom.show.sentence import (
-    are_shares,
-    for_legend,
-    is_unsigned,
-    sentence,
-    unit_name,
-)
+from wherefrom.show.line_kinds import named_ledger, summary
+from wherefrom.show.sentence import for_legend, has_direction, sentence, unit_name
 from wherefrom.show.svg import cells, kind_of
 from wherefrom.show.text_marks import (
     LONGEST_LABEL,
     heading,
+    is_mixed,
     label_name,
     marks,
     signed,
-    summary,
+    text_part,
     wrapped_label,
 )
 
+Depth = Literal["none", "16", "256", "truecolor"]
+Background = Literal["light", "dark", "unknown"]
+
+RGB = tuple[int, int, int]
+
+_WHITE = (255, 255, 255)
+_TINTS = {"for": (214, 39, 39), "against": (31, 119, 220), "strength": (0, 130, 90)}
+# strong units are mixed from these; reds have as much green as blue, else some of 256 are purple
+_GREYS = {"for": (110, 88, 88), "against": (110, 90, 110), "strength": (88, 110, 88)}
+_BLUE_256 = (31, 80, 255)  # mixed with a page, the other blue has steps that are teal of 256
+# letters that are weak, letters, and a background: dark blue and dark red are hard to see on black
+_OF_16 = {
+    "for": ("red", "bright_red", "red"),
+    "against": ("bright_blue", "bright_blue", "blue"),
+    "strength": ("green", "bright_green", "green"),
+}
+_PAGE = {"light": (255, 255, 255), "dark": (24, 24, 24)}
+_WEAK, _MEDIUM = 0.25, 0.5  # where a colour of the letters becomes bold, and one of the background
+QUIET = 0.05  # up to this strength a unit has no colour
+_TRUECOLOR_TERMS = ("-direct", "kitty", "alacritty", "ghostty", "wezterm", "foot")
+_TRUECOLOR_PROGRAMS = ("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper")
 _SYSTEMS: dict[str, Literal["standard", "256", "truecolor"]] = {
     "16": "standard",
     "256": "256",
@@ -86,7 +103,7 @@ def render_rows(
     first = explanations[0]
     model = Text(printable(first.model), style="dim")
     console.print(Text(printable(heading(first)), style="bold"), model)
-    reasons = Text(printable(f"Reasons by {first.method_label}."), style="dim")
+    reasons = Text(printable(f"Scores by {first.method_label}."), style="dim")
     console.print(Text(printable(sentence(first))), reasons)
     if first.target.place is not None:
         console.print(Text(printable(first.target.place), style="dim"))
@@ -127,7 +144,7 @@ def heatmap(explanation: Explanation, color: bool, numbers: bool | None = None) 
     palette = _palette()
     line = Text()
     field = ""
-    form = "[{:.2g}]" if is_unsigned(explanation) else "[{:+.2g}]"
+    form = "[{:+.2g}]" if explanation.signed else "[{:.2g}]"
     is_molecule = kind_of(explanation) == "molecule"  # whose atoms the sentence names by number
     for i, (unit, mark) in enumerate(zip(explanation.units, marks(explanation), strict=True)):
         begins = bool(field and unit.field and unit.field != field)
@@ -136,7 +153,7 @@ def heatmap(explanation: Explanation, color: bool, numbers: bool | None = None) 
         text = unit_name(explanation, i) if is_molecule else mark.text.replace("\n", "⏎")
         text = printable(text) or "·"
         quiet = "dim" if mark.special else ""
-        line.append(text, style=palette.style(mark.strength) or quiet if color else "")
+        line.append(text, style=palette.style(mark.strength, mark.tint) or quiet if color else "")
         if _shows_numbers(color, numbers) and abs(mark.strength) >= _SHOWN:
             line.append(form.format(mark.score))
     return line
@@ -149,42 +166,44 @@ def _shows_numbers(color: bool, numbers: bool | None) -> bool:
 def _legend(explanations: Sequence[Explanation], color: bool, numbers: bool | None) -> Text:
     """How to read the heatmaps of one input, in one line."""
     explanation = for_legend(explanations)
-    unsigned = list(filter(is_unsigned, explanations))
-    above, below = _meaning(explanation)
-    palette = _palette()
-    line = Text(style="dim")
+    unsigned = [one for one in explanations if not one.signed]
+    palette, line = _palette(), Text(style="dim")
     is_image = kind_of(explanation) == "image"
-    silent = "this method does" if len(explanations) == 1 else "these methods do"
+    small = "small scores are not shown"
+    one = "this method has" if len(explanations) == 1 else "these methods have"
     if len(unsigned) == len(explanations):
         if color:
-            line.append(" score ", style=f"not dim {palette.style(1.0)}")
-            line.append(f" {silent} not say for or against  stronger colour: larger score")
+            line.append(" strength ", style=f"not dim {palette.style(1.0, 'strength')}")
+            line.append(f" {one} no sign  stronger colour: larger score")
         elif is_image:
-            line.append(f"++ large score, + small; {silent} not say for or against")
+            line.append(f"++ large score, + small; {one} no sign")
         else:
-            line.append(f"[0.5] the score: {silent} not say for or against; ")
-            line.append("small scores are not shown")
+            line.append(f"[0.5] the strength: {one} no sign; {small}")
         return line
+    above, below = _meaning(explanation)
     if color:
         line.append(f" {above[0]} ", style=f"not dim {palette.style(1.0)}")
         line.append(f" {above[1]}  ")
         line.append(f" {below[0]} ", style=f"not dim {palette.style(-1.0)}")
-        line.append(f"{below[1]}  stronger colour: larger score")
+        line.append(f"{below[1]}  ")
+        if unsigned:
+            line.append(" strength ", style=f"not dim {palette.style(1.0, 'strength')}")
+            line.append(" without a sign  ")
+        line.append("stronger colour: larger score")
         if _shows_numbers(color, numbers) and not is_image:
             line.append("  [+1] the score")
     elif is_image:
         line.append(f"++ strongly {' '.join(above)}, + weakly; --, - {''.join(below)}")
     else:
-        neither = ", [0.5] neither: a size only" if unsigned else ""
-        line.append(f"[+] {' '.join(above)}, [-] {''.join(below)}{neither}; ")
-        line.append("small scores are not shown")
+        strength = ", [0.5] a strength without a sign" if unsigned else ""
+        line.append(f"[+] {' '.join(above)}, [-] {''.join(below)}{strength}; {small}")
     return line
 
 
 def _meaning(explanation: Explanation) -> tuple[tuple[str, str], tuple[str, str]]:
     """What positive and negative scores mean: a word to colour, and the words after it."""
     target = explanation.target
-    if not are_shares(explanation):
+    if not has_direction(explanation):
         return ("ranked high", f"by {explanation.method}"), ("negative score", "")
 
     def short(label: str) -> str:
@@ -213,7 +232,7 @@ def _grid(explanation: Explanation, color: bool) -> Text:
             sign = "+" if cell.strength > 0 else "-"
             size = abs(cell.strength)
             letters = sign * 2 if size >= 0.5 else sign + " " if size >= 0.1 else ". "
-            style = palette.style(cell.strength) if color else ""
+            style = palette.style(cell.strength, cell.tint) if color else ""
             rows.append("  " if " on " in style else letters, style=style or ("dim" * color))
     return rows
 
@@ -221,7 +240,7 @@ def _grid(explanation: Explanation, color: bool) -> Text:
 def ledger_line(explanation: Explanation) -> str:
     """The ledger as a sum."""
     assert explanation.ledger is not None
-    parts = [f"{line.label} {signed(line.value)}" for line in summary(explanation.ledger)]
+    parts = [f"{line.label} {signed(line.value)}" for line in summary(named_ledger(explanation))]
     residual = signed(explanation.ledger.residual)
     return f"{' · '.join(parts)} · residual {residual} = {signed(explanation.output)}"
 
@@ -256,3 +275,104 @@ def console_text(console: Console) -> str:
     """What was printed on such a console."""
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().rstrip("\n")
+
+
+# The colours that a terminal can show.
+
+
+def terminal_depth() -> Depth:
+    """How many colours the output can show.
+
+    NO_COLOR means none. FORCE_COLOR asks for colours where there is no terminal too: 1 for what
+    the terminal can, 2 for 256 colours, 3 for all, 0 for none. Else there are none in a pipe, and
+    what COLORTERM and TERM say in a terminal.
+    """
+    forced = os.environ.get("FORCE_COLOR", "")
+    if os.environ.get("NO_COLOR") or forced.lower() in ("0", "false"):
+        return "none"
+    by_number: dict[str, Depth] = {"2": "256", "3": "truecolor"}
+    if forced in by_number:
+        return by_number[forced]
+    depth = _depth_of_terminal()
+    if forced:
+        return "16" if depth == "none" else depth
+    return depth if sys.stdout.isatty() else "none"
+
+
+def _depth_of_terminal() -> Depth:
+    term = os.environ.get("TERM", "").lower()
+    if term in ("dumb", "unknown"):
+        return "none"
+    if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    if os.environ.get("WT_SESSION") or os.environ.get("TERM_PROGRAM") in _TRUECOLOR_PROGRAMS:
+        return "truecolor"
+    if any(name in term for name in _TRUECOLOR_TERMS):
+        return "truecolor"
+    return "256" if "256color" in term else "16"
+
+
+def terminal_background() -> Background:
+    """Whether the terminal is light or dark, by WHEREFROM_BACKGROUND or COLORFGBG."""
+    by_name: dict[str, Background] = {"light": "light", "dark": "dark"}
+    named = by_name.get(os.environ.get("WHEREFROM_BACKGROUND", "").lower())
+    if named is not None:
+        return named
+    number = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    if not number.isdecimal() or int(number) > 15:
+        return "unknown"
+    return "light" if int(number) in (7, 15) else "dark"
+
+
+@dataclass(frozen=True)
+class Palette:
+    """How strengths from −1 to 1 look: what is weak fades into the background.
+
+    Where the background is known, a colour is mixed with it. Where it is not, or where there are
+    few colours, weak units have coloured letters, and only strong ones a background.
+    """
+
+    depth: Depth
+    background: Background = "unknown"
+
+    def style(self, strength: float, tint: str | None = None) -> str:
+        """The style of rich for a unit; units that count against are underlined too."""
+        size = abs(strength)
+        if size < QUIET or self.depth == "none":
+            return ""
+        tint = tint or ("for" if strength > 0 else "against")
+        underline = " underline" if tint == "against" else ""
+        page = _PAGE.get(self.background)
+        if page is None or self.depth == "16":
+            return self._stepped(size, tint) + underline
+        blue = tint == "against" and self.depth == "256"
+        full = _BLUE_256 if blue else _TINTS[tint]
+        color = self._named(_mixed(page, full, min(1.0, size) ** 0.8))
+        # else the terminal's own letters, which fit its background
+        ink = f"{self._named(_WHITE)} " if size > 0.55 else ""
+        return f"{ink}on {color}{underline}"
+
+    def _stepped(self, size: float, tint: str) -> str:
+        if self.depth == "16":
+            weak, strong, ground = _OF_16[tint]
+            letters = strong if size >= _WEAK else weak
+        else:
+            letters = self._named(_mixed((128, 128, 128), _TINTS[tint], 0.85))
+            ground = self._named(_mixed(_GREYS[tint], _TINTS[tint], min(1.0, size)))
+        if size >= _MEDIUM:
+            white = "bold bright_white" if self.depth == "16" else self._named(_WHITE)
+            return f"{white} on {ground}"
+        return f"bold {letters}" if size >= _WEAK else letters
+
+    def _named(self, color: RGB) -> str:
+        """A colour by the name that rich has for it; of 256, the nearest."""
+        if self.depth == "256":
+            # here, not by rich when it prints: it keeps the codes of a style for all consoles
+            nearest = Color.from_rgb(*color).downgrade(ColorSystem.EIGHT_BIT)
+            return f"color({nearest.number})"
+        return "#{:02x}{:02x}{:02x}".format(*color)
+
+
+def _mixed(a: RGB, b: RGB, share: float) -> RGB:
+    red, green, blue = (round(x + (y - x) * share) for x, y in zip(a, b, strict=True))
+    return red, green, blue

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from wherefrom.core.explanation import RUNNERS_UP, Explanation, Ledger, Line, TargetInfo
-from wherefrom.show.line_kinds import group_name
+from wherefrom.core.explanation import RUNNERS_UP, Explanation, TargetInfo
 
 LONGEST_LABEL = 24  # characters of a method's label on one line
 
@@ -18,6 +18,7 @@ class Mark:
     text: str
     score: float
     strength: float
+    tint: str
     special: bool
     parts: tuple[tuple[str, float], ...] = ()
 
@@ -46,12 +47,18 @@ def marks(explanation: Explanation) -> list[Mark]:
                 text=unit.text,
                 score=score,
                 strength=max(-1.0, min(1.0, score / scale)),
+                tint=tint(score, explanation.signed),
                 special=unit.special,
                 parts=tuple((name, float(v[i])) for name, v in explanation.parts.items()),
             )
         )
         position, field = unit.end, unit.field or field
     return pieces
+
+
+def tint(score: float, is_signed: bool = True) -> str:
+    """The hue of a score: one for each sign, and a third one for scores without a sign."""
+    return "strength" if not is_signed else "for" if score > 0 else "against"
 
 
 def wrapped_label(explanation: Explanation) -> str:
@@ -134,23 +141,54 @@ def signed(value: float) -> str:
     return f"{value:+.3f}" if size >= 0.0005 or size == 0 else f"{value:+.0e}"
 
 
-def short_number(score: float) -> str:
-    """A score in two digits, as it stands beside a unit; its sign never begins a new line.
+def score_text(score: float, tint: str) -> str:
+    """A score as `signed` shows it; of a method without signs, without one.
 
-    >>> short_number(0.5217), short_number(-1.06e-05)
+    >>> score_text(0.41234, "for"), score_text(0.41234, "strength")
+    ('+0.412', '0.412')
+    """
+    return signed(score).lstrip("+") if tint == "strength" else signed(score)
+
+
+def short_number(score: float, tint: str) -> str:
+    """A score in two digits, as shown next to a unit; its sign never begins a new line.
+
+    >>> short_number(0.5217, "for"), short_number(-1.06e-05, "against")
     ('+0.52', '−1.1e-05')
     """
-    return f"{score:+.2g}".replace("-", "\u2212", 1) if score < 0 else f"{score:+.2g}"
+    text = f"{score:.2g}" if tint == "strength" else f"{score:+.2g}"
+    return text.replace("-", "\u2212", 1) if score < 0 else text
 
 
-def summary(ledger: Ledger) -> list[Line]:
-    """The ledger in few lines: one for each kind, all biases as one."""
-    totals: dict[str, float] = {}
-    names: dict[str, str] = {}
-    kinds = {line.kind for line in ledger.lines}
-    if {"root", "position", "type"} <= kinds:  # neither is part of the scores then
-        names = dict.fromkeys(("position", "type"), "positions, types")
-    for line in ledger.lines:
-        name = names.get(line.kind) or group_name(line.kind)
-        totals[name] = totals.get(name, 0.0) + line.value
-    return [Line(name, name, value) for name, value in totals.items()]
+def is_mixed(explanation: Explanation) -> bool:
+    """Whether the input is a text with images."""
+    return (explanation.scene or {}).get("kind") == "images"
+
+
+def pictures(explanation: Explanation) -> list[Explanation]:
+    """The patches of each image as an explanation of that image, in the order of the images."""
+    scenes = (explanation.scene or {}).get("images", ())
+    found = []
+    for number, scene in enumerate(scenes, 1):
+        own = [
+            i
+            for i, unit in enumerate(explanation.units)
+            if unit.field == f"image {number}" and unit.box is not None
+        ]
+        found.append(replace(_taken(explanation, own), scene=scene, text=None))
+    return found
+
+
+def text_part(explanation: Explanation) -> Explanation:
+    """The tokens alone, without those that stand for parts of an image."""
+    own = [i for i, unit in enumerate(explanation.units) if unit.start is not None]
+    return replace(_taken(explanation, own), scene=None)
+
+
+def _taken(explanation: Explanation, units: Sequence[int]) -> Explanation:
+    return replace(
+        explanation,
+        units=tuple(explanation.units[i] for i in units),
+        scores=explanation.scores[list(units)],
+        parts={name: part[list(units)] for name, part in explanation.parts.items()},
+    )
