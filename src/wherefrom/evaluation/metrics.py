@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.integrate import trapezoid
 from scipy.special import expit, softmax
@@ -16,6 +17,7 @@ from scipy.stats import entropy, rankdata
 from wherefrom.core.explanation import Explanation
 from wherefrom.core.output_names import ToProbability
 from wherefrom.errors import MethodError
+from wherefrom.evaluation.shapley import BUDGET, coalitions
 
 Floats = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (K, units): which units are present
@@ -264,6 +266,54 @@ class Conservation(Metric):
         return abs(total - output) / max(abs(output), 1e-12), None
 
 
+class Completeness(Metric):
+    """|Σ scores − (f(x) − f(x′))| / |f(x) − f(x′)|, where x′ has all units erased."""
+
+    name = "completeness"
+    title = "completeness gap"
+    better = "lower"
+
+    def masks(self, sample: Sample) -> Masks:
+        ends = np.array([[True], [False]]).repeat(sample.erasable.sum(), 1)
+        return sample.over_all_units(ends)
+
+    def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
+        whole, erased = logits[:, sample.target].tolist()
+        gap = abs(float(sample.scores.sum()) - (whole - erased))
+        return (gap / abs(whole - erased) if whole != erased else math.nan), None
+
+
+class ShapleyAgreement(Metric):
+    """Agreement with Shapley values, units being present or erased.
+
+    `r`: Pearson's correlation; `slope`: of Shapley values on scores by least squares, 1 if the
+    scores have the right size; `error`: mean |score − Shapley value| / mean |Shapley value|. The
+    Shapley values are exact up to 12 units, and sampled with `budget` model evaluations beyond.
+    """
+
+    def __init__(self, statistic: Literal["r", "slope", "error"], budget: int = BUDGET) -> None:
+        self.statistic, self.budget = statistic, budget
+        self.name = f"shapley_{statistic}" + (f"_{budget}" if budget != BUDGET else "")
+        self.title = f"Shapley {statistic}"
+        directions: dict[str, Better] = {"r": "higher", "slope": "", "error": "lower"}
+        self.better = directions[statistic]
+
+    def masks(self, sample: Sample) -> Masks:
+        plan = coalitions(int(sample.erasable.sum()), self.budget)
+        return sample.over_all_units(plan.masks.numpy())
+
+    def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
+        scores = sample.scores
+        outputs = torch.from_numpy(np.ascontiguousarray(logits[:, sample.target]))
+        expected = coalitions(len(scores), self.budget).estimate(outputs).values.numpy()
+        if self.statistic == "error":
+            size = float(np.abs(expected).sum())
+            return (float(np.abs(scores - expected).sum()) / size if size else math.nan), None
+        a, b = scores - scores.mean(), expected - expected.mean()
+        scale = a @ a if self.statistic == "slope" else math.sqrt((a @ a) * (b @ b))
+        return (float(a @ b) / scale if scale else 0.0), None
+
+
 class Conciseness(Metric):
     """The share of units that hold 90 % of the absolute score."""
 
@@ -306,6 +356,10 @@ METRICS: dict[str, Metric] = {
         Flip(),
         LeaveOneOut(),
         Conservation(),
+        Completeness(),
+        ShapleyAgreement("r"),
+        ShapleyAgreement("slope"),
+        ShapleyAgreement("error"),
         Conciseness(),
         Entropy(),
     )
