@@ -1,11 +1,11 @@
 """Shapley values equal the sum over all orders, and their errors say how far they are off."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 
+from tests.helpers import exactly
+from tests.oracles import protocols
 from wherefrom.errors import InputError
 from wherefrom.evaluation.shapley import EXACT, coalitions, shapley_values
 
@@ -18,26 +18,22 @@ def game(units, seed=0):
     return lambda masks: torch.tanh(masks.double() @ first) @ second
 
 
-def over_all_orders(value, units):
-    """The definition: the mean gain of a unit over all orders, one mask at a time."""
-    gains = torch.zeros(units, dtype=torch.float64)
-    orders = list(itertools.permutations(range(units)))
-    for order in orders:
-        present = torch.zeros(1, units, dtype=torch.bool)
-        before = value(present)[0]
-        for unit in order:
-            present[0, unit] = True
-            after = value(present)[0]
-            gains[unit] += after - before
-            before = after
-    return gains / len(orders)
+def of_set(value, units):
+    """The same output for a set of units."""
+
+    def output(present):
+        mask = torch.zeros(1, units, dtype=torch.bool)
+        mask[0, list(present)] = True
+        return value(mask)[0]
+
+    return output
 
 
 @pytest.mark.parametrize("units", [1, 2, 6])
 def test_few_units_are_enumerated(units):
     value = game(units)
     result = shapley_values(value, units)
-    torch.testing.assert_close(result.values, over_all_orders(value, units), rtol=1e-12, atol=1e-14)
+    exactly(result.values, protocols.shapley(of_set(value, units), units), 1e-12)
     assert not result.errors.any()
 
 
