@@ -21,7 +21,7 @@ from wherefrom.inputs.text import has_padding
 from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.forward_pass import intercepted_forward, run
 from wherefrom.rules.tables import PLAIN
-from wherefrom.studies.base import Record, Study, StudySamples, TableRows
+from wherefrom.studies import Record, Study, StudySamples, TableRows
 from wherefrom.tracing.observers.attention_maps import Maps
 
 Array = NDArray[np.float64]
