@@ -18,7 +18,7 @@ from wherefrom.evaluation import results
 from wherefrom.evaluation.metrics import Metric
 from wherefrom.evaluation.results import Evaluation, fit, summarise
 from wherefrom.show.report import render_evaluation
-from wherefrom.studies.base import Study
+from wherefrom.studies import Study
 
 TEXTS = ["the film is good", "a dull movie", "i love the great script and it is not bad .", "bad"]
 
@@ -133,12 +133,27 @@ def test_without_a_metric_that_has_a_direction_no_method_is_best():
 
 
 def test_the_recommendation_compares_with_the_random_methods():
-    numbers = list(np.linspace(0, 1, 20))
+    numbers = list(np.linspace(0, 1, 40))
     result = means({"gae": {"insertion": 0}, "random(seed=1)": {"insertion": 0}})
     result.values = {label: {"insertion": numbers} for label in result.methods}
-    result.sums = dict.fromkeys(result.methods, [(0.0, 0.0)] * 20)
+    result.sums = dict.fromkeys(result.methods, [(0.0, 0.0)] * 40)
     assert result.recommendation.method is None
-    assert "not better than it" in result.recommendation.text
+    assert "gae is not shown to be better than random(seed=1)" in result.recommendation.text
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_never_ranked(bad):
+    result = means({"a": {"insertion": 0}, "broken": {"insertion": 0}, "random": {"insertion": 0}})
+    result.values = {"a": {"insertion": [0.9] * 40}, "random": {"insertion": [0.1] * 40}}
+    result.values["broken"] = {"insertion": [bad] + [0.99] * 39}
+    result.sums = dict.fromkeys(result.methods, [(0.0, 0.0)] * 40)
+    assert result.best == result.best_by("insertion") == result.recommendation.method == "a"
+    assert [row for row in result.table().splitlines() if "*" in row] == [
+        row for row in result.table().splitlines() if row.startswith("a ")
+    ]
+    del result.values["a"], result.values["random"]
+    result.methods = ["broken"]
+    assert result.best is result.best_by("insertion") is None
 
 
 # Output.

@@ -50,7 +50,9 @@ def test_sampled_values_are_those_of_the_enumeration_within_their_errors():
     assert 0.85 < float(deviations.square().mean().sqrt()) < 1.15
 
 
-@pytest.mark.parametrize(("units", "budget"), [(EXACT, 4096), (EXACT + 1, 4096), (5, 31), (40, 500)])
+@pytest.mark.parametrize(
+    ("units", "budget"), [(EXACT, 4096), (EXACT + 1, 4096), (5, 31), (40, 500)]
+)
 def test_values_add_up_to_the_difference_of_the_ends_within_the_budget(units, budget):
     value, masks = game(units), []
     result = shapley_values(lambda m: (masks.append(m), value(m))[1], units, budget)
@@ -85,5 +87,7 @@ def test_a_seed_draws_the_same_orders():
 
 def test_a_budget_below_two_pairs_is_refused():
     assert len(coalitions(20, 78).masks) == 78
-    with pytest.raises(InputError, match="20 units need at least 78 evaluations, got a budget of 7"):
+    with pytest.raises(
+        InputError, match="20 units need at least 78 evaluations, got a budget of 7"
+    ):
         coalitions(20, 77)

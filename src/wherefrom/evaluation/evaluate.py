@@ -13,23 +13,31 @@ import numpy as np
 from wherefrom.core.progress import Progress, shown
 from wherefrom.errors import InputError, MethodError, nearest
 from wherefrom.evaluation.checkpoint import Checkpoint
-from wherefrom.evaluation.explain_samples import ExplainerLike, TooFewToJudge
 from wherefrom.evaluation.metrics import METRICS, Metric, check_metric
 from wherefrom.evaluation.recommendation import FEWEST
 from wherefrom.evaluation.results import Evaluation
-from wherefrom.evaluation.sample_records import Options, RecordedWindow, SampleRecorder
+from wherefrom.evaluation.sample_records import (
+    ExplainerLike,
+    Options,
+    RecordedWindow,
+    SampleRecorder,
+    TooFewToJudge,
+)
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
 from wherefrom.storage.folder_lock import locked
-from wherefrom.studies.base import Record, Study
-from wherefrom.studies.registry import STUDIES
+from wherefrom.studies import Record, Study
+from wherefrom.studies.attention_erasure import AttentionErasure
+from wherefrom.studies.layer_profile import LayerProfile
 
 DEFAULT_METRICS = ("activation", "pruning")
 FIRST_WINDOW = 4
 """Samples in the first window: the following ones double, so that Ctrl-C soon leaves a result."""
+STUDIES: dict[str, Study] = {study.name: study for study in (AttentionErasure(), LayerProfile())}
+"""Every study by its name."""
 Executor = Callable[[SampleRecorder, list[list[int]]], Iterator[RecordedWindow]]
 """Records windows of samples by other processes, in any order."""
 
@@ -150,7 +158,8 @@ def _run(
                     for record in done.records:
                         checkpoint.add(record)
                     recorder.add_seen(done)
-                    report(total - len(checkpoint.records) - recorder.skipped.total(), 0.0, "")
+                    finished = len(checkpoint.records) + len(recorder.rejected)
+                    report(total - finished, 0.0, "")
                 remaining = []
         report(0, 0.0, "")
     except KeyboardInterrupt:
@@ -234,7 +243,11 @@ def _collect(
     seconds: float,
 ) -> Evaluation:
     """The records of all samples as one result."""
-    labels = [m.label for m in recorder.methods if m.label in records[0]["sums"]]
+    labels = [
+        method.label
+        for method in recorder.methods
+        if method.label not in recorder.failed and all(method.label in r["sums"] for r in records)
+    ]
     names = [metric.name for metric in recorder.metrics]
     studies = {
         study: [r["studies"][study.name] for r in records if study.name in r.get("studies", {})]
@@ -262,6 +275,7 @@ def _collect(
         titles={metric.name: metric.title or metric.name for metric in recorder.metrics},
         better={metric.name: metric.better for metric in recorder.metrics},
         skipped=dict(recorder.skipped),
+        rejected=[recorder.rejected[row] for row in sorted(recorder.rejected)],
         settings=settings | {"failed": recorder.failed},
         studies={study.name: of_study for study, of_study in studies.items()},
         study_summaries={s.name: s.summary(of_study) for s, of_study in studies.items()},

@@ -8,6 +8,7 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import shorten
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,16 +16,16 @@ from scipy.stats import linregress
 
 from wherefrom.core.displayable import Displayable
 from wherefrom.errors import MissingExtra
-from wherefrom.evaluation.intervals import mean_interval
 from wherefrom.evaluation.metrics import METRICS, Floats
-from wherefrom.evaluation.recommendation import Recommendation, recommend
+from wherefrom.evaluation.recommendation import Recommendation, mean_interval, recommend
 from wherefrom.methods.random import Random
 from wherefrom.storage.csv_text import csv_text
 from wherefrom.storage.record import Record as JsonRecord
 from wherefrom.storage.writing import write_text
-from wherefrom.studies.base import Record, TableRows
+from wherefrom.studies import Record, TableRows
 
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
+_NAMED = 5  # samples that were left out are named in the text, up to this number
 # in the JSON for readers, computed again from it
 _DERIVED = ("summary", "best", "recommendation", "conservation")
 
@@ -78,6 +79,7 @@ class Evaluation(Displayable, JsonRecord):
     titles: dict[str, str] = field(default_factory=dict)  # of metrics, as headings
     better: dict[str, str] = field(default_factory=dict)  # "higher", "lower" or "", by metric
     skipped: dict[str, int] = field(default_factory=dict)  # number of samples by reason
+    rejected: list[Record] = field(default_factory=list)  # sample, input, kind and reason of each
     settings: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
     complete: bool = True
@@ -154,18 +156,26 @@ class Evaluation(Displayable, JsonRecord):
             {name: self.better[name] for name in ranking},
             {name: self.title(name) for name in ranking},
             self.seconds,
-            {label: self.values[label] for label in self.methods if _is_random(label)},
+            {label: self.values[label] for label in self._finite(ranking) if _is_random(label)},
         )
 
     def _ranking(self) -> tuple[list[str], list[str]]:
         """The metrics that methods are ranked by, and the methods without the random ones."""
         directed = [name for name in self.metrics if self.better.get(name)]
         ranking = [name for name in directed if name in ("activation", "pruning")] or directed
-        return ranking, [label for label in self.methods if not _is_random(label)]
+        return ranking, [label for label in self._finite(ranking) if not _is_random(label)]
 
-    def best_by(self, metric: str) -> str:
-        """The method that is best by one metric."""
-        return self._ranked(self.methods, metric)[0]
+    def _finite(self, metrics: Sequence[str]) -> list[str]:
+        """The methods whose values of these metrics are all finite: no other one is ranked."""
+        return [
+            label
+            for label in self.methods
+            if all(np.isfinite(self.values[label][metric]).all() for metric in metrics)
+        ]
+
+    def best_by(self, metric: str) -> str | None:
+        """The method with the best mean of one metric; None if no method has finite values."""
+        return next(iter(self._ranked(self._finite([metric]), metric)), None)
 
     def _ranked(self, labels: Sequence[str], metric: str) -> list[str]:
         """Methods from the best to the worst by one metric."""
@@ -196,7 +206,7 @@ class Evaluation(Displayable, JsonRecord):
         ]
 
     def table(self, markdown: bool = False) -> str:
-        """Means with intervals; the best of a column is marked."""
+        """Means with intervals; the best mean of a column is marked."""
         directions = {name: self.better.get(name, "") for name in self.metrics}
         header = ["method", *(self.title(m) + _ARROWS[directions[m]] for m in self.metrics)]
         best = {name: self.best_by(name) for name, better in directions.items() if better}
@@ -218,9 +228,12 @@ class Evaluation(Displayable, JsonRecord):
         skipped = ", ".join(f"{reason} ({n})" for reason, n in self.skipped.items())
         state = "" if self.complete else " (interrupted: partial result)"
         parts = [f"{self.model}, {count}{f'; skipped: {skipped}' if skipped else ''}{state}"]
+        parts += [_named(rejection) for rejection in self.rejected[:_NAMED]]
+        if len(self.rejected) > _NAMED:
+            parts.append(f"  and {len(self.rejected) - _NAMED} more: see `rejected`")
         if self.metrics:
             parts.append(self.table())
-            parts.append("± half of the 95 % bootstrap interval, * best of the column")
+            parts.append("± half of the 95 % bootstrap interval, * best mean of the column")
         if self.recommendation is not None:
             parts.append(self.recommendation.text)
         if "conservation" in self.metrics:
@@ -259,7 +272,8 @@ class Evaluation(Displayable, JsonRecord):
         conservation = [{"method": m, **vars(line)} for m, line in self.conservation.items()]
         paths = [Path(folder) / "summary.csv"]
         self.to_csv(paths[0])
-        for name, rows in {"conservation": conservation, **self.study_tables}.items():
+        tables = {"conservation": conservation, "rejected": self.rejected, **self.study_tables}
+        for name, rows in tables.items():
             if rows:
                 paths.append(Path(folder) / f"{name}.csv")
                 write_text(paths[-1], csv_text(list(rows[0]), rows))
@@ -307,6 +321,8 @@ class Evaluation(Displayable, JsonRecord):
 def summarise(values: Floats, seed: int = 0) -> Summary:
     """The mean with its 95 % interval; of one value, the value."""
     mean, count = float(values.mean()), len(values)
+    if not np.isfinite(mean):
+        return Summary(mean, np.nan, np.nan, count)
     low, high = mean_interval(values, seed) if count > 1 else (mean, mean)
     return Summary(mean, low, high, count)
 
@@ -330,6 +346,13 @@ def fit(sums: Sequence[Sequence[float]]) -> Fit:
     r2 = 0.0 if constant else float(line.rvalue) ** 2
     diagonal = 1 - float(np.square(gaps).sum()) / spread
     return Fit(float(line.slope), r2, diagonal, float(gaps.mean()), relative)
+
+
+def _named(rejection: Record) -> str:
+    """One sample that was left out, with the reason."""
+    text = shorten(rejection["input"], 60, placeholder=" …")
+    name = f"{rejection['sample']} “{text}”" if text else str(rejection["sample"])
+    return f"  left out: sample {name}: {rejection['reason']}"
 
 
 def _is_random(label: str) -> bool:

@@ -86,9 +86,7 @@ def coalitions(units: int, budget: int = BUDGET, seed: int = 0) -> Coalitions:
     return Coalitions(torch.cat([ends, present.reshape(-1, units)]), orders)
 
 
-def shapley_values(
-    value: Value, units: int, budget: int = BUDGET, seed: int = 0
-) -> ShapleyValues:
+def shapley_values(value: Value, units: int, budget: int = BUDGET, seed: int = 0) -> ShapleyValues:
     """The Shapley values of the units of one input, from at most `budget` model evaluations.
 
     Exact up to 12 units, by permutation sampling in antithetic pairs beyond. The values add up

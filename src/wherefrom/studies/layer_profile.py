@@ -96,8 +96,9 @@ class ActivationRecorder:
             first = out[0] if isinstance(out, (tuple, list)) and out else out
             first = getattr(first, "last_hidden_state", first)
             is_block = name.rpartition(".")[2].isdigit() and layer_of(name) == name
-            has_rows = isinstance(first, Tensor) and depends_on_input(first) and first.ndim == 3
-            if is_block and has_rows:
+            if not (is_block and isinstance(first, Tensor) and depends_on_input(first)):
+                return
+            if first.ndim == 3:
                 self.blocks[name] = first
 
         return Scope(hooks=Hooks(before, after))
