@@ -15,8 +15,8 @@ from tests.audits.conftest import EXAMPLES
 from tests.modules import Pooled
 from wherefrom import Explainer, audit, method
 from wherefrom.audits.audit import TEXTS as DEFAULT_TEXTS
+from wherefrom.audits.audit import Audit, Finding
 from wherefrom.audits.propositions import Collapse, Conserved
-from wherefrom.audits.report import Audit, Finding
 from wherefrom.cli import app
 from wherefrom.errors import FileError, InputError, MethodError
 from wherefrom.methods import Method, Scores
