@@ -22,9 +22,9 @@ Logits = NDArray[np.floating[Any]]
 class ForwardCache:
     """Collects forms (inputs with units erased) and runs the model on each distinct one once.
 
-    A batch is filled with forms of similar length, up to about `positions` positions; forms that
-    the reader cannot pad share a batch only if they have the same shape. `forward_seconds` is
-    the time spent in the model alone.
+    A batch holds forms of similar length, up to about `positions` positions; forms that the
+    reader cannot pad share a batch only if they have the same shape. `forward_seconds` is the time
+    spent in the model alone.
     """
 
     reader: Reader[Any, Any]
@@ -50,10 +50,7 @@ class ForwardCache:
         return numbers
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
-        """Runs the model on all forms that were requested and have not been run yet.
-
-        `progress` receives the share done.
-        """
+        """Runs the model on all waiting forms; `progress` receives the share done."""
         waiting = self._waiting
         outputs: dict[int, Logits | Rejected] = {}
         device = self.reader.runner.device
@@ -73,7 +70,7 @@ class ForwardCache:
         waiting.clear()
 
     def _batches(self, forms: Sequence[Any]) -> Iterator[list[int]]:
-        """The indices of forms that may share a batch, the shortest first."""
+        """Indices of forms that may share a batch, the shortest first."""
         positions = 1 if self.reader.alone else self.positions
         groups: dict[Hashable, list[int]] = {}
         for i, form in enumerate(forms):
@@ -82,7 +79,7 @@ class ForwardCache:
             lengths = {i: max(1, self.reader.length(forms[i])) for i in group}
             order = sorted(group, key=lambda i: lengths[i])
             while order:
-                # lengths rise, so the last of a batch is its longest: its length sets the size
+                # lengths rise, so the last form of a batch is its longest and sets the size
                 batch = order[: max(1, positions // lengths[order[0]])]
                 batch = batch[: max(1, positions // lengths[batch[-1]])]
                 yield batch
@@ -103,7 +100,7 @@ class ForwardCache:
         return [row[self.reader.length(form) - 1] for row, form in zip(rows, forms, strict=True)]
 
     def logits(self, numbers: Sequence[int]) -> Logits:
-        """The logits of the forms that were requested under these numbers."""
+        """The logits of the forms with these numbers; raises the error of a form that failed."""
         outcomes = [self._outcomes[i] for i in numbers]
         for outcome in outcomes:
             if isinstance(outcome, Rejected):

@@ -199,8 +199,7 @@ class RecordedWindow:
     records: list[Record]
     rejected: dict[int, Record]
     failed: dict[str, str]
-    seconds: tuple[float, float, float]  # explaining, studies, forward passes
-    passes: tuple[int, int]  # requested, computed
+    costs: dict[str, float]
 
 
 @dataclass
@@ -221,6 +220,7 @@ class SampleRecorder:
     rejected: dict[int, Record] = field(default_factory=dict)  # sample, input, kind, reason
     failed: dict[str, str] = field(default_factory=dict)  # methods and studies, with the reason
     study_seconds: float = 0.0
+    _others: dict[str, float] = field(default_factory=dict)  # the costs of other processes
 
     def __post_init__(self) -> None:
         runner = self.explainer.runner
@@ -265,36 +265,33 @@ class SampleRecorder:
         self.failed.update(failed)
         self.explain.working.update(working)
 
+    @property
+    def costs(self) -> dict[str, float]:
+        """Seconds by kind of work, and numbers of perturbed inputs, over all processes."""
+        cache = self.cache
+        own = {
+            "studies": self.study_seconds,
+            "explaining": self.explain.seconds,
+            "forward": cache.forward_seconds,
+            "requested": cache.requested,
+            "computed": cache.computed,
+        }
+        return {name: value + self._others.get(name, 0) for name, value in own.items()}
+
     def recorded(self, window: Sequence[int]) -> RecordedWindow:
         """The records of these rows for another process."""
-        before = self._costs()
+        before = self.costs
         self.rejected.clear()
         records = self.records(window, lambda share, step: None)
-        explaining, studies, forward, requested, computed = (
-            now - then for now, then in zip(self._costs(), before, strict=True)
-        )
-        return RecordedWindow(
-            records, dict(self.rejected), dict(self.failed),
-            (explaining, studies, forward), (int(requested), int(computed)),
-        )  # fmt: skip
-
-    def _costs(self) -> tuple[float, ...]:
-        cache = self.cache
-        return (
-            self.explain.seconds, self.study_seconds, cache.forward_seconds, cache.requested,
-            cache.computed,
-        )  # fmt: skip
+        costs = {name: value - before[name] for name, value in self.costs.items()}
+        return RecordedWindow(records, dict(self.rejected), dict(self.failed), costs)
 
     def add_seen(self, window: RecordedWindow) -> None:
         """Takes over what another process learned about its window."""
         self.rejected.update(window.rejected)
         self.failed.update(window.failed)
-        explaining, studies, forward = window.seconds
-        self.explain.seconds += explaining
-        self.study_seconds += studies
-        self.cache.forward_seconds += forward
-        self.cache.requested += window.passes[0]
-        self.cache.computed += window.passes[1]
+        for name, value in window.costs.items():
+            self._others[name] = self._others.get(name, 0) + value
 
     def records(
         self,
@@ -371,11 +368,11 @@ class SampleRecorder:
             try:
                 for request in requests:
                     self._add_value(record, *request)
+            except _ValueNotFinite as error:
+                self._reject(row, error, str(error))
+                continue
             except NotFinite as error:
-                known = isinstance(error, _ValueNotFinite)
-                self._reject(
-                    row, error, str(error) if known else "output not finite after perturbation"
-                )
+                self._reject(row, error, "output not finite after perturbation")
                 continue
             record["seconds"] = dict(self.explain.seconds_each)
             records[row] = record

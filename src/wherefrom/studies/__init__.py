@@ -1,4 +1,8 @@
-"""The base class for studies, and the samples that a study receives."""
+"""Studies: measurements on the model itself; the base class, and the samples a study receives.
+
+attention_erasure   whether attention weights of the last layer decide the prediction
+layer_profile       Σ relevance after each block and around each norm, and by unit
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ TableRows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class StudySamples:
-    """Some samples with their explanations by method label; `batch` collates some of them."""
+    """Samples with their explanations by method label; `batch` collates a choice of them."""
 
     runner: ModelRunner
     batch: Callable[[Sequence[int]], Batch]
@@ -30,11 +34,11 @@ class StudySamples:
 
     @property
     def _first(self) -> Sequence[Explanation]:
-        """The explanations of one method: units and target are the same for all."""
+        """The explanations of one method: all methods share units and target."""
         return next(iter(self.explanations.values()))
 
     def target(self, sample: int) -> TargetInfo:
-        """The target that is explained for a sample."""
+        """The explained target of a sample."""
         return self._first[sample].target
 
     def length(self, sample: int) -> int:
@@ -42,7 +46,7 @@ class StudySamples:
         return len(self._first[sample].units)
 
     def targets(self, samples: Sequence[int]) -> Target:
-        """The targets of these samples, for a batch of them."""
+        """The targets of these samples as a batch."""
         targets = [self.target(i) for i in samples]
         positions = [target.position for target in targets]
         device = self.runner.device
