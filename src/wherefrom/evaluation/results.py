@@ -26,7 +26,7 @@ from wherefrom.studies import Record, TableRows
 
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 _NAMED = 5  # samples that were left out are named in the text, up to this number
-# in the JSON for readers, computed again from it
+# written to JSON for other programs, and computed again on reading
 _DERIVED = ("summary", "best", "recommendation", "conservation")
 
 
@@ -67,7 +67,7 @@ class Evaluation(Displayable, JsonRecord):
 
     schema: ClassVar[str] = "wherefrom/evaluation/1"
     noun: ClassVar[str] = "evaluation"
-    json_options: ClassVar[Mapping[str, Any]] = {}  # in one line: it has many numbers
+    json_options: ClassVar[Mapping[str, Any]] = {}  # one line, since it has many numbers
     model: str
     methods: list[str]
     metrics: list[str]
@@ -75,7 +75,7 @@ class Evaluation(Displayable, JsonRecord):
     series: dict[str, dict[str, list[list[float]]]]
     sums: dict[str, list[tuple[float, float]]]  # Σ lines and output of each sample
     agreement: dict[str, dict[str, float]]  # mean rank correlation of two methods' scores
-    seconds: dict[str, float] = field(default_factory=dict)  # an explanation takes, by method
+    seconds: dict[str, float] = field(default_factory=dict)  # per explanation, by method
     titles: dict[str, str] = field(default_factory=dict)  # of metrics, as headings
     better: dict[str, str] = field(default_factory=dict)  # "higher", "lower" or "", by metric
     skipped: dict[str, int] = field(default_factory=dict)  # number of samples by reason
@@ -109,7 +109,7 @@ class Evaluation(Displayable, JsonRecord):
 
     @property
     def curves(self) -> dict[str, dict[str, Floats]]:
-        """The mean curve by metric and method, where the curves of all samples are as long."""
+        """The mean curve by metric and method, where all samples have curves of one length."""
         means: dict[str, dict[str, Floats]] = {}
         for metric in self.metrics:
             for method in self.methods:
@@ -129,22 +129,12 @@ class Evaluation(Displayable, JsonRecord):
 
     @property
     def best(self) -> str | None:
-        """The method with the best mean rank, never the random baseline; None without metrics.
-
-        Ranked by activation and pruning if they were run, else by all metrics with a direction.
-        """
-        ranking, candidates = self._ranking()
-        if not ranking or not candidates:
-            return None
-        ranks = dict.fromkeys(candidates, 0)
-        for name in ranking:
-            for rank, label in enumerate(self._ranked(candidates, name)):
-                ranks[label] += rank
-        return min(candidates, key=lambda label: ranks[label])
+        """The recommended method; None where the samples do not decide."""
+        return None if self.recommendation is None else self.recommendation.method
 
     @cached_property
     def recommendation(self) -> Recommendation | None:
-        """Which method to use, of those that are better than `random` and level with the best.
+        """Which method to use; see `recommend`. None without metrics that have a direction.
 
         By activation and pruning if they were run, else by all metrics with a direction.
         """
@@ -160,13 +150,13 @@ class Evaluation(Displayable, JsonRecord):
         )
 
     def _ranking(self) -> tuple[list[str], list[str]]:
-        """The metrics that methods are ranked by, and the methods without the random ones."""
+        """The metrics to compare methods by, and the methods without the random ones."""
         directed = [name for name in self.metrics if self.better.get(name)]
         ranking = [name for name in directed if name in ("activation", "pruning")] or directed
         return ranking, [label for label in self._finite(ranking) if not _is_random(label)]
 
     def _finite(self, metrics: Sequence[str]) -> list[str]:
-        """The methods whose values of these metrics are all finite: no other one is ranked."""
+        """The methods whose values of these metrics are all finite; others are never ranked."""
         return [
             label
             for label in self.methods
@@ -175,20 +165,19 @@ class Evaluation(Displayable, JsonRecord):
 
     def best_by(self, metric: str) -> str | None:
         """The method with the best mean of one metric; None if no method has finite values."""
-        return next(iter(self._ranked(self._finite([metric]), metric)), None)
-
-    def _ranked(self, labels: Sequence[str], metric: str) -> list[str]:
-        """Methods from the best to the worst by one metric."""
-        means = {label: float(np.mean(self.values[label][metric])) for label in labels}
-        sign = -1 if self.better[metric] == "higher" else 1
-        return sorted(labels, key=lambda label: sign * means[label])
+        sign = 1 if self.better[metric] == "higher" else -1
+        return max(
+            self._finite([metric]),
+            key=lambda label: sign * float(np.mean(self.values[label][metric])),
+            default=None,
+        )
 
     def title(self, metric: str) -> str:
         """The heading of a metric."""
         return self.titles.get(metric) or metric
 
     def meaning(self, metric: str) -> str:
-        """What a built-in metric measures, in a sentence; empty for one of your own."""
+        """What a built-in metric measures, in a sentence; empty for other metrics."""
         lines = (METRICS[metric].__doc__ or "").split("\n\n")[0] if metric in METRICS else ""
         return " ".join(lines.split()).removeprefix(f"{self.title(metric)}: ")
 
@@ -280,7 +269,7 @@ class Evaluation(Displayable, JsonRecord):
         return paths
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON; what follows from the values too, for other readers."""
+        """Plain data for JSON, with the summaries that other programs would have to compute."""
         derived = {
             "summary": self.rows(),
             "best": self.best,
@@ -297,14 +286,14 @@ class Evaluation(Displayable, JsonRecord):
         return cls(**{**values, "sums": sums})
 
     def _html(self, whole_page: bool) -> str:
-        """A page with its pictures; for a notebook the tables alone."""
+        """A page with its pictures; in a notebook only the tables."""
         render: Callable[..., str] = import_module("wherefrom.show.report").render_evaluation
         if not whole_page:
             return render(self, (), whole_page=False)
         with TemporaryDirectory() as folder:
             try:
                 pictures = self.plot(folder)
-            except MissingExtra:  # without matplotlib the tables are all
+            except MissingExtra:  # without matplotlib there are only tables
                 pictures = []
             return render(self, pictures)
 
@@ -328,7 +317,7 @@ def summarise(values: Floats, seed: int = 0) -> Summary:
 
 
 def fit(sums: Sequence[Sequence[float]]) -> Fit:
-    """How well pairs (Σ lines, output) lie on a line, and on the diagonal.
+    """How well pairs (Σ lines, output) fit a line, and the diagonal.
 
     >>> fit([(1.0, 1.0), (2.0, 3.0), (3.0, 5.0)])
     Fit(slope=0.5, r2=1.0, r2_diagonal=0.375, gap=1.0, relative_gap=0.3333333333333333)
@@ -341,7 +330,7 @@ def fit(sums: Sequence[Sequence[float]]) -> Fit:
     if spread == 0:
         return Fit(None, None, None, float(gaps.mean()), relative)
     line = linregress(outputs, totals)
-    # scores that add up to the same for any output, as attention does, explain none of it
+    # scores with the same sum for any output, such as attention, explain none of it
     constant = float(np.square(totals - totals.mean()).sum()) <= 1e-12 * spread
     r2 = 0.0 if constant else float(line.rvalue) ** 2
     diagonal = 1 - float(np.square(gaps).sum()) / spread
