@@ -260,7 +260,7 @@ def test_bad_input_is_an_error(explainer):
         audit(explainer, [" "])
     with pytest.raises(MethodError, match='did you mean "lrp"'):
         audit(explainer, TEXTS, ["lpr"])
-    with pytest.raises(InputError, match="digits does not read texts: give inputs"):
+    with pytest.raises(InputError, match="digits does not read texts: pass inputs"):
         audit(wherefrom.load("digits"))
 
 

@@ -43,20 +43,20 @@ TEXTS = (
     "It was not as bad as they said.",
 )
 CLOSE = 0.01
-"""Scores add up if their sum is within this share of what it should be."""
+"""Scores add up if their sum is within this share of the expected sum."""
 EQUAL = 1e-4
-"""Scores are equal, or zero, if they differ by at most this share of the largest."""
+"""Scores are equal, or zero, if they differ by at most this share of the largest score."""
 NONZERO = 1e-10
-"""A score is not zero if it is more than this share of the largest; in float64, so rounding aside.
+"""A score is nonzero if it exceeds this share of the largest score, in float64.
 
-Parts of a score may cancel to one in a million by chance: that is small, but not zero.
+Parts of a score may cancel by chance to a millionth: that is small, but not zero.
 """
 Verdict = tuple[bool | None, float | None, str]  # holds, value, words
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One axiom and one method: whether it holds (None: undecided), the number, the words."""
+    """One axiom and one method: whether it holds (None: undecided), its value, and a sentence."""
 
     method: str
     axiom: str
@@ -67,7 +67,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit(Displayable, Record):
-    """The findings on each method, and what was measured about the model."""
+    """The findings on each method, and the measurements on the model."""
 
     schema: ClassVar[str] = "wherefrom/audit/1"
     noun: ClassVar[str] = "audit"
@@ -86,7 +86,7 @@ class Audit(Displayable, Record):
         return [finding for finding in self.findings if finding.method == method]
 
     def sound(self) -> list[str]:
-        """The methods that fail no axiom that was tested."""
+        """The methods that fail none of the tested axioms."""
         failed = {finding.method for finding in self.findings if finding.holds is False}
         unable = {finding.method for finding in self.findings if finding.axiom == "run"}
         return [name for name in self.methods if name not in failed | unable]
@@ -115,7 +115,7 @@ class Audit(Displayable, Record):
 
 
 class Explains(Protocol):
-    """What an audit needs of an explainer."""
+    """The parts of an explainer that an audit uses."""
 
     def reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
     def prepare(self, item: Any, truncate: bool, /) -> tuple[Batch, Target]: ...
@@ -131,16 +131,16 @@ def audit(
 ) -> Audit:
     """Measures the axioms and conservation for methods on a model and some inputs.
 
-    `inputs` is one input or a list, as an explainer takes them: texts, images, graphs, rows of
-    numbers; by default a few English texts.
+    `inputs` is one input or a list: texts, images, graphs, rows of numbers; by default a few
+    English texts.
 
-    Sums are taken on the model as it is. Everything else runs on a copy in float64, whose weights
+    Sums are measured on the model itself. Everything else runs on a copy in float64, whose weights
     are rewritten and restored; the model itself is never changed.
     """
     started = time.perf_counter()
     reader = explainer.reader(TEXTS if inputs is None else inputs)
     if inputs is None and not isinstance(reader, TextReader):
-        raise InputError(f"{reader.runner.name} does not read texts: give inputs to audit on.")
+        raise InputError(f"{reader.runner.name} does not read texts: pass inputs for the audit.")
     items, _ = reader.listed(TEXTS if inputs is None else inputs)
     if not items:
         raise InputError("the list of inputs is empty: there is nothing to audit.")
@@ -168,7 +168,7 @@ def audit(
 
 
 def _name(inputs: Batch, number: int) -> str:
-    """The text, the file's name or the SMILES of an input; else its number and size."""
+    """The text, file name or SMILES of an input; else its number and size."""
     scene = inputs.scenes[0] if inputs.scenes else None
     name = inputs.texts[0] or (scene or {}).get("name")
     size = len(inputs.units[0])
@@ -179,10 +179,10 @@ def _name(inputs: Batch, number: int) -> str:
 @dataclass
 class _AuditRun:
     methods: list[Method]
-    cases: list[Case]  # on the model as it is
+    cases: list[Case]  # on the model itself
     copies: list[Case]  # in float64
     rewrites: list[Rewrite]
-    effects: list[Tensor]  # of each copy: what the output loses without each unit
+    effects: list[Tensor]  # per copy: the drop of the output without each unit
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # about the model
 
@@ -332,7 +332,7 @@ class _AuditRun:
         return conserved
 
     def _through_norms(self, method: Method, conserved: list[Conserved]) -> None:
-        """What the two methods that the propositions are about do at LayerNorms."""
+        """The relevance that gradient × input and AH+LN pass through LayerNorms."""
         norms = len(conserved[0].collapse)
         if not norms:
             return
@@ -349,7 +349,7 @@ class _AuditRun:
 
 
 def _by_value(shares: Sequence[Share], words: str, with_position: str) -> Verdict:
-    """The verdict on a share that must be zero; that with the position is in brackets."""
+    """The verdict on a share that must be zero; the share with the position is in brackets."""
     value, total = max(s.value for s in shares), max(s.total for s in shares)
     words = f"{words} {share(value)}"
     if value > EQUAL:
@@ -377,13 +377,13 @@ def _count(number: int, noun: str) -> str:
 
 
 def _strongest(case: Case, lost: Tensor) -> list[int]:
-    """The units except special tokens, those with the largest effect on the output first."""
+    """The units except special tokens, by descending effect on the output."""
     units = case.ordinary_units() or list(range(len(lost)))
     return sorted(units, key=lambda i: -abs(float(lost[i])))
 
 
 def share(value: float) -> str:
-    """A share, readable.
+    """A share as text.
 
     >>> share(0), share(3.1e-16), share(0.0042), share(0.874), share(2.31), share(142.0)
     ('0', '3e-16', '0.42 %', '87 %', '231 %', '142×')

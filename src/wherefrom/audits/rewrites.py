@@ -16,7 +16,7 @@ from wherefrom.errors import NotFinite
 from wherefrom.methods.forward_pass import run
 
 PRESERVED = 1e-6
-"""How far outputs may change, as a share of the largest, for a rewrite to be used."""
+"""A rewrite is used if outputs change by at most this share of the largest output."""
 
 KINDS = {
     "hidden": "hidden units permuted",
@@ -32,7 +32,7 @@ Change = tuple[nn.Parameter, Callable[[Tensor], Tensor]]
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a model can be rewritten: changes of parameters, applied in this order."""
+    """One place where a model can be rewritten: changes of parameters, in order."""
 
     kind: str
     changes: tuple[Change, ...]
@@ -46,12 +46,12 @@ class Site:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """All places of a model where one kind of rewrite keeps the outputs."""
+    """All sites of a model where one kind of rewrite keeps the outputs."""
 
     kind: str
     sites: tuple[Site, ...]
     dropped: int  # candidates where the outputs changed
-    output_change: float  # as a share of the largest output, all sites rewritten at once
+    output_change: float  # share of the largest output, all sites rewritten at once
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -64,9 +64,9 @@ class Rewrite:
 
 @restores_state
 def rewrites(runner: ModelRunner, samples: Sequence[Batch], seed: int = 0) -> list[Rewrite]:
-    """Every kind of rewrite, found by tracing one run, each site tried on all samples.
+    """Every kind of rewrite, found by tracing one run; each site is tested on all samples.
 
-    Meant for a float64 copy of the user's model: weights are changed and restored.
+    For a float64 copy of the user's model: weights are changed and restored.
     """
     trace = Trace()
     with runner.evaluating(), trace:
@@ -74,7 +74,7 @@ def rewrites(runner: ModelRunner, samples: Sequence[Batch], seed: int = 0) -> li
     before = [run(runner, inputs) for inputs in samples]
 
     def output_change() -> float:
-        """The largest relative change of an output; infinite where one is not finite."""
+        """The largest relative change of an output; infinite if an output is not finite."""
         try:
             after = [run(runner, inputs) for inputs in samples]
         except NotFinite:
@@ -114,7 +114,7 @@ def _restored(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Features:
-    """Features that must move together: the rows that compute them, the columns that read them."""
+    """Tied features: the rows that compute them, and the columns that read them."""
 
     rows: Mapping[int, tuple[int, ...]]  # weight: its rows
     columns: Mapping[int, tuple[int, ...]]
@@ -125,13 +125,13 @@ class _Features:
 
     @property
     def movable(self) -> bool:
-        """Whether everything that happens to them is understood."""
+        """Whether all calls that use them are understood."""
         contracted = any(kind == "qk" for _, _, kind in self.heads)
         return not self.spoiled and (bool(self.columns) or contracted)
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """What two groups of features must have in common to change places."""
+        """Equal for groups of features that can be exchanged."""
         rows = frozenset((weight, len(places)) for weight, places in self.rows.items())
         columns = frozenset((weight, len(places)) for weight, places in self.columns.items())
         return rows, columns, self.heads
@@ -165,7 +165,7 @@ def _by_weight(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
 
 
 def sites_of(trace: Trace, chance: torch.Generator) -> list[Site]:
-    """All sites that a trace shows, of every kind, each with its changes."""
+    """All sites of every kind, by a trace."""
     groups = _grouped(trace)
     layers = {**trace.weights, **{id(owner.weight): owner for owner, _, _ in trace.owners.values()}}
     linear = {r: g for r, g in groups.items() if g.movable and g.kinds == {"linear"}}
@@ -191,7 +191,7 @@ def sites_of(trace: Trace, chance: torch.Generator) -> list[Site]:
 
 
 def _shuffled(count: int, chance: torch.Generator) -> list[int]:
-    """An order in which nothing stays in its place."""
+    """A permutation without fixed points."""
     order = torch.randperm(count, generator=chance).tolist()
     after = dict(zip(order, order[1:] + order[:1], strict=True))
     return [after[i] for i in range(count)]
@@ -200,7 +200,7 @@ def _shuffled(count: int, chance: torch.Generator) -> list[int]:
 def _permuted(
     moves: Mapping[int, int], groups: Mapping[int, _Features], layers: Mapping[int, Weight]
 ) -> tuple[Change, ...]:
-    """Puts the features `moves[root]` where root was: their rows, biases and columns."""
+    """Moves the features `moves[root]` to the place of root: rows, biases and columns."""
     orders: dict[tuple[int, bool], Tensor] = {}
     for target, origin in moves.items():
         for outputs, here, there in (
@@ -230,7 +230,7 @@ def _head_sites(
     layers: Mapping[int, Weight],
     chance: torch.Generator,
 ) -> list[Site]:
-    """Heads permuted with their queries, keys and values; those that share keys, together."""
+    """Permutes heads with their queries, keys and values; heads that share keys move together."""
     sites = []
     for heads in trace.heads:
         if heads.query is None or heads.key is None:
@@ -257,7 +257,7 @@ def _head_sites(
 def _value_sites(
     groups: Mapping[int, _Features], layers: Mapping[int, Weight], chance: torch.Generator
 ) -> list[Site]:
-    """Values times a power of two, and the columns that read them divided by it."""
+    """Multiplies values by a power of two, and divides the columns that read them."""
     calls: dict[int, list[_Features]] = {}
     for group in groups.values():
         if group.heads and not group.bent and all(kind == "v" for _, _, kind in group.heads):
@@ -294,7 +294,7 @@ def _scaled(axis: int, factor: Tensor) -> Callable[[Tensor], Tensor]:
 def _norm_sites(
     trace: Trace, groups: Mapping[int, _Features], layers: Mapping[int, Weight]
 ) -> list[Site]:
-    """Norms that only linear layers read: their scale, and with biases there their shift."""
+    """Folds scales of norms, and shifts if the readers have biases, into linear layers."""
     features: dict[int, list[int]] = {}
     for feature, (owner, kind, _) in trace.owners.items():
         if kind == "scale":
