@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -100,6 +100,7 @@ class _Comparison:
     titles: Mapping[str, str]
     seconds: Mapping[str, float]
     controls: _Values
+    _level: dict[tuple[frozenset[str], str], bool] = field(default_factory=dict)
 
     def result(self) -> Recommendation:
         candidates = [method for method in self.values if method not in self.weak]
@@ -226,7 +227,10 @@ class _Comparison:
     def _holds(self, method: str, other: str, metric: str) -> bool:
         """Whether a method is better than another by a metric, or level with it."""
         a, b = self.values[method], self.values[other]
-        return method == other or self._is_better(a, b, metric) or is_level(a[metric], b[metric])
+        pair = (frozenset((method, other)), metric)
+        if pair not in self._level:
+            self._level[pair] = method == other or is_level(a[metric], b[metric])
+        return self._level[pair] or self._is_better(a, b, metric)
 
     def _ahead(self, method: str) -> list[str]:
         """The metrics by which a method is better than all controls."""
