@@ -127,11 +127,16 @@ def test_a_folder_without_permission_is_reported(run, tmp_path):
     refused(run(), "cannot write to")
 
 
-def test_unusable_rows_are_counted_and_the_rest_is_run(run):
+def test_unusable_rows_are_named_and_the_rest_is_run(run, tmp_path):
     odd = [",good", "[SEP],bad", "film " * 80 + ",good", "a film,"]
     done = run("--metrics", "activation", rows=[*ROWS, *odd])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 1, done.output
+    assert done.stderr.splitlines()[-1] == "wherefrom: 4 samples could not be evaluated."
     assert "4 samples" in done.stdout
+    assert "left out: sample 4 “[SEP]”: the input has only special tokens." in done.stdout
+    table = (tmp_path / "out" / "rejected.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[0] for line in table] == ["sample", "4", "5"]
+    assert (tmp_path / "out" / "report.html").exists()
     for reason in ("empty text (1)", "no label (1)", "only special tokens (1)", "too long (1)"):
         assert reason in done.stdout
 

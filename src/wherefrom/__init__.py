@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.prompt import Passage, Prompt
-    from wherefrom.audits.audit import audit
-    from wherefrom.audits.report import Audit
+    from wherefrom.audits.audit import Audit, audit
     from wherefrom.core.comparison import Comparison
     from wherefrom.core.explanation import Explanation, Unit
     from wherefrom.core.runner import Batch, Case, ModelRunner
@@ -36,7 +35,7 @@ _HOMES = {
     "METHODS": "wherefrom.methods",
     "READERS": "wherefrom.inputs.readers",
     "Answer": "wherefrom.answers.answer",
-    "Audit": "wherefrom.audits.report",
+    "Audit": "wherefrom.audits.audit",
     "Comparison": "wherefrom.core.comparison",
     "Evaluation": "wherefrom.evaluation.results",
     "Explainer": "wherefrom.explainer",

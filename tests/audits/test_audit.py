@@ -15,8 +15,8 @@ from tests.audits.conftest import EXAMPLES
 from tests.modules import Pooled
 from wherefrom import Explainer, audit, method
 from wherefrom.audits.audit import TEXTS as DEFAULT_TEXTS
+from wherefrom.audits.audit import Audit, Finding
 from wherefrom.audits.propositions import Collapse, Conserved
-from wherefrom.audits.report import Audit, Finding
 from wherefrom.cli import app
 from wherefrom.errors import FileError, InputError, MethodError
 from wherefrom.methods import Method, Scores
@@ -260,7 +260,7 @@ def test_bad_input_is_an_error(explainer):
         audit(explainer, [" "])
     with pytest.raises(MethodError, match='did you mean "lrp"'):
         audit(explainer, TEXTS, ["lpr"])
-    with pytest.raises(InputError, match="digits does not read texts: give inputs"):
+    with pytest.raises(InputError, match="digits does not read texts: pass inputs"):
         audit(wherefrom.load("digits"))
 
 

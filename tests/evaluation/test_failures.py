@@ -6,9 +6,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from benchmarks.tiny import model
 from tests.evaluation.additive import additive_explainer
+from wherefrom.core.runner import Case
 from wherefrom import Explainer, evaluate
 from wherefrom.errors import InputError, ModelError, NotFinite
 from wherefrom.methods import Method
@@ -53,6 +55,108 @@ def test_a_method_that_fails_on_all_texts_is_left_out_and_named(explainer):
     assert "picky was left out: not with this one" in str(result)
     with pytest.raises(ModelError, match="not with this one"):
         evaluate(explainer, TEXTS, [Picky()], ["activation"])
+
+
+@dataclass(frozen=True)
+class Overflowing(Method):
+    """Scores that are not finite for a text that contains a token, though its output is."""
+
+    name: ClassVar[str] = "overflowing"
+    value: float = float("nan")
+    token: int | None = None
+
+    def scores(self, runner, inputs, target):
+        ids = inputs.tensors["input_ids"]
+        hit = torch.full_like(ids, True) if self.token is None else ids == self.token
+        return Scores(torch.where(hit.bool(), self.value, ids.double()) * inputs.mask)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("word", [None, "dull"])
+def test_a_method_with_scores_that_are_not_finite_has_failed(explainer, wordpiece, value, word):
+    """For one text in a later window too: it is neither ranked nor starred, and costs no text."""
+    token = None if word is None else wordpiece.convert_tokens_to_ids(word)
+    bad = Overflowing(value, token)
+    texts = [TEXTS[0], *TEXTS[2:4], TEXTS[1]]
+    result = evaluate(explainer, texts, [bad, "lrp", "random"], ["activation"], window=2)
+    assert result.methods == ["lrp", "random"]
+    assert result.samples == 4
+    reason = result.settings["failed"][bad.label]
+    assert reason == f"its scores are NaN or infinite (sample {0 if word is None else 3})."
+    assert f"{bad.label} was left out: {reason}" in str(result)
+    assert result.best_by("activation") in ("lrp", "random")
+    with pytest.raises(ModelError, match="its scores are NaN or infinite"):
+        evaluate(explainer, texts, [bad], ["activation"], window=2)
+
+
+class Overflows(nn.Module):
+    """Float16: the output is finite, the slopes of four large layers on a small input are not."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(32, 32, bias=False) for _ in range(4)))
+        self.head = nn.Linear(32, 2)
+        with torch.no_grad():
+            for layer in self.layers:
+                layer.weight.mul_(250)
+
+    def forward(self, x):
+        return self.head(self.layers(x * 1e-4)).mean(1)
+
+
+def test_gradients_that_overflow_are_no_scores_to_rank():
+    torch.manual_seed(0)
+    explainer = Explainer(Overflows().half())
+    rows = [torch.randn(4, 32).half() * 1e-3 for _ in range(3)]
+    result = evaluate(explainer, rows, ["gradient", "random"], ["activation"])
+    assert result.methods == ["random"]
+    assert "NaN or infinite" in result.settings["failed"]["gradient"]
+
+
+def test_each_row_that_is_left_out_is_named_with_its_reason(bert, wordpiece):
+    """A NaN output, a method that fails, an empty text and one that is too long."""
+    broken = wordpiece.convert_tokens_to_ids("dull")
+
+    def run(network, tensors):
+        logits = network(**tensors).logits
+        hit = (tensors["input_ids"] == broken).any(1, keepdim=True)
+        return torch.where(hit, torch.full_like(logits, float("nan")), logits)
+
+    explainer = Explainer(bert, wordpiece, forward=run)
+    picky = Picky(wordpiece.convert_tokens_to_ids("script"))
+    texts = [*TEXTS, "", "film " * 200]
+    result = evaluate(explainer, texts, ["lrp", picky], ["activation"])
+    assert [rejection["sample"] for rejection in result.rejected] == [1, 2, 4, 5, 6]
+    by_row = {r["sample"]: r for r in result.rejected}
+    assert by_row[1]["input"] == TEXTS[1]
+    assert {by_row[i]["kind"] for i in (1, 2, 4)} == {"a method failed"}
+    assert by_row[2]["reason"] == "not with this one"
+    assert "NaN or infinite" in by_row[1]["reason"]
+    assert result.skipped == {"a method failed": 3, "unreadable": 1, "too long": 1}
+    assert result.samples == 2
+    assert f"left out: sample 1 “{TEXTS[1]}”: {by_row[1]['reason']}" in str(result)
+    alone = evaluate(explainer, [TEXTS[0], TEXTS[3]], ["lrp"], ["activation"])
+    assert result.values["lrp"]["activation"] == pytest.approx(
+        alone.values["lrp"]["activation"], rel=1e-12
+    )
+
+
+def test_a_batch_that_fails_is_halved_until_the_row_is_found(explainer, wordpiece):
+    """The policy of every command: 1 of 16 texts costs 2 · log₂ 16 further passes, not 16."""
+    sizes = []
+
+    @dataclass(frozen=True)
+    class Counting(Picky):
+        def scores(self, runner, inputs, target):
+            sizes.append(len(inputs))
+            return super().scores(Case(runner, inputs, target))
+
+    texts = ["the film is good"] * 15 + ["the film is dull"]
+    picky = Counting(wordpiece.convert_tokens_to_ids("dull"))
+    result = evaluate(explainer, texts, ["random", picky], ["entropy"], window=16)
+    assert [r["sample"] for r in result.rejected] == [15]
+    assert sum(sizes) < 80
+    assert 1 in sizes
 
 
 def test_a_method_that_was_left_out_stays_so_when_resumed(explainer, tmp_path):

@@ -17,6 +17,7 @@ class Recorded:
         self.pads, self.alone, self.runner = pads, alone, self
         self.batches = []
 
+    device = torch.device("cpu")
     key = staticmethod(bytes)
     length = staticmethod(len)
 

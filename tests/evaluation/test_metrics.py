@@ -1,6 +1,7 @@
 """Each metric against its protocol, one model call at a time, and its direction."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,62 @@ def test_metrics_of_texts_equal_the_slow_loop(bert, wordpiece, name):
         ]
         expected = protocols.rank_correlation(scores, drops)
         exactly(values["leave_one_out"][at], expected, 1e-12)
+
+
+def test_completeness_and_agreement_with_shapley_values_equal_the_definitions(bert, wordpiece):
+    explainer, texts = Explainer(bert, wordpiece), [TEXTS[1], TEXTS[3]]
+    metrics = ["completeness", "shapley_r", "shapley_slope", "shapley_error"]
+    values = evaluate(explainer, texts, ["lrp"], metrics).values["lrp"]
+    for at, text in enumerate(texts):
+        explanation = explainer(text)
+        scores, index = explanation.scores.astype(float), explanation.target.index
+        ids = wordpiece(text)["input_ids"]
+
+        def output(present, ids=ids, index=index):
+            kept = [t if i in present else wordpiece.unk_token_id for i, t in enumerate(ids)]
+            return protocols.outputs(bert, kept)[index]
+
+        change = output(set(range(len(ids)))) - output(set())
+        exactly(values["completeness"][at], abs(scores.sum() - change) / abs(change), 1e-9)
+        expected = np.array(protocols.shapley(output, len(ids)))
+        exactly(values["shapley_r"][at], np.corrcoef(scores, expected)[0, 1], 1e-9)
+        exactly(values["shapley_slope"][at], np.polyfit(scores, expected, 1)[0], 1e-9)
+        error = np.abs(scores - expected).mean() / np.abs(expected).mean()
+        exactly(values["shapley_error"][at], error, 1e-9)
+
+
+def test_on_an_additive_model_the_weights_are_the_shapley_values(wordpiece):
+    """Twice the weights point the same way, at half the slope; sampled values are exact here."""
+    weights = np.random.default_rng(0).normal(size=len(wordpiece)).astype(np.float32)
+    weights[wordpiece.unk_token_id] = 0
+    explainer = additive_explainer(weights.tolist(), wordpiece)
+    true, double = (FixedScores(tuple((s * weights).tolist())) for s in (1, 2))
+    metrics = ["completeness", "shapley_r", "shapley_slope", "shapley_error"]
+    long = TEXTS[2]
+    assert len(wordpiece(long)["input_ids"]) > 12
+    result = evaluate(explainer, [(TEXTS[0], "yes"), (long, "yes")], [true, double], metrics)
+    for method, expected in ((true, (0, 1, 1, 0)), (double, (1, 1, 0.5, 1))):
+        for metric, value in zip(metrics, expected, strict=True):
+            assert result.values[method.label][metric] == pytest.approx([value] * 2, abs=1e-5)
+
+
+def test_equal_scores_agree_with_no_shapley_values():
+    outputs = np.array([[0.0], [1.0], [3.0], [4.0]])  # none, the first, the second, both
+    sample = sample_of(np.ones(2))
+    assert METRICS["shapley_r"].value(sample, outputs) == (0.0, None)
+    assert METRICS["shapley_slope"].value(sample, outputs) == (0.0, None)
+    assert METRICS["shapley_error"].value(sample, outputs)[0] == pytest.approx(2 / 4)
+    for name, runs in (("completeness", 2), ("shapley_error", 4)):  # undefined: nothing changes
+        assert math.isnan(METRICS[name].value(sample, np.ones((runs, 1)))[0])
+
+
+@pytest.mark.parametrize("logit", [-2.0, -0.1, 0.0, 0.1, 0.4, 0.6, 2.0])
+def test_a_label_of_several_is_predicted_where_it_is_more_likely_than_not(logit):
+    sample = replace(sample_of(np.ones(1)), to_probability="sigmoid")
+    logits = np.array([[logit, 5.0]])  # whatever another label has
+    likely = 1 / (1 + math.exp(-logit)) > 0.5
+    assert sample.predictions(logits).tolist() == [0 if likely else -1]
+    assert sample.chances(logits)[0] == pytest.approx(1 / (1 + math.exp(-logit)), rel=1e-12)
 
 
 @pytest.mark.parametrize("blank", ["zero", "blur"])

@@ -5,6 +5,7 @@ import locale
 import math
 import re
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from wherefrom.evaluation import results
 from wherefrom.evaluation.metrics import Metric
 from wherefrom.evaluation.results import Evaluation, fit, summarise
 from wherefrom.show.report import render_evaluation
-from wherefrom.studies.base import Study
+from wherefrom.studies import Study
 
 TEXTS = ["the film is good", "a dull movie", "i love the great script and it is not bad .", "bad"]
 
@@ -102,28 +103,28 @@ def test_intervals_are_computed_once(result, monkeypatch):
 # The best method.
 
 
-@pytest.mark.parametrize(
-    ("values", "best"),
-    [
-        # activation is better higher, pruning lower; random is no candidate
-        ({"a": (0.9, 0.1), "b": (0.5, 0.5), "random": (1.0, 0.0)}, "a"),
-        ({"b": (0.5, 0.5), "a": (0.9, 0.1), "random(seed=3)": (1.0, 0.0)}, "a"),
-        ({"b": (0.9, 0.9), "a": (0.5, 0.1), "c": (0.8, 0.2)}, "b"),  # 0 + 2, 2 + 0, 1 + 1: first
-        ({"random": (1.0, 0.0)}, None),
-    ],
-)
-def test_best_has_the_best_mean_rank_and_is_never_random(values, best):
-    rows = {
-        label: {"activation": a, "pruning": p, "conciseness": -1.0}
-        for label, (a, p) in values.items()
+def test_best_is_what_the_samples_show_and_never_random():
+    numbers = np.linspace(0, 1, 40)
+    result = means({"a": {"activation": 0}, "b": {"activation": 0}, "random": {"activation": 0}})
+    result.values = {
+        "a": {"activation": list(numbers + 0.1)},
+        "b": {"activation": list(numbers + 0.3)},
+        "random": {"activation": list(numbers)},
     }
-    assert means(rows).best == best
+    result.sums = dict.fromkeys(result.methods, [(0.0, 0.0)] * 40)
+    assert result.best == "b"
+    undecided = {**result.values, "b": {"activation": list(numbers[::-1] + 0.25)}}
+    assert replace(result, values=undecided).best is None
+    few = {label: {"activation": of["activation"][:29]} for label, of in result.values.items()}
+    assert replace(result, values=few).best is None
+    only_random = replace(result, values={"random": result.values["random"]}, methods=["random"])
+    assert only_random.best is None
 
 
 @pytest.mark.parametrize(("metric", "best"), [("deletion", "low"), ("insertion", "high")])
-def test_best_follows_the_direction_of_the_metric(metric, best):
+def test_the_best_mean_follows_the_direction_of_the_metric(metric, best):
     result = means({"low": {metric: 0.1}, "middle": {metric: 0.4}, "high": {metric: 0.9}})
-    assert result.best == result.best_by(metric) == best
+    assert result.best_by(metric) == best
 
 
 def test_without_a_metric_that_has_a_direction_no_method_is_best():
@@ -133,12 +134,26 @@ def test_without_a_metric_that_has_a_direction_no_method_is_best():
 
 
 def test_the_recommendation_compares_with_the_random_methods():
-    numbers = list(np.linspace(0, 1, 20))
+    numbers = list(np.linspace(0, 1, 40))
     result = means({"gae": {"insertion": 0}, "random(seed=1)": {"insertion": 0}})
     result.values = {label: {"insertion": numbers} for label in result.methods}
-    result.sums = dict.fromkeys(result.methods, [(0.0, 0.0)] * 20)
+    result.sums = dict.fromkeys(result.methods, [(0.0, 0.0)] * 40)
     assert result.recommendation.method is None
-    assert "not better than it" in result.recommendation.text
+    assert "gae is not shown to be better than random(seed=1)" in result.recommendation.text
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_never_ranked(bad):
+    result = means({"a": {"insertion": 0}, "broken": {"insertion": 0}, "random": {"insertion": 0}})
+    result.values = {"a": {"insertion": [0.9] * 40}, "random": {"insertion": [0.1] * 40}}
+    result.values["broken"] = {"insertion": [bad] + [0.99] * 39}
+    result.sums = dict.fromkeys(result.methods, [(0.0, 0.0)] * 40)
+    assert result.best == result.best_by("insertion") == result.recommendation.method == "a"
+    assert [row for row in result.table().splitlines() if "*" in row] == [
+        row for row in result.table().splitlines() if row.startswith("a ")
+    ]
+    alone = replace(result, methods=["broken"])
+    assert alone.best is alone.best_by("insertion") is None
 
 
 # Output.
@@ -238,7 +253,7 @@ def test_own_metrics_and_studies_work_in_every_output(explainer, wordpiece, tmp_
         halves = [[t if i % 2 == k else 1 for i, t in enumerate(ids)] for k in (0, 1)]
         even, odd = (protocols.outputs(explainer.runner.model, row)[index] for row in halves)
         exactly(result.values["lrp"]["half"][at], (2 * even + odd) / 3, 1e-12)
-    assert result.best == "lrp"
+    assert result.best is None  # of four samples
     assert "half ↑" in str(result)
     assert "length" in result.table(markdown=True)
     assert {row["better"] for row in result.rows()} == {"higher", ""}

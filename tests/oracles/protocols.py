@@ -205,3 +205,21 @@ def resampled_interval(values, resamples, seed):
         sum(chance_of.choice(values) for _ in values) / len(values) for _ in range(resamples)
     )
     return means[round(0.025 * resamples)], means[round(0.975 * resamples) - 1]
+
+
+def shapley(value, units):
+    """The definition: the mean gain of each unit over all orders; `value` takes a set of units."""
+    known = {}
+
+    def output(present):
+        if present not in known:
+            known[present] = float(value(present))
+        return known[present]
+
+    gains = [0.0] * units
+    orders = list(itertools.permutations(range(units)))
+    for order in orders:
+        for step, unit in enumerate(order):
+            before = frozenset(order[:step])
+            gains[unit] += (output(before | {unit}) - output(before)) / len(orders)
+    return gains

@@ -63,7 +63,7 @@ def test_erasing_one_place_renormalises_the_rest():
     inputs = padded(runner, ROWS[:1])
     gone = torch.tensor([[False, True, False, False, False]])
     # in a model of one block, erasing with renormalisation is masking the place
-    chances = erase_attention(runner, inputs, [0], gone, layer=0)[0]
+    chances = erase_attention(runner, inputs, [0], gone)[0]
     masked = inputs.tensors["attention_mask"].clone()
     masked[0, 1] = 0
     with torch.no_grad():

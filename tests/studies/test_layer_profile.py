@@ -10,14 +10,14 @@ from benchmarks.tiny import model, prepared
 from tests.helpers import exactly, normal
 from tests.methods.calling import of_tensor, runner_of
 from tests.studies.conftest import TEXTS
-from wherefrom import Explainer
+from wherefrom import Explainer, load
 from wherefrom.audits.propositions import propositions
 from wherefrom.core.runner import Case
 from wherefrom.core.target import Target
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text import batch, from_ids
 from wherefrom.rules.tables import CONSERVATIVE, PLAIN
-from wherefrom.studies.base import StudySamples
+from wherefrom.studies import StudySamples
 from wherefrom.studies.layer_profile import (
     METHODS,
     LayerProfile,
@@ -71,6 +71,62 @@ def test_norms_are_those_of_proposition_two(family):
     norms = relevance_sums(runner, inputs, target, PLAIN).norms
     exactly([n[1] for n in norms], [norm.before for norm in expected], 1e-8)
     exactly([n[2] for n in norms], [norm.after for norm in expected], 1e-8)
+
+
+def test_each_norm_of_the_embedded_model_counts_once():
+    """Four blocks with two norms each, and one after the embeddings."""
+    explainer = load("sentiment")
+    inputs, target = explainer.prepare("a dull movie")
+    assert sum(isinstance(m, nn.LayerNorm) for m in explainer.runner.model.modules()) == 9
+    norms = relevance_sums(explainer.runner, inputs, target, PLAIN).norms
+    assert len({name for name, *_ in norms}) == len(norms) == 9
+    assert all(name.endswith("LayerNorm") for name, *_ in norms)
+
+
+class Rescaled(nn.Module):
+    """A norm in primitive calls, under a name that does not say so, with a residual around it."""
+
+    def __init__(self, root):
+        super().__init__()
+        self.root = root
+        self.bias = nn.Parameter(torch.tensor([0.5, -1.0, 2.0, 0.0]).double())
+
+    def forward(self, x):
+        square = (x * x).mean(-1, keepdim=True)
+        scale = {"rsqrt": torch.rsqrt, "sqrt": lambda v: 1 / v.sqrt(), "power": lambda v: v**-0.5}
+        return x * scale[self.root](square) + self.bias
+
+
+class NormThenHead(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.normalising_wrapper_norm = nn.Sequential(norm)  # a name alone makes no norm
+        self.head = nn.Linear(4, 2).double()
+
+    def forward(self, x):
+        return self.head((x + self.normalising_wrapper_norm(x)).mean(1))
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        Rescaled("rsqrt"), Rescaled("sqrt"), Rescaled("power"), nn.RMSNorm(4).double(),
+        nn.LayerNorm(4).double(),
+    ],
+)  # fmt: skip
+def test_a_norm_is_found_by_what_it_computes(norm, rng):
+    """Without ε, a function that is unchanged by scale passes no gradient × input."""
+    torch.manual_seed(0)
+    module, x = NormThenHead(norm).eval(), normal(rng, 1, 3, 4)
+    inputs, target = of_tensor(x), Target(torch.tensor([1]))
+    ((name, before, after),) = relevance_sums(
+        subject_of(module, inputs), inputs, target, PLAIN
+    ).norms
+    assert name == "normalising_wrapper_norm.0"
+    bias = getattr(norm, "bias", None)
+    y = norm(x).detach() - (0 if bias is None else bias.detach())
+    exactly(after, float((y * module.head.weight[1].detach() / 3).sum()), 1e-12)
+    assert abs(before) < 1e-4 * abs(after)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "t5"])

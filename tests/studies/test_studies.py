@@ -11,7 +11,7 @@ from wherefrom import evaluate
 from wherefrom.core.runner import ModelRunner
 from wherefrom.evaluation.results import Evaluation
 from wherefrom.show.report import render_evaluation
-from wherefrom.studies.base import StudySamples
+from wherefrom.studies import StudySamples
 
 
 def test_records_do_not_depend_on_the_window(explainer, result):

@@ -5,8 +5,7 @@ import pytest
 
 from wherefrom import Explainer
 from wherefrom.methods.propagation import Lrp
-from wherefrom.studies.layer_profile import METHODS, relevance_sums
-from wherefrom.studies.unit_profile import unit_profile
+from wherefrom.studies.layer_profile import METHODS, relevance_sums, unit_profile
 
 TEXT = "the film is good, not dull."
 

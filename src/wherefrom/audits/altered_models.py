@@ -1,4 +1,4 @@
-"""One input of a model, and models altered so that the right scores of its units are known."""
+"""One input of a model, and altered models for which the right scores are known."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import like, tag_of
 from wherefrom.tracing.tracer import Tracer
 
-Entered = Callable[[int, Tensor], Tensor]  # number of the place, embedded input -> its replacement
+Entered = Callable[[int, Tensor], Tensor]  # number of the lookup, embedded input -> replacement
 
 
 def scores_at_input(case: Case, method: Method) -> Scores:
     """The method's scores, read where the input enters.
 
     Axioms are about the function of what enters the model. A state further on, such as the one
-    that enters the first block, depends on all that enters at its place.
+    that enters the first block, depends on all that enters at its position.
     """
     if getattr(method, "at", None) == "auto":
         method = replace(method, at="embeddings")  # type: ignore[type-var]
@@ -44,7 +44,7 @@ def ordinary_units(case: Case) -> list[int]:
 
 
 def in_float64(runner: ModelRunner) -> ModelRunner:
-    """A copy of the model in float64 on the CPU, for tests that change weights or need digits."""
+    """A float64 copy of the model on the CPU, for tests that change weights or need precision."""
     try:
         model = copy.deepcopy(runner.model).cpu().double()
     except (RuntimeError, TypeError) as error:
@@ -53,7 +53,7 @@ def in_float64(runner: ModelRunner) -> ModelRunner:
 
 
 def on_copy(case: Case, runner: ModelRunner) -> Case:
-    """The same input for a float64 copy of the model, on the device of the copy."""
+    """The same input for a float64 copy of the model, on its device."""
     device = runner.device
     tensors = {
         name: t.to(device, torch.float64 if t.is_floating_point() else t.dtype)
@@ -63,9 +63,11 @@ def on_copy(case: Case, runner: ModelRunner) -> Case:
 
 
 def with_equal_units(case: Case, i: int, j: int) -> Case:
-    """The input with unit i at the place of unit j too."""
+    """The input with unit j replaced by unit i."""
     if len(case.batch.fields) != 1:
-        raise ModelError("units enter this model at several places, so no two can be exchanged")
+        raise ModelError(
+            "this model embeds its units in several places, so two cannot be exchanged"
+        )
     name = case.batch.fields[0]
     tensor = case.batch.tensors[name].clone()
     tensor[:, j] = tensor[:, i]
@@ -73,7 +75,7 @@ def with_equal_units(case: Case, i: int, j: int) -> Case:
 
 
 class _Entering(CallMode):
-    """Changes the embedded input on its way from the lookup into the model."""
+    """Changes the embedded input between the lookup and the model."""
 
     def __init__(self, change: Entered) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ class _Entering(CallMode):
 
     def on_call(self, call: TorchCall) -> Any:
         out = call.run()
-        # within a method's pass, what was looked up by the input's ids carries their stream
+        # within a method's pass, embeddings of the input ids carry their stream
         if call.kind is not Kind.LOOKUP or tag_of(out).stream is None:
             return out
         self.count += 1
@@ -90,7 +92,7 @@ class _Entering(CallMode):
 
 
 def _through(change: Entered, number: int, value: Tensor, layout: Layout | None = None) -> Tensor:
-    """The embedded input changed unit by unit; an image is split into its patches for that."""
+    """The embedded input changed unit by unit; an image is split into its patches first."""
     with without_function_modes():  # not a call of the model
         rows = value if layout is None else layout.split(value)
         if rows.ndim != 3:
@@ -105,7 +107,7 @@ def _through(change: Entered, number: int, value: Tensor, layout: Layout | None 
 
 
 def _run_changed(runner: ModelRunner, inputs: Batch, tensors: Any, change: Entered) -> Tensor:
-    """The model on a changed embedded input: a float field as it is, or what ids look up."""
+    """The model on a changed embedded input: a float field itself, or the embeddings of ids."""
     changed = {
         name: _through(change, k, tensors[name], inputs.layout if k == 0 else None)
         for k, name in enumerate(inputs.fields)
@@ -134,7 +136,7 @@ def ignoring_unit(case: Case, unit: int) -> ModelRunner:
 
 
 class _Sharing(CallMode):
-    """Gives one place the position of another: the same row of every table but the words'."""
+    """Gives one unit the position of another: the same row of every table except the words'."""
 
     def __init__(self, order: list[int]) -> None:
         super().__init__()
@@ -149,7 +151,7 @@ class _Sharing(CallMode):
 
 
 def with_shared_position(case: Case, i: int, j: int) -> ModelRunner:
-    """The model with the position of unit i at unit j too, where it looks positions up."""
+    """The model with the position of unit i at unit j too, if it has position embeddings."""
     order = list(range(case.batch.mask.shape[1]))
     order[j] = i
 
@@ -161,7 +163,7 @@ def with_shared_position(case: Case, i: int, j: int) -> ModelRunner:
 
 
 def is_symmetric(case: Case, i: int, j: int) -> bool:
-    """Whether the same push at either of two equal units changes the output by the same amount."""
+    """Whether equal changes of two equal units change the output by the same amount."""
     embedded = EmbeddedInputs.capture(case)
     if len(embedded.values) != 1:
         return False
@@ -184,10 +186,12 @@ def is_symmetric(case: Case, i: int, j: int) -> bool:
 
 
 def symmetrised(case: Case, i: int, j: int) -> ModelRunner:
-    """The sum of the model's outputs at the input and at the input with two units exchanged."""
+    """The sum of the model's outputs for the input and for the input with two units exchanged."""
     embedded = EmbeddedInputs.capture(case)
     if len(embedded.values) != 1:
-        raise ModelError("units enter this model at several places, so no two can be exchanged")
+        raise ModelError(
+            "this model embeds its units in several places, so two cannot be exchanged"
+        )
     order = list(range(embedded.values[0].shape[1]))
     a, b = embedded.spans[0].row_of(i), embedded.spans[0].row_of(j)
     assert a is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor
 
@@ -21,8 +23,8 @@ from wherefrom.audits.axioms import (
     symmetry,
 )
 from wherefrom.audits.propositions import Conserved, propositions
-from wherefrom.audits.report import Audit, Finding, share
 from wherefrom.audits.rewrites import KINDS, Rewrite, rewrites
+from wherefrom.core.displayable import Displayable
 from wherefrom.core.explanation import plural
 from wherefrom.core.progress import Progress, shown
 from wherefrom.core.runner import Batch, Case
@@ -33,6 +35,7 @@ from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
+from wherefrom.storage.record import Record
 
 TEXTS = (
     "The plot is thin, but the leads are charming.",
@@ -40,19 +43,79 @@ TEXTS = (
     "It was not as bad as they said.",
 )
 CLOSE = 0.01
-"""Scores add up if their sum is within this share of what it should be."""
+"""Scores add up if their sum is within this share of the expected sum."""
 EQUAL = 1e-4
-"""Scores are equal, or zero, if they differ by at most this share of the largest."""
+"""Scores are equal, or zero, if they differ by at most this share of the largest score."""
 NONZERO = 1e-10
-"""A score is not zero if it is more than this share of the largest; in float64, so rounding aside.
+"""A score is nonzero if it exceeds this share of the largest score, in float64.
 
-Parts of a score may cancel to one in a million by chance: that is small, but not zero.
+Parts of a score may cancel by chance to a millionth: that is small, but not zero.
 """
 Verdict = tuple[bool | None, float | None, str]  # holds, value, words
 
 
+@dataclass(frozen=True)
+class Finding:
+    """One axiom and one method: whether it holds (None: undecided), its value, and a sentence."""
+
+    method: str
+    axiom: str
+    holds: bool | None
+    value: float | None
+    words: str
+
+
+@dataclass(frozen=True)
+class Audit(Displayable, Record):
+    """The findings on each method, and the measurements on the model."""
+
+    schema: ClassVar[str] = "wherefrom/audit/1"
+    noun: ClassVar[str] = "audit"
+    json_options: ClassVar[Mapping[str, Any]] = {"indent": 1, "allow_nan": False}
+
+    model: str
+    inputs: tuple[str, ...]
+    methods: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    rewrites: dict[str, dict[str, Any]]  # kind: name, places, dropped, output_change
+    conservation: tuple[str, ...]
+    seconds: float
+
+    def of(self, method: str) -> list[Finding]:
+        """The findings on one method."""
+        return [finding for finding in self.findings if finding.method == method]
+
+    def sound(self) -> list[str]:
+        """The methods that fail none of the tested axioms."""
+        failed = {finding.method for finding in self.findings if finding.holds is False}
+        unable = {finding.method for finding in self.findings if finding.axiom == "run"}
+        return [name for name in self.methods if name not in failed | unable]
+
+    def __str__(self) -> str:
+        return str(import_module("wherefrom.show.audit").text(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {"schema": self.schema, **asdict(self), "sound": self.sound()}
+
+    @classmethod
+    def _of_data(cls, data: dict[str, Any]) -> Self:
+        derived = ("schema", "sound")
+        values = {name: value for name, value in data.items() if name not in derived}
+        tuples = {name: tuple(values[name]) for name in ("inputs", "methods", "conservation")}
+        findings = tuple(Finding(**finding) for finding in values["findings"])
+        return cls(**{**values, **tuples, "findings": findings})
+
+    def _html(self, whole_page: bool) -> str:
+        return str(import_module("wherefrom.show.audit").render(self, whole_page))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row for each finding."""
+        return [asdict(finding) for finding in self.findings]
+
+
 class Explains(Protocol):
-    """What an audit needs of an explainer."""
+    """The parts of an explainer that an audit uses."""
 
     def reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
     def prepare(self, item: Any, truncate: bool, /) -> tuple[Batch, Target]: ...
@@ -68,16 +131,16 @@ def audit(
 ) -> Audit:
     """Measures the axioms and conservation for methods on a model and some inputs.
 
-    `inputs` is one input or a list, as an explainer takes them: texts, images, graphs, rows of
-    numbers; by default a few English texts.
+    `inputs` is one input or a list: texts, images, graphs, rows of numbers; by default a few
+    English texts.
 
-    Sums are taken on the model as it is. Everything else runs on a copy in float64, whose weights
+    Sums are measured on the model itself. Everything else runs on a copy in float64, whose weights
     are rewritten and restored; the model itself is never changed.
     """
     started = time.perf_counter()
     reader = explainer.reader(TEXTS if inputs is None else inputs)
     if inputs is None and not isinstance(reader, TextReader):
-        raise InputError(f"{reader.runner.name} does not read texts: give inputs to audit on.")
+        raise InputError(f"{reader.runner.name} does not read texts: pass inputs for the audit.")
     items, _ = reader.listed(TEXTS if inputs is None else inputs)
     if not items:
         raise InputError("the list of inputs is empty: there is nothing to audit.")
@@ -105,7 +168,7 @@ def audit(
 
 
 def _name(inputs: Batch, number: int) -> str:
-    """The text, the file's name or the SMILES of an input; else its number and size."""
+    """The text, file name or SMILES of an input; else its number and size."""
     scene = inputs.scenes[0] if inputs.scenes else None
     name = inputs.texts[0] or (scene or {}).get("name")
     size = len(inputs.units[0])
@@ -116,10 +179,10 @@ def _name(inputs: Batch, number: int) -> str:
 @dataclass
 class _AuditRun:
     methods: list[Method]
-    cases: list[Case]  # on the model as it is
+    cases: list[Case]  # on the model itself
     copies: list[Case]  # in float64
     rewrites: list[Rewrite]
-    effects: list[Tensor]  # of each copy: what the output loses without each unit
+    effects: list[Tensor]  # per copy: the drop of the output without each unit
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # about the model
 
@@ -269,7 +332,7 @@ class _AuditRun:
         return conserved
 
     def _through_norms(self, method: Method, conserved: list[Conserved]) -> None:
-        """What the two methods that the propositions are about do at LayerNorms."""
+        """The relevance that gradient × input and AH+LN pass through LayerNorms."""
         norms = len(conserved[0].collapse)
         if not norms:
             return
@@ -286,7 +349,7 @@ class _AuditRun:
 
 
 def _by_value(shares: Sequence[Share], words: str, with_position: str) -> Verdict:
-    """The verdict on a share that must be zero; that with the position is in brackets."""
+    """The verdict on a share that must be zero; the share with the position is in brackets."""
     value, total = max(s.value for s in shares), max(s.total for s in shares)
     words = f"{words} {share(value)}"
     if value > EQUAL:
@@ -314,6 +377,21 @@ def _count(number: int, noun: str) -> str:
 
 
 def _strongest(case: Case, lost: Tensor) -> list[int]:
-    """The units except special tokens, those with the largest effect on the output first."""
+    """The units except special tokens, by descending effect on the output."""
     units = ordinary_units(case) or list(range(len(lost)))
     return sorted(units, key=lambda i: -abs(float(lost[i])))
+
+
+def share(value: float) -> str:
+    """A share as text.
+
+    >>> share(0), share(3.1e-16), share(0.0042), share(0.874), share(2.31), share(142.0)
+    ('0', '3e-16', '0.42 %', '87 %', '231 %', '142×')
+    """
+    if math.isnan(value):
+        return "undefined"
+    if value < 1e-3:
+        return f"{value:.0e}" if value else "0"
+    if value >= 10:
+        return f"{value:.0f}×"
+    return f"{100 * value:.0f} %" if value >= 0.0995 else f"{100 * value:.2g} %"

@@ -28,38 +28,38 @@ MATTERS = 0.01
 
 @dataclass(frozen=True)
 class Sum:
-    """What scores add up to, and what they should."""
+    """The sum of the scores, and the expected sum."""
 
     total: float
     expected: float
-    baseline: bool  # whether that is f(x) − f(baseline) rather than f(x)
-    ledger: bool  # whether the model's own constants are counted too
-    claimed: bool  # whether the method claims that they add up
+    baseline: bool  # the expected sum is f(x) − f(baseline) rather than f(x)
+    ledger: bool  # the model's constants are counted too
+    claimed: bool  # the method claims that its scores add up
 
     @property
     def gap(self) -> float:
-        """The distance of the two, as a share of what is expected."""
+        """Their distance, as a share of the expected sum."""
         return abs(self.total - self.expected) / max(abs(self.expected), 1e-30)
 
 
 @dataclass(frozen=True)
 class Least:
-    """The unit that matters and scores least: its score as a share of the largest."""
+    """The unit with the smallest score among those that matter."""
 
-    share: float
+    share: float  # its score, of the largest
     unit: int
-    effect: float  # what the output loses without it
+    effect: float  # drop of the output without it
 
 
 class Share(NamedTuple):
     """A score, or a difference of two, as a share of the largest score."""
 
     total: float
-    value: float  # of the unit's own value alone, without its position
+    value: float  # without the part of the position
 
 
 def completeness(method: Method, case: Case) -> Sum:
-    """Σ scores, or the ledger's total, against the output or its rise over the baseline's."""
+    """Σ scores, or the ledger's total, against f(x) or f(x) − f(baseline)."""
     scores = scores_at_input(case, method)
     logits = run(case) if scores.logits is None else scores.logits
     output = float(case.target(logits.detach()).double())
@@ -74,16 +74,16 @@ def completeness(method: Method, case: Case) -> Sum:
 
 
 def effects(case: Case) -> Tensor:
-    """What the output loses when one unit's embedding becomes zero, for each, (units,)."""
+    """The drop of the output when a unit's embedding becomes zero, for each unit, (units,)."""
     return Occlusion().scores(case).values[0]
 
 
 def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Least:
-    """A unit whose change alone changes the output must not score zero.
+    """A unit must not score zero if changing it alone changes the output.
 
     A method with a baseline or a root gets one that differs from the input in that unit only, for
-    the `most` units with the largest effect. The others see the input itself: their baseline is
-    zero. Special tokens are never moved to a root, so they are not tried there.
+    the `most` units with the largest effect; for other methods the baseline is zero. Special
+    tokens are never moved to a root, so they are not tried there.
     """
     method = method.resolved(case.batch)
     setting = "baseline" if hasattr(method, "baseline") else "root"
@@ -100,7 +100,7 @@ def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Leas
         return Least(_share(values[least], values), least, float(lost[least]))
     embedded = EmbeddedInputs.capture(case)
     if len(embedded.values) != 1:
-        raise ModelError("units enter this model at several places, so none can differ alone")
+        raise ModelError("this model embeds its units in several places, so none can differ alone")
     candidates = []
     for unit in order[:most]:
         base = embedded.values[0].clone()
@@ -113,7 +113,7 @@ def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Leas
 def dummy(method: Method, case: Case, unit: int) -> Share:
     """The score of a unit that the function does not depend on.
 
-    The model always gets the unit's current value, whatever the unit becomes.
+    The altered model always gets the unit's current value, whatever the input is.
     """
     altered = replace(case, runner=ignoring_unit(case, unit))
     values, own = _scores(_with_numeric_baseline(method, case), altered)
@@ -121,18 +121,18 @@ def dummy(method: Method, case: Case, unit: int) -> Share:
 
 
 def score_change(method: Method, case: Case, before: Tensor) -> float:
-    """The largest change of a score since `before`, as a share of the largest score there.
+    """The largest change of a score since `before`, as a share of the largest score in it.
 
-    Implementation invariance says that this is zero within `Rewrite.applied()`.
+    Implementation invariance requires it to be zero within `Rewrite.applied()`.
     """
     return _share((scores_at_input(case, method).values - before).abs().max(), before)
 
 
 def symmetry(method: Method, case: Case, i: int, j: int) -> Share:
-    """The difference of two units' scores where the function treats them alike.
+    """The difference of the scores of two units that the function treats alike.
 
-    The second is made equal to the first and gets its position. Where the function still tells
-    them apart, it becomes f(x) + f(x with the two exchanged).
+    The second unit is made equal to the first and gets its position. If the function still
+    distinguishes them, it is replaced by f(x) + f(x with the two exchanged).
     """
     equal = with_equal_units(case, i, j)
     altered = replace(equal, runner=with_shared_position(equal, i, j))
@@ -143,7 +143,7 @@ def symmetry(method: Method, case: Case, i: int, j: int) -> Share:
 
 
 def _scores(method: Method, case: Case) -> tuple[Tensor, Tensor]:
-    """Scores, and the part of the units' own values where the method tells it apart."""
+    """Scores, and the part of the units without their positions if the method separates it."""
     scores = scores_at_input(case, method)
     return scores.values[0], scores.parts.get(case.batch.noun, scores.values)[0]
 
@@ -153,7 +153,7 @@ def _share(part: Tensor, whole: Tensor) -> float:
 
 
 def _with_numeric_baseline(method: Method, case: Case) -> Method:
-    """The method with its baseline as numbers: a token cannot be looked up in changed inputs."""
+    """The method with its baseline as a tensor: altered models have no token to look up."""
     method = method.resolved(case.batch)
     baseline = getattr(method, "baseline", "zero")
     if isinstance(baseline, Tensor) or baseline == "zero":

@@ -1,4 +1,4 @@
-"""Which rows of a model's weights meet which columns of others, seen while it runs."""
+"""Follows the output features of weights through one run to the weights that read them."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _BY_ENTRY = ELEMENTWISE | {Kind.PRODUCT, Kind.QUOTIENT, Kind.SUM, Kind.NEGATION}
 
 @dataclass(frozen=True)
 class Weight:
-    """The rows (outputs) or columns (inputs) of a parameter, with the bias that goes with them."""
+    """A parameter with output and input features, and its bias."""
 
     weight: nn.Parameter
     bias: nn.Parameter | None
-    out: int  # the axis of its outputs
-    start: int = 0  # the first row, where several layers share one parameter
+    out: int  # axis of the outputs
+    start: int = 0  # first row, if several layers share the parameter
 
     def axis(self, outputs: bool) -> int:
-        """The axis of its outputs or of its inputs."""
+        """The axis of the outputs, or of the inputs."""
         return self.out if outputs else 1 - self.out
 
     def size(self, outputs: bool) -> int:
-        """The number of its outputs or of its inputs."""
+        """The number of outputs, or of inputs."""
         return self.weight.shape[self.axis(outputs)]
 
 
 @dataclass(frozen=True)
 class Heads:
-    """The features that meet in one attention call, (heads, channels) each."""
+    """The features of one attention call, (heads, channels) each."""
 
     query: Tensor | None
     key: Tensor | None
@@ -53,11 +53,11 @@ class Heads:
 
 @dataclass(frozen=True)
 class FeatureTag:
-    """What runs beside a tensor: the feature that each entry is, and where scores came from."""
+    """The feature number of each entry of a tensor, and the origin of attention scores."""
 
-    features: Tensor | None = None  # of the tensor's shape; −1 where an entry is no feature
-    scores: tuple[Tensor | None, Tensor | None] | None = None  # queries and keys that met
-    slice: tuple[nn.Parameter, int] | None = None  # the rows of a parameter, from the first
+    features: Tensor | None = None  # of the tensor's shape; −1: no feature
+    scores: tuple[Tensor | None, Tensor | None] | None = None  # queries and keys
+    slice: tuple[nn.Parameter, int] | None = None  # a parameter, and the first of its rows
 
 
 _NO_TAG = FeatureTag()
@@ -65,11 +65,11 @@ _NO_TAG = FeatureTag()
 
 @dataclass(eq=False)
 class Trace(CallMode):
-    """Follows every output feature of a weight to where it is used, for a batch of one.
+    """Follows every output feature of a weight to its readers, for a batch of one.
 
-    Beside each tensor runs a tensor of its shape with the number of the feature that each entry
-    is, carried by the model's own calls. Features that meet entry by entry are tied. A feature
-    that meets anything not understood is spoiled; one that went through a bend is bent.
+    Each tensor is tagged with a tensor of feature numbers, which the model's own layout calls
+    move along. Features combined entry by entry are tied. A feature in a call that is not
+    understood is spoiled; one that went through a nonlinear function is bent.
     """
 
     owners: dict[int, tuple[Weight, str, int]] = field(default_factory=dict)  # feature: its row
@@ -86,7 +86,7 @@ class Trace(CallMode):
         super().__init__()
 
     def root(self, feature: int) -> int:
-        """The feature that stands for all that it is tied to."""
+        """The representative of all features tied to this one."""
         while (above := self._parents.get(feature, feature)) != feature:
             self._parents[feature] = self._parents.get(above, above)
             feature = above
@@ -134,7 +134,7 @@ class Trace(CallMode):
             self._spoil(*call.tensors())
             _carry(out, call)
 
-    # What each kind of call does to features.
+    # The effect of each kind of call on features.
 
     def _linear(self, call: TorchCall, out: Any) -> None:
         if call.kind is Kind.LINEAR:
@@ -150,7 +150,7 @@ class Trace(CallMode):
         self._make(out, rows, "linear", weight.shape[axis])
 
     def _read(self, x: Tensor, by: Weight) -> None:
-        """Records which feature each column of a weight is multiplied with."""
+        """Records which feature each column of a weight reads."""
         rows = _features(x)
         if rows is None:
             return
@@ -193,7 +193,7 @@ class Trace(CallMode):
         self._attend(out, self._meet(q, k, query, key), v)
 
     def _product(self, out: Tensor, a: Tensor, b: Tensor) -> None:
-        """Queries with keys, or weights with values; anything else is not understood."""
+        """Queries with keys, or weights with values; other products are not understood."""
         scores = _tag(a).scores or (None, None)
         first, second = _features(a), _features(b)
         if first is not None and second is not None:
@@ -228,7 +228,7 @@ class Trace(CallMode):
         _follow(out, v.reshape(shape).expand(out.shape))
 
     def _laid_out(self, call: TorchCall, out: Any) -> None:
-        """The numbers of the features are laid out anew as the features are."""
+        """Moves the feature numbers as the call moves the entries."""
         if not any(_features(t) is not None for t in tensors_in(call.args)):
             _carry(out, call)
             return
@@ -269,11 +269,11 @@ class Trace(CallMode):
         if kind in ELEMENTWISE or (scaling and len(known) > 1):
             self.bent.update(feature for t in spread for feature in t.unique().tolist())
         terms = len(call.args) + len(call.kwargs)
-        if kind is Kind.SUM and len(known) < terms:  # a constant is added: no scale passes
+        if kind is Kind.SUM and len(known) < terms:  # adding a constant: scales do not commute
             self.bent.update(spread[0].unique().tolist())
         _follow(out, spread[0])
 
-    # Which features belong together, and which cannot be changed.
+    # Tied and spoiled features.
 
     def _tie(self, a: int, b: int) -> None:
         if min(a, b) < 0:
@@ -305,7 +305,7 @@ def _set(tensor: Tensor, **changes: Any) -> None:
 
 
 def _features(value: Any) -> Tensor | None:
-    """The numbers of the features that run beside a tensor."""
+    """The feature numbers of a tensor."""
     return _tag(value).features
 
 
@@ -315,19 +315,19 @@ def _follow(out: Any, features: Tensor | None) -> None:
 
 
 def _carry(out: Any, call: TorchCall) -> None:
-    """Scaled, masked and normalised scores are scores still."""
+    """Scaled, masked and normalised scores remain scores."""
     scores = next((s for t in tensors_in(call.args) if (s := _tag(t).scores)), None)
     if isinstance(out, Tensor) and scores is not None:
         _set(out, scores=scores)
 
 
 def _weight(value: Any) -> tuple[nn.Parameter, int] | None:
-    """The parameter that a tensor is, or is some rows of, and the first of these."""
+    """The parameter that a tensor is or is a slice of, and the first row."""
     return (value, 0) if isinstance(value, nn.Parameter) else _tag(value).slice
 
 
 def _slice_weights(call: TorchCall, pieces: Iterable[Tensor]) -> None:
-    """Pieces of a parameter along its first axis remember where they come from."""
+    """Tags the pieces of a split parameter with their first rows."""
     whole = call["input"]
     if isinstance(whole, nn.Parameter):
         start = 0
@@ -338,7 +338,7 @@ def _slice_weights(call: TorchCall, pieces: Iterable[Tensor]) -> None:
 
 
 def _by_head(rows: Tensor | None, given: Tensor) -> Tensor | None:
-    """The features of each head, (heads, channels), if they are equal at every place."""
+    """The features of each head, (heads, channels), if all positions have the same ones."""
     if rows is None or given.ndim < 2:
         return None
     heads = rows.reshape(-1, *rows.shape[-2:])  # a batch of one

@@ -1,4 +1,4 @@
-"""Conservation measured: the two propositions of Ali et al. 2022, and where relevance collapses."""
+"""The two propositions on conservation of Ali et al. 2022, measured call by call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class Probe:
 
     norms: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)  # x, y, ε
     heads: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
-    scores: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # not yet with values
+    scores: list[tuple[Tensor, Tensor, Tensor]] = field(
+        default_factory=list
+    )  # still without values
 
 
 @dataclass(frozen=True)
@@ -34,22 +36,21 @@ class Collapse:
     layer: int
     before: float
     after: float
-    factor: float  # 1 − Var / (ε + Var), the mean over places
+    factor: float  # 1 − Var / (ε + Var), mean over positions
 
 
 @dataclass(frozen=True)
 class Conserved:
-    """The propositions on one batch: the largest error of each, and the collapse at each norm.
+    """The largest error of each proposition on one batch, and the collapse at each norm.
 
-    An error is NaN where the model made no call that its proposition is about, or none that
-    could be split into its parts.
+    An error is NaN if the model made no call of the proposition's kind that could be split.
     """
 
     collapse: list[Collapse]
     norm_error: float
     attention_error: float
-    attention_excess: list[float]  # 2 Σ q·∂f/∂q of each head layer: what is created or lost
-    conserved_by_rules: float  # the norms' gap under the AH and LN rules
+    attention_excess: list[float]  # 2 Σ q·∂f/∂q by layer: relevance created or lost
+    conserved_by_rules: float  # gap of the norms under the AH and LN rules
 
     @property
     def heads(self) -> int:
@@ -61,10 +62,10 @@ class Conserved:
 def propositions(case: Case) -> Conserved:
     """Checks both propositions on a model, by autograd, call by call.
 
-    1. Attention: R(q) + R(k) + R(v) = R(y) + 2 Σ R(scores), R being gradient × input: what is
-       bilinear in queries and keys counts twice. Stated for the projected queries, keys and
-       values, it also holds for projections with biases (the general form).
-    2. LayerNorm without its affine part: Σ R(x) = (1 − Var/(ε + Var)) Σ R(y), place by place.
+    1. Attention: R(q) + R(k) + R(v) = R(y) + 2 Σ R(scores), with R gradient × input. Scores are
+       bilinear in queries and keys, so they count twice. Stated for the projected queries, keys
+       and values, it also holds for projections with biases (the general form).
+    2. LayerNorm without its affine part: Σ R(x) = (1 − Var/(ε + Var)) Σ R(y) at each position.
     """
     probe = Probe()
     with intercepted_forward(_probed(PLAIN, probe), case) as forward:
@@ -99,7 +100,7 @@ def propositions(case: Case) -> Conserved:
 
 
 def _under_rules(case: Case) -> float:
-    """The largest relative gap over all norms when their scale is a constant."""
+    """The largest relative gap of a norm whose scale is a constant."""
     probe = Probe()
     with intercepted_forward(_probed(AH_LN, probe), case) as forward:
         pairs = [(x, y) for x, y, _ in probe.norms]
@@ -115,7 +116,7 @@ def _under_rules(case: Case) -> float:
 
 
 def _probed(table: Table, probe: Probe) -> Table:
-    """The table with norms and attention split at the tensors that the propositions are about."""
+    """The table, with rules that also record the inputs and outputs of norms and attention."""
 
     def norm(tracer: Tracer, call: TorchCall) -> Any:
         x, weight, bias, eps = (
@@ -123,7 +124,7 @@ def _probed(table: Table, probe: Probe) -> Table:
         )  # fmt: skip
         if not depends_on_input(x):
             return call.run()
-        x = x.view_as(x)  # a leaf of its own: a residual around the norm is not its input
+        x = x.view_as(x)  # a residual around the norm has another tensor
         y = table[Kind.LAYER_NORM](tracer, call.with_(input=x, weight=None, bias=None, eps=eps))
         probe.norms.append((x, y, eps))
         out = y if weight is None else y * weight

@@ -1,11 +1,12 @@
 """Evaluation of explanations: which method can be trusted on this model and this data.
 
 evaluate          `evaluate`, the entry point: draws samples, resumes, collects the result
-sample_records    explains, perturbs and measures some samples; one record for each
-explain_samples   explains samples by all methods, and keeps going when one of them fails
+sample_records    explains, perturbs and measures samples; one record for each
 forward_cache     runs perturbed inputs in full batches, each distinct one once
 checkpoint        finished samples in a file, so that an interrupted run can resume
 metrics           `Metric`, the base class for metrics, and the built-in ones
+shapley           Shapley values, exact or by permutation sampling
 pointing          segmentation scores of an image's heatmap
+recommendation    which method the samples support, with intervals and equivalence tests
 results           `Evaluation`: values, intervals, tables, JSON, CSV
 """

@@ -11,7 +11,7 @@ from typing import Any
 from wherefrom.errors import FileError
 from wherefrom.storage.fingerprint import changes, digest
 from wherefrom.storage.writing import reason, replacing
-from wherefrom.studies.base import Record
+from wherefrom.studies import Record
 
 
 @dataclass

@@ -11,27 +11,35 @@ from typing import Any
 import numpy as np
 
 from wherefrom.core.progress import Progress, shown
-from wherefrom.errors import InputError, MethodError, nearest
+from wherefrom.errors import InputError, MethodError, ModelError, counted, nearest
 from wherefrom.evaluation.checkpoint import Checkpoint
-from wherefrom.evaluation.explain_samples import ExplainerLike, TooFewToJudge
 from wherefrom.evaluation.metrics import METRICS, Metric, check_metric
 from wherefrom.evaluation.recommendation import FEWEST
 from wherefrom.evaluation.results import Evaluation
-from wherefrom.evaluation.sample_records import Options, RecordedWindow, SampleRecorder
+from wherefrom.evaluation.sample_records import (
+    ExplainerLike,
+    Options,
+    RecordedWindow,
+    SampleRecorder,
+    TooFewToJudge,
+)
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
 from wherefrom.storage.folder_lock import locked
-from wherefrom.studies.base import Record, Study
-from wherefrom.studies.registry import STUDIES
+from wherefrom.studies import Record, Study
+from wherefrom.studies.attention_erasure import AttentionErasure
+from wherefrom.studies.layer_profile import LayerProfile
 
 DEFAULT_METRICS = ("activation", "pruning")
 FIRST_WINDOW = 4
-"""Samples in the first window: the following ones double, so that Ctrl-C soon leaves a result."""
+"""Samples in the first window; windows double, so that Ctrl-C leaves a result soon."""
+STUDIES: dict[str, Study] = {study.name: study for study in (AttentionErasure(), LayerProfile())}
+"""Every study by its name."""
 Executor = Callable[[SampleRecorder, list[list[int]]], Iterator[RecordedWindow]]
-"""Records windows of samples by other processes, in any order."""
+"""Records windows of samples in other processes, in any order."""
 
 
 def evaluate(
@@ -55,23 +63,28 @@ def evaluate(
     """Measures how well methods explain a model on some data.
 
     `data` holds texts, images or other inputs, or pairs (input, label). The class explained is
-    the label where there is one, else the prediction.
+    the label if there is one, else the prediction.
 
-    `methods` are names or instances; results are keyed by `Method.label`, so one method can take
-    part with several settings. `metrics` are names, instances of your own `Metric`, or studies of
-    the model (`attention_erasure`, `layers`).
+    `methods` are names or instances; results are keyed by `Method.label`, so one method can be
+    evaluated with several settings. `metrics` are names, instances of your own `Metric`, or
+    studies of the model (`attention_erasure`, `layers`).
 
     Erased units become `blank`: a token for texts ("unk" by default); "zero", "mean" or "blur"
     for images. By default special tokens are erased like any other and curves have ten steps, as
     in Ali et al. 2022; `keep_special` and `every` (one step per unit) change that. `sample` draws
-    so many rows at random, by `seed`.
+    this number of rows at random, by `seed`.
+
+    A row that cannot be explained by every working method is left out for all; the result lists
+    it with the reason (`rejected`). A method that fails on every row, or gives scores that are
+    not finite, is left out of the result, with a note.
 
     With `out`, finished samples are written to a file in that folder, which only one run at a time
-    may use, and `resume` continues from it. It refuses other weights, data, settings or versions;
-    without `resume` a folder with finished samples is refused. Ctrl-C returns the result so far,
-    with `complete` False; before the first sample is finished it is a KeyboardInterrupt.
+    may use, and `resume` continues from it. Resuming fails if weights, data, settings or versions
+    changed; without `resume` a folder with finished samples is an error. Ctrl-C returns the
+    result so far, with `complete` False; before the first sample is finished it raises
+    KeyboardInterrupt.
 
-    With `executor`, this process records the first window, which shows the methods that work, and
+    With `executor`, this process records the first window, which shows which methods work, and
     other processes record the rest (`wherefrom.runs.evaluations`).
     """
     rows = as_rows(data)
@@ -150,7 +163,8 @@ def _run(
                     for record in done.records:
                         checkpoint.add(record)
                     recorder.add_seen(done)
-                    report(total - len(checkpoint.records) - recorder.skipped.total(), 0.0, "")
+                    finished = len(checkpoint.records) + len(recorder.rejected)
+                    report(total - finished, 0.0, "")
                 remaining = []
         report(0, 0.0, "")
     except KeyboardInterrupt:
@@ -165,7 +179,7 @@ def _run(
 
 
 def _windows(rows: list[int], size: int, largest: int) -> list[list[int]]:
-    """The windows that one process would record: the same batches, so the same rounding."""
+    """The windows that one process would record: the same batches have the same rounding."""
     windows = []
     while rows:
         windows.append(rows[:size])
@@ -174,7 +188,7 @@ def _windows(rows: list[int], size: int, largest: int) -> list[list[int]]:
 
 
 def _methods(entries: Sequence[str | Method]) -> list[Method]:
-    """The methods, each with a label of its own."""
+    """The methods; each must have another label."""
     methods = [find_method(entry) for entry in entries]
     labels = [method.label for method in methods]
     twice = list(dict.fromkeys(label for label in labels if labels.count(label) > 1))
@@ -184,7 +198,7 @@ def _methods(entries: Sequence[str | Method]) -> list[Method]:
 
 
 def _metrics(entries: Sequence[str | Metric | Study]) -> tuple[list[Metric], list[Study]]:
-    """The metrics and the studies among these."""
+    """The entries as metrics and studies."""
     metrics: list[Metric] = []
     studies: list[Study] = []
     known = [*METRICS, *STUDIES]
@@ -209,7 +223,7 @@ def _metrics(entries: Sequence[str | Metric | Study]) -> tuple[list[Metric], lis
 
 
 def _contents(sources: Sequence[Any]) -> list[Any]:
-    """The inputs, image files by their paths, whose content goes into the digest."""
+    """The inputs for a digest; image files as paths, whose content is digested."""
     return [
         Path(source)
         if isinstance(source, (str, Path)) and is_image(source) and os.path.isfile(source)
@@ -219,7 +233,7 @@ def _contents(sources: Sequence[Any]) -> list[Any]:
 
 
 def _draw(rows: Sequence[int], size: int | None, seed: int) -> list[int]:
-    """So many of the rows at random, in their order; all of them for None."""
+    """A random choice of `size` rows, in their order; all rows for None."""
     if size is None or size >= len(rows):
         return list(rows)
     picks = np.random.default_rng(seed).choice(len(rows), size, replace=False)
@@ -234,15 +248,21 @@ def _collect(
     seconds: float,
 ) -> Evaluation:
     """The records of all samples as one result."""
-    labels = [m.label for m in recorder.methods if m.label in records[0]["sums"]]
+    labels = [
+        method.label
+        for method in recorder.methods
+        if method.label not in recorder.failed and all(method.label in r["sums"] for r in records)
+    ]
+    if not labels:
+        raise ModelError("no method works on all samples: " + "; ".join(recorder.failed.values()))
     names = [metric.name for metric in recorder.metrics]
     studies = {
         study: [r["studies"][study.name] for r in records if study.name in r.get("studies", {})]
         for study in recorder.studies
         if study.name not in recorder.failed
     }
-    cache = recorder.cache
-    measuring = max(seconds - recorder.explain.seconds - recorder.study_seconds, 1e-9)
+    costs = recorder.costs
+    measuring = max(seconds - costs["explaining"] - costs["studies"], 1e-9)
     return Evaluation(
         model=recorder.explainer.runner.name,
         methods=labels,
@@ -262,6 +282,7 @@ def _collect(
         titles={metric.name: metric.title or metric.name for metric in recorder.metrics},
         better={metric.name: metric.better for metric in recorder.metrics},
         skipped=dict(recorder.skipped),
+        rejected=[recorder.rejected[row] for row in sorted(recorder.rejected)],
         settings=settings | {"failed": recorder.failed},
         studies={study.name: of_study for study, of_study in studies.items()},
         study_summaries={s.name: s.summary(of_study) for s, of_study in studies.items()},
@@ -271,21 +292,13 @@ def _collect(
             for name, table in study.tables(of_study).items()
         },
         notes=_notes(recorder, records),
-        timing={
-            "seconds": seconds,
-            "studies": recorder.study_seconds,
-            "explaining": recorder.explain.seconds,
-            "forward": cache.forward_seconds,
-            "efficiency": cache.forward_seconds / measuring,
-            "requested": cache.requested,
-            "computed": cache.computed,
-        },
+        timing={"seconds": seconds, **costs, "efficiency": costs["forward"] / measuring},
         complete=complete,
     )
 
 
 def _agreement(labels: list[str], records: list[Record]) -> dict[str, dict[str, float]]:
-    """The mean rank correlation of each pair of methods; a record holds each pair once."""
+    """The mean rank correlation of each pair of methods; records hold each pair once."""
     table = {a: dict.fromkeys(labels, 1.0) for a in labels}
     for x, a in enumerate(labels):
         for b in labels[x + 1 :]:
@@ -294,7 +307,7 @@ def _agreement(labels: list[str], records: list[Record]) -> dict[str, dict[str, 
 
 
 def _notes(recorder: SampleRecorder, records: list[Record]) -> list[str]:
-    """What a reader should know before trusting the numbers."""
+    """What to know before trusting the numbers."""
     notes = [f"{name} was left out: {reason}" for name, reason in recorder.failed.items()]
     if recorder.to_probability == "none":
         notes.append(
@@ -307,6 +320,6 @@ def _notes(recorder: SampleRecorder, records: list[Record]) -> list[str]:
         label = names[records[0]["sample"]]
         notes.append(f"all samples have the label {label}: other classes are untested")
     if len(records) < FEWEST:
-        count = "1 sample is" if len(records) == 1 else f"{len(records)} samples are"
-        notes.append(f"{count} too few for reliable intervals")
+        verb = "is" if len(records) == 1 else "are"
+        notes.append(f"{counted(len(records), 'sample')} {verb} too few for reliable intervals")
     return notes

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from wherefrom.core.batching import Rejected, split_on_failure
 from wherefrom.core.scope import restores_state
-from wherefrom.errors import NotFinite
 from wherefrom.inputs.reader import Reader
 
 Logits = NDArray[np.floating[Any]]
@@ -22,9 +22,9 @@ Logits = NDArray[np.floating[Any]]
 class ForwardCache:
     """Collects forms (inputs with units erased) and runs the model on each distinct one once.
 
-    A batch is filled with forms of similar length, up to about `positions` positions; forms that
-    the reader cannot pad share a batch only if they have the same shape. `forward_seconds` is
-    the time spent in the model alone.
+    A batch holds forms of similar length, up to about `positions` positions; forms that the
+    reader cannot pad share a batch only if they have the same shape. `forward_seconds` is the time
+    spent in the model alone.
     """
 
     reader: Reader[Any, Any]
@@ -34,41 +34,43 @@ class ForwardCache:
     forward_seconds: float = 0.0
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _waiting: list[Any] = field(default_factory=list)
-    _logits: list[Logits] = field(default_factory=list)
+    _outcomes: list[Logits | Rejected] = field(default_factory=list)
 
     def request(self, forms: Sequence[Any]) -> list[int]:
         """Numbers by which `logits` returns the outputs for these forms, after `run`."""
         numbers = []
         known, waiting = self._numbers, self._waiting
-        offset = len(self._logits)
         for form in forms:
             key = self.reader.key(form)
-            number = known.get(key)
-            if number is None:
-                number = known[key] = offset + len(waiting)
+            if key not in known:
+                known[key] = len(self._outcomes) + len(waiting)
                 waiting.append(form)
-            numbers.append(number)
+            numbers.append(known[key])
         self.requested += len(numbers)
         return numbers
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
-        """Runs the model on all forms that were requested and have not been run yet.
-
-        A form whose output is not finite gets NaN for logits. `progress` receives the share done.
-        """
+        """Runs the model on all waiting forms; `progress` receives the share done."""
         waiting = self._waiting
-        outputs: dict[int, Logits] = {}
+        outputs: dict[int, Logits | Rejected] = {}
+        device = self.reader.runner.device
         for batch in self._batches(waiting):
-            rows = self._outputs([waiting[i] for i in batch])
-            outputs.update(zip(batch, rows, strict=True))
+            outputs.update(
+                split_on_failure(
+                    batch,
+                    lambda some: self._outputs([waiting[i] for i in some]),
+                    reject=True,
+                    device=device,
+                )
+            )
             if progress is not None:
                 progress(len(outputs) / len(waiting))
         self.computed += len(waiting)
-        self._logits.extend(outputs[i] for i in range(len(waiting)))
+        self._outcomes.extend(outputs[i] for i in range(len(waiting)))
         waiting.clear()
 
     def _batches(self, forms: Sequence[Any]) -> Iterator[list[int]]:
-        """The indices of forms that may share a batch, the shortest first."""
+        """Indices of forms that may share a batch, the shortest first."""
         positions = 1 if self.reader.alone else self.positions
         groups: dict[Hashable, list[int]] = {}
         for i, form in enumerate(forms):
@@ -77,7 +79,7 @@ class ForwardCache:
             lengths = {i: max(1, self.reader.length(forms[i])) for i in group}
             order = sorted(group, key=lambda i: lengths[i])
             while order:
-                # lengths rise, so the last of a batch is its longest: its length sets the size
+                # lengths rise, so the last form of a batch is its longest and sets the size
                 batch = order[: max(1, positions // lengths[order[0]])]
                 batch = batch[: max(1, positions // lengths[batch[-1]])]
                 yield batch
@@ -88,13 +90,8 @@ class ForwardCache:
         tensors = self.reader.collate(forms)
         runner = self.reader.runner
         start = time.perf_counter()
-        try:
-            with runner.evaluating(inference=True):
-                logits = runner.run(tensors)
-        except NotFinite:
-            if len(forms) == 1:
-                return [np.full(1, np.nan, dtype=np.float32)]
-            return [self._outputs([form])[0] for form in forms]
+        with runner.evaluating(inference=True):
+            logits = runner.run(tensors)
         self.forward_seconds += time.perf_counter() - start
         # NumPy has no bfloat16; float64 stays as it is
         rows: Logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
@@ -103,12 +100,14 @@ class ForwardCache:
         return [row[self.reader.length(form) - 1] for row, form in zip(rows, forms, strict=True)]
 
     def logits(self, numbers: Sequence[int]) -> Logits:
-        """The logits of the forms that were requested under these numbers."""
-        rows = [self._logits[i] for i in numbers]
-        width = max(map(len, rows))
-        return np.stack([row if len(row) == width else np.full(width, row[0]) for row in rows])
+        """The logits of the forms with these numbers; raises the error of a form that failed."""
+        outcomes = [self._outcomes[i] for i in numbers]
+        for outcome in outcomes:
+            if isinstance(outcome, Rejected):
+                raise outcome.error
+        return np.stack([outcome for outcome in outcomes if not isinstance(outcome, Rejected)])
 
     def clear(self) -> None:
         """Drops all outputs."""
         self._numbers.clear()
-        self._logits.clear()
+        self._outcomes.clear()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.integrate import trapezoid
 from scipy.special import expit, softmax
@@ -16,6 +17,7 @@ from scipy.stats import entropy, rankdata
 from wherefrom.core.explanation import Explanation
 from wherefrom.core.output_names import ToProbability
 from wherefrom.errors import MethodError
+from wherefrom.evaluation.shapley import BUDGET, coalitions
 
 Floats = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (K, units): which units are present
@@ -45,17 +47,17 @@ def stepwise(order: NDArray[np.int64], every: bool) -> Masks:
 
 
 def descending(scores: Floats) -> NDArray[np.int64]:
-    """Units from the highest score to the lowest; of equal ones the first comes first."""
+    """Units from the highest score to the lowest; ties keep their order."""
     return np.argsort(-scores, kind="stable")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One explained input as a metric sees it.
+    """One explained input.
 
-    `erasable` marks the units that may be erased, `target` is the index of the explained class,
-    and `every` asks for one step per unit instead of ten. `to_probability` is what makes
-    probabilities of the model's outputs.
+    `erasable` marks the units that may be erased, `target` is the index of the explained class.
+    With `every`, curves have one step per unit instead of ten. `to_probability` is the function
+    that turns the model's outputs into probabilities.
     """
 
     explanation: Explanation
@@ -65,7 +67,7 @@ class Sample:
     to_probability: ToProbability = "softmax"
 
     def chances(self, logits: Floats) -> Floats:
-        """The probability of the class in each row; the output where the model gives none."""
+        """The probability of the class in each row; the output of a model without probabilities."""
         if self.to_probability == "softmax":
             logits = softmax(logits, axis=1)
         chosen = logits[:, self.target]
@@ -74,8 +76,7 @@ class Sample:
     def predictions(self, logits: Floats) -> NDArray[np.int64]:
         """The predicted class of each row.
 
-        Of several labels at once each is predicted by itself: the target where it is more likely
-        than not, else −1.
+        For independent labels: the target if it is more likely than not, else −1.
         """
         if self.to_probability == "sigmoid":
             return np.where(logits[:, self.target] > 0, self.target, -1)
@@ -88,7 +89,7 @@ class Sample:
         return self.explanation.scores.astype(np.float64)[self.erasable]
 
     def over_all_units(self, masks: Masks) -> Masks:
-        """Masks over the erasable units as masks over all units; the rest is always present."""
+        """Masks over the erasable units as masks over all units; the others are always present."""
         whole = np.ones((len(masks), len(self.erasable)), dtype=bool)
         whole[:, self.erasable] = masks
         return whole
@@ -104,12 +105,12 @@ class Metric(ABC):
     - `title` (optional): the heading of its column, by default the name.
     - `better`: "higher" or "lower", or "" (the default) if neither is better; `Evaluation.best`
       and the marks in tables follow it.
-    - `needs_classes` (optional): whether it counts predictions, which a model of single numbers
-      does not make.
+    - `needs_classes` (optional): whether it counts predictions, which a regression model does
+      not make.
     - `masks(sample)` (optional): which perturbed inputs to run, one row of booleans over the
       units for each (True: present). Equal inputs of all metrics and methods run once.
     - `value(sample, logits)`: the number, and a curve or None. Row k of `logits` is the model's
-      output for mask k. Samples with a value that is not finite are left out and counted.
+      output for mask k. Samples with a value that is not finite are left out and listed.
 
     >>> class Largest(Metric):
     ...     '''The share of the absolute score that the largest unit has.'''
@@ -133,7 +134,7 @@ class Metric(ABC):
 
     @abstractmethod
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
-        """The number, and its curve or None, from the logits (K, classes) of the masks."""
+        """The number, and its curve or None; `logits` (K, classes) has a row for each mask."""
 
 
 class Activation(Metric):
@@ -175,7 +176,7 @@ class Insertion(Activation):
 
 
 class Deletion(Activation):
-    """Deletion (Petsiuk et al. 2018): units are erased by descending score; area as above."""
+    """Deletion (Petsiuk et al. 2018): units are erased by descending score; area as AUAC."""
 
     name = "deletion"
     title = "deletion"
@@ -215,7 +216,7 @@ class Perturbation(Metric):
 class Flip(Metric):
     """The share of units erased by descending score before the prediction flips; 1 if never.
 
-    That is the prediction for the whole input, whether or not it is the class that is explained.
+    The prediction is that for the whole input, even if another class is explained.
     """
 
     name = "flip"
@@ -251,7 +252,7 @@ class LeaveOneOut(Metric):
 
 
 class Conservation(Metric):
-    """|Σ lines − output| / |output|: the part of the output that is not accounted for."""
+    """|Σ lines − output| / |output|: the share of the output that the ledger does not explain."""
 
     name = "conservation"
     title = "gap"
@@ -262,6 +263,54 @@ class Conservation(Metric):
         total = float(sample.explanation.scores.sum()) if ledger is None else ledger.total
         output = sample.explanation.output
         return abs(total - output) / max(abs(output), 1e-12), None
+
+
+class Completeness(Metric):
+    """|Σ scores − (f(x) − f(x′))| / |f(x) − f(x′)|, where x′ has all units erased."""
+
+    name = "completeness"
+    title = "completeness gap"
+    better = "lower"
+
+    def masks(self, sample: Sample) -> Masks:
+        ends = np.array([[True], [False]]).repeat(sample.erasable.sum(), 1)
+        return sample.over_all_units(ends)
+
+    def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
+        whole, erased = logits[:, sample.target].tolist()
+        gap = abs(float(sample.scores.sum()) - (whole - erased))
+        return (gap / abs(whole - erased) if whole != erased else math.nan), None
+
+
+class ShapleyAgreement(Metric):
+    """Agreement with Shapley values, units being present or erased.
+
+    `r`: Pearson's correlation; `slope`: of Shapley values on scores by least squares, 1 if the
+    scores have the right size; `error`: mean |score − Shapley value| / mean |Shapley value|. The
+    Shapley values are exact up to 12 units, and sampled with `budget` model evaluations beyond.
+    """
+
+    def __init__(self, statistic: Literal["r", "slope", "error"], budget: int = BUDGET) -> None:
+        self.statistic, self.budget = statistic, budget
+        self.name = f"shapley_{statistic}" + (f"_{budget}" if budget != BUDGET else "")
+        self.title = f"Shapley {statistic}"
+        directions: dict[str, Better] = {"r": "higher", "slope": "", "error": "lower"}
+        self.better = directions[statistic]
+
+    def masks(self, sample: Sample) -> Masks:
+        plan = coalitions(int(sample.erasable.sum()), self.budget)
+        return sample.over_all_units(plan.masks.numpy())
+
+    def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
+        scores = sample.scores
+        outputs = torch.from_numpy(np.ascontiguousarray(logits[:, sample.target]))
+        expected = coalitions(len(scores), self.budget).estimate(outputs).values.numpy()
+        if self.statistic == "error":
+            size = float(np.abs(expected).sum())
+            return (float(np.abs(scores - expected).sum()) / size if size else math.nan), None
+        a, b = scores - scores.mean(), expected - expected.mean()
+        scale = a @ a if self.statistic == "slope" else math.sqrt((a @ a) * (b @ b))
+        return (float(a @ b) / scale if scale else 0.0), None
 
 
 class Conciseness(Metric):
@@ -306,6 +355,10 @@ METRICS: dict[str, Metric] = {
         Flip(),
         LeaveOneOut(),
         Conservation(),
+        Completeness(),
+        ShapleyAgreement("r"),
+        ShapleyAgreement("slope"),
+        ShapleyAgreement("error"),
         Conciseness(),
         Entropy(),
     )
@@ -313,7 +366,7 @@ METRICS: dict[str, Metric] = {
 
 
 def check_metric(metric: Metric) -> Metric:
-    """Refuses a metric that lacks a name, or has a direction that does not exist."""
+    """Refuses a metric without a name, or with an unknown direction."""
     name = getattr(metric, "name", None)
     if not isinstance(name, str) or not name or "/" in name or "\\" in name:
         raise MethodError(

@@ -1,4 +1,4 @@
-"""Segmentation scores: whether the heatmap of an image explanation points at a mask."""
+"""Segmentation scores: how well the heatmap of an image explanation finds a mask."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pointing:
     accuracy: float
     mean_iou: float
     mean_precision: float
-    pointed: bool  # whether the largest value lies in the mask
+    pointed: bool  # whether the largest value is in the mask
 
 
 def pixel_map(explanation: Explanation, smooth: bool = True) -> Floats:
@@ -57,7 +57,7 @@ def pointing(explanation: Explanation, mask: NDArray[np.bool_], smooth: bool = T
     if truth.shape != heatmap.shape:
         raise InputError(f"the mask has {truth.shape} pixels, the image {heatmap.shape}.")
     if truth.all() or not truth.any():
-        raise InputError("the mask must cover a part of the image: neither none nor all of it.")
+        raise InputError("the mask must cover a part of the image, neither nothing nor all of it.")
     foreground = heatmap > heatmap.mean()
     ious = [
         (foreground & truth).sum() / (foreground | truth).sum(),
@@ -73,7 +73,7 @@ def pointing(explanation: Explanation, mask: NDArray[np.bool_], smooth: bool = T
 
 
 def average_precision(heatmap: Floats, truth: NDArray[np.bool_]) -> float:
-    """Σ (recall step) · precision over falling thresholds; equal values count as one threshold."""
+    """Σ (recall step) · precision over descending thresholds; equal values share a threshold."""
     order = np.argsort(-heatmap, axis=None, kind="stable")
     values, hits = heatmap.flat[order], truth.flat[order]
     ends = np.append(np.nonzero(np.diff(values))[0], len(values) - 1)

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
+from scipy.stats import bootstrap
 
-from wherefrom.evaluation.intervals import mean_interval
+from wherefrom.errors import counted
 from wherefrom.evaluation.metrics import Floats
 
-FEWEST = 10
-"""Samples; the intervals of fewer say little."""
-_DEFAULT = "lrp"
-_CHEAPER = 1.5  # a smaller ratio of times is not worth a word
+FEWEST = 30
+"""Samples that a recommendation needs; intervals of fewer are unreliable."""
+MARGIN = 0.02
+"""Two methods are level if their difference is shown to be below this share of either mean."""
+RESAMPLES = 1000
+_AT_A_TIME = 1 << 20  # numbers that the bootstrap draws at a time: 8 MB of indices
+_FASTER = 1.5  # a smaller ratio of times decides nothing
+_NAMED = 3  # methods that a sentence lists
 _Values = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The method to use, the methods that are level with it, and why, in a sentence or two.
+    """The method to use, the methods level with it (itself included), and why.
 
-    The method is None where the samples are too few, or no method is better than the control.
+    The method is None where the samples do not decide.
     """
 
     method: str | None
@@ -29,13 +35,44 @@ class Recommendation:
     text: str
 
 
-def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """The 95 % interval of the mean of a − b over samples, by the paired bootstrap."""
+def mean_interval(values: Floats, seed: int = 0, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of the mean of two or more values: percentiles of 1,000 resampled means.
+
+    Percentile and not BCa, whose jackknife would take n² numbers. The same seed draws the same
+    samples of any values, so that intervals can be compared.
+    """
+    interval = bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        batch=max(1, _AT_A_TIME // len(values)),
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def difference(
+    a: Sequence[float], b: Sequence[float], seed: int = 0, confidence: float = 0.95
+) -> tuple[float, float]:
+    """The interval of the mean of a − b over samples, by the paired bootstrap."""
     differences: Floats = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
     if len(differences) < 2 or not np.ptp(differences):
         mean = float(differences.mean())
         return (mean, mean) if len(differences) > 1 else (-np.inf, np.inf)
-    return mean_interval(differences, seed)
+    return mean_interval(differences, seed, confidence)
+
+
+def is_level(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -> bool:
+    """Whether two means are equivalent, by two one-sided tests at 5 % each (Schuirmann 1987).
+
+    That is: the 90 % interval of the paired difference lies within ± `margin` times the smaller
+    absolute mean.
+    """
+    low, high = difference(a, b, confidence=0.9)
+    bound = margin * min(abs(float(np.mean(a))), abs(float(np.mean(b))))
+    return -bound <= low and high <= bound
 
 
 def recommend(
@@ -47,123 +84,170 @@ def recommend(
 ) -> Recommendation:
     """Compares methods by every metric in `better` ("higher" or "lower").
 
-    A method is a candidate if it is better than each of the `controls` by some metric and worse by
-    none. A candidate is level with the best of a metric if the interval of their paired difference
-    contains zero. Of those that are level with the best of every metric, `lrp` is recommended, the
-    default; without it the one with the best mean rank, then the one that takes the least time.
+    A method is better than another by a metric if the 95 % interval of their paired difference
+    excludes zero, and level with it if `is_level`. A method takes part if it is better than the
+    `controls` by some metric and worse by none. It is recommended if by every metric it is better
+    than or level with every other one; of several such methods, all level, the fastest one is.
     `values` and `controls` are by method and metric, `seconds` by method.
     """
-    controls = controls or {}
-    samples = len(next(iter(next(iter(values.values())).values())))
-    count = f"{samples} {'sample' if samples == 1 else 'samples'}"
-    names = " and ".join(titles.get(metric, metric) for metric in better)
-    if samples < FEWEST:
-        are = "is" if samples == 1 else "are"
-        text = f"{count} {are} too few for a recommendation; use a few hundred."
-        return Recommendation(None, (), text)
-    candidates = {
-        method: numbers
-        for method, numbers in values.items()
-        if all(_is_better(numbers, control, better) for control in controls.values())
-    }
-    control = _listed(list(controls)) if controls else ""
-    if len(values) == 1:
-        return _of_one(next(iter(values)), bool(candidates), control, names, count)
-    if not candidates:
-        text = f"No method here is better than the control {control} by {names} ({count})."
-        return Recommendation(None, (), text)
-    return _of_candidates(candidates, better, titles, seconds, names, count)
+    return _Comparison(values, better, titles, seconds, controls or {}).result()
 
 
-def _of_one(method: str, is_better: bool, control: str, names: str, count: str) -> Recommendation:
-    """What can be said of one method, beside a control or nothing."""
-    if not control:
-        text = f"{method} alone was measured: there is nothing to compare it with ({count})."
+@dataclass(frozen=True)
+class _Comparison:
+    values: _Values
+    better: Mapping[str, str]
+    titles: Mapping[str, str]
+    seconds: Mapping[str, float]
+    controls: _Values
+    _level: dict[tuple[frozenset[str], str], bool] = field(default_factory=dict)
+
+    def result(self) -> Recommendation:
+        candidates = [method for method in self.values if method not in self.weak]
+        if self.samples < FEWEST:
+            text = (
+                f"{self.count} {'is' if self.samples == 1 else 'are'} too few for a "
+                f"recommendation: it takes {FEWEST}, better a few hundred."
+            )
+            return Recommendation(None, (), text)
+        if not candidates:
+            return Recommendation(None, (), f"No method is recommended ({self.count}).{self.rest}")
+        if len(candidates) == 1:
+            return self._of_one(candidates[0])
+        return self._of_several(candidates)
+
+    @cached_property
+    def samples(self) -> int:
+        return len(next(iter(next(iter(self.values.values())).values())))
+
+    @property
+    def count(self) -> str:
+        return counted(self.samples, "sample")
+
+    @property
+    def control(self) -> str:
+        return _listed(list(self.controls))
+
+    @cached_property
+    def weak(self) -> dict[str, str]:
+        """The methods that do not pass the controls, and why."""
+        reasons: dict[str, str] = {}
+        for method in self.values if self.controls else ():
+            by = self._named([m for m in self.better if self._control_wins(method, m)])
+            if by:
+                reasons[method] = f"worse than {self.control} by {by}"
+            elif not self._ahead(method):
+                reasons[method] = f"not shown to be better than {self.control}"
+        return reasons
+
+    @property
+    def rest(self) -> str:
+        """A sentence on each of the methods that do not pass the controls."""
+        return "".join(f" {method} is {reason}." for method, reason in self.weak.items())
+
+    def _of_one(self, method: str) -> Recommendation:
+        if not self.controls:
+            text = f"Only {method} was measured: there is nothing to compare it with"
+            return Recommendation(None, (), f"{text} ({self.count}).")
+        by = self._named(self._ahead(method))
+        text = f"Use {method}: it is better than {self.control} by {by} ({self.count}).{self.rest}"
         return Recommendation(method, (method,), text)
-    only = f"{method} is the only method here besides the control {control}"
-    if not is_better:
-        return Recommendation(None, (), f"{only}, and not better than it by {names} ({count}).")
-    return Recommendation(method, (method,), f"{only}, and better than it by {names} ({count}).")
 
+    def _of_several(self, candidates: list[str]) -> Recommendation:
+        names = self._named(list(self.better))
+        others = "every other method"
+        others += f" that is better than {self.control}" if self.weak else ""
+        leaders = {metric: self._leader(candidates, metric) for metric in self.better}
+        best = [
+            method
+            for method in candidates
+            if all(self._holds(method, leaders[metric], metric) for metric in self.better)
+            and all(self._holds(method, o, m) for o in candidates for m in self.better)
+        ]
+        within = f"within {100 * MARGIN:g} %, {self.count}"
+        if len(best) > 1:
+            text = f"{_listed(best)} are level by {names} ({within})"
+            if len(best) < len(candidates):
+                text += f"; {others} is worse than or level with them"
+            method, advice = self._fastest(best)
+            return Recommendation(method, tuple(best), f"{text}. {advice}{self.rest}")
+        if best:
+            (method,) = best
+            wins = all(
+                self._is_better(self.values[method], self.values[other], metric)
+                for other in candidates
+                for metric in self.better
+                if other != method
+            )
+            reason = (
+                f"it is better than {others} by {names} ({self.count})"
+                if wins
+                else f"by {names}, {others} is worse or level ({within})"
+            )
+            return Recommendation(method, (method,), f"Use {method}: {reason}.{self.rest}")
+        states = [self._state(candidates, metric, leaders[metric], others) for metric in leaders]
+        text = f"No method is recommended by {names} ({self.count}): {'; '.join(states)}."
+        return Recommendation(None, (), text + self.rest)
 
-def _of_candidates(
-    values: _Values,
-    better: Mapping[str, str],
-    titles: Mapping[str, str],
-    seconds: Mapping[str, float],
-    names: str,
-    count: str,
-) -> Recommendation:
-    """The best of several methods, each better than the control."""
-    leaders = {metric: _leader(values, metric, better[metric]) for metric in better}
-    level = [
-        method
-        for method in values
-        if all(
-            _is_level(values[method][metric], values[leader][metric])
-            for metric, leader in leaders.items()
+    def _state(self, candidates: list[str], metric: str, leader: str, others: str) -> str:
+        """How far the samples decide by one metric."""
+        title = self._named([metric])
+        open_ = [
+            other
+            for other in candidates
+            if other != leader
+            and not self._is_better(self.values[leader], self.values[other], metric)
+        ]
+        if not open_:
+            return f"{leader} is better than {others} by {title}"
+        more = [f"{len(open_) - _NAMED} more"] if len(open_) > _NAMED else []
+        return (
+            f"by {title} {leader} has the best mean, but is not shown to be better than "
+            f"{_listed([*open_[:_NAMED], *more])}"
         )
-    ]
-    if not level:
-        method = _by_rank(values, better, seconds)
-        first = "; ".join(
-            f"{leader} is best by {titles.get(metric, metric)}"
-            for metric, leader in leaders.items()
-        )
-        text = (
-            f"No method is level with the best by {names} ({count}): {first}. {method} has the "
-            "best mean rank."
-        )
-        return Recommendation(method, (), text)
-    tied = {name: values[name] for name in level}
-    method = _DEFAULT if _DEFAULT in tied else _by_rank(tied, better, seconds)
-    others = [name for name in level if name != method]
-    if not others:
-        text = f"Use {method}: the best by {names}, beyond what chance explains ({count})."
-        return Recommendation(method, (method,), text)
-    text = f"{_listed([method, *others])} cannot be told apart by {names} on {count}. Use {method}"
-    text += "" if method == _DEFAULT else ", which has the best mean rank"
-    dearest = max(others, key=lambda name: seconds.get(name, 0.0))
-    ratio = seconds.get(dearest, 0.0) / max(seconds.get(method, 0.0), 1e-9)
-    if ratio >= _CHEAPER and method in seconds:
-        text += f": {ratio:.2g} × cheaper than {dearest}"
-    return Recommendation(method, (method, *others), f"{text}.")
 
+    def _fastest(self, methods: list[str]) -> tuple[str | None, str]:
+        """The fastest of several methods, and the advice; None where the times do not decide."""
+        if all(method in self.seconds for method in methods):
+            fastest = min(methods, key=lambda method: self.seconds[method])
+            slowest = max(methods, key=lambda method: self.seconds[method])
+            ratio = self.seconds[slowest] / max(self.seconds[fastest], 1e-9)
+            if ratio >= _FASTER:
+                return fastest, f"Use {fastest}: {ratio:.2g} × faster than {slowest}."
+        return None, "Use any of them."
 
-def _is_better(
-    values: Mapping[str, Sequence[float]],
-    control: Mapping[str, Sequence[float]],
-    better: Mapping[str, str],
-) -> bool:
-    """Whether a method is better than a control by some metric, and worse by none."""
-    signs = []
-    for metric, direction in better.items():
-        low, high = difference(values[metric], control[metric])
-        sign = 1 if direction == "higher" else -1
-        signs.append(sign * ((low > 0) - (high < 0)))
-    return max(signs) > 0 and min(signs) >= 0
+    # Comparisons.
 
+    def _is_better(
+        self, a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]], metric: str
+    ) -> bool:
+        low, high = difference(a[metric], b[metric])
+        return low > 0 if self.better[metric] == "higher" else high < 0
 
-def _leader(values: _Values, metric: str, better: str) -> str:
-    sign = 1 if better == "higher" else -1
-    return max(values, key=lambda method: sign * float(np.mean(values[method][metric])))
+    def _holds(self, method: str, other: str, metric: str) -> bool:
+        """Whether a method is better than another by a metric, or level with it."""
+        a, b = self.values[method], self.values[other]
+        pair = (frozenset((method, other)), metric)
+        if pair not in self._level:
+            self._level[pair] = method == other or is_level(a[metric], b[metric])
+        return self._level[pair] or self._is_better(a, b, metric)
 
+    def _ahead(self, method: str) -> list[str]:
+        """The metrics by which a method is better than all controls."""
+        own, controls = self.values[method], self.controls.values()
+        return [m for m in self.better if all(self._is_better(own, c, m) for c in controls)]
 
-def _is_level(values: Sequence[float], best: Sequence[float]) -> bool:
-    low, high = difference(values, best)
-    return low <= 0 <= high
+    def _control_wins(self, method: str, metric: str) -> bool:
+        own, controls = self.values[method], self.controls.values()
+        return any(self._is_better(control, own, metric) for control in controls)
 
+    def _leader(self, methods: Sequence[str], metric: str) -> str:
+        sign = 1 if self.better[metric] == "higher" else -1
+        return max(methods, key=lambda method: sign * float(np.mean(self.values[method][metric])))
 
-def _by_rank(values: _Values, better: Mapping[str, str], seconds: Mapping[str, float]) -> str:
-    """The method with the best mean rank; of equal ones the one that takes the least time."""
-    ranks = dict.fromkeys(values, 0)
-    for metric, direction in better.items():
-        sign = -1 if direction == "higher" else 1
-        means = {method: sign * float(np.mean(values[method][metric])) for method in values}
-        for method, mean in means.items():
-            ranks[method] += sum(other < mean for other in means.values())
-    return min(values, key=lambda method: (ranks[method], seconds.get(method, np.inf)))
+    def _named(self, metrics: list[str]) -> str:
+        return _listed([self.titles.get(metric, metric) for metric in metrics])
 
 
 def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -8,6 +8,7 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import shorten
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,17 +16,17 @@ from scipy.stats import linregress
 
 from wherefrom.core.displayable import Displayable
 from wherefrom.errors import MissingExtra
-from wherefrom.evaluation.intervals import mean_interval
 from wherefrom.evaluation.metrics import METRICS, Floats
-from wherefrom.evaluation.recommendation import Recommendation, recommend
+from wherefrom.evaluation.recommendation import Recommendation, mean_interval, recommend
 from wherefrom.methods.random import Random
 from wherefrom.storage.csv_text import csv_text
 from wherefrom.storage.record import Record as JsonRecord
 from wherefrom.storage.writing import write_text
-from wherefrom.studies.base import Record, TableRows
+from wherefrom.studies import Record, TableRows
 
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
-# in the JSON for readers, computed again from it
+_NAMED = 5  # samples that were left out are named in the text, up to this number
+# written to JSON for other programs, and computed again on reading
 _DERIVED = ("summary", "best", "recommendation", "conservation")
 
 
@@ -66,7 +67,7 @@ class Evaluation(Displayable, JsonRecord):
 
     schema: ClassVar[str] = "wherefrom/evaluation/1"
     noun: ClassVar[str] = "evaluation"
-    json_options: ClassVar[Mapping[str, Any]] = {}  # in one line: it has many numbers
+    json_options: ClassVar[Mapping[str, Any]] = {}  # one line, since it has many numbers
     model: str
     methods: list[str]
     metrics: list[str]
@@ -74,10 +75,11 @@ class Evaluation(Displayable, JsonRecord):
     series: dict[str, dict[str, list[list[float]]]]
     sums: dict[str, list[tuple[float, float]]]  # Σ lines and output of each sample
     agreement: dict[str, dict[str, float]]  # mean rank correlation of two methods' scores
-    seconds: dict[str, float] = field(default_factory=dict)  # an explanation takes, by method
+    seconds: dict[str, float] = field(default_factory=dict)  # per explanation, by method
     titles: dict[str, str] = field(default_factory=dict)  # of metrics, as headings
     better: dict[str, str] = field(default_factory=dict)  # "higher", "lower" or "", by metric
     skipped: dict[str, int] = field(default_factory=dict)  # number of samples by reason
+    rejected: list[Record] = field(default_factory=list)  # sample, input, kind and reason of each
     settings: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
     complete: bool = True
@@ -107,7 +109,7 @@ class Evaluation(Displayable, JsonRecord):
 
     @property
     def curves(self) -> dict[str, dict[str, Floats]]:
-        """The mean curve by metric and method, where the curves of all samples are as long."""
+        """The mean curve by metric and method, where all samples have curves of one length."""
         means: dict[str, dict[str, Floats]] = {}
         for metric in self.metrics:
             for method in self.methods:
@@ -127,22 +129,12 @@ class Evaluation(Displayable, JsonRecord):
 
     @property
     def best(self) -> str | None:
-        """The method with the best mean rank, never the random baseline; None without metrics.
-
-        Ranked by activation and pruning if they were run, else by all metrics with a direction.
-        """
-        ranking, candidates = self._ranking()
-        if not ranking or not candidates:
-            return None
-        ranks = dict.fromkeys(candidates, 0)
-        for name in ranking:
-            for rank, label in enumerate(self._ranked(candidates, name)):
-                ranks[label] += rank
-        return min(candidates, key=lambda label: ranks[label])
+        """The recommended method; None where the samples do not decide."""
+        return None if self.recommendation is None else self.recommendation.method
 
     @cached_property
     def recommendation(self) -> Recommendation | None:
-        """Which method to use, of those that are better than `random` and level with the best.
+        """Which method to use; see `recommend`. None without metrics that have a direction.
 
         By activation and pruning if they were run, else by all metrics with a direction.
         """
@@ -154,31 +146,38 @@ class Evaluation(Displayable, JsonRecord):
             {name: self.better[name] for name in ranking},
             {name: self.title(name) for name in ranking},
             self.seconds,
-            {label: self.values[label] for label in self.methods if _is_random(label)},
+            {label: self.values[label] for label in self._finite(ranking) if _is_random(label)},
         )
 
     def _ranking(self) -> tuple[list[str], list[str]]:
-        """The metrics that methods are ranked by, and the methods without the random ones."""
+        """The metrics to compare methods by, and the methods without the random ones."""
         directed = [name for name in self.metrics if self.better.get(name)]
         ranking = [name for name in directed if name in ("activation", "pruning")] or directed
-        return ranking, [label for label in self.methods if not _is_random(label)]
+        return ranking, [label for label in self._finite(ranking) if not _is_random(label)]
 
-    def best_by(self, metric: str) -> str:
-        """The method that is best by one metric."""
-        return self._ranked(self.methods, metric)[0]
+    def _finite(self, metrics: Sequence[str]) -> list[str]:
+        """The methods whose values of these metrics are all finite; others are never ranked."""
+        return [
+            label
+            for label in self.methods
+            if all(np.isfinite(self.values[label][metric]).all() for metric in metrics)
+        ]
 
-    def _ranked(self, labels: Sequence[str], metric: str) -> list[str]:
-        """Methods from the best to the worst by one metric."""
-        means = {label: float(np.mean(self.values[label][metric])) for label in labels}
-        sign = -1 if self.better[metric] == "higher" else 1
-        return sorted(labels, key=lambda label: sign * means[label])
+    def best_by(self, metric: str) -> str | None:
+        """The method with the best mean of one metric; None if no method has finite values."""
+        sign = 1 if self.better[metric] == "higher" else -1
+        return max(
+            self._finite([metric]),
+            key=lambda label: sign * float(np.mean(self.values[label][metric])),
+            default=None,
+        )
 
     def title(self, metric: str) -> str:
         """The heading of a metric."""
         return self.titles.get(metric) or metric
 
     def meaning(self, metric: str) -> str:
-        """What a built-in metric measures, in a sentence; empty for one of your own."""
+        """What a built-in metric measures, in a sentence; empty for other metrics."""
         lines = (METRICS[metric].__doc__ or "").split("\n\n")[0] if metric in METRICS else ""
         return " ".join(lines.split()).removeprefix(f"{self.title(metric)}: ")
 
@@ -196,7 +195,7 @@ class Evaluation(Displayable, JsonRecord):
         ]
 
     def table(self, markdown: bool = False) -> str:
-        """Means with intervals; the best of a column is marked."""
+        """Means with intervals; the best mean of a column is marked."""
         directions = {name: self.better.get(name, "") for name in self.metrics}
         header = ["method", *(self.title(m) + _ARROWS[directions[m]] for m in self.metrics)]
         best = {name: self.best_by(name) for name, better in directions.items() if better}
@@ -218,9 +217,12 @@ class Evaluation(Displayable, JsonRecord):
         skipped = ", ".join(f"{reason} ({n})" for reason, n in self.skipped.items())
         state = "" if self.complete else " (interrupted: partial result)"
         parts = [f"{self.model}, {count}{f'; skipped: {skipped}' if skipped else ''}{state}"]
+        parts += [_named(rejection) for rejection in self.rejected[:_NAMED]]
+        if len(self.rejected) > _NAMED:
+            parts.append(f"  and {len(self.rejected) - _NAMED} more: see `rejected`")
         if self.metrics:
             parts.append(self.table())
-            parts.append("± half of the 95 % bootstrap interval, * best of the column")
+            parts.append("± half of the 95 % bootstrap interval, * best mean of the column")
         if self.recommendation is not None:
             parts.append(self.recommendation.text)
         if "conservation" in self.metrics:
@@ -259,14 +261,15 @@ class Evaluation(Displayable, JsonRecord):
         conservation = [{"method": m, **vars(line)} for m, line in self.conservation.items()]
         paths = [Path(folder) / "summary.csv"]
         self.to_csv(paths[0])
-        for name, rows in {"conservation": conservation, **self.study_tables}.items():
+        tables = {"conservation": conservation, "rejected": self.rejected, **self.study_tables}
+        for name, rows in tables.items():
             if rows:
                 paths.append(Path(folder) / f"{name}.csv")
                 write_text(paths[-1], csv_text(list(rows[0]), rows))
         return paths
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON; what follows from the values too, for other readers."""
+        """Plain data for JSON, with the summaries that other programs would have to compute."""
         derived = {
             "summary": self.rows(),
             "best": self.best,
@@ -283,14 +286,14 @@ class Evaluation(Displayable, JsonRecord):
         return cls(**{**values, "sums": sums})
 
     def _html(self, whole_page: bool) -> str:
-        """A page with its pictures; for a notebook the tables alone."""
+        """A page with its pictures; in a notebook only the tables."""
         render: Callable[..., str] = import_module("wherefrom.show.report").render_evaluation
         if not whole_page:
             return render(self, (), whole_page=False)
         with TemporaryDirectory() as folder:
             try:
                 pictures = self.plot(folder)
-            except MissingExtra:  # without matplotlib the tables are all
+            except MissingExtra:  # without matplotlib there are only tables
                 pictures = []
             return render(self, pictures)
 
@@ -307,12 +310,14 @@ class Evaluation(Displayable, JsonRecord):
 def summarise(values: Floats, seed: int = 0) -> Summary:
     """The mean with its 95 % interval; of one value, the value."""
     mean, count = float(values.mean()), len(values)
+    if not np.isfinite(mean):
+        return Summary(mean, np.nan, np.nan, count)
     low, high = mean_interval(values, seed) if count > 1 else (mean, mean)
     return Summary(mean, low, high, count)
 
 
 def fit(sums: Sequence[Sequence[float]]) -> Fit:
-    """How well pairs (Σ lines, output) lie on a line, and on the diagonal.
+    """How well pairs (Σ lines, output) fit a line, and the diagonal.
 
     >>> fit([(1.0, 1.0), (2.0, 3.0), (3.0, 5.0)])
     Fit(slope=0.5, r2=1.0, r2_diagonal=0.375, gap=1.0, relative_gap=0.3333333333333333)
@@ -325,11 +330,18 @@ def fit(sums: Sequence[Sequence[float]]) -> Fit:
     if spread == 0:
         return Fit(None, None, None, float(gaps.mean()), relative)
     line = linregress(outputs, totals)
-    # scores that add up to the same for any output, as attention does, explain none of it
+    # scores with the same sum for any output, such as attention, explain none of it
     constant = float(np.square(totals - totals.mean()).sum()) <= 1e-12 * spread
     r2 = 0.0 if constant else float(line.rvalue) ** 2
     diagonal = 1 - float(np.square(gaps).sum()) / spread
     return Fit(float(line.slope), r2, diagonal, float(gaps.mean()), relative)
+
+
+def _named(rejection: Record) -> str:
+    """One sample that was left out, with the reason."""
+    text = shorten(rejection["input"], 60, placeholder=" …")
+    name = f"{rejection['sample']} “{text}”" if text else str(rejection["sample"])
+    return f"  left out: sample {name}: {rejection['reason']}"
 
 
 def _is_random(label: str) -> bool:

@@ -7,24 +7,178 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from wherefrom.core.batching import Rejected
 from wherefrom.core.explanation import Explanation
-from wherefrom.core.output_names import ToProbability
-from wherefrom.errors import InputError, ModelError
-from wherefrom.evaluation.explain_samples import (
-    ExplainerLike,
-    SampleExplainer,
-    check_single_input,
-    skip_reason,
+from wherefrom.core.output_names import OutputNames, ToProbability
+from wherefrom.core.runner import ModelRunner
+from wherefrom.errors import (
+    InputError,
+    ModelError,
+    NotEnoughMemory,
+    NotFinite,
+    TargetError,
+    TooLong,
+    WherefromError,
 )
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.evaluation.metrics import Metric, Sample, correlations
+from wherefrom.inputs.reader import Reader
 from wherefrom.inputs.table import Rows
 from wherefrom.methods import Method
-from wherefrom.studies.base import Record, Study, StudySamples
+from wherefrom.studies import Record, Study, StudySamples
+
+_CHUNK = 16  # inputs explained in one call; progress is reported between two calls
+_Pending = tuple[str, Metric, Sample, list[int]]  # method, and the numbers of the perturbed inputs
+
+
+class ExplainerLike(Protocol):
+    """What an evaluation needs of an explainer."""
+
+    runner: ModelRunner
+
+    @property
+    def output_names(self) -> OutputNames: ...
+    def each(
+        self, inputs: Sequence[Any], method: Any = ..., **options: Any
+    ) -> list[Explanation | Rejected]: ...
+    def reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
+    def index_of(self, label: str | int) -> int: ...
+
+
+class TooFewToJudge(Exception):
+    """A method failed on each of a few inputs, and more inputs are available to try it on."""
+
+
+class _ValueNotFinite(NotFinite):
+    """A metric is NaN or infinite."""
+
+
+class NotLastPosition(InputError):
+    """The explained prediction is not the one at the last position."""
+
+
+@dataclass
+class SampleExplainer:
+    """Explains samples by all methods.
+
+    A method that fails on each of its first samples, or gives scores that are not finite, goes
+    into `failed_methods` (label to reason) and is not used again. If the first samples are few,
+    `TooFewToJudge` asks for more.
+    """
+
+    explainer: ExplainerLike
+    methods: list[Method]
+    truncate: bool
+    failed_methods: dict[str, str]
+    seconds: float = 0.0
+    seconds_each: dict[str, float] = field(default_factory=dict)  # per explanation, by method
+    working: set[str] = field(default_factory=set)  # labels of methods that have succeeded once
+
+    def __call__(
+        self,
+        inputs: dict[int, Any],
+        targets: Sequence[int] | None,
+        order: Sequence[int],
+        progress: Callable[[float, str], None],
+        is_all: bool = True,
+    ) -> tuple[dict[str, dict[int, Explanation]], dict[int, WherefromError]]:
+        """Explanations by method label and row, and the error of each row that a method rejects.
+
+        `inputs` and `targets` are by row; `order` is the order of the rows. `progress` receives
+        the number of methods done and the current label. `is_all`: there are no further rows.
+        """
+        start = time.perf_counter()
+        by_method: dict[str, dict[int, Explanation]] = {}
+        rejected: dict[int, WherefromError] = {}
+        for number, method in enumerate(self.methods):
+            label = method.label
+            if label in self.failed_methods:
+                continue
+            begin = time.perf_counter()
+            explanations: dict[int, Explanation] = {}
+            errors: dict[int, WherefromError] = {}
+            try:
+                for at in range(0, len(order), _CHUNK):
+                    progress(number + at / len(order), label)
+                    rows = order[at : at + _CHUNK]
+                    self._explain(method, rows, inputs, targets, explanations, errors)
+                    self._check_working(label, explanations, errors, is_all)
+            except ModelError as error:
+                if len(self.methods) == 1:
+                    raise
+                self.failed_methods[label] = str(error)
+                self.working.discard(label)
+                continue
+            self.working.add(label)
+            self.seconds_each[label] = (time.perf_counter() - begin) / max(1, len(order))
+            by_method[label] = explanations
+            rejected.update(errors)
+        self.seconds += time.perf_counter() - start
+        if not by_method:
+            reason = next(iter(self.failed_methods.values()))
+            raise ModelError(f"no method works on this model: {reason}")
+        return by_method, rejected
+
+    def _explain(
+        self,
+        method: Method,
+        rows: Sequence[int],
+        inputs: dict[int, Any],
+        targets: Sequence[int] | None,
+        explanations: dict[int, Explanation],
+        errors: dict[int, WherefromError],
+    ) -> None:
+        results = self.explainer.each(
+            [inputs[row] for row in rows],
+            method,
+            target=None if targets is None else [targets[row] for row in rows],
+            truncate=self.truncate,
+        )
+        for row, result in zip(rows, results, strict=True):
+            if isinstance(result, Rejected):
+                errors[row] = result.error
+                continue
+            position = result.target.position
+            if position is not None and position != len(result.units) - 1:
+                # metrics read the output at the last position
+                errors[row] = NotLastPosition(f"the prediction is at position {position}.")
+            elif not np.isfinite(result.scores).all():
+                raise NotFinite(f"its scores are NaN or infinite (sample {row}).")
+            else:
+                explanations[row] = result
+
+    def _check_working(
+        self,
+        label: str,
+        explanations: dict[int, Explanation],
+        errors: dict[int, WherefromError],
+        is_all: bool,
+    ) -> None:
+        """Raises the first error of a method that has failed on every sample so far."""
+        # an error of the input alone says nothing about the method
+        error = next((e for e in errors.values() if not isinstance(e, InputError)), None)
+        if explanations or label in self.working or error is None:
+            return
+        if len(errors) < _CHUNK and not is_all:
+            raise TooFewToJudge
+        raise error if isinstance(error, ModelError) else ModelError(str(error))
+
+
+def _rejection_kind(error: Exception) -> str:
+    """Why a sample is left out, in the words under which the result counts it."""
+    if isinstance(error, TooLong):
+        return "too long"
+    if isinstance(error, NotLastPosition):
+        return "prediction not at the last position"
+    if isinstance(error, TargetError):
+        return "unknown class"
+    if isinstance(error, NotEnoughMemory):
+        return "not enough memory"
+    return "unreadable" if isinstance(error, InputError) else "a method failed"
 
 
 @dataclass(frozen=True)
@@ -39,13 +193,12 @@ class Options:
 
 @dataclass(frozen=True)
 class RecordedWindow:
-    """The records of a window, and what else another process has seen while making them."""
+    """The records of a window, and what another process learned while making them."""
 
     records: list[Record]
-    skipped: Counter[str]
+    rejected: dict[int, Record]
     failed: dict[str, str]
-    seconds: tuple[float, float, float]  # explaining, studies, forward passes
-    passes: tuple[int, int]  # requested, computed
+    costs: dict[str, float]
 
 
 @dataclass
@@ -53,23 +206,25 @@ class SampleRecorder:
     """Turns rows of the data into records, a window of them at a time.
 
     A record holds what one sample contributes to an `Evaluation`, by method label: values,
-    curves, sums of scores, rank correlations, and the records of studies.
+    curves, sums of scores, rank correlations, and the records of studies. A row that cannot be
+    read, explained or measured goes into `rejected`, with the reason.
     """
 
     explainer: ExplainerLike
     rows: Rows
     methods: list[Method]
     metrics: list[Metric]
-    studies: dict[Study, set[int]]  # and the rows that each looks at
+    studies: dict[Study, set[int]]  # with the rows that each one studies
     options: Options
-    skipped: Counter[str] = field(default_factory=Counter)  # number of samples by reason
+    rejected: dict[int, Record] = field(default_factory=dict)  # sample, input, kind, reason
     failed: dict[str, str] = field(default_factory=dict)  # methods and studies, with the reason
     study_seconds: float = 0.0
+    _others: dict[str, float] = field(default_factory=dict)  # the costs of other processes
 
     def __post_init__(self) -> None:
-        check_single_input(self.explainer.runner)
+        runner = self.explainer.runner
+        _check_single_input(runner)
         self.reader = self.explainer.reader(self.rows.texts[0])
-        self.skipped.update(self.rows.skipped)
         self.labels = (
             None
             if self.rows.labels is None
@@ -79,60 +234,63 @@ class SampleRecorder:
             self.explainer, self.methods, self.options.truncate, self.failed
         )
         self.cache = ForwardCache(self.reader)
-        output_names = getattr(self.explainer, "output_names", None)
-        outputs = len(output_names.labels) if output_names is not None else 0
+        output_names = self.explainer.output_names
+        outputs = len(output_names.labels)
         self.to_probability: ToProbability = (
-            output_names.to_probability(outputs)
-            if output_names is not None and outputs
-            else "softmax"
+            output_names.to_probability(outputs) if outputs else "softmax"
         )
         of_classes = [metric.name for metric in self.metrics if metric.needs_classes]
         if self.to_probability == "none" and of_classes:
             raise InputError(
-                f"{self.explainer.runner.name} gives a number and predicts no class, so there is "
-                f"nothing to count for: {', '.join(of_classes)}. Leave out these metrics."
+                f"{runner.name} gives a number and predicts no class, so there is nothing to "
+                f"count for: {', '.join(of_classes)}. Leave out these metrics."
             )
 
+    @property
+    def skipped(self) -> Counter[str]:
+        """The number of samples that were left out, by reason."""
+        kinds = (rejection["kind"] for rejection in self.rejected.values())
+        return Counter(self.rows.skipped) + Counter(kinds)
+
     def resume(self, record: Record) -> None:
-        """Leaves out what an earlier run left out, by one of its records."""
+        """Leaves out the methods that an earlier run left out, from one of its records."""
         labels = [method.label for method in self.methods]
         missing = [label for label in labels if label not in record["sums"]]
         self.failed.update(dict.fromkeys(missing, "failed in the earlier run"))
         self.explain.working.update(record["sums"])
 
     def begin_like(self, failed: dict[str, str], working: set[str]) -> None:
-        """Knows of methods what another process has found out."""
+        """Takes over which methods fail and which work from another process."""
         self.failed.update(failed)
         self.explain.working.update(working)
 
+    @property
+    def costs(self) -> dict[str, float]:
+        """Seconds by kind of work, and numbers of perturbed inputs, over all processes."""
+        cache = self.cache
+        own = {
+            "studies": self.study_seconds,
+            "explaining": self.explain.seconds,
+            "forward": cache.forward_seconds,
+            "requested": cache.requested,
+            "computed": cache.computed,
+        }
+        return {name: value + self._others.get(name, 0) for name, value in own.items()}
+
     def recorded(self, window: Sequence[int]) -> RecordedWindow:
         """The records of these rows for another process."""
-        self.skipped.clear()
-        before = self._seen()
+        before = self.costs
+        self.rejected.clear()
         records = self.records(window, lambda share, step: None)
-        seen = [now - then for now, then in zip(self._seen(), before, strict=True)]
-        return RecordedWindow(
-            records, Counter(self.skipped), dict(self.failed),
-            (seen[0], seen[1], seen[2]), (int(seen[3]), int(seen[4])),
-        )  # fmt: skip
-
-    def _seen(self) -> tuple[float, ...]:
-        cache = self.cache
-        return (
-            self.explain.seconds, self.study_seconds, cache.forward_seconds, cache.requested,
-            cache.computed,
-        )  # fmt: skip
+        costs = {name: value - before[name] for name, value in self.costs.items()}
+        return RecordedWindow(records, dict(self.rejected), dict(self.failed), costs)
 
     def add_seen(self, window: RecordedWindow) -> None:
-        """Takes over what another process has seen."""
-        self.skipped.update(window.skipped)
+        """Takes over what another process learned about its window."""
+        self.rejected.update(window.rejected)
         self.failed.update(window.failed)
-        explaining, studies, forward = window.seconds
-        self.explain.seconds += explaining
-        self.study_seconds += studies
-        self.cache.forward_seconds += forward
-        self.cache.requested += window.passes[0]
-        self.cache.computed += window.passes[1]
+        for name, value in window.costs.items():
+            self._others[name] = self._others.get(name, 0) + value
 
     def records(
         self,
@@ -149,102 +307,124 @@ class SampleRecorder:
         def report(steps_done: float, step: str) -> None:
             progress(steps_done / max(1, steps), step)
 
-        rows, items, skipped = self._read(window)
-        if not rows:
-            self.skipped.update(skipped)
+        items = self._read(window)
+        if not items:
             return []
-        explanations, failures = self.explain(
-            items,  # read once, not again by every method
-            None if self.labels is None else [self.labels[row] for row in rows],
-            sorted(range(len(rows)), key=lambda i: self.reader.size(items[i])),
-            report,
-            is_all,
-        )
-        self.skipped.update(skipped)
-        self.skipped.update(skip_reason(error) for error in failures.values())
-        complete = [i for i in range(len(rows)) if i not in failures]
-        rows, items = [rows[i] for i in complete], [items[i] for i in complete]
-        records = self._measure(rows, items, explanations, report)
-        self._study(rows, items, explanations, records, report)
+        order = sorted(items, key=lambda row: self.reader.size(items[row]))
+        by_method, errors = self.explain(items, self.labels, order, report, is_all)
+        for row, error in errors.items():
+            self._reject(row, error)
+        rows = [row for row in items if row not in errors]
+        records = self._measure(rows, items, by_method, report)
+        self._study(rows, items, by_method, records, report)
         return list(records.values())
 
-    def _read(self, window: Sequence[int]) -> tuple[list[int], list[Any], Counter[str]]:
-        """The rows of a window that can be read and have something to erase; the others counted."""
-        skipped: Counter[str] = Counter()
-        rows: list[int] = []
-        items: list[Any] = []
-        texts = [self.rows.texts[row] for row in window]
-        readings = self.reader.read_each(texts, self.options.truncate)
+    def _reject(self, row: int, error: Exception, kind: str = "") -> None:
+        """Leaves a row out for all methods, so that they are compared on the same samples."""
+        source = self.rows.texts[row]
+        self.rejected[row] = {
+            "sample": row,
+            "input": str(source) if isinstance(source, str) else "",
+            "kind": kind or _rejection_kind(error),
+            "reason": str(error),
+        }
+
+    def _read(self, window: Sequence[int]) -> dict[int, Any]:
+        """The rows of a window that can be read and have a unit to erase."""
+        items: dict[int, Any] = {}
+        sources = [self.rows.texts[row] for row in window]
+        readings = self.reader.read_each(sources, self.options.truncate)
         for row, item in zip(window, readings, strict=True):
             if isinstance(item, InputError):
-                skipped[skip_reason(item)] += 1
+                self._reject(row, item)
             elif all(unit.special for unit in self.reader.units_of(item)):
-                skipped["only special tokens"] += 1
+                error = InputError("the input has only special tokens.")
+                self._reject(row, error, "only special tokens")
             else:
-                rows.append(row)
-                items.append(item)
-        return rows, items, skipped
+                items[row] = item
+        return items
 
     def _measure(
         self,
         rows: list[int],
-        items: list[Any],
-        explanations: dict[str, list[Explanation]],
+        items: dict[int, Any],
+        by_method: dict[str, dict[int, Explanation]],
         report: Callable[[float, str], None],
     ) -> dict[int, Record]:
-        """The records of these rows, without those for which an output is not finite."""
-        pending: list[tuple[int, str, Metric, Sample, list[int]]] = []
-        for i, row in enumerate(rows):
-            for label, of_method in explanations.items():
-                sample = self._sample(of_method[i])
-                for metric in self.metrics:
-                    forms = self.reader.erased(items[i], metric.masks(sample), self.options.blank)
-                    pending.append((row, label, metric, sample, self.cache.request(forms)))
+        """The records of the rows whose outputs and values are all finite."""
+        pending: dict[int, list[_Pending]] = {}
+        for row in rows:
+            samples = {label: self._sample(of[row]) for label, of in by_method.items()}
+            try:
+                pending[row] = self._requests(items[row], samples)
+            except InputError as error:
+                self._reject(row, error, "too large for a metric")
         first = len(self.methods)
         self.cache.run(lambda share: report(first + share * len(self.metrics), "perturbed inputs"))
-        records = {row: _record(row, i, explanations) for i, row in enumerate(rows)}
-        for record in records.values():
+        records: dict[int, Record] = {}
+        for row, requests in pending.items():
+            record = _record(row, {label: of[row] for label, of in by_method.items()})
+            try:
+                for request in requests:
+                    self._add_value(record, *request)
+            except _ValueNotFinite as error:
+                self._reject(row, error, str(error))
+                continue
+            except NotFinite as error:
+                self._reject(row, error, "output not finite after perturbation")
+                continue
             record["seconds"] = dict(self.explain.seconds_each)
-        for row, label, metric, sample, numbers in pending:
-            if row not in records:
-                continue
-            logits = self.cache.logits(numbers).astype(np.float64) if numbers else np.zeros((0, 0))
-            if not np.isfinite(logits).all():
-                del records[row]
-                self.skipped["output not finite after perturbation"] += 1
-                continue
-            value, curve = metric.value(sample, logits)
-            if not np.isfinite(value):
-                del records[row]
-                self.skipped[f"{metric.name} not finite"] += 1
-                continue
-            records[row]["values"].setdefault(label, {})[metric.name] = float(value)
-            if curve is not None:
-                series = records[row]["series"].setdefault(label, {})
-                series[metric.name] = np.asarray(curve, dtype=np.float64).tolist()
+            records[row] = record
         self.cache.clear()
         return records
+
+    def _requests(self, item: Any, samples: dict[str, Sample]) -> list[_Pending]:
+        """Requests the perturbed inputs of one sample, for each method and metric."""
+        numbers: dict[bytes, list[int]] = {}  # many metrics and methods have the same masks
+        requests = []
+        for label, sample in samples.items():
+            for metric in self.metrics:
+                masks = metric.masks(sample)
+                key = masks.tobytes()
+                if key not in numbers:
+                    forms = self.reader.erased(item, masks, self.options.blank)
+                    numbers[key] = self.cache.request(forms)
+                requests.append((label, metric, sample, numbers[key]))
+        return requests
+
+    def _add_value(
+        self, record: Record, label: str, metric: Metric, sample: Sample, forms: list[int]
+    ) -> None:
+        """Adds a metric of one method, and its curve, to the record of a sample."""
+        logits = self.cache.logits(forms).astype(np.float64) if forms else np.zeros((0, 0))
+        value, curve = metric.value(sample, logits)
+        if not np.isfinite(value):
+            raise _ValueNotFinite(f"{metric.name} not finite")
+        record["values"].setdefault(label, {})[metric.name] = float(value)
+        if curve is not None:
+            series = record["series"].setdefault(label, {})
+            series[metric.name] = np.asarray(curve, dtype=np.float64).tolist()
 
     def _study(
         self,
         rows: list[int],
-        items: list[Any],
-        explanations: dict[str, list[Explanation]],
+        items: dict[int, Any],
+        by_method: dict[str, dict[int, Explanation]],
         records: dict[int, Record],
         report: Callable[[float, str], None],
     ) -> None:
-        """Adds the records of the studies, for the rows that each of them looks at."""
+        """Adds the records of the studies, each for the rows that it studies."""
         start = time.perf_counter()
         for number, (study, wanted) in enumerate(self.studies.items()):
-            indices = [i for i, row in enumerate(rows) if row in wanted and row in records]
-            if not indices or study.name in self.failed:
+            studied = [row for row in rows if row in wanted and row in records]
+            if not studied or study.name in self.failed:
                 continue
             samples = StudySamples(
                 self.reader.runner,
-                lambda some, indices=indices: self.reader.batch(  # type: ignore[misc]
-                    [items[indices[i]] for i in some]
+                lambda some, studied=studied: self.reader.batch(  # type: ignore[misc]
+                    [items[studied[i]] for i in some]
                 ),
-                {m: [of_method[i] for i in indices] for m, of_method in explanations.items()},
+                {label: [of[row] for row in studied] for label, of in by_method.items()},
             )
             step = partial(report, len(self.methods) + len(self.metrics) + number, study.name)
             step()
@@ -253,8 +433,8 @@ class SampleRecorder:
             except ModelError as error:
                 self.failed[study.name] = str(error)
                 continue
-            for i, record in zip(indices, study_records, strict=True):
-                records[rows[i]].setdefault("studies", {})[study.name] = record
+            for row, record in zip(studied, study_records, strict=True):
+                records[row].setdefault("studies", {})[study.name] = record
         self.study_seconds += time.perf_counter() - start
 
     def _sample(self, explanation: Explanation) -> Sample:
@@ -264,17 +444,32 @@ class SampleRecorder:
         return Sample(explanation, erasable, index, every, self.to_probability)
 
 
-def _record(row: int, i: int, explanations: dict[str, list[Explanation]]) -> Record:
+def _record(row: int, explanations: dict[str, Explanation]) -> Record:
     """The record of one sample before anything is measured."""
-    of_sample = {label: of_method[i] for label, of_method in explanations.items()}
     sums = {
         label: [e.ledger.total if e.ledger else float(e.scores.sum()), e.output]
-        for label, e in of_sample.items()
+        for label, e in explanations.items()
     }
-    rho = correlations(np.stack([e.scores for e in of_sample.values()]).astype(np.float64))
-    labels = list(of_sample)
+    rho = correlations(np.stack([e.scores for e in explanations.values()]).astype(np.float64))
+    labels = list(explanations)
     agreement = {
         a: {b: float(rho[x, y]) for y, b in enumerate(labels) if y > x}
         for x, a in enumerate(labels)
     }
     return {"sample": row, "values": {}, "series": {}, "sums": sums, "agreement": agreement}
+
+
+def _check_single_input(runner: ModelRunner) -> None:
+    """Refuses models of spans, and encoder-decoders that generate text from more than one text."""
+    config = getattr(runner.model, "config", None)
+    generates = getattr(runner.model, "can_generate", None)
+    if runner.forward is None and runner.task in ("QuestionAnswering", "TokenClassification"):
+        kind = "predicts spans of its input"
+    elif getattr(config, "is_encoder_decoder", False) and callable(generates) and generates():
+        kind = "generates text with a decoder"
+    else:
+        return
+    raise ModelError(
+        f"{runner.name} {kind}, which cannot be evaluated. Evaluation supports classifiers and "
+        "decoder-only language models."
+    )

@@ -1,4 +1,4 @@
-"""Attention erased (Serrano & Smith 2019): whether a large weight decides the prediction."""
+"""Whether attention weights decide the prediction, by erasing them (Serrano & Smith 2019)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from wherefrom.inputs.text import has_padding
 from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.forward_pass import intercepted_forward, run
 from wherefrom.rules.tables import PLAIN
-from wherefrom.studies.base import Record, Study, StudySamples, TableRows
+from wherefrom.studies import Record, Study, StudySamples, TableRows
 from wherefrom.tracing.observers.attention_maps import Maps
 
 Array = NDArray[np.float64]
-_POSITIONS = 2048  # in one batch, about
+_POSITIONS = 2048  # approximate number of positions in one batch
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class WeightErasure:
 class AttentionErasure(Study):
     """Whether attention weights of the last layer decide the prediction (Serrano & Smith 2019).
 
-    The highest weight against a random one, and the share of weights erased before the prediction
-    flips, ranked at random, by attention, by its gradient, by their product and by each method.
-    The latter only for samples whose explained class is the predicted one: a ranking for another
-    class has no reason to flip the prediction.
+    Compares erasing the highest weight with erasing a random one, and measures the share of
+    weights erased before the prediction flips, ranked at random, by attention, by its gradient, by
+    their product and by each method. Shares to a flip are measured where the explained class is
+    the predicted one: a ranking for another class has no reason to flip the prediction.
     """
 
     name = "attention_erasure"
@@ -52,41 +52,16 @@ class AttentionErasure(Study):
     def records(self, samples: StudySamples, progress: Callable[[], None]) -> list[Record]:
         _check_classes(samples)
         records: list[Record] = [{} for _ in range(len(samples))]
-        for batch in _same_length(samples):
-            for i, record in zip(batch, self._batch_records(samples, batch), strict=True):
-                records[i] = record
-            progress()
-        return records
-
-    def _batch_records(self, samples: StudySamples, batch: list[int]) -> list[Record]:
-        """The records of samples of the same length, so that none is padded."""
-        runner = samples.runner
-        inputs, targets = samples.batch(batch), samples.targets(batch)
-        rankings = attention_rankings(runner, inputs, targets)
-        rankings["random"] = np.stack(
-            [sample_rng(inputs, i, 1).random(inputs.mask.shape[1]) for i in range(len(batch))]
-        )
-        for label, explanations in samples.explanations.items():
-            if label != "random":
-                rankings[label] = np.stack([explanations[i].scores for i in batch]).astype(float)
-        predicted = targets.row(run(Case(runner, inputs))).argmax(-1).tolist()
-        explained = [samples.target(i).index for i in batch]
-        rows = [
-            (name, i)
-            for name in rankings
-            for i in range(len(batch))
-            if predicted[i] == explained[i]
-        ]
-        shares = fraction_to_flip(
-            runner, inputs, [rankings[name][i] for name, i in rows], rows=[i for _, i in rows]
-        )
-        singles = single_weights(runner, inputs, targets)
-        records: list[Record] = [
-            {"single": asdict(singles[i]) if singles else None, "to_flip": {}}
-            for i in range(len(batch))
-        ]
-        for (name, i), share in zip(rows, shares, strict=True):
-            records[i]["to_flip"][name] = share
+        by_length: dict[int, list[int]] = {}  # samples of one length share a batch without padding
+        for i in range(len(samples)):
+            by_length.setdefault(samples.length(i), []).append(i)
+        for length, indices in sorted(by_length.items()):
+            size = max(1, _POSITIONS // length)
+            for start in range(0, len(indices), size):
+                batch = indices[start : start + size]
+                for i, record in zip(batch, _batch_records(samples, batch), strict=True):
+                    records[i] = record
+                progress()
         return records
 
     def summary(self, records: Sequence[Record]) -> Record:
@@ -94,7 +69,7 @@ class AttentionErasure(Study):
         return {
             "samples": len(records),
             "flips": flip_table(singles),
-            # where a larger weight matters more, erasing it changes the output more
+            # if larger weights matter more, erasing one changes the output more
             "highest_changes_more": sum(s.delta_js > 0 for s in singles) / max(1, len(singles)),
             "to_flip": {
                 name: {
@@ -103,7 +78,7 @@ class AttentionErasure(Study):
                     "flipped": float(np.mean(np.array(shares) < 1)),
                     "samples": len(shares),
                 }
-                for name, shares in shares_to_flip(records).items()
+                for name, shares in _shares_to_flip(records).items()
             },
         }
 
@@ -116,13 +91,41 @@ class AttentionErasure(Study):
             ],
             "attention_erasure_to_flip": [
                 {"ranking": name, "sample": i, "share": share}
-                for name, shares in shares_to_flip(records).items()
+                for name, shares in _shares_to_flip(records).items()
                 for i, share in enumerate(shares)
             ],
         }
 
 
-def shares_to_flip(records: Sequence[Record]) -> dict[str, list[float]]:
+def _batch_records(samples: StudySamples, batch: list[int]) -> list[Record]:
+    """The records of samples of the same length."""
+    runner, inputs, targets = samples.runner, samples.batch(batch), samples.targets(batch)
+    rankings = attention_rankings(runner, inputs, targets)
+    rankings["random"] = np.stack(
+        [sample_rng(inputs, i, 1).random(inputs.mask.shape[1]) for i in range(len(batch))]
+    )
+    for label, explanations in samples.explanations.items():
+        if label != "random":
+            rankings[label] = np.stack([explanations[i].scores for i in batch]).astype(float)
+    predicted = targets.row(run(Case(runner, inputs))).argmax(-1).tolist()
+    explained = [samples.target(i).index for i in batch]
+    rows = [
+        (name, i) for name in rankings for i in range(len(batch)) if predicted[i] == explained[i]
+    ]
+    shares = fraction_to_flip(
+        runner, inputs, [rankings[name][i] for name, i in rows], rows=[i for _, i in rows]
+    )
+    singles = single_weights(runner, inputs, targets)
+    records: list[Record] = [
+        {"single": asdict(singles[i]) if singles else None, "to_flip": {}}
+        for i in range(len(batch))
+    ]
+    for (name, i), share in zip(rows, shares, strict=True):
+        records[i]["to_flip"][name] = share
+    return records
+
+
+def _shares_to_flip(records: Sequence[Record]) -> dict[str, list[float]]:
     """The shares of weights erased before a flip, by ranking."""
     names = dict.fromkeys(name for record in records for name in record["to_flip"])
     return {name: [r["to_flip"][name] for r in records if name in r["to_flip"]] for name in names}
@@ -133,26 +136,11 @@ def _singles(records: Sequence[Record]) -> list[WeightErasure]:
 
 
 def _check_classes(samples: StudySamples) -> None:
-    """Refuses a model whose outputs are not one class of several: nothing could flip."""
+    """Refuses a model that does not predict one of several classes: nothing could flip."""
     runner = samples.runner
     outputs = Target().row(run(Case(runner, samples.batch([0])))).shape[-1]
     if OutputNames(runner).to_probability(outputs) != "softmax":
         raise ModelError(f"{runner.name} does not predict one class of several.")
-
-
-def _same_length(samples: StudySamples) -> list[list[int]]:
-    """Batches of samples that have the same number of units."""
-    by_length: dict[int, list[int]] = {}
-    for i in range(len(samples)):
-        by_length.setdefault(samples.length(i), []).append(i)
-    batches = []
-    for length, indices in sorted(by_length.items()):
-        size = max(1, _POSITIONS // length)
-        batches += [indices[i : i + size] for i in range(0, len(indices), size)]
-    return batches
-
-
-# What is erased, and what that does to the output.
 
 
 def js_divergence(p: Array, q: Array) -> float:
@@ -172,43 +160,37 @@ def erase_attention(
     inputs: Batch,
     rows: Sequence[int],
     erased: Tensor,
-    layer: int = -1,
-    renormalise: bool = True,
     positions: int = _POSITIONS,
 ) -> Array:
-    """Output distributions with the attention to some positions set to zero in one layer.
+    """Output distributions with the attention to some positions set to zero in the last layer.
 
-    Row r runs sample `rows[r]` without the keys `erased[r]` (bool) in the map of `layer`; the
-    rows of the map are divided by their sum again if `renormalise`. Equal erasures run once, in
-    batches of about `positions` positions.
+    Row r runs sample `rows[r]` without the keys `erased[r]` (bool); the remaining weights are
+    divided by their sum. Equal erasures run once, in batches of about `positions` positions.
     """
-    map_number = range(_count_maps(runner, inputs.take([0])))[layer]
     keys = [(sample, erased[r].numpy().tobytes()) for r, sample in enumerate(rows)]
     first: dict[tuple[int, bytes], int] = {}
     for r, key in enumerate(keys):
         first.setdefault(key, r)
     distinct = list(first.values())
+    layer = _count_maps(runner, inputs.take([0])) - 1
     size = max(1, positions // inputs.mask.shape[1]) if has_padding(runner) else 1
     outputs: dict[tuple[int, bytes], Array] = {}
     for start in range(0, len(distinct), size):
         batch = distinct[start : start + size]
-        some = inputs.take([rows[r] for r in batch])
-        probabilities = _without(runner, some, erased[batch], map_number, renormalise)
+        probabilities = _without(
+            runner, inputs.take([rows[r] for r in batch]), erased[batch], layer
+        )
         outputs.update(zip([keys[r] for r in batch], probabilities, strict=True))
     return np.stack([outputs[key] for key in keys])
 
 
 @restores_state
-def _without(
-    runner: ModelRunner, inputs: Batch, erased: Tensor, map_number: int, renormalise: bool
-) -> Array:
+def _without(runner: ModelRunner, inputs: Batch, erased: Tensor, layer: int) -> Array:
     def replace(number: int, weights: Tensor) -> Tensor:
-        if number != map_number:
+        if number != layer:
             return weights
         present = (~erased[:, : weights.shape[-1]]).to(weights)[:, None, None, :]
         remaining = weights * present
-        if not renormalise:
-            return remaining
         total = remaining.sum(-1, keepdim=True)
         return torch.where(total > 0, remaining / total.clamp_min(1e-30), remaining)
 
@@ -228,55 +210,46 @@ def _count_maps(runner: ModelRunner, sample: Batch) -> int:
     return len(maps.seen)
 
 
-def attention_rankings(
-    runner: ModelRunner, inputs: Batch, target: Target, layer: int = -1
-) -> dict[str, Array]:
-    """Three scores for the positions of a layer by its map α, (B, keys) each.
+def attention_rankings(runner: ModelRunner, inputs: Batch, target: Target) -> dict[str, Array]:
+    """Three scores for each position, by the attention map α of the last layer, (B, keys) each.
 
-    The attention that the rows read by the head pay (mean over heads), and the gradient of the
+    The attention from the rows that the head reads (mean over heads), and the gradient of the
     target by α and its product with α (sums over heads and rows: the effect of erasing a
     position, to first order).
     """
-    attention = capture(Case(runner, inputs, target), gradients=True, of=[layer])
-    weights, gradient = attention.maps[layer], attention.gradients[0]
+    attention = capture(Case(runner, inputs, target), gradients=True, of=[-1])
+    weights, gradient = attention.maps[-1], attention.gradients[0]
     if weights.shape[-1] != inputs.mask.shape[1]:
         raise ModelError(
             f"the attention of {runner.name} has {weights.shape[-1]} keys, the input "
             f"{inputs.mask.shape[1]} units: weights cannot be assigned to units."
         )
     scores = {
-        "attention": _readout(attention, layer),
+        "attention": _readout(attention),
         "attention_gradient": gradient.sum((1, 2)),
         "attention_x_gradient": (weights * gradient).sum((1, 2)),
     }
     return {name: tensor.double().cpu().numpy() for name, tensor in scores.items()}
 
 
-def _readout(attention: CapturedAttention, layer: int) -> Tensor:
-    """The attention that the rows read by the head pay to each key, mean over heads, (B, keys)."""
-    rows = attention.start("auto")[attention.streams[layer][0]]
-    return torch.einsum("bq,bqk->bk", rows, attention.maps[layer].mean(1).to(rows))
+def _readout(attention: CapturedAttention) -> Tensor:
+    """The attention from the rows that the head reads to each key, mean over heads, (B, keys)."""
+    rows = attention.start("auto")[attention.streams[-1][0]]
+    return torch.einsum("bq,bqk->bk", rows, attention.maps[-1].mean(1).to(rows))
 
 
 def sample_rng(inputs: Batch, sample: int, seed: int) -> np.random.Generator:
-    """A generator that is the same for the same sample, alone or in any batch."""
+    """A generator seeded by the sample's content: the same alone or in any batch."""
     values = inputs.tensors[inputs.fields[0]][sample].cpu().numpy()
     valid = inputs.mask[sample, : len(values)].cpu().numpy()
     content = np.ascontiguousarray(values[valid]).tobytes()
     return np.random.default_rng([seed, zlib.crc32(content)])
 
 
-def single_weights(
-    runner: ModelRunner,
-    inputs: Batch,
-    target: Target,
-    layer: int = -1,
-    renormalise: bool = True,
-    seed: int = 0,
-) -> list[WeightErasure]:
+def single_weights(runner: ModelRunner, inputs: Batch, target: Target) -> list[WeightErasure]:
     """Erases the highest weight, then a random other one, of each sample with two units or more."""
     attention = capture(Case(runner, inputs, target), gradients=False)
-    weights = _readout(attention, layer).double().cpu().numpy()
+    weights = _readout(attention).double().cpu().numpy()
     rows, masks, picks = [], [], []
     for i in range(len(inputs)):
         length = int(inputs.mask[i].sum())
@@ -284,7 +257,7 @@ def single_weights(
             continue
         highest = int(weights[i, :length].argmax())
         others = [j for j in range(length) if j != highest]
-        other = int(sample_rng(inputs, i, seed).choice(others))
+        other = int(sample_rng(inputs, i, 0).choice(others))
         picks.append((i, highest, other))
         for positions in ((), (highest,), (other,)):
             mask = torch.zeros(inputs.mask.shape[1], dtype=torch.bool)
@@ -293,7 +266,7 @@ def single_weights(
             masks.append(mask)
     if not picks:
         return []
-    outputs = erase_attention(runner, inputs, rows, torch.stack(masks), layer, renormalise)
+    outputs = erase_attention(runner, inputs, rows, torch.stack(masks))
     singles = []
     for number, (i, highest, other) in enumerate(picks):
         whole, without_highest, without_other = outputs[3 * number : 3 * number + 3]
@@ -309,14 +282,16 @@ def single_weights(
 
 
 def flip_table(singles: Sequence[WeightErasure]) -> dict[str, float]:
-    """The 2 × 2 table of prediction flips, in shares of the samples."""
-    table = {"both": 0.0, "only highest": 0.0, "only random": 0.0, "neither": 0.0}
+    """The 2 × 2 table of prediction flips, as shares of the samples."""
+    names = {
+        (True, True): "both",
+        (True, False): "only highest",
+        (False, True): "only random",
+        (False, False): "neither",
+    }
+    table = dict.fromkeys(names.values(), 0.0)
     for single in singles:
-        if single.flips_highest:
-            key = "both" if single.flips_random else "only highest"
-        else:
-            key = "only random" if single.flips_random else "neither"
-        table[key] += 1 / len(singles)
+        table[names[single.flips_highest, single.flips_random]] += 1 / len(singles)
     return table
 
 
@@ -324,14 +299,12 @@ def fraction_to_flip(
     runner: ModelRunner,
     inputs: Batch,
     scores: Sequence[Array],
-    layer: int = -1,
-    renormalise: bool = True,
     rows: Sequence[int] | None = None,
 ) -> list[float]:
     """The share of attention weights erased by descending score before the prediction flips.
 
-    `scores[r]` ranks the positions of sample `rows[r]`, by default of sample r; 1 where the
-    prediction never changes.
+    `scores[r]` ranks the positions of sample `rows[r]`, by default of sample r. The share is 1
+    where the prediction never changes.
     """
     samples = range(len(scores)) if rows is None else rows
     masks, runs = [], []
@@ -344,10 +317,10 @@ def fraction_to_flip(
         runs += [sample] * len(steps)
     if not masks:
         return []
-    outputs = erase_attention(runner, inputs, runs, torch.cat(masks), layer, renormalise)
+    predictions = erase_attention(runner, inputs, runs, torch.cat(masks)).argmax(1)
     shares, start = [], 0
     for steps in masks:
-        predicted = outputs[start : start + len(steps)].argmax(1)
+        predicted = predictions[start : start + len(steps)]
         start += len(steps)
         changed = np.nonzero(predicted != predicted[0])[0]
         shares.append(float(changed[0] / (len(steps) - 1)) if len(changed) else 1.0)

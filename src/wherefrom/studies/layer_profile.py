@@ -1,4 +1,4 @@
-"""Where relevance is lost between output and input: after each block, and at every norm."""
+"""Relevance between output and input: after each block, at every norm, and by unit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wherefrom.core.runner import Batch, Case, ModelRunner
@@ -17,11 +18,34 @@ from wherefrom.errors import ModelError
 from wherefrom.methods.forward_graph import layer_of
 from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.methods.propagation import GradientXInput, Lrp, LrpAhLn, Propagation
-from wherefrom.studies.base import Record, Study, StudySamples, TableRows
-from wherefrom.tracing.catalogue import depends_on_input
-from wherefrom.tracing.tracer import Table
+from wherefrom.studies import Record, Study, StudySamples, TableRows
+from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.tracing.observers.entry_points import stream_of
+from wherefrom.tracing.tags import like
+from wherefrom.tracing.tracer import Rule, Table, Tracer
 
 METHODS: tuple[Propagation, ...] = (Lrp(), LrpAhLn(), GradientXInput())
+_NORMS = (
+    Kind.LAYER_NORM, Kind.RMS_NORM, Kind.GROUP_NORM, Kind.INSTANCE_NORM, Kind.NORMALIZE,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NormCall:
+    """What a norm received and returned; `bias` is a part of `y`."""
+
+    name: str  # of its module
+    x: Tensor
+    y: Tensor
+    bias: Tensor | None
+
+
+@dataclass
+class _Running:
+    """A module that is running, with its input if it can be a norm written in primitive calls."""
+
+    x: Tensor | None = None
+    has_root: bool = False
 
 
 @dataclass
@@ -29,15 +53,14 @@ class ActivationRecorder:
     """Records the activations of the blocks and norms during one forward pass.
 
     A block is a module with the first number in its name (`encoder.layer.3`) that outputs a row
-    for each position. A norm is a module with "norm" in its class name whose output has the shape
-    of its input.
+    for each position. A norm is a call of one of torch's norms, or a module without submodules
+    and matrices that takes a root of its input and keeps its shape.
     """
 
     names: dict[int, str]  # of modules, by id
     blocks: dict[str, Tensor] = field(default_factory=dict)  # outputs
-    # name, input, output and bias
-    norms: list[tuple[str, Tensor, Tensor, Tensor | None]] = field(default_factory=list)
-    _entered: list[Tensor] = field(default_factory=list)
+    norms: list[NormCall] = field(default_factory=list)
+    _running: list[_Running] = field(default_factory=list)
 
     @classmethod
     def of(cls, model: nn.Module) -> ActivationRecorder:
@@ -49,40 +72,72 @@ class ActivationRecorder:
         thread = threading.get_ident()
 
         def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            if threading.get_ident() != thread or not self._is_norm(module, args):
+            if threading.get_ident() != thread:
                 return None
-            x = args[0].view_as(args[0])  # a residual around the norm does not use this view
-            self._entered.append(x)
-            return (x, *args[1:])
+            running = _Running()
+            self._running.append(running)
+            if not _may_be_norm(module) or not args or not depends_on_input(args[0]):
+                return None
+            running.x = args[0].view_as(args[0])  # a residual around the norm has another tensor
+            return (running.x, *args[1:])
 
         def after(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
             if threading.get_ident() != thread:
                 return
             out = rest[-1]
-            if self._is_norm(module, args):
-                self._add_norm(module, self._entered.pop(), out)
             name = self.names.get(id(module), "")
+            running = self._running.pop()
+            x = running.x
+            is_norm = running.has_root and isinstance(out, Tensor)
+            if is_norm and x is not None and out.shape == x.shape:
+                bias = getattr(module, "bias", None)
+                bias = bias if isinstance(bias, Tensor) else None
+                self.norms.append(NormCall(name, x, out, bias))
             first = out[0] if isinstance(out, (tuple, list)) and out else out
             first = getattr(first, "last_hidden_state", first)
-            numbered = name.rpartition(".")[2].isdigit() and layer_of(name) == name
-            if (
-                numbered
-                and isinstance(first, Tensor)
-                and depends_on_input(first)
-                and first.ndim == 3
-            ):
+            is_block = name.rpartition(".")[2].isdigit() and layer_of(name) == name
+            if not (is_block and isinstance(first, Tensor) and depends_on_input(first)):
+                return
+            if first.ndim == 3:
                 self.blocks[name] = first
 
         return Scope(hooks=Hooks(before, after))
 
-    def _is_norm(self, module: nn.Module, args: tuple[Any, ...]) -> bool:
-        return "norm" in type(module).__name__.lower() and bool(args) and depends_on_input(args[0])
+    def watching(self, table: Table) -> Table:
+        """The table, with rules that also record the norms."""
+        rules = dict(table)
+        rules |= {kind: self._norm_rule(table.get(kind)) for kind in _NORMS}
+        rules |= {kind: self._root_rule(table.get(kind)) for kind in (Kind.ROOT, Kind.POWER)}
+        return rules
 
-    def _add_norm(self, module: nn.Module, x: Tensor, y: Any) -> None:
-        if isinstance(y, Tensor) and y.shape == x.shape:
-            bias = getattr(module, "bias", None)
-            name = self.names.get(id(module), "")
-            self.norms.append((name, x, y, bias if isinstance(bias, Tensor) else None))
+    def _norm_rule(self, rule: Rule | None) -> Rule:
+        def norm(tracer: Tracer, call: TorchCall) -> Any:
+            x, bias = call["input"], call.get("bias")
+            if not depends_on_input(x):
+                return call.run() if rule is None else rule(tracer, call)
+            x = like(x.view_as(x), x)  # a residual around the norm has another tensor
+            call = call.with_(input=x)
+            y = call.run() if rule is None else rule(tracer, call)
+            if bias is not None and call.kind is not Kind.LAYER_NORM:  # of the channels
+                bias = bias.reshape(-1, *(1,) * (x.ndim - 2))
+            self.norms.append(NormCall(tracer.where, x, y, bias))
+            return y
+
+        return norm
+
+    def _root_rule(self, rule: Rule | None) -> Rule:
+        def root(tracer: Tracer, call: TorchCall) -> Any:
+            is_root = call.kind is Kind.ROOT or call["exponent"] in (0.5, -0.5)
+            if is_root and depends_on_input(call.args[0]) and self._running:
+                self._running[-1].has_root = True
+            return call.run() if rule is None else rule(tracer, call)
+
+        return root
+
+
+def _may_be_norm(module: nn.Module) -> bool:
+    is_leaf = next(module.children(), None) is None
+    return is_leaf and all(p.ndim < 2 for p in module.parameters(recurse=False))
 
 
 @dataclass(frozen=True)
@@ -100,29 +155,68 @@ def relevance_sums(
 ) -> RelevanceSums:
     """Σ relevance of one sample at each block and norm, under the rules of a table."""
     recorder = ActivationRecorder.of(runner.model)
+    rules = recorder.watching(table)
     with (
         recorder.open(),
-        intercepted_forward(table, Case(runner, inputs, target), recompute=False) as forward,
+        intercepted_forward(rules, Case(runner, inputs, target), recompute=False) as forward,
     ):
         sources = [source.leaf for source in forward.tracer.entry_points.entered]
-        around_norms = [t for _, x, y, _ in recorder.norms for t in (x, y)]
+        around_norms = [tensor for norm in recorder.norms for tensor in (norm.x, norm.y)]
         activations = [*sources, *recorder.blocks.values(), *around_norms]
         gradients = forward.gradients(activations)
     sums = [_product_sum(g, a) for g, a in zip(gradients, activations, strict=True)]
-    first_block = len(sources)
-    blocks = {"input": sum(sums[:first_block])}
-    blocks |= zip(recorder.blocks, sums[first_block:], strict=False)
+    first_norm = len(sources) + len(recorder.blocks)
+    blocks = {"input": sum(sums[: len(sources)])}
+    blocks |= zip(recorder.blocks, sums[len(sources) : first_norm], strict=True)
     norms = []
-    at = first_block + len(recorder.blocks)
-    for name, _, y, bias in recorder.norms:
-        of_bias = 0.0 if bias is None else _product_sum(gradients[at + 1], bias.expand_as(y))
-        norms.append((name, sums[at], sums[at + 1] - of_bias))
-        at += 2
+    for at, norm in enumerate(recorder.norms):
+        before, after = first_norm + 2 * at, first_norm + 2 * at + 1
+        of_bias = 0.0
+        if norm.bias is not None:
+            of_bias = _product_sum(gradients[after], norm.bias.expand_as(norm.y))
+        norms.append((norm.name, sums[before], sums[after] - of_bias))
     return RelevanceSums(float(forward.output.detach().sum()), blocks, norms)
 
 
 def _product_sum(gradient: Tensor, value: Tensor) -> float:
     return float((gradient.double() * value.detach().double()).sum())
+
+
+@dataclass(frozen=True)
+class UnitProfile:
+    """Σ gradient × activation of one sample, for each unit after each block.
+
+    `others` is the relevance at positions without a unit, such as a class token that the model
+    puts in front.
+    """
+
+    output: float
+    units: dict[str, NDArray[np.float64]]  # each (units,)
+    others: dict[str, float]
+
+
+@restores_state
+def unit_profile(runner: ModelRunner, inputs: Batch, target: Target, table: Table) -> UnitProfile:
+    """Relevance of one sample by unit and block, under the rules of a table."""
+    recorder = ActivationRecorder.of(runner.model)
+    with recorder.open(), intercepted_forward(table, Case(runner, inputs, target)) as forward:
+        gradients = forward.gradients(list(recorder.blocks.values()))
+    sources = forward.tracer.entry_points
+    units: dict[str, NDArray[np.float64]] = {}
+    others: dict[str, float] = {}
+    for (name, value), gradient in zip(recorder.blocks.items(), gradients, strict=True):
+        rows = (gradient.double() * value.detach().double()).sum(-1).cpu().numpy()
+        rows = rows[0] if len(rows) == 1 else rows[:, 0]  # places first, as some models have it
+        span = sources.span_in(stream_of(value)) or sources.span_in(0)
+        if span is None or len(rows) < span.shift + span.width:
+            continue
+        row = np.zeros(sources.units)
+        row[span.start : span.start + span.width] = rows[span.shift : span.shift + span.width]
+        units[name] = row
+        others[name] = float(rows.sum() - row.sum())
+    if not units:
+        raise ModelError(f"{runner.name} has no numbered blocks with a row for each position.")
+    return UnitProfile(float(forward.output.detach().sum()), units, others)
 
 
 class LayerProfile(Study):

@@ -27,7 +27,7 @@ from wherefrom.methods.propagation import Lrp
 from wherefrom.show.html import render
 from wherefrom.show.sentence import explained, pieces, sides, source
 from wherefrom.show.text_marks import heading, largest_score, marks
-from wherefrom.studies.unit_profile import unit_profile
+from wherefrom.studies.layer_profile import unit_profile
 from wherefrom.web.fields import CURVES, FIELDS
 from wherefrom.web.limits import Limits
 from wherefrom.web.request import ParsedRequest, integer, integers
