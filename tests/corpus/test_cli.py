@@ -12,7 +12,7 @@ from tests.corpus import planted
 from tests.helpers import contents
 from wherefrom.cli import app
 from wherefrom.corpus import explain_corpus, overview
-from wherefrom.storage.folder_lock import locked
+from wherefrom.storage.writing import locked
 
 
 @pytest.fixture(scope="module")

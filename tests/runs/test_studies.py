@@ -20,9 +20,8 @@ from wherefrom.runs.model_source import ModelSource
 from wherefrom.runs.parts import Location
 from wherefrom.runs.studies import bias_study, corpus_overview
 from wherefrom.show.corpus import render_bias, render_overview
-from wherefrom.storage.arrow import Folder
 
-pytest.importorskip("pyarrow")
+pyarrow = pytest.importorskip("pyarrow.parquet")
 TEXTS = planted.texts(0)[:90]
 LABELS = [["NEGATIVE", "POSITIVE"][i % 2] for i in range(len(TEXTS))]
 SETTINGS = CorpusSettings(method("lrp"))
@@ -70,12 +69,7 @@ def close(actual, expected):
 
 
 def rows_of(folder, name):
-    table = Folder.at(folder)
-    for part in table.names(name):
-        columns = table.table(f"{name}/{part}")
-        yield from (
-            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-        )
+    return pyarrow.read_table(folder / name).to_pylist()
 
 
 @pytest.mark.parametrize("target", [{}, {"target": 0}, {"predicted": True}])

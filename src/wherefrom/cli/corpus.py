@@ -170,8 +170,8 @@ def corpus(
     from wherefrom.show.corpus import render_overview
 
     if engine != "local":
-        from wherefrom.corpus.io import write_tables
         from wherefrom.runs.studies import corpus_overview
+        from wherefrom.storage.tables import write_tables
 
         job = _job(
             data, out, (model, dtype, device), (text_column, label_column, None, encoding),

@@ -17,8 +17,7 @@ import typer
 from wherefrom.cli.words import command_words
 from wherefrom.core.progress import terminal_bar
 from wherefrom.errors import FileError, WherefromError, printable
-from wherefrom.storage.folder_lock import locked
-from wherefrom.storage.writing import write_text
+from wherefrom.storage.writing import locked, write_text
 
 Result = TypeVar("Result")
 

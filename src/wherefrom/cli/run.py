@@ -65,7 +65,7 @@ def run(
     from wherefrom.runs.run import run as run_all
 
     if engine == "local":  # who explains in this process; importing torch need not delay Ray
-        from wherefrom.runs.process import prepare_for_many_rows
+        from wherefrom.runs.explain_rows import prepare_for_many_rows
 
         prepare_for_many_rows()
     # without settings the name: the class of the method comes with torch

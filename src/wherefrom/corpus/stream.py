@@ -25,7 +25,7 @@ from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
-from wherefrom.storage.folder_lock import locked
+from wherefrom.storage.writing import locked
 
 ClassName = int | str | None
 
@@ -87,7 +87,7 @@ def explain_corpus(
     if folder is not None:
         settings |= explainer_fingerprint(explainer) | {"texts": digest(rows.texts)}
     job = _Job(explainer, rows, explaining, question, batch_size, tokens, truncate)
-    with locked(folder, of="a corpus study"), shown("reading", progress) as report:
+    with locked(folder), shown("reading", progress) as report:
         checkpoint = Checkpoint(folder and folder / "checkpoint", settings)
         checkpoint.open(resume)
         try:

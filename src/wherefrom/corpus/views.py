@@ -12,9 +12,9 @@ import numpy as np
 
 from wherefrom.core.displayable import Displayable
 from wherefrom.corpus.corpus import Corpus
-from wherefrom.corpus.io import write_tables
 from wherefrom.corpus.totals import EVERY_CLASS, Totals, WordTotal
 from wherefrom.errors import counted
+from wherefrom.storage.tables import write_tables
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ evaluate          `evaluate`, the entry point: draws samples, resumes, collects 
 sample_records    explains, perturbs and measures some samples; one record for each
 explain_samples   explains samples by all methods, and keeps going when one of them fails
 forward_cache     runs perturbed inputs in full batches, each distinct one once
-checkpoint        finished samples in a file, so that an interrupted run can resume
 metrics           `Metric`, the base class for metrics, and the built-in ones
 pointing          segmentation scores of an image's heatmap
 results           `Evaluation`: values, intervals, tables, JSON, CSV

@@ -19,8 +19,8 @@ from wherefrom.evaluation.intervals import mean_interval
 from wherefrom.evaluation.metrics import METRICS, Floats
 from wherefrom.evaluation.recommendation import Recommendation, recommend
 from wherefrom.methods.random import Random
-from wherefrom.storage.csv_text import csv_text
 from wherefrom.storage.record import Record as JsonRecord
+from wherefrom.storage.tables import csv_text
 from wherefrom.storage.writing import write_text
 from wherefrom.studies.base import Record, TableRows
 

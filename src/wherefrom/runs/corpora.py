@@ -30,8 +30,8 @@ from wherefrom.runs.crash_isolation import Attempts
 from wherefrom.runs.engine import Engine
 from wherefrom.runs.model_source import ModelSource
 from wherefrom.runs.parts import Columns, Label, Part, Source, open_source
-from wherefrom.runs.store import Record, ResultsFolder, Table
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
+from wherefrom.storage.store import Record, Store, Table
 
 PART_ROWS = 1024  # the window of a local corpus: the same batches, so the same rounding
 TEXTS = {
@@ -153,7 +153,7 @@ class _ExplainPart:
     firsts: Mapping[str, int]
     search: NameSearch | None
     uses: NameUses
-    folder: ResultsFolder
+    folder: Store
     _explainer: Any = None
 
     def __call__(self, part: Part) -> Record:
@@ -226,7 +226,7 @@ class ExplainedParts:
     """A corpus whose parts are in a folder: what they add up to, and any text of them."""
 
     counts: Counts
-    folder: ResultsFolder
+    folder: Store
     words_table: str
     classes: tuple[str, ...]
     target: TargetInfo | None
@@ -249,8 +249,8 @@ class ExplainedParts:
 
     def part(self, name: str) -> Corpus:
         """The texts of a part with the relevance of their words."""
-        texts = self.folder.folder.table(f"texts.parquet/{name}.parquet")
-        words = self.folder.folder.table(f"{self.words_table}.parquet/{name}.parquet")
+        texts = self.folder.table("texts", name)
+        words = self.folder.table(self.words_table, name)
         rows = np.array(texts["row"], dtype=np.int64)
         counts = np.bincount(np.searchsorted(rows, words["row"]), minlength=len(rows))
         return replace(
@@ -339,10 +339,8 @@ def explained_parts(
             "names": None if search is None else digest([search.lexicon.groups, search.options]),
             **fingerprint,
         }
-        with ResultsFolder.opened(job.out, plain, resume, of="a corpus study") as (
-            folder,
-            finished,
-        ):
+        with Store.opened(job.out, "a corpus study", plain, resume) as (folder, finished):
+            folder = folder.completed()
             parts = ExplainedParts(
                 counts, folder, "occurrences" if search is None else "words",
                 tuple(explainer.labels()), target, explainer.runner.name, settings.method,

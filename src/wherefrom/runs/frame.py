@@ -13,7 +13,7 @@ from wherefrom.methods import method as find_method
 from wherefrom.runs.explain_rows import RowExplainer
 from wherefrom.runs.model_source import ModelSource
 from wherefrom.runs.rows import FRAME, columns
-from wherefrom.storage.frames import pandas
+from wherefrom.storage.tables import pandas
 
 
 def explain_frame(
@@ -69,7 +69,7 @@ class _FrameExplainer:
         results: list[dict[str, Any]] = []
         if texts:
             explain = RowExplainer(self.model.explainer(), **self.options)
-            results = explain.in_order([str(id) for id in ids.tolist()], texts, labels)
+            results = explain.rows([str(id) for id in ids.tolist()], texts, labels)
         return library.DataFrame(
             {
                 name: library.Series(values, dtype=_dtype(FRAME[name]), index=frame.index)

@@ -288,7 +288,7 @@ class _Worker:
 
     def __init__(self, work: list[Any]) -> None:
         # with torch, which the tasks that read do not need
-        from wherefrom.runs.process import prepare_for_many_rows
+        from wherefrom.runs.explain_rows import prepare_for_many_rows
 
         prepare_for_many_rows()
         self._work: Work = ray.get(work[0])

@@ -85,7 +85,7 @@ def _study(parts: ExplainedParts, lexicon: Lexicon, settings: dict[str, Any]) ->
             dropped.setdefault(reason, Counter()).update(counts)
         if not record["uses"]:
             continue
-        table = parts.folder.folder.table(f"occurrences.parquet/{record['part']}.parquet")
+        table = parts.folder.table("occurrences", record["part"])
         relevance += table["relevance"]
         outputs.update(zip(table["row"], table["output"], strict=True))
         columns = (table[name] for name in ("row", "start", "end", "name", "group"))
