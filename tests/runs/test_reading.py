@@ -153,7 +153,7 @@ def test_reading_and_starting_a_run_import_no_torch():
     code = (
         "import sys\n"
         "from wherefrom.runs.parts import Columns, open_source\n"
-        "import wherefrom.runs.engine, wherefrom.runs.model_source, wherefrom.runs.run\n"
+        "import wherefrom.runs.engine, wherefrom.runs.engine, wherefrom.runs.run\n"
         "print([part.texts for part in open_source(['a', 'b'], Columns(), 1).pieces[0]])\n"
         "print('torch' in sys.modules)"
     )

@@ -16,10 +16,9 @@ from tests.test_readme import ROOT, blocks
 from wherefrom import Explainer, load
 from wherefrom.cli import app
 from wherefrom.errors import FileError, InputError, MissingExtra, ModelError, TargetError
-from wherefrom.runs.engine import Engine
+from wherefrom.runs.engine import Engine, ModelSource
 from wherefrom.runs.evaluations import recorded_by
 from wherefrom.runs.explain_rows import RowExplainer
-from wherefrom.runs.model_source import ModelSource
 from wherefrom.runs.parts import Columns, open_source
 from wherefrom.runs.rows import FRAME, TYPES, explanation_of, spark_schema
 from wherefrom.runs.run import LoadAndExplain, _follow
@@ -198,12 +197,13 @@ def test_results_go_to_any_file_system(explainer, tmp_path):
 
 def test_a_worker_with_another_model_is_refused(explainer):
     fingerprint = explainer_fingerprint(explainer)
-    assert ModelSource(explainer).verified(fingerprint, False) is explainer
-    with pytest.raises(ModelError, match=r"another model .*other weights"):
-        ModelSource(planted.explainer(1, 0.0)).verified(fingerprint, False)
+    worker = ModelSource(explainer, process=-1)
+    assert worker.verified(fingerprint, False) is explainer
+    with pytest.raises(ModelError, match=r"not that of the process .*other weights"):
+        ModelSource(planted.explainer(1, 0.0), process=-1).verified(fingerprint, False)
     versions = {**fingerprint["versions"], "torch": "1.0"}
     with pytest.raises(ModelError, match=r"torch 1.0 → "):
-        ModelSource(explainer).verified(fingerprint | {"versions": versions}, False)
+        worker.verified(fingerprint | {"versions": versions}, False)
 
 
 PARTS = open_source(TEXTS, Columns(), 8).pieces[0]
@@ -301,7 +301,7 @@ def test_engines_refuse_what_they_cannot_do():
         ({"name": "spark"}, "no engine"),
         ({"workers": 2}, "one process"),
         ({"address": "auto"}, "one process"),
-        ({"gpus_per_worker": 1}, "where it is"),
+        ({"gpus_per_worker": 1}, "one process"),
         ({"name": "ray", "workers": 0}, "1 or more"),
         ({"name": "ray", "gpus_per_worker": -1}, "0 or more"),
     ):

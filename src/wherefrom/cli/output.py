@@ -71,7 +71,7 @@ def interrupted(message: str) -> typer.Exit:
 
 
 @contextmanager
-def saved_to_resume(out: Path) -> Iterator[None]:
+def saved_to_resume(out: Path | None) -> Iterator[None]:
     """Locks the folder for the results; if they cannot be written, says that the run is saved."""
     try:
         with locked(out):

@@ -15,7 +15,7 @@ from wherefrom.inputs.text import Encoded, like_lengths
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.runs.crash_isolation import Attempts
-from wherefrom.runs.model_source import ModelSource
+from wherefrom.runs.engine import ModelSource
 from wherefrom.runs.parts import Part
 from wherefrom.runs.rows import REJECTED, TYPES, Row, columns, explained_row, rejected_row
 from wherefrom.storage.fingerprint import explainer_fingerprint

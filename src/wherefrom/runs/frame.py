@@ -10,8 +10,8 @@ from wherefrom.explainer import Explainer
 from wherefrom.inputs.records import find_columns
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
+from wherefrom.runs.engine import ModelSource
 from wherefrom.runs.explain_rows import RowExplainer
-from wherefrom.runs.model_source import ModelSource
 from wherefrom.runs.rows import FRAME, columns
 from wherefrom.storage.tables import pandas
 

@@ -6,7 +6,7 @@ import gzip
 import io
 import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -141,6 +141,7 @@ class Source:
     pieces: list[Piece]
     fingerprint: str
     size: int
+    skipped: Mapping[str, int] = field(default_factory=dict)  # rows left out earlier, by reason
 
     def without(self, finished: Iterable[str]) -> list[Piece]:
         """The pieces without the parts of these names."""
@@ -166,7 +167,7 @@ def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = N
     if locations is None:
         rows = as_rows(data)
         content = digest([[str(text) for text in rows.texts], rows.labels])
-        return Source([RowsPiece(0, part_rows, rows)], content, len(rows))
+        return Source([RowsPiece(0, part_rows, rows)], content, len(rows), rows.skipped)
     files = find_files(locations, SUFFIXES, filesystem)
     for file in files:
         kind_of(file.path)

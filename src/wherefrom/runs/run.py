@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.errors import InputError
-from wherefrom.runs.engine import Engine, EngineName, Work
-from wherefrom.runs.model_source import ModelSource
+from wherefrom.runs.engine import Engine, EngineName, ModelSource, Work
 from wherefrom.runs.parts import Columns, Part, Source, open_source
 from wherefrom.storage.store import Record, Store, check_same_run
 

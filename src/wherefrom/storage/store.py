@@ -44,13 +44,12 @@ class Store:
 
     `saved` are the settings of the run that is resumed. Settings that need the model are added by
     `completed`, in the process that loads it; those of several processes must be equal. Without a
-    folder the tables stay in memory.
+    folder nothing is written.
     """
 
     folder: Folder | None
     settings: Mapping[str, Any] = field(default_factory=dict)
     saved: Mapping[str, Any] | None = None
-    memory: dict[str, Columns] = field(default_factory=dict)
 
     @staticmethod
     @contextmanager
@@ -118,15 +117,11 @@ class Store:
     def add(self, part: str, tables: Iterable[Table], record: Mapping[str, Any]) -> Record:
         """Writes the tables of a part that have rows, then the record: the part is finished."""
         files = {}
-        for table in tables:
-            if not any(map(len, table.columns.values())):
-                continue
-            if self.folder is None:
-                self.memory[f"{table.name}/{part}"] = table.columns
-                continue
-            name, content = _file(table, part)
-            self._write(name, content)
-            files[name] = len(content)
+        for table in tables if self.folder is not None else ():
+            if any(map(len, table.columns.values())):
+                name, content = _file(table, part)
+                self._write(name, content)
+                files[name] = len(content)
         whole = {"run": self.run, "part": part, "files": files, **record}
         if self.folder is not None:
             self._write(f"{_RECORDS}/{part}.json", json.dumps(whole).encode())
@@ -135,8 +130,7 @@ class Store:
 
     def table(self, name: str, part: str) -> Columns:
         """The columns of a table of a finished part; no columns if it has no rows."""
-        if self.folder is None:
-            return self.memory.get(f"{name}/{part}", {})
+        assert self.folder is not None
         content = self.folder.read(f"{name}.parquet/{part}.parquet")
         if content is not None:
             return columns_of(content)
