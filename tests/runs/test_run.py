@@ -20,7 +20,7 @@ from wherefrom.runs.engine import Engine, ModelSource
 from wherefrom.runs.evaluations import recorded_by
 from wherefrom.runs.explain_rows import RowExplainer
 from wherefrom.runs.parts import Columns, open_source
-from wherefrom.runs.rows import FRAME, TYPES, explanation_of, spark_schema
+from wherefrom.runs.rows import FRAME, TYPES, explained_row, explanation_of, spark_schema
 from wherefrom.runs.run import LoadAndExplain, _follow
 from wherefrom.storage.arrow import Folder
 from wherefrom.storage.fingerprint import explainer_fingerprint
@@ -71,6 +71,18 @@ def test_a_row_is_the_explanation_of_its_text(explainer, tmp_path):
         plain = [s for u, s in zip(words.units, words.scores, strict=True) if not u.special]
         np.testing.assert_allclose(row["word_scores"], plain, atol=1e-5)
         assert row["label"] == "1"
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan")])
+def test_a_missing_value_of_a_table_library_is_none_again(explainer, missing):
+    row = explained_row("0", None, explainer(TEXTS[0]))
+    row |= {"probability": missing, "against": missing, "against_index": missing}
+    row |= {"target_index": np.float64(row["target_index"])}
+    again = explanation_of(row)
+    assert again.probability is None
+    assert (again.target.against, again.target.against_label) == (None, None)
+    assert again.target.index == 1
+    assert isinstance(again.target.index, int)
 
 
 def test_target_and_against_are_those_of_an_explanation(explainer, tmp_path):

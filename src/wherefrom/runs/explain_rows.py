@@ -5,21 +5,24 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from wherefrom.core.explanation import Explanation
 from wherefrom.core.memory import keep_heap, set_objects_aside
 from wherefrom.errors import InputError, SamplesRunAlone, TextCut, WherefromError
 from wherefrom.explainer import Explainer
+from wherefrom.inputs.records import find_columns
 from wherefrom.inputs.text import Encoded, like_lengths
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.runs.crash_isolation import Attempts
 from wherefrom.runs.engine import ModelSource
 from wherefrom.runs.parts import Part
-from wherefrom.runs.rows import REJECTED, TYPES, Row, columns, explained_row, rejected_row
+from wherefrom.runs.rows import FRAME, REJECTED, TYPES, Row, columns, explained_row, rejected_row
 from wherefrom.storage.fingerprint import explainer_fingerprint
 from wherefrom.storage.store import Record, Store, Table
+from wherefrom.storage.tables import pandas
 
 Result = Explanation | WherefromError
 
@@ -173,3 +176,76 @@ class ExplainPart:
         ]
         counts = {"explained": len(explained), "rejected": len(rejected), "size": part.size}
         return self.store.add(part.name, tables, counts)
+
+
+def explain_frame(
+    frame: Any,
+    explainer: Explainer | str | Path = "sentiment",
+    method: str | Method = "lrp",
+    target: str | int | None = None,
+    against: str | int | None = None,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    batch_size: int = 128,
+    batch_tokens: int = 4096,
+    truncate: bool = False,
+) -> Any:
+    """Explains every row of a pandas table; the result has the same order and index.
+
+    The columns are those of `wherefrom.runs.rows.FRAME`; for a row that cannot be explained the
+    last one has the reason and the others are null. A model that is passed as an argument of `load`
+    is loaded once in a process. An iterator of tables, as Spark's `mapInPandas` passes it, gives an
+    iterator; Dask's `map_partitions` passes a table.
+    """
+    rows = _FrameExplainer(
+        ModelSource(explainer),
+        (text_column, label_column, id_column),
+        {
+            "method": find_method(method), "target": target, "against": against,
+            "batch_size": batch_size, "batch_tokens": batch_tokens, "truncate": truncate,
+        },
+    )  # fmt: skip
+    return rows(frame) if hasattr(frame, "columns") else map(rows, frame)
+
+
+class _FrameExplainer:
+    def __init__(
+        self,
+        model: ModelSource,
+        names: tuple[str | None, str | None, str | None],
+        options: dict[str, Any],
+    ) -> None:
+        self.model, self.names, self.options = model, names, options
+
+    def __call__(self, frame: Any) -> Any:
+        library = pandas("explain_frame")
+        text_name, label_name, id_name = self.names
+        if id_name is not None and id_name not in frame.columns:
+            raise InputError(f'there is no column "{id_name}".')
+        text, label = find_columns([str(name) for name in frame.columns], text_name, label_name)
+        texts = _without_gaps(frame[text])
+        ids = frame.index if id_name is None else frame[id_name]
+        labels = _without_gaps(frame[label]) if label else [None] * len(texts)
+        results: list[dict[str, Any]] = []
+        if texts:
+            explain = RowExplainer(self.model.explainer(), **self.options)
+            results = explain.rows([str(id) for id in ids.tolist()], texts, labels)
+        return library.DataFrame(
+            {
+                name: library.Series(values, dtype=_dtype(FRAME[name]), index=frame.index)
+                for name, values in columns(results, FRAME).items()
+            }
+        )
+
+
+def _without_gaps(column: Any) -> list[Any]:
+    """The values of a column; None for NaN and the like."""
+    values = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return [None if is_missing else value for value, is_missing in values]
+
+
+def _dtype(kind: str) -> Any:
+    """A type with nulls, the same for every table: an empty one too."""
+    return {"double": "float64", "int": "Int64"}.get(kind, object)
