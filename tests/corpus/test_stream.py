@@ -1,5 +1,6 @@
 """A corpus explained in batches equals each text alone, and an interrupted run resumes."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -176,6 +177,13 @@ def test_a_full_disk_loses_no_finished_window_and_says_so(explainer, tmp_path):
         explain_corpus(explainer, TEXTS, out=tmp_path, window=16, progress=fill_up)
     assert len(list((tmp_path / "checkpoint").glob("part-*.json"))) == 2
     same(explain_corpus(explainer, TEXTS, out=tmp_path, window=16, resume=True), whole)
+
+
+def test_without_pyarrow_a_corpus_is_saved_and_resumed_as_json(explainer, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    whole = explain_corpus(explainer, TEXTS, out=tmp_path, window=16)
+    same(explain_corpus(explainer, TEXTS, out=tmp_path, window=16, resume=True), whole)
+    assert len(list(tmp_path.rglob("*.json/part-*.json"))) == 8
 
 
 def test_ctrl_c_before_the_first_window_is_an_interrupt(explainer, monkeypatch):

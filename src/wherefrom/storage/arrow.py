@@ -109,7 +109,7 @@ def _valid(value: Any) -> Any:
 class File:
     """A file to read: its place, its size in bytes, and the time of its last change."""
 
-    filesystem: Any
+    filesystem: Any  # of pyarrow; None for a local file
     path: str
     size: int
     changed: int | None  # in nanoseconds; None if the file system does not know it
@@ -117,6 +117,8 @@ class File:
     def open(self) -> Any:
         """The file for reading, with a position."""
         try:
+            if self.filesystem is None:
+                return Path(self.path).open("rb")
             return self.filesystem.open_input_file(self.path)
         except (OSError, ValueError) as error:
             raise FileError(f"cannot read {self.path}: {reason(error)}.") from error
@@ -155,12 +157,16 @@ def find_files(
 
 
 def _files_at(location: str, suffixes: tuple[str, ...], filesystem: Any) -> list[File]:
+    if filesystem is None and "://" not in location:
+        return _local_files(Path(location).expanduser().absolute(), suffixes)
     fs_module = _pyarrow("reading files").fs
-    place, pattern = _split_pattern(location)
-    system, path = _resolved(place, filesystem)
-    info = _information(system, path, location)
-    if info.type == fs_module.FileType.File and not pattern:
+    system, path = _resolved(location, filesystem)
+    info, pattern = _information(system, path), ""
+    if info.type == fs_module.FileType.File:
         return [_file(system, info)]
+    if info.type != fs_module.FileType.Directory:
+        path, pattern = _split_pattern(path)
+        info = _information(system, path)
     if info.type != fs_module.FileType.Directory:
         raise FileError(f"there is no file {location}.")
     selector = fs_module.FileSelector(path, recursive=True)
@@ -170,10 +176,28 @@ def _files_at(location: str, suffixes: tuple[str, ...], filesystem: Any) -> list
         _file(system, entry)
         for entry in entries
         if entry.type == fs_module.FileType.File
-        and entry.path.lower().endswith(suffixes)
-        and _is_shown(inner := entry.path[len(base) :].lstrip("/"))
-        and (not pattern or _matches(inner, pattern))
+        and _is_wanted(entry.path[len(base) :].lstrip("/"), pattern, suffixes)
     ]
+
+
+def _local_files(path: Path, suffixes: tuple[str, ...]) -> list[File]:
+    """The files at a path of this machine, without pyarrow."""
+    if path.is_file():  # also if its name has a wildcard
+        return [_local_file(path)]
+    place, pattern = (str(path), "") if path.is_dir() else _split_pattern(path.as_posix())
+    folder = Path(place)
+    if not folder.is_dir() or (folder != path and not pattern):
+        raise FileError(f"there is no file {path}.")
+    return [
+        _local_file(entry)
+        for entry in sorted(folder.rglob("*"))
+        if entry.is_file() and _is_wanted(entry.relative_to(folder).as_posix(), pattern, suffixes)
+    ]
+
+
+def _local_file(path: Path) -> File:
+    status = path.stat()
+    return File(None, path.as_posix(), status.st_size, status.st_mtime_ns)
 
 
 def _split_pattern(location: str) -> tuple[str, str]:
@@ -190,34 +214,29 @@ def _split_pattern(location: str) -> tuple[str, str]:
     return location, ""
 
 
-def _matches(path: str, pattern: str) -> bool:
-    """Whether a path matches part by part: * does not match a slash."""
-    parts, patterns = path.split("/"), pattern.split("/")
-    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
-
-
-def _is_shown(path: str) -> bool:
-    return not any(part.startswith((".", "_")) for part in path.split("/"))
+def _is_wanted(path: str, pattern: str, suffixes: tuple[str, ...]) -> bool:
+    """Whether a path in a folder is not hidden and matches part by part: * matches no slash."""
+    parts, patterns = path.split("/"), pattern.split("/") if pattern else []
+    if not path.lower().endswith(suffixes) or any(part.startswith((".", "_")) for part in parts):
+        return False
+    return not patterns or (len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns)))
 
 
 def _resolved(location: str, filesystem: Any) -> tuple[Any, str]:
-    fs_module = _pyarrow("reading files").fs
     if filesystem is not None:
         return filesystem, location
-    if "://" not in location:
-        return fs_module.LocalFileSystem(), str(Path(location).expanduser().absolute())
     try:
-        system, path = fs_module.FileSystem.from_uri(location)
+        system, path = _pyarrow("reading files").fs.FileSystem.from_uri(location)
     except (OSError, ValueError) as error:
         raise FileError(f"cannot reach {location}: {reason(error)}.") from error
     return system, str(path)
 
 
-def _information(system: Any, path: str, location: str) -> Any:
+def _information(system: Any, path: str) -> Any:
     try:
         return system.get_file_info(path)
     except (OSError, ValueError) as error:
-        raise FileError(f"cannot reach {location}: {reason(error)}.") from error
+        raise FileError(f"cannot reach {path}: {reason(error)}.") from error
 
 
 def _file(system: Any, info: Any) -> File:
