@@ -127,9 +127,8 @@ def explain_corpus(
     returns what is finished; before the first window is, it is a KeyboardInterrupt.
     """
     rows = _texts(data)
-    for name, value in (("batch_size", batch_size), ("tokens", tokens), ("window", window)):
-        if value < 1:
-            raise InputError(f"{name} must be 1 or more, got {value}.")
+    if window < 1:
+        raise InputError(f"window must be 1 or more, got {window}.")
     settings = CorpusSettings(
         find_method(method), target, against, tokens, truncate, False, batch_size
     )
@@ -189,13 +188,14 @@ class Counts:
     labelled: bool = True
     labels: dict[str | int, None] = field(default_factory=dict)
     uses: NameUses = field(default_factory=NameUses)
+    error: str = ""  # why the first unreadable row could not be read
 
     @staticmethod
     def of(engine: Engine, source: Source, search: NameSearch | None) -> Counts:
         """Reads all parts once, without a model."""
         counts = Counts()
         results = engine.results(source.pieces, _CountPart(search))
-        for name, rows, texts, labels, uses in sorted(results, key=lambda result: result[0]):
+        for name, rows, texts, labels, uses, error in sorted(results, key=lambda result: result[0]):
             counts.parts.append(name)
             counts.firsts.append(counts.rows)
             counts.rows += rows
@@ -203,6 +203,7 @@ class Counts:
             counts.labelled &= labels is not None
             counts.labels |= dict.fromkeys(labels or ())
             counts.uses.add(uses)
+            counts.error = counts.error or error
         return counts
 
     def part_of(self, row: int) -> str:
@@ -214,13 +215,14 @@ class Counts:
 class _CountPart:
     search: NameSearch | None
 
-    def __call__(self, part: Part) -> tuple[str, int, int, list[str | int] | None, NameUses]:
+    def __call__(self, part: Part) -> tuple[str, int, int, list[str | int] | None, NameUses, str]:
         places, _ = _usable(part)
         texts = [part.texts[i] for i in places]
         uses = NameUses() if self.search is None else NameUses.of(texts, self.search.lexicon)
         labels = dict.fromkeys(part.labels[i] for i in places)
         distinct = [label for label in labels if label is not None] if part.labelled else None
-        return part.name, len(part.ids), len(texts), distinct, uses
+        error = next((str(text) for text in part.texts if isinstance(text, FileError)), "")
+        return part.name, len(part.ids), len(texts), distinct, uses, error
 
 
 def _usable(part: Part) -> tuple[list[int], dict[int, str]]:
@@ -495,12 +497,17 @@ def explained_parts(
     The folder stays locked while the results are in use. `check` is called before the model runs.
     """
     settings, engine = job.settings, job.engine
+    for name in ("batch_size", "tokens"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"{name} must be 1 or more, got {getattr(settings, name)}.")
     source = open_source(job.data, job.columns, job.part_rows)
     with engine.connected(job.model.explainer) as explainer:
         target = common_target(explainer, settings.target, settings.against)
         counts = Counts.of(engine, source, search)
         if not counts.texts:
-            raise InputError("the data has no text.")
+            if counts.error:
+                raise FileError(counts.error)
+            raise InputError(f"the data has no {'row with a text' if counts.rows else 'rows'}.")
         has_labels = counts.labelled and not settings.no_labels
         if has_labels:
             _check_labels(explainer, counts.labels)

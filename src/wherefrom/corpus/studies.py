@@ -75,8 +75,8 @@ def bias_study(
     """A bias study; its tables are in the folder of the job. `names`: see `find_entities`."""
 
     def check(counts: Counts, target: TargetInfo | None) -> None:
-        check_contrast(target, job.model.explainer().labels())
         check_groups(*groups_in(counts.uses, lexicon, **names), lexicon)
+        check_contrast(target, job.model.explainer().labels())
 
     search = NameSearch(lexicon, names)
     with explained_parts(job, search=search, check=check, **options) as parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import posixpath
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -216,7 +217,7 @@ def _records(file: File, encoding: str | None) -> tuple[Generator[Any], Any]:
             start = content.read(_SAMPLE)
             encoding = encoding_of(file.path, start[: start.rfind(b"\n") + 1] or start)
             content.seek(0)
-    except (EOFError, OSError) as error:
+    except (EOFError, OSError, UnicodeError, zlib.error) as error:
         stream.close()
         if isinstance(error, FileError):
             raise
@@ -236,7 +237,7 @@ def _closing(
     try:
         with stream, lines:
             yield from records
-    except (EOFError, OSError) as error:
+    except (EOFError, OSError, UnicodeError, zlib.error) as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"cannot read {file.path}: {error}.") from error
