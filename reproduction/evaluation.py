@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,5 +55,5 @@ def evaluate_set(
 
 def finished(folder: Path) -> int:
     """Samples that the checkpoints in a folder have."""
-    files = folder.glob("part-*/samples.jsonl")
-    return sum(max(0, len(file.read_bytes().splitlines()) - 1) for file in files)
+    files = folder.glob("part-*/checkpoint/part-*.json")
+    return sum(len(json.loads(file.read_bytes())["samples"]) for file in files)

@@ -15,7 +15,7 @@ import numpy as np
 from reproduction.result import MEASURES, SetResult
 from wherefrom.evaluation.recommendation import difference
 from wherefrom.evaluation.results import fit, summarise
-from wherefrom.storage.csv_text import csv_text
+from wherefrom.storage.tables import csv_text
 from wherefrom.storage.writing import write_text
 
 FILE = "results.csv"

@@ -17,6 +17,7 @@ from tests.command_line import LABELS, caller, saved_classifier
 from wherefrom import METHODS, Explainer, Explanation, cli
 from wherefrom.cli import app
 from wherefrom.errors import ModelError
+from wherefrom.runs.engine import _loaded
 
 TEXT = "The film is good, not dull."
 
@@ -297,6 +298,7 @@ def test_the_number_type_reaches_the_model_in_every_command(monkeypatch, tmp_pat
     commands = {command.callback.__name__ for command in app.registered_commands}
     assert commands >= set(arguments) | without_a_model
     passed = []
+    _loaded.cache_clear()
 
     def stop(source, **options):
         passed.append((source, options))

@@ -53,7 +53,7 @@ def test_it_writes_tables_pictures_and_a_page(run, tmp_path):
     assert "AUAC ↑" in done.stdout
     assert re.search(r"^method +slope +R²", done.stdout, re.M)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        ".lock", "samples.jsonl", "evaluation.json", "report.html",
+        ".lock", "checkpoint", "evaluation.json", "report.html",
         "summary.csv", "conservation.csv", "layers.csv", "collapse.csv",
         "attention_erasure_weights.csv", "attention_erasure_flips.csv",
         "attention_erasure_to_flip.csv",
@@ -216,21 +216,10 @@ def test_ctrl_c_before_the_first_sample_is_said_and_has_the_code_of_an_interrupt
 
 
 def test_a_damaged_file_cannot_be_resumed(run, tmp_path):
-    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "checkpoint").mkdir(parents=True)
     for text in ("", "{", "3"):
-        (tmp_path / "out" / "samples.jsonl").write_text(text)
+        (tmp_path / "out" / "checkpoint" / "settings.json").write_text(text)
         refused(run("--resume"), "damaged")
-
-
-def test_a_sample_whose_line_was_cut_off_runs_again(run, tmp_path):
-    assert run("--metrics", "activation").exit_code == 0
-    file = tmp_path / "out" / "samples.jsonl"
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text[:-40], encoding="utf-8")
-    done = run("--metrics", "activation", "--resume")
-    assert "4 samples" in done.stdout
-    lines = file.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["sample"] for line in lines[1:]] == [0, 1, 2, 3]
 
 
 def test_without_matplotlib_everything_but_pictures_is_written(run, tmp_path, monkeypatch):

@@ -258,6 +258,9 @@ def test_a_corpus_is_not_of_pairs(run, tmp_path):
     (tmp_path / "a.csv").write_text("premise,hypothesis\na film,a movie\n")
     done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "a corpus is of single texts, and these are pairs" in done.stderr
+    assert (
+        "no column looks like the text (premise, hypothesis); name it with --text-column"
+        in done.stderr
+    )
     done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out", "--text-column", "premise")
     assert done.exit_code == 0, done.output

@@ -148,7 +148,7 @@ ACTIONS = {
         Case(ModelRunner(model), PREPARED[0]), "first_block"
     ),
     "forms": run_forms,
-    "layers": lambda model: relevance_sums(Case(ModelRunner(model), *PREPARED), PLAIN),
+    "layers": lambda model: relevance_sums(ModelRunner(model), *PREPARED, PLAIN),
     "propositions": lambda model: propositions(Case(ModelRunner(model), *PREPARED)),
 }
 

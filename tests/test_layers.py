@@ -17,9 +17,9 @@ LEVELS = [
     {"core", "storage"},
     {"models", "rules", "tracing"},
     {"inputs"},
-    {"answers", "audits", "corpus", "evaluation", "methods", "show", "studies"},
+    {"answers", "audits", "evaluation", "methods", "show", "studies"},
     {"explainer", "explaining", "loading", "testing"},
-    {"runs"},
+    {"corpus", "runs"},
     {"__main__", "cli", "web"},
 ]  # fmt: skip
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}

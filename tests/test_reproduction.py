@@ -19,6 +19,7 @@ from reproduction.methods import PAPER, methods_of
 from reproduction.result import SetResult
 from reproduction.sets import class_figures
 from reproduction.texts import TextSet, clipped, encode
+from tests.helpers import contents
 from training import superpixels
 from training.bace import Setting
 from training.sentiment import SPECIAL, student_tokenizer
@@ -140,16 +141,16 @@ def no_pictures(monkeypatch):
 
 def test_it_goes_on_where_it_stopped_and_adds_samples(run, monkeypatch, no_pictures):
     assert run("--samples", "8", "--sets", "films").exit_code == 0
-    lines = run.folder / "out" / "films" / "part-0" / "samples.jsonl"
-    before = lines.read_bytes()
+    checkpoint = run.folder / "out" / "films" / "part-0" / "checkpoint"
+    before = contents(checkpoint)
     monkeypatch.setattr(TextSet, "train", lambda *_: pytest.fail("trained a second time"))
     assert run("--samples", "16", "--sets", "films").exit_code == 0
-    assert lines.read_bytes() == before
+    assert contents(checkpoint) == before
     result = SetResult.read(run.folder / "results" / "films.json.gz")
     assert result.samples == 14
     parts = [
-        [json.loads(line) for line in file.read_bytes().splitlines()[1:]]
-        for file in sorted(run.folder.glob("out/films/part-*/samples.jsonl"))
+        json.loads(file.read_bytes())["samples"]
+        for file in sorted(run.folder.glob("out/films/part-*/checkpoint/part-*.json"))
     ]
     values = [record["values"]["lrp"]["activation"] for part in parts for record in part]
     np.testing.assert_allclose(result.values["lrp"]["AUAC"], values, rtol=1e-6)

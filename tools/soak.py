@@ -211,8 +211,8 @@ class Soak:
             for method, values in expected.items():
                 same = np.allclose(values["activation"], result[method]["activation"], atol=CLOSE)
                 check(same, f"the resumed run has other values of {method}")
-            lines = (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-            samples = [json.loads(line)["sample"] for line in lines[1:]]
+            parts = [json.loads(p.read_bytes()) for p in folder.glob("checkpoint/part-*.json")]
+            samples = [record["sample"] for part in parts for record in part["samples"]]
             check(sorted(samples) == list(range(len(SENTENCES))), "a sample is twice or missing")
         check(not list(folder.rglob(".*.partial")), "a half written file is left")
 

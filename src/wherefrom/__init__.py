@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wherefrom.inputs.table import read_table
     from wherefrom.loading import load
     from wherefrom.methods import METHODS, Method, Scores, method
-    from wherefrom.runs.frame import explain_frame
+    from wherefrom.runs.explain_rows import explain_frame
     from wherefrom.runs.run import run
 
 __version__ = "0.1.0"  # the only place where it is written: pyproject.toml reads it from here
@@ -56,7 +56,7 @@ _HOMES = {
     "WherefromError": "wherefrom.errors",
     "audit": "wherefrom.audits.audit",
     "evaluate": "wherefrom.evaluation.evaluate",
-    "explain_frame": "wherefrom.runs.frame",
+    "explain_frame": "wherefrom.runs.explain_rows",
     "load": "wherefrom.loading",
     "method": "wherefrom.methods",
     "read_table": "wherefrom.inputs.table",

@@ -12,7 +12,7 @@ import wherefrom
 from tests.corpus.test_bias import study as bias_study
 from wherefrom import Answer, Audit, Comparison, Evaluation, Explainer, Explanation
 from wherefrom.core.progress import shown, terminal_bar
-from wherefrom.corpus.stream import explain_corpus
+from wherefrom.corpus.explain import explain_corpus
 from wherefrom.corpus.views import overview
 from wherefrom.errors import FileError, InputError, MethodError, MissingExtra
 from wherefrom.show.explanation_figure import waterfall_bars

@@ -1,8 +1,9 @@
 """The two commands over a corpus, on a tiny model saved in a folder."""
 
 import csv
+import importlib
 import json
-from contextlib import ExitStack
+from contextlib import nullcontext
 
 import pyarrow.parquet
 import pytest
@@ -11,8 +12,8 @@ from typer.testing import CliRunner
 from tests.corpus import planted
 from tests.helpers import contents
 from wherefrom.cli import app
-from wherefrom.corpus import explain_corpus, overview
-from wherefrom.storage.folder_lock import locked
+
+COMMANDS = importlib.import_module("wherefrom.cli.corpus")
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +50,12 @@ def stop_after(monkeypatch):
     """Ctrl-C after so many texts."""
 
     def stop(texts):
-        def stopped(*args, progress, **options):
-            def report(done, total, note):
-                progress(done, total, note)
-                if done >= texts:
-                    raise KeyboardInterrupt
+        def report(done, total, note):
+            if done >= texts:
+                raise KeyboardInterrupt
 
-            return explain_corpus(*args, progress=report, window=texts, **options)
-
-        monkeypatch.setattr("wherefrom.corpus.explain_corpus", stopped)
+        monkeypatch.setattr("wherefrom.corpus.explain.PART_ROWS", texts)
+        monkeypatch.setattr(COMMANDS, "progress", lambda *_, **__: nullcontext(report))
 
     return stop
 
@@ -92,7 +90,7 @@ def test_a_finished_run_is_not_emptied(home, tmp_path):
     before = contents(tmp_path)
     done = run(home, *command)
     assert done.exit_code == 2
-    assert "has 1 finished chunk of an earlier run" in done.stderr
+    assert "has 1 finished part of an earlier run" in done.stderr
     assert contents(tmp_path) == before
     assert run(home, *command, "--resume").stdout == first.stdout
 
@@ -104,22 +102,6 @@ def test_when_the_results_cannot_be_written_nothing_is_lost(home, tmp_path, monk
     assert done.exit_code == 2
     assert "saved: run again with --resume to write the results" in done.stderr
     (tmp_path / "words.csv").rmdir()
-    assert run(home, *command, "--resume").exit_code == 0
-
-
-def test_results_are_not_written_while_another_run_has_the_folder(home, tmp_path, monkeypatch):
-    def other_run_begins(corpus, min_count):
-        stack.enter_context(locked(tmp_path))
-        return overview(corpus, min_count)
-
-    command = ("corpus", home / "data.csv", "--out", tmp_path)
-    with ExitStack() as stack, monkeypatch.context() as patch:
-        patch.setattr("wherefrom.corpus.overview", other_run_begins)
-        done = run(home, *command)
-        assert done.exit_code == 2
-        assert "another run" in done.stderr
-        assert "run again with --resume" in done.stderr
-        assert not list(tmp_path.glob("*.csv"))
     assert run(home, *command, "--resume").exit_code == 0
 
 
@@ -140,7 +122,9 @@ def test_a_spreadsheet_runs_no_formula_and_a_terminal_no_code_from_a_text(home, 
 
 
 def test_corpus_writes_its_report_and_tables(home, tmp_path):
-    done = run(home, "corpus", home / "data.csv", home / "data.csv", "--out", tmp_path)
+    other = tmp_path / "other.csv"
+    other.write_bytes((home / "data.csv").read_bytes())
+    done = run(home, "corpus", home / "data.csv", other, "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert "240 texts" in done.stdout
     assert "misleading:" in done.stdout

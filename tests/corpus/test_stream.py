@@ -1,5 +1,6 @@
 """A corpus explained in batches equals each text alone, and an interrupted run resumes."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -7,13 +8,14 @@ import pytest
 import torch
 
 from tests.corpus import planted
-from tests.helpers import full_disk
+from tests.helpers import contents, full_disk
 from wherefrom import Explainer
 from wherefrom.corpus import explain_corpus, overview
-from wherefrom.corpus.corpus import NO_LABEL, word_sums
+from wherefrom.corpus.corpus import NO_LABEL
 from wherefrom.errors import FileError, InputError, TargetError
 from wherefrom.inputs.table import Rows, read_table
 from wherefrom.inputs.text import encode, encode_each, like_lengths
+from wherefrom.runs.rows import word_sums
 from wherefrom.show.sentence import sentence
 
 TEXTS = planted.texts(0)[:50]
@@ -120,23 +122,25 @@ def test_a_model_that_reads_all_rows_is_run_as_it_is(explainer):
 
 def test_without_resume_a_finished_run_is_not_replaced(explainer, tmp_path):
     explain_corpus(explainer, TEXTS[:10], out=tmp_path, window=4)
-    before = {path: path.read_bytes() for path in (tmp_path / "checkpoint").iterdir()}
-    with pytest.raises(FileError, match=r"has 3 finished chunks of an earlier run.*--resume"):
+    before = contents(tmp_path)
+    with pytest.raises(FileError, match=r"has 3 finished parts of an earlier run.*--resume"):
         explain_corpus(explainer, TEXTS[:4], out=tmp_path, window=4)
-    assert {path: path.read_bytes() for path in (tmp_path / "checkpoint").iterdir()} == before
+    assert contents(tmp_path) == before
 
 
 def test_a_run_resumes_only_with_the_same_data_settings_and_model(explainer, tmp_path):
     explain_corpus(explainer, TEXTS[:10], out=tmp_path)
-    with pytest.raises(FileError, match="other texts"):
+    with pytest.raises(FileError, match="other data"):
         explain_corpus(explainer, TEXTS[:9], out=tmp_path, resume=True)
     with pytest.raises(FileError, match=r"method .*lrp.* → .*gradient_x_input"):
         explain_corpus(explainer, TEXTS[:10], "gradient_x_input", out=tmp_path, resume=True)
     with pytest.raises(FileError, match=r"changed \(other weights\)"):
         explain_corpus(planted.explainer(1, 0.0), TEXTS[:10], out=tmp_path, resume=True)
-    (tmp_path / "checkpoint" / "window-000000.npz").write_bytes(b"PK")
-    with pytest.raises(FileError, match="damaged"):
-        explain_corpus(explainer, TEXTS[:10], out=tmp_path, resume=True)
+    (table,) = (tmp_path / "checkpoint" / "texts.parquet").iterdir()
+    table.write_bytes(b"PAR1")
+    with pytest.warns(UserWarning, match=r"files of 1 finished part .* computed again"):
+        again = explain_corpus(explainer, TEXTS[:10], out=tmp_path, resume=True)
+    same(again, explain_corpus(explainer, TEXTS[:10]))
 
 
 def test_a_run_in_a_folder_that_another_run_uses_is_refused(explainer, tmp_path):
@@ -150,7 +154,7 @@ def test_a_run_in_a_folder_that_another_run_uses_is_refused(explainer, tmp_path)
 def test_a_window_of_another_run_is_not_taken(explainer, tmp_path):
     whole = explain_corpus(explainer, TEXTS, out=tmp_path / "one", window=16)
     explain_corpus(planted.explainer(1, 0.0), TEXTS, out=tmp_path / "other", window=16)
-    name = "checkpoint/window-000001.npz"
+    name = "checkpoint/part-00000-000001.json"
     (tmp_path / "one" / "checkpoint" / ".killed.partial").write_bytes(b"half")
     (tmp_path / "one" / name).write_bytes((tmp_path / "other" / name).read_bytes())
     ran = []
@@ -167,16 +171,21 @@ def test_a_full_disk_loses_no_finished_window_and_says_so(explainer, tmp_path):
     def fill_up(done, total, note):
         written.append(done)
         if len(written) == 2:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 
     resource = pytest.importorskip("resource")
-    message = r"cannot write .*window-000002.npz: .* The 2 chunks finished before are saved"
+    message = r"cannot write .*000002.*: .* The parts finished before are saved; continue with"
     with full_disk(resource.RLIM_INFINITY), pytest.raises(FileError, match=message):
         explain_corpus(explainer, TEXTS, out=tmp_path, window=16, progress=fill_up)
-    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == [
-        "settings.json", "window-000000.npz", "window-000001.npz",
-    ]  # fmt: skip
+    assert len(list((tmp_path / "checkpoint").glob("part-*.json"))) == 2
     same(explain_corpus(explainer, TEXTS, out=tmp_path, window=16, resume=True), whole)
+
+
+def test_without_pyarrow_a_corpus_is_saved_and_resumed_as_json(explainer, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    whole = explain_corpus(explainer, TEXTS, out=tmp_path, window=16)
+    same(explain_corpus(explainer, TEXTS, out=tmp_path, window=16, resume=True), whole)
+    assert len(list(tmp_path.rglob("*.json/part-*.json"))) == 8
 
 
 def test_ctrl_c_before_the_first_window_is_an_interrupt(explainer, monkeypatch):

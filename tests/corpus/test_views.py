@@ -9,6 +9,7 @@ from tests.oracles import corpus as oracle
 from wherefrom.core.explanation import TargetInfo
 from wherefrom.corpus import Lexicon, bias, overview
 from wherefrom.corpus.corpus import NO_LABEL, Corpus
+from wherefrom.corpus.views import EVERY_CLASS, Totals
 from wherefrom.inputs.table import read_table
 
 CONTRAST = TargetInfo(1, "POSITIVE", 0, "NEGATIVE")
@@ -148,6 +149,27 @@ def test_examples_are_the_texts_with_the_highest_and_lowest_relevance():
     texts = [[("word", float(score))] for score in range(50)]
     (word,) = overview(corpus_of(texts, [None] * 50, [1] * 50)).words
     assert word.examples == (*range(49, 34, -1), *range(14, -1, -1))
+
+
+def test_totals_of_parts_are_those_of_the_whole():
+    chance = np.random.default_rng(0)
+    texts = [[("word", float(score))] for score in chance.permutation(90)]
+    whole = corpus_of(texts, [0] * 90, [1] * 90)
+    together, added = Totals(), Totals()
+    together.add(whole)
+    for part in np.array_split(np.arange(90), 4)[::-1]:
+        added.add(whole.chosen(part))
+    assert added == together
+    examples = together.words[EVERY_CLASS]["word"].examples()
+    scores = [texts[row][0][1] for row in examples]
+    assert scores == [*range(89, 74, -1), *range(14, -1, -1)]
+
+
+def test_a_word_misleads_where_the_predicted_class_itself_is_explained():
+    texts = [[("good", 2.0), ("bad", -1.0)], [("bad", 0.5), ("good", -3.0)]]
+    view = overview(corpus_of(texts, [0, 0], [2, 1], tuple("xyz"), None), min_count=1)
+    misleading = {word.word: (word.total, word.texts) for word in view.misleading}
+    assert misleading == {"good": (2.0, 1), "bad": (0.5, 1)}
 
 
 def test_tables_and_summary(small, tmp_path):

@@ -196,11 +196,10 @@ def test_a_default_that_has_changed_since_is_not_resumed(explainer, tmp_path):
     """The label shows no defaults, so the checkpoint has to hold them."""
     options = {"methods": ["smoothgrad"], "metrics": ["entropy"], "out": tmp_path}
     evaluate(explainer, TEXTS[:1], **options)
-    file = tmp_path / "samples.jsonl"
-    header, *lines = file.read_text(encoding="utf-8").splitlines()
-    settings = json.loads(header)
+    file = tmp_path / "checkpoint" / "settings.json"
+    settings = json.loads(file.read_bytes())
     settings["methods"]["smoothgrad"] |= {"samples": 3}
-    file.write_text("\n".join([json.dumps(settings), *lines, ""]), encoding="utf-8")
+    file.write_text(json.dumps(settings), encoding="utf-8")
     with pytest.raises(FileError, match=r"cannot resume .*methods .*'samples': 3.* → "):
         evaluate(explainer, TEXTS[:1], resume=True, **options)
 

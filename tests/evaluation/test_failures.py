@@ -10,7 +10,6 @@ from torch import nn
 
 from benchmarks.tiny import model
 from tests.evaluation.additive import additive_explainer
-from wherefrom.core.runner import Case
 from wherefrom import Explainer, evaluate
 from wherefrom.errors import InputError, ModelError, NotFinite
 from wherefrom.methods import Method
@@ -65,10 +64,10 @@ class Overflowing(Method):
     value: float = float("nan")
     token: int | None = None
 
-    def scores(self, runner, inputs, target):
-        ids = inputs.tensors["input_ids"]
+    def scores(self, case):
+        ids = case.batch.tensors["input_ids"]
         hit = torch.full_like(ids, True) if self.token is None else ids == self.token
-        return Scores(torch.where(hit.bool(), self.value, ids.double()) * inputs.mask)
+        return Scores(torch.where(hit.bool(), self.value, ids.double()) * case.batch.mask)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -147,9 +146,9 @@ def test_a_batch_that_fails_is_halved_until_the_row_is_found(explainer, wordpiec
 
     @dataclass(frozen=True)
     class Counting(Picky):
-        def scores(self, runner, inputs, target):
-            sizes.append(len(inputs))
-            return super().scores(Case(runner, inputs, target))
+        def scores(self, case):
+            sizes.append(len(case.batch))
+            return super().scores(case)
 
     texts = ["the film is good"] * 15 + ["the film is dull"]
     picky = Counting(wordpiece.convert_tokens_to_ids("dull"))

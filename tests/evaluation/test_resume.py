@@ -17,7 +17,7 @@ from wherefrom.evaluation.evaluate import FIRST_WINDOW
 from wherefrom.evaluation.metrics import METRICS
 from wherefrom.methods import Method
 from wherefrom.methods.base import Scores
-from wherefrom.storage.folder_lock import locked
+from wherefrom.storage.writing import locked
 
 TEXTS = [f"the film is {word}" for word in "good bad great dull not of i love hate it".split()]
 OPTIONS = {"methods": ["random"], "metrics": ["activation"]}
@@ -28,8 +28,15 @@ def explainer(bert, wordpiece):
     return Explainer(bert, wordpiece)
 
 
-def lines(folder):
-    return [json.loads(line) for line in (folder / "samples.jsonl").read_bytes().splitlines()]
+def parts(folder):
+    """The finished parts, in the order of their samples."""
+    return sorted((folder / "checkpoint").glob("part-*.json"))
+
+
+def saved(folder):
+    """The numbers of the saved samples."""
+    records = [json.loads(path.read_bytes()) for path in parts(folder)]
+    return sorted(sample["sample"] for record in records for sample in record["samples"])
 
 
 def refused(match, folder, *args, **options):
@@ -79,8 +86,8 @@ def test_a_metric_of_the_same_name_with_other_settings_is_refused(explainer, tmp
 
 def test_without_resume_a_run_with_results_is_never_emptied(explainer, tmp_path):
     evaluate(explainer, TEXTS, out=tmp_path, **OPTIONS)
-    refused(r"has 10 finished samples .*--resume", tmp_path, explainer, TEXTS)
-    refused(r"has 10 finished samples", tmp_path, explainer, TEXTS[:2], methods=["lrp"])
+    refused(r"has 2 finished parts .*--resume", tmp_path, explainer, TEXTS)
+    refused(r"has 2 finished parts", tmp_path, explainer, TEXTS[:2], methods=["lrp"])
 
 
 def test_a_run_without_results_may_be_started_over(explainer, tmp_path):
@@ -89,7 +96,7 @@ def test_a_run_without_results_may_be_started_over(explainer, tmp_path):
 
     with pytest.raises(KeyboardInterrupt, match="before the first samples"):
         evaluate(explainer, TEXTS, out=tmp_path, progress=stop, **OPTIONS)
-    assert len(lines(tmp_path)) == 1
+    assert saved(tmp_path) == []
     assert evaluate(explainer, TEXTS[:3], out=tmp_path, **OPTIONS).samples == 3
 
 
@@ -99,53 +106,66 @@ def test_a_second_run_in_the_folder_is_refused_while_the_first_is_on(explainer, 
             evaluate(explainer, TEXTS, out=tmp_path, resume=True, **OPTIONS)
 
     result = evaluate(explainer, TEXTS, out=tmp_path, progress=other_run, **OPTIONS)
-    assert result.samples == len(lines(tmp_path)) - 1 == 10
+    assert result.samples == len(saved(tmp_path)) == 10
     with locked(tmp_path):  # free again
         pass
 
 
-def test_a_record_of_another_run_is_not_taken(explainer, tmp_path):
+@pytest.mark.parametrize("damage", ["other run", "half written", "missing"])
+def test_a_part_that_is_damaged_or_of_another_run_is_computed_again(explainer, tmp_path, damage):
     whole = evaluate(explainer, TEXTS, out=tmp_path, **OPTIONS)
-    header, *records = lines(tmp_path)
-    assert {record["run"] for record in records} == {records[0]["run"]}
-    records[3] |= {"run": "0" * 16, "values": {"random": {"activation": 99.0}}}
-    del records[5]["run"]
-    entries = [header, *records, 3, {}]
-    text = "\n".join(json.dumps(entry) for entry in entries)
-    (tmp_path / "samples.jsonl").write_text(text)
+    path = parts(tmp_path)[1]
+    record = json.loads(path.read_bytes())
+    if damage == "other run":
+        record["samples"][0]["values"] = {"random": {"activation": 99.0}}
+        path.write_text(json.dumps(record | {"run": "0" * 16}))
+    elif damage == "half written":
+        path.write_bytes(path.read_bytes()[:-40])
+    else:
+        path.unlink()
     again = evaluate(explainer, TEXTS, out=tmp_path, resume=True, **OPTIONS)
     assert again.values == whole.values
     assert again.timing["computed"] > 0
-    assert [record["sample"] for record in lines(tmp_path)[1:]] == [0, 1, 2, 4, 6, 7, 8, 9, 3, 5]
+    assert saved(tmp_path) == list(range(10))
+
+
+def test_parts_that_disappear_during_a_run_are_an_error(explainer, tmp_path):
+    def delete(done, total, step):
+        for path in parts(tmp_path):
+            path.unlink()
+
+    with pytest.raises(FileError, match=r"files of \d finished parts? .* are missing .*--resume"):
+        evaluate(explainer, TEXTS, out=tmp_path, progress=delete, **OPTIONS)
 
 
 def test_a_full_disk_loses_nothing_and_says_so(explainer, tmp_path):
     whole = evaluate(explainer, TEXTS, **OPTIONS)
-    room = 4000
-    message = r"cannot write .*samples.jsonl: .* The (\d+) samples finished before are saved"
-    with full_disk(room), pytest.raises(FileError, match=message) as failure:
-        evaluate(explainer, TEXTS, out=tmp_path, **OPTIONS)
-    saved = len(lines(tmp_path)) - 1  # every line is whole
-    assert 0 < saved < len(TEXTS)
-    assert f"The {saved} samples" in str(failure.value)
+    message = r"cannot write .*part-.*json: .* The parts finished before are saved.*--resume"
+    evaluate(explainer, TEXTS, out=tmp_path, progress=stop_after(FIRST_WINDOW), **OPTIONS)
     before = contents(tmp_path)
-    with full_disk(100), pytest.raises(FileError, match=r"cannot write .* as it was before"):
+    with full_disk(1000), pytest.raises(FileError, match=message):
         evaluate(explainer, TEXTS, out=tmp_path, resume=True, **OPTIONS)
     assert contents(tmp_path) == before
     again = evaluate(explainer, TEXTS, out=tmp_path, resume=True, **OPTIONS)
     assert again.values == whole.values
-    assert set(contents(tmp_path)) == {".lock", "samples.jsonl"}
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def stop_after(samples):
+    """Progress that raises Ctrl-C after so many samples."""
+
+    def stop(done, total, step):
+        if done > samples:
+            raise KeyboardInterrupt
+
+    return stop
 
 
 # Ctrl-C.
 
 
 def test_ctrl_c_soon_after_the_start_leaves_a_result(explainer):
-    def stop(done, total, step):
-        if done > FIRST_WINDOW:
-            raise KeyboardInterrupt
-
-    part = evaluate(explainer, TEXTS, progress=stop, **OPTIONS)
+    part = evaluate(explainer, TEXTS, progress=stop_after(FIRST_WINDOW), **OPTIONS)
     assert not part.complete
     assert part.samples == FIRST_WINDOW < 10
     assert "(interrupted: partial result)" in str(part)

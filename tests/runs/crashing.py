@@ -13,10 +13,10 @@ from functools import partial
 
 import wherefrom
 from tests.corpus import planted
+from wherefrom.corpus.explain import CorpusJob, CorpusSettings
+from wherefrom.corpus.studies import corpus_overview
 from wherefrom.methods import method
-from wherefrom.runs.corpora import CorpusJob, CorpusSettings
-from wherefrom.runs.model_source import ModelSource
-from wherefrom.runs.studies import corpus_overview
+from wherefrom.runs.engine import ModelSource
 
 WORD = planted.WOMEN[0]
 TEXTS = [f"the {word} film with {name}" for word in ("good", "bad") for name in planted.MEN[:18]]

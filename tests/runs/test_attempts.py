@@ -11,8 +11,8 @@ import wherefrom
 from tests.corpus import planted
 from tests.runs.crashing import POISONED, TEXTS
 from wherefrom.runs.crash_isolation import REASON, Attempts
-from wherefrom.runs.store import ResultsFolder
 from wherefrom.storage.arrow import Folder
+from wherefrom.storage.store import Store
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -52,9 +52,9 @@ class Died(Exception):
     """Stands for the end of a process: what it has noted until then stays on the disk."""
 
 
-def attempt(folder, size, poisoned, lost):
+def attempt(store, size, poisoned, lost):
     """One process that works on a part: what it gives, or what was in work when it died."""
-    note = Path(folder.folder.path) / "checkpoint" / "attempts-part.json"
+    note = Path(store.folder.path) / "checkpoint" / "attempts-part.json"
 
     def work(rows):
         dead = lost() or any(rows.start <= row < rows.stop for row in poisoned)
@@ -63,7 +63,7 @@ def attempt(folder, size, poisoned, lost):
         return list(range(rows.start, rows.stop))
 
     try:
-        return list(Attempts.at(folder, "part").results(size, work))
+        return list(Attempts.at(store, "part").results(size, work))
     except Died as end:
         rows, content = end.args
         note.write_bytes(content)
@@ -76,7 +76,7 @@ def test_only_rows_that_died_alone_twice_are_given_up(tmp_path, size):
     for trial in range(20):
         poisoned = chance.sample(range(size), min(size, chance.randrange(3)))
         share = chance.choice([0, 0.05, 0.5])  # of works in which a healthy machine is lost
-        folder = ResultsFolder(Folder.at(tmp_path / str(trial)), "run")
+        store = Store(Folder.at(tmp_path / str(trial)))
         alone = dict.fromkeys(range(size), 0)
         for number in range(2000):
             lost_machine = number < 40 and chance.random() < share
@@ -86,7 +86,7 @@ def test_only_rows_that_died_alone_twice_are_given_up(tmp_path, size):
                 left[0] -= 1
                 return left[0] == -1
 
-            result = attempt(folder, size, poisoned, lost)
+            result = attempt(store, size, poisoned, lost)
             if isinstance(result, list):
                 break
             if result.stop - result.start == 1:
@@ -101,23 +101,23 @@ def test_only_rows_that_died_alone_twice_are_given_up(tmp_path, size):
 
 
 def test_an_error_is_no_death(tmp_path):
-    folder = ResultsFolder(Folder.at(tmp_path), "run")
+    store = Store(Folder.at(tmp_path))
 
     def fail(rows):
         raise KeyboardInterrupt
 
     for _ in range(5):
         with pytest.raises(KeyboardInterrupt):
-            list(Attempts.at(folder, "part").results(9, fail))
-    assert list(Attempts.at(folder, "part").results(9, lambda rows: 1)) == [(slice(0, 9), 1)]
+            list(Attempts.at(store, "part").results(9, fail))
+    assert list(Attempts.at(store, "part").results(9, lambda rows: 1)) == [(slice(0, 9), 1)]
 
 
 def test_notes_of_another_run_or_damaged_ones_count_for_nothing(tmp_path):
-    folder = ResultsFolder(Folder.at(tmp_path), "run")
-    folder.note_attempts("part", {"0-9": 7})
-    assert folder.attempts("part") == {"0-9": 7}
-    assert ResultsFolder(folder.folder, "other").attempts("part") == {}
-    folder.folder.write("checkpoint/attempts-part.json", b"{half")
-    assert folder.attempts("part") == {}
-    folder.add("part", [], {})
+    store = Store(Folder.at(tmp_path))
+    store.note_attempts("part", {"0-9": 7})
+    assert store.attempts("part") == {"0-9": 7}
+    assert Store(store.folder, {"data": "other"}).attempts("part") == {}
+    store.folder.write("checkpoint/attempts-part.json", b"{half")
+    assert store.attempts("part") == {}
+    store.add("part", [], {})
     assert not list(tmp_path.rglob("attempts-*"))

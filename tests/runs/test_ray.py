@@ -182,75 +182,25 @@ def test_small_data_is_handed_over_without_tasks(monkeypatch):
     assert engine_module._read(Engine("ray", workers=2), [[1, 2]], 2)[1] == 2
 
 
-def test_settings_of_a_ray_started_here_leave_those_of_the_environment(monkeypatch):
-    options = {}
-
-    def init(*_, **given):
-        options.update(given)
-        raise ConnectionError
-
-    monkeypatch.setattr(engine_module.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(engine_module.ray, "init", init)
-    monkeypatch.delenv("RAY_enable_worker_prestart", raising=False)
-    monkeypatch.setenv("RAY_worker_niceness", "15")
-    with pytest.raises(InputError, match="cannot start"), engine_module.connected(Engine("ray")):
-        pass
-    assert options["_system_config"]["enable_worker_prestart"] is True
-    assert "worker_niceness" not in options["_system_config"]
-
-
-@pytest.mark.parametrize("said", [None, "1"])
-def test_a_ray_started_here_sends_no_usage_statistics_unless_told(monkeypatch, said):
+@pytest.mark.parametrize("variable", ["RAY_USAGE_STATS_ENABLED", "RAY_worker_niceness"])
+@pytest.mark.parametrize("chosen", [None, "1"])
+def test_a_ray_started_here_keeps_the_settings_of_the_environment(monkeypatch, variable, chosen):
     found = []
 
     def init(*_, **__):
-        found.append(os.environ.get("RAY_USAGE_STATS_ENABLED"))
+        found.append(os.environ.get(variable))
         raise ConnectionError
 
     monkeypatch.setattr(engine_module.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(engine_module.ray, "init", init)
-    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
-    if said is not None:
-        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", said)
-    for address, expected in ((None, said or "0"), ("auto", said)):
+    monkeypatch.delenv(variable, raising=False)
+    if chosen is not None:
+        monkeypatch.setenv(variable, chosen)
+    for address, expected in ((None, chosen or "0"), ("auto", chosen)):
         with pytest.raises(InputError), engine_module.connected(Engine("ray", address)):
             pass
         assert found.pop() == expected
-        assert os.environ.get("RAY_USAGE_STATS_ENABLED") == said
-
-
-def test_a_ray_that_does_not_know_the_settings_starts_without_them(monkeypatch):
-    calls = []
-
-    def init(address, **given):
-        calls.append(sorted(given))
-        if "_system_config" in given:
-            raise RuntimeError("Timed out waiting for file")
-
-    monkeypatch.setattr(engine_module.ray, "init", init)
-    with pytest.warns(UserWarning, match="Timed out .* without them"):
-        engine_module._start(2)
-    assert calls[1] == [name for name in calls[0] if name != "_system_config"]
-
-
-def test_ray_looks_for_its_node_once_that_is_registered(monkeypatch):
-    answers = [{}, {}, {"node": 1}]
-    registry = type(
-        "Registry", (), {"__init__": lambda *_, **__: None,
-                         "get_all_node_info": lambda _: answers.pop(0)},
-    )  # fmt: skip
-    monkeypatch.setattr(ray._raylet, "GcsClient", registry)
-    monkeypatch.setattr(ray._private.services, "get_node", lambda *_: ("found", len(answers)))
-    find_node = ray._private.services.get_node
-    with engine_module._node_awaited():
-        assert ray._private.services.get_node("address", "id") == ("found", 0)
-    assert ray._private.services.get_node is find_node
-    monkeypatch.delattr(ray._raylet, "GcsClient")  # names of another Ray
-    with engine_module._node_awaited():
-        assert ray._private.services.get_node("address", "id") == ("found", 0)
-    monkeypatch.delattr(ray._private.services, "get_node")
-    with engine_module._node_awaited():
-        pass
+        assert os.environ.get(variable) == chosen
 
 
 def test_the_driver_of_a_ray_of_its_own_imports_no_torch_and_refuses_the_same(data, tmp_path):

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from wherefrom.errors import FileError, InputError
+from wherefrom.errors import FileError, GuessedEncoding, InputError
 from wherefrom.inputs.table import read_table
 from wherefrom.runs.parts import Columns, Location, open_source
+from wherefrom.storage.arrow import find_files
 
 parquet = pytest.importorskip("pyarrow.parquet")
 pyarrow = pytest.importorskip("pyarrow")
@@ -102,10 +103,11 @@ def test_any_file_system_of_pyarrow_is_read(tmp_path):
 
 def test_a_row_that_cannot_be_read_is_an_error_in_its_place(tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'not json\n{"text": "good"}\n{"text": "b\xe4d"}\n[1]\n{"text": 3.5}\n')
+    good = '{"text": "schön"}\n'.encode()  # so the file is damaged UTF-8, no other encoding
+    path.write_bytes(b"not json\n" + good + b'{"text": "b\xe4d"}\n[1]\n{"text": 3.5}\n')
     texts = all_of(parts_of(path), "texts")
     assert "line 1 is not JSON" in str(texts[0])
-    assert texts[1] == "good"
+    assert texts[1] == "schön"
     assert texts[2] == "b\udce4d"  # which no model takes
     assert "line 4 is not an object" in str(texts[3])
     assert texts[4] == 3.5
@@ -115,6 +117,28 @@ def test_a_row_that_cannot_be_read_is_an_error_in_its_place(tmp_path):
     assert parts_of(path) == []
     path.write_bytes('{"text": "schön"}\n'.encode("utf-16"))  # known by its mark
     assert all_of(parts_of(path), "texts") == ["schön"]
+    path.write_bytes('{"text": "schön"}\n'.encode("latin-1"))
+    with pytest.warns(GuessedEncoding, match="read as cp1252"):
+        assert all_of(parts_of(path), "texts") == ["schön"]
+
+
+def test_a_file_whose_name_has_a_wildcard_is_that_file(tmp_path):
+    for name in ("a[1].csv", "a1.csv"):
+        (tmp_path / name).write_text(f"text\nof {name}\n")
+    assert all_of(parts_of(tmp_path / "a[1].csv"), "texts") == ["of a[1].csv"]
+    inside = filesystems.SubTreeFileSystem(str(tmp_path), filesystems.LocalFileSystem())
+    (file,) = find_files(["a[1].csv"], (".csv",), inside)
+    assert file.path == "a[1].csv"
+    (file,) = find_files(["a[0-9].csv"], (".csv",), inside)
+    assert file.path == "./a1.csv"
+
+
+def test_local_files_need_no_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "a.csv").write_text("text\nfine\n")
+    (tmp_path / "_b.csv").write_text("text\nhidden\n")
+    for place in (tmp_path, tmp_path / "?.csv", tmp_path / "a.csv"):
+        assert all_of(parts_of(place), "texts") == ["fine"]
 
 
 def test_columns_and_ids(tmp_path):
@@ -153,7 +177,7 @@ def test_reading_and_starting_a_run_import_no_torch():
     code = (
         "import sys\n"
         "from wherefrom.runs.parts import Columns, open_source\n"
-        "import wherefrom.runs.engine, wherefrom.runs.model_source, wherefrom.runs.run\n"
+        "import wherefrom.runs.engine, wherefrom.runs.engine, wherefrom.runs.run\n"
         "print([part.texts for part in open_source(['a', 'b'], Columns(), 1).pieces[0]])\n"
         "print('torch' in sys.modules)"
     )

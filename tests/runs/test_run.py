@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -15,17 +16,15 @@ from tests.test_readme import ROOT, blocks
 from wherefrom import Explainer, load
 from wherefrom.cli import app
 from wherefrom.errors import FileError, InputError, MissingExtra, ModelError, TargetError
-from wherefrom.runs.engine import Engine
+from wherefrom.runs.engine import Engine, ModelSource
 from wherefrom.runs.evaluations import recorded_by
 from wherefrom.runs.explain_rows import RowExplainer
-from wherefrom.runs.load_and_explain import LoadAndExplain
-from wherefrom.runs.model_source import ModelSource
 from wherefrom.runs.parts import Columns, open_source
-from wherefrom.runs.rows import FRAME, TYPES, explanation_of, spark_schema
-from wherefrom.runs.run import _follow
-from wherefrom.runs.store import OpenedFolder, check_same_run
+from wherefrom.runs.rows import FRAME, TYPES, explained_row, explanation_of, spark_schema
+from wherefrom.runs.run import LoadAndExplain, _follow
 from wherefrom.storage.arrow import Folder
 from wherefrom.storage.fingerprint import explainer_fingerprint
+from wherefrom.storage.store import Store, check_same_run
 
 parquet = pytest.importorskip("pyarrow.parquet")
 filesystems = pytest.importorskip("pyarrow.fs")
@@ -74,6 +73,18 @@ def test_a_row_is_the_explanation_of_its_text(explainer, tmp_path):
         assert row["label"] == "1"
 
 
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan")])
+def test_a_missing_value_of_a_table_library_is_none_again(explainer, missing):
+    row = explained_row("0", None, explainer(TEXTS[0]))
+    row |= {"probability": missing, "against": missing, "against_index": missing}
+    row |= {"target_index": np.float64(row["target_index"])}
+    again = explanation_of(row)
+    assert again.probability is None
+    assert (again.target.against, again.target.against_label) == (None, None)
+    assert again.target.index == 1
+    assert isinstance(again.target.index, int)
+
+
 def test_target_and_against_are_those_of_an_explanation(explainer, tmp_path):
     wherefrom.run(explainer, TEXTS[:3], tmp_path, target="NEGATIVE", against=1)
     for text, row in zip(TEXTS, rows_of(tmp_path / "results.parquet"), strict=False):
@@ -116,7 +127,7 @@ def test_an_error_of_the_model_stops_the_run(explainer, tmp_path, monkeypatch):
     def fail(self, *_, **__):
         raise ModelError("no such call")
 
-    monkeypatch.setattr(Explainer, "__call__", fail)
+    monkeypatch.setattr(Explainer, "each", fail)
     with pytest.raises(ModelError, match="no such call"):
         wherefrom.run(explainer, TEXTS, tmp_path)
 
@@ -198,12 +209,13 @@ def test_results_go_to_any_file_system(explainer, tmp_path):
 
 def test_a_worker_with_another_model_is_refused(explainer):
     fingerprint = explainer_fingerprint(explainer)
-    assert ModelSource(explainer).verified(fingerprint, False) is explainer
-    with pytest.raises(ModelError, match=r"another model .*other weights"):
-        ModelSource(planted.explainer(1, 0.0)).verified(fingerprint, False)
+    worker = ModelSource(explainer, process=-1)
+    assert worker.verified(fingerprint, False) is explainer
+    with pytest.raises(ModelError, match=r"not that of the process .*other weights"):
+        ModelSource(planted.explainer(1, 0.0), process=-1).verified(fingerprint, False)
     versions = {**fingerprint["versions"], "torch": "1.0"}
     with pytest.raises(ModelError, match=r"torch 1.0 → "):
-        ModelSource(explainer).verified(fingerprint | {"versions": versions}, False)
+        worker.verified(fingerprint | {"versions": versions}, False)
 
 
 PARTS = open_source(TEXTS, Columns(), 8).pieces[0]
@@ -215,58 +227,77 @@ OPTIONS = {
 
 def test_workers_that_load_the_model_write_the_rows_of_a_run(explainer, tmp_path):
     wherefrom.run(explainer, TEXTS, tmp_path / "run", part_rows=8)
-    with OpenedFolder.opened(tmp_path / "later", {"data": 1}, False) as (opened, finished):
+    with Store.opened(tmp_path / "later", "a run", {"data": 1}, False) as (opened, finished):
         assert finished == []
         workers = [LoadAndExplain(ModelSource(explainer), OPTIONS, False, opened) for _ in "ab"]
         for number, part in enumerate(PARTS):
             workers[number % 2](part)
     expected, rows = (rows_of(tmp_path / name / "results.parquet") for name in ("run", "later"))
     assert rows == expected
-    with OpenedFolder.opened(tmp_path / "later", {"data": 1}, True) as (_, finished):
+    with Store.opened(tmp_path / "later", "a run", {"data": 1}, True) as (_, finished):
         assert [record["part"] for record in finished] == [part.name for part in PARTS]
 
 
 def test_workers_with_different_models_are_refused(explainer, tmp_path):
     part, second = next(iter(PARTS)), planted.explainer(1, 0.0)
-    with OpenedFolder.opened(tmp_path, {"data": 1}, False) as (opened, _):
+    with Store.opened(tmp_path, "a run", {"data": 1}, False) as (opened, _):
         record = LoadAndExplain(ModelSource(explainer), OPTIONS, False, opened)(part)
         with pytest.raises(ModelError, match=r"workers have different models.*other weights"):
             LoadAndExplain(ModelSource(second), OPTIONS, False, opened)(part)
     check_same_run(record, record)
     with pytest.raises(ModelError, match="workers have different models"):
         check_same_run(record, record | {"run": "another"})
-    with OpenedFolder.opened(tmp_path, {"data": 1}, True) as (opened, finished):
+    with Store.opened(tmp_path, "a run", {"data": 1}, True) as (opened, finished):
         assert finished == [record]
         LoadAndExplain(ModelSource(explainer), OPTIONS, False, opened).loaded()
         with pytest.raises(FileError, match=r"cannot resume.*other weights"):
             LoadAndExplain(ModelSource(second), OPTIONS, False, opened).loaded()
     with (
         pytest.raises(FileError, match=r"cannot resume.*other data"),
-        OpenedFolder.opened(tmp_path, {"data": 2}, True),
+        Store.opened(tmp_path, "a run", {"data": 2}, True),
     ):
         pass
 
 
 def test_a_run_ends_when_its_parts_are_of_different_runs(tmp_path):
-    folder = Folder.at(tmp_path)
+    stores = [Store(Folder.at(tmp_path), {"weights": name}) for name in ("one", "other")]
 
     def work(part):
-        folder.write(f"checkpoint/{part.name}.json", b"{}")
-        return {
-            "run": part.number // 3,
-            "part": part.name,
-            "explained": 8,
-            "rejected": 0,
-            "size": 8,
-        }
+        counts = {"explained": 8, "rejected": 0, "size": 8}
+        return stores[part.number // 3].add(part.name, [], counts)
 
     with pytest.raises(ModelError, match=r"different models .in part-00000-000000 and .*000003"):
-        _follow(Engine(), open_source(TEXTS, Columns(), 8), work, folder, [], None)
+        _follow(Engine(), open_source(TEXTS, Columns(), 8), work, stores[0], [], None)
+
+
+@pytest.mark.parametrize("damage", ["missing", "shorter", "no record"])
+def test_parts_that_are_gone_are_not_counted_but_written_again(explainer, tmp_path, damage):
+    def spoil(*_):
+        for path in (tmp_path / "out" / "results.parquet").glob("*1.parquet"):
+            if damage == "missing":
+                path.unlink()
+            elif damage == "shorter":
+                path.write_bytes(path.read_bytes()[:100])
+        if damage == "no record":
+            (tmp_path / "out" / "checkpoint" / "part-00000-000001.json").unlink(missing_ok=True)
+
+    options = {"part_rows": 8, "out": tmp_path / "out"}
+    with pytest.raises(FileError, match=r"files of 1 finished part .*000001. are missing"):
+        wherefrom.run(explainer, TEXTS, progress=spoil, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = wherefrom.run(explainer, TEXTS, resume=True, **options)
+    assert result.explained == 40
+    assert any("computed again" in str(w.message) for w in caught) == (damage != "no record")
+    wherefrom.run(explainer, TEXTS, tmp_path / "whole", part_rows=8)
+    assert rows_of(tmp_path / "out" / "results.parquet") == rows_of(
+        tmp_path / "whole" / "results.parquet"
+    )
 
 
 def test_settings_of_a_run_that_finished_nothing_bind_no_other(tmp_path):
     for model in ("one", "other"):
-        with OpenedFolder.opened(tmp_path, {}, False) as (opened, _):
+        with Store.opened(tmp_path, "a run", {}, False) as (opened, _):
             opened.completed({"weights": model})
 
 
@@ -282,7 +313,7 @@ def test_engines_refuse_what_they_cannot_do():
         ({"name": "spark"}, "no engine"),
         ({"workers": 2}, "one process"),
         ({"address": "auto"}, "one process"),
-        ({"gpus_per_worker": 1}, "where it is"),
+        ({"gpus_per_worker": 1}, "one process"),
         ({"name": "ray", "workers": 0}, "1 or more"),
         ({"name": "ray", "gpus_per_worker": -1}, "0 or more"),
     ):
@@ -386,6 +417,5 @@ def test_one_schema_for_tables_and_spark(explainer):
     assert "token_special array<boolean>" in schema
     assert "scores array<float>" in schema
     assert "target_index bigint" in schema
-    explained, rejected = RowExplainer(explainer, wherefrom.method("lrp"))(["x"], [""], [None])
-    assert explained == []
-    assert set(rejected[0]) < set(FRAME)
+    (rejected,) = RowExplainer(explainer, wherefrom.method("lrp")).rows(["x"], [""], [None])
+    assert set(rejected) < set(FRAME)

@@ -9,20 +9,18 @@ import pytest
 
 from tests.corpus import planted
 from wherefrom import Explainer, method
-from wherefrom.corpus import bias, explain_corpus, overview
+from wherefrom.corpus import bias, explain, explain_corpus, overview
+from wherefrom.corpus.explain import CorpusJob, CorpusSettings
 from wherefrom.corpus.statistics import Moments, naive_view
-from wherefrom.corpus.views import text_records, word_records
-from wherefrom.errors import InputError, TargetError
+from wherefrom.corpus.studies import bias_study, corpus_overview
+from wherefrom.corpus.views import records_of, text_columns, word_columns
+from wherefrom.errors import InputError
 from wherefrom.inputs.table import Rows
-from wherefrom.runs import corpora
-from wherefrom.runs.corpora import CorpusJob, CorpusSettings
-from wherefrom.runs.model_source import ModelSource
+from wherefrom.runs.engine import ModelSource
 from wherefrom.runs.parts import Location
-from wherefrom.runs.studies import bias_study, corpus_overview
 from wherefrom.show.corpus import render_bias, render_overview
-from wherefrom.storage.arrow import Folder
 
-pytest.importorskip("pyarrow")
+pyarrow = pytest.importorskip("pyarrow.parquet")
 TEXTS = planted.texts(0)[:90]
 LABELS = [["NEGATIVE", "POSITIVE"][i % 2] for i in range(len(TEXTS))]
 SETTINGS = CorpusSettings(method("lrp"))
@@ -31,7 +29,7 @@ NAMES = {"ambiguous": "drop", "ordinary": "drop", "stop": [], "min_capitalised":
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(corpora, "PART_ROWS", 16)
+    monkeypatch.setattr(explain, "PART_ROWS", 16)
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +49,7 @@ def data(tmp_path):
     for name, some in (("a.jsonl", rows[:50]), ("b.jsonl", rows[50:])):
         content = "\n".join(json.dumps(row) for row in some)
         (tmp_path / name).write_text(content, encoding="utf-8")
-    kept = [row for row in rows if row["text"] and row["label"]]
-    skipped = {"empty text": 1, "no label": 1}
-    in_memory = Rows([r["text"] for r in kept], [r["label"] for r in kept], skipped)
+    in_memory = Rows([row["text"] for row in rows], [row["label"] or None for row in rows])
     return [Location(tmp_path / "a.jsonl"), Location(tmp_path / "b.jsonl")], in_memory
 
 
@@ -70,12 +66,7 @@ def close(actual, expected):
 
 
 def rows_of(folder, name):
-    table = Folder.at(folder)
-    for part in table.names(name):
-        columns = table.table(f"{name}/{part}")
-        yield from (
-            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-        )
+    return pyarrow.read_table(folder / name).to_pylist()
 
 
 @pytest.mark.parametrize("target", [{}, {"target": 0}, {"predicted": True}])
@@ -85,7 +76,7 @@ def test_words_of_parts_are_those_of_the_corpus(explainer, data, tmp_path, targe
     if "predicted" in target:  # three classes: the predicted one is explained, no common target
         explainer = Explainer(bert, wordpiece)
         names = {"NEGATIVE": "bad", "POSITIVE": "good"}
-        rows = Rows(rows.texts, [names[label] for label in rows.labels], rows.skipped)
+        rows = Rows(rows.texts, [names.get(label) for label in rows.labels])
         for path in paths:
             content = Path(path).read_text("utf-8")
             for old, new in names.items():
@@ -101,12 +92,12 @@ def test_words_of_parts_are_those_of_the_corpus(explainer, data, tmp_path, targe
         assert str(view) == str(expected)
         assert _rounded(render_overview(view)) == _rounded(render_overview(expected))
         assert view.corpus.skipped == dict(expected.corpus.skipped)
-    close(list(rows_of(out, "texts.parquet")), text_records(expected.corpus))
-    close(list(rows_of(out, "occurrences.parquet")), word_records(expected.corpus))
+    close(list(rows_of(out, "texts.parquet")), records_of(text_columns(expected.corpus)))
+    close(list(rows_of(out, "occurrences.parquet")), records_of(word_columns(expected.corpus)))
 
 
 def test_only_the_texts_of_examples_are_kept(explainer, tmp_path, monkeypatch):
-    monkeypatch.setattr("wherefrom.runs.studies._SHOWN", 1)
+    monkeypatch.setattr("wherefrom.corpus.studies._SHOWN", 1)
     texts = [f"film {name}" for name in planted.WOMEN[:10]] * 9
     job = CorpusJob(ModelSource(explainer), texts, tmp_path, SETTINGS)
     with corpus_overview(job) as view:
@@ -187,7 +178,7 @@ def test_errors_before_the_model_runs(explainer, tmp_path, bert, wordpiece):
         pass
     labelled = list(zip(TEXTS, ["other"] * len(TEXTS), strict=True))
     with (
-        pytest.raises(TargetError, match="other"),
+        pytest.raises(InputError, match="1 label is not a class of the model: 'other'"),
         corpus_overview(CorpusJob(ModelSource(explainer), labelled, tmp_path, SETTINGS)),
     ):
         pass

@@ -4,7 +4,7 @@ import pytest
 
 from wherefrom.errors import FileError, ModelError
 from wherefrom.models import smollm2
-from wherefrom.storage.cache_folder import cache_folder, made_once
+from wherefrom.storage.writing import cache_folder, made_once
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ from wherefrom.storage.fingerprint import changes, digest, explainer_fingerprint
 
 DIFFERENT = {
     "where texts end": (["ab", "c"], ["a", "bc"]),
+    "a text like the header of another": (["atext \nb", "c"], ["a", "btext \nc"]),
+    "a text like a header without its length": (["atext\nb", "c"], ["a", "btext\nc"]),
+    "text and bytes": ("a", b"a"),
     "nesting": (["a", ["b"]], [["a"], "b"]),
     "text and number": ("1", 1),
     "number and truth": (1, True),

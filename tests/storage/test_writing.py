@@ -1,4 +1,4 @@
-"""A file is whole or as it was before, whatever happens while it is written."""
+"""A file is whole or keeps its earlier content, whatever happens while it is written."""
 
 import os
 import stat
@@ -20,7 +20,10 @@ def test_a_file_is_written_and_replaced(tmp_path):
 def test_on_a_full_disk_the_file_is_as_it_was(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "before")
-    with full_disk(1000), pytest.raises(FileError, match=r"cannot write .*a.txt.*as it was before"):
+    with (
+        full_disk(1000),
+        pytest.raises(FileError, match=r"cannot write .*a.txt.*keeps its earlier content"),
+    ):
         write_text(path, "x" * 5000)
     assert contents(tmp_path) == {"a.txt": b"before"}
     with full_disk(1000), pytest.raises(FileError, match=r"cannot write .*new.txt: [^.]*\.$"):

@@ -120,7 +120,7 @@ def test_a_norm_is_found_by_what_it_computes(norm, rng):
     module, x = NormThenHead(norm).eval(), normal(rng, 1, 3, 4)
     inputs, target = of_tensor(x), Target(torch.tensor([1]))
     ((name, before, after),) = relevance_sums(
-        subject_of(module, inputs), inputs, target, PLAIN
+        runner_of(module, inputs), inputs, target, PLAIN
     ).norms
     assert name == "normalising_wrapper_norm.0"
     bias = getattr(norm, "bias", None)

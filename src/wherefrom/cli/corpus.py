@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,19 +25,16 @@ from wherefrom.cli.options import (
     Truncate,
     Workers,
 )
-from wherefrom.cli.output import interrupted, progress, saved_to_resume, say
-from wherefrom.cli.reading import load, model_options, with_setting
-from wherefrom.errors import InputError, MissingExtra
+from wherefrom.cli.output import NOT_ALL, complain, interrupted, progress, saved_to_resume, say
+from wherefrom.cli.reading import model_options, with_setting
+from wherefrom.errors import MissingExtra
 from wherefrom.storage.text_file import decoded, lines_of, read_bytes
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     from wherefrom.corpus import Corpus
     from wherefrom.corpus.bias_study import Bias
-    from wherefrom.explainer import Explainer
-    from wherefrom.inputs.table import Rows
-    from wherefrom.methods import Method
-    from wherefrom.runs.corpora import CorpusJob
+    from wherefrom.corpus.explain import CorpusJob
 
 Data = Annotated[list[str], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
 Out = Annotated[Path, typer.Option(help="Folder for the tables and the report.")]
@@ -93,10 +89,8 @@ def bias(
     gpus_per_worker: GpusPerWorker = 0,
 ) -> None:
     """Compare how groups of names contribute to a model's output."""
-    from wherefrom.corpus import bias as compare_groups
     from wherefrom.corpus import read_lexicon
-    from wherefrom.corpus.bias_study import check_groups
-    from wherefrom.corpus.names import find_entities
+    from wherefrom.corpus.studies import bias_study
 
     lexicon = read_lexicon(groups, name_column, group_column)
     options: dict[str, Any] = {
@@ -105,39 +99,18 @@ def bias(
         "stop": _read_lines(stop),
         "min_capitalised": min_capitalised,
     }
-    if engine != "local":
-        from wherefrom.runs.studies import bias_study
-
-        job = _job(
-            data, out, (model, dtype, device), (text_column, label_column, None, encoding),
-            (with_setting(method, settings), target, against, tokens, truncate, no_labels),
-            (engine, address, workers, gpus_per_worker),
-        )  # fmt: skip
-        with (
-            progress("explaining", lines=True) as advance,
-            bias_study(job, lexicon, options, resume=resume, progress=advance) as study,
-        ):
-            study.write_summary(out)
-            _write_bias_report(study, out)
-        _finish(out, str(study), study.corpus)
-        return
-    rows = _read_rows(data, text_column, label_column, no_labels, encoding)
-    # names that do not occur are an error before the model runs, not after
-    check_groups(find_entities(rows.texts, lexicon, **options), lexicon)
-    corpus = _explain(
-        rows, load(model, dtype=dtype, device=device), with_setting(method, settings), target,
-        against, tokens=tokens, truncate=truncate, out=out, resume=resume,
+    job = _job(
+        data, out, (model, dtype, device), (text_column, label_column, None, encoding),
+        (with_setting(method, settings), target, against, tokens, truncate, no_labels),
+        (engine, address, workers, gpus_per_worker),
     )  # fmt: skip
-    try:
-        study = compare_groups(corpus, lexicon, **options)
-    except InputError as error:
-        if corpus.complete:
-            raise
-        raise _stopped(corpus, f"Too few for a comparison: {error}") from error
-    with saved_to_resume(out):
-        study.write(out)
+    with (
+        progress("explaining", lines=True) as advance,
+        bias_study(job, lexicon, options, resume=resume, progress=advance) as study,
+        saved_to_resume(None),
+    ):
         _write_bias_report(study, out)
-    _finish(out, str(study), corpus)
+    _finish(out, str(study), study.corpus)
 
 
 def corpus(
@@ -166,65 +139,21 @@ def corpus(
     gpus_per_worker: GpusPerWorker = 0,
 ) -> None:
     """Find the words that drive a model, and those that mislead it."""
-    from wherefrom.corpus import overview
+    from wherefrom.corpus.studies import corpus_overview
     from wherefrom.show.corpus import render_overview
 
-    if engine != "local":
-        from wherefrom.corpus.io import write_tables
-        from wherefrom.runs.studies import corpus_overview
-
-        job = _job(
-            data, out, (model, dtype, device), (text_column, label_column, None, encoding),
-            (with_setting(method, settings), target, against, tokens, truncate, no_labels),
-            (engine, address, workers, gpus_per_worker),
-        )  # fmt: skip
-        with (
-            progress("explaining", lines=True) as advance,
-            corpus_overview(job, min_count, resume=resume, progress=advance) as view,
-        ):
-            write_tables(out, view.tables())
-            write_text(out / "report.html", render_overview(view))
-        _finish(out, str(view), view.corpus)
-        return
-    rows = _read_rows(data, text_column, label_column, no_labels, encoding)
-    explained = _explain(
-        rows, load(model, dtype=dtype, device=device), with_setting(method, settings), target,
-        against, tokens=tokens, truncate=truncate, out=out, resume=resume,
+    job = _job(
+        data, out, (model, dtype, device), (text_column, label_column, None, encoding),
+        (with_setting(method, settings), target, against, tokens, truncate, no_labels),
+        (engine, address, workers, gpus_per_worker),
     )  # fmt: skip
-    view = overview(explained, min_count)
-    with saved_to_resume(out):
-        view.write(out)
+    with (
+        progress("explaining", lines=True) as advance,
+        corpus_overview(job, min_count, resume=resume, progress=advance) as view,
+        saved_to_resume(None),
+    ):
         write_text(out / "report.html", render_overview(view))
-    _finish(out, str(view), explained)
-
-
-def _read_rows(
-    paths: list[str], text: str | None, label: str | None, no_labels: bool, encoding: str | None
-) -> Rows:
-    """The rows of several files; labels only if all files have them."""
-    from wherefrom.inputs.table import Rows, read_table
-
-    tables = [read_table(path, text, label, encoding=encoding) for path in paths]
-    skipped: Counter[str] = Counter()
-    labels: list[str | int] | None = None if no_labels else []
-    for table in tables:
-        skipped.update(table.skipped)
-        labels = None if labels is None or table.labels is None else labels + table.labels
-    return Rows([text for table in tables for text in table.texts], labels, dict(skipped))
-
-
-def _explain(
-    rows: Rows,
-    explainer: Explainer,
-    method: Method,
-    target: str | None,
-    against: str | None,
-    **options: Any,
-) -> Corpus:
-    from wherefrom.corpus import explain_corpus
-
-    with progress("explaining") as advance:
-        return explain_corpus(explainer, rows, method, target, against, progress=advance, **options)
+    _finish(out, str(view), view.corpus)
 
 
 def _job(
@@ -236,11 +165,12 @@ def _job(
     engine: tuple[Any, ...],
 ) -> CorpusJob:
     """What `corpus_overview` and `bias_study` work on, from the options of a command."""
-    from wherefrom.runs.corpora import CorpusJob, CorpusSettings
-    from wherefrom.runs.engine import Engine
-    from wherefrom.runs.model_source import ModelSource
+    from wherefrom.corpus.explain import CorpusJob, CorpusSettings
+    from wherefrom.runs.engine import Engine, ModelSource
+    from wherefrom.runs.explain_rows import prepare_for_many_rows
     from wherefrom.runs.parts import Columns, Location
 
+    prepare_for_many_rows()
     name, dtype, device = model
     return CorpusJob(
         ModelSource(name or "sentiment", model_options(dtype, device)),
@@ -273,11 +203,14 @@ def _finish(out: Path, summary: str, corpus: Corpus) -> None:
     say(summary)
     say(f"wrote {out / 'report.html'}", err=True)
     if not corpus.complete:
-        raise _stopped(corpus, "Continue with --resume.")
-
-
-def _stopped(corpus: Corpus, advice: str) -> typer.Exit:
-    return interrupted(f"{corpus.interruption}. {advice}")
+        raise interrupted(f"{corpus.interruption}. Continue with --resume.")
+    left_out = sum(corpus.skipped.values())
+    if left_out:
+        complain(
+            f"{left_out:,} of {corpus.rows_total:,} rows could not be explained: the reasons are "
+            f"in {out / 'rejected.csv'}."
+        )
+        raise typer.Exit(NOT_ALL)
 
 
 def _read_lines(path: Path | None) -> list[str]:

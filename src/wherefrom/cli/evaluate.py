@@ -80,9 +80,8 @@ def evaluate(
     explainer = load(model, rows.texts, dtype, device)
     executor = None
     if engine != "local":
-        from wherefrom.runs.engine import Engine
+        from wherefrom.runs.engine import Engine, ModelSource
         from wherefrom.runs.evaluations import recorded_by
-        from wherefrom.runs.model_source import ModelSource
 
         where = Engine(engine, address, workers, gpus_per_worker)
         executor = recorded_by(where, ModelSource(explainer))

@@ -17,8 +17,7 @@ import typer
 from wherefrom.cli.words import command_words
 from wherefrom.core.progress import terminal_bar
 from wherefrom.errors import FileError, WherefromError, printable
-from wherefrom.storage.folder_lock import locked
-from wherefrom.storage.writing import write_text
+from wherefrom.storage.writing import locked, write_text
 
 Result = TypeVar("Result")
 
@@ -72,7 +71,7 @@ def interrupted(message: str) -> typer.Exit:
 
 
 @contextmanager
-def saved_to_resume(out: Path) -> Iterator[None]:
+def saved_to_resume(out: Path | None) -> Iterator[None]:
     """Locks the folder for the results; if they cannot be written, says that the run is saved."""
     try:
         with locked(out):

@@ -25,7 +25,7 @@ from wherefrom.cli.options import (
     Truncate,
     Workers,
 )
-from wherefrom.cli.output import interrupted, progress, say
+from wherefrom.cli.output import NOT_ALL, complain, interrupted, progress, say
 from wherefrom.cli.reading import with_setting
 from wherefrom.errors import InputError
 
@@ -65,7 +65,7 @@ def run(
     from wherefrom.runs.run import run as run_all
 
     if engine == "local":  # who explains in this process; importing torch need not delay Ray
-        from wherefrom.runs.process import prepare_for_many_rows
+        from wherefrom.runs.explain_rows import prepare_for_many_rows
 
         prepare_for_many_rows()
     # without settings the name: the class of the method comes with torch
@@ -88,3 +88,6 @@ def run(
         raise InputError(
             f"no row could be explained: the reasons are in {result.out}/rejected.parquet."
         )
+    if result.rejected:
+        complain(f"{result.rejected:,} rows could not be explained.")
+        raise typer.Exit(NOT_ALL)

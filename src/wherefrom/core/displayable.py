@@ -6,7 +6,7 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any, overload
 
-from wherefrom.storage.frames import pandas
+from wherefrom.storage.tables import pandas
 from wherefrom.storage.writing import write_text
 
 

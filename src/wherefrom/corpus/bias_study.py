@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
@@ -14,11 +15,11 @@ import numpy as np
 from wherefrom.core.displayable import Displayable
 from wherefrom.core.explanation import TargetInfo
 from wherefrom.corpus.corpus import Corpus, Floats
-from wherefrom.corpus.io import write_tables
 from wherefrom.corpus.names import AMBIGUOUS, Entities, Lexicon, Occurrence, find_entities
 from wherefrom.corpus.statistics import Comparison, Moments, NaiveView, compare, naive_view
 from wherefrom.corpus.views import texts_of
 from wherefrom.errors import InputError, counted
+from wherefrom.storage.tables import write_tables
 from wherefrom.storage.writing import write_text
 
 FEW_NAMES = 10  # a test of a smaller group has little power
@@ -179,7 +180,7 @@ def bias(
         corpus.texts, lexicon, ambiguous=ambiguous, ordinary=ordinary, stop=stop, cased=cased,
         min_capitalised=min_capitalised,
     )  # fmt: skip
-    check_groups(entities, lexicon)
+    check_groups({o.group for o in entities.occurrences}, entities.dropped, lexicon)
     relevance = tuple(corpus.span_relevance(o.text, o.start, o.end) for o in entities.occurrences)
     settings = {
         "ambiguous": ambiguous, "ordinary": ordinary, "stop": sorted(stop),
@@ -226,7 +227,7 @@ def study(
 
 
 def check_contrast(target: TargetInfo | None, classes: Iterable[str]) -> None:
-    """Raises an error if not the difference of two outputs is explained."""
+    """Raises an error unless the difference of two outputs is explained."""
     if target is None or target.against is None:
         raise InputError(
             "a bias study explains the difference of two outputs: give target and against, two of "
@@ -234,19 +235,20 @@ def check_contrast(target: TargetInfo | None, classes: Iterable[str]) -> None:
         )
 
 
-def check_groups(entities: Entities, lexicon: Lexicon) -> None:
-    """Raises an error if fewer than two groups occur, and says which names were excluded."""
-    present = {occurrence.group for occurrence in entities.occurrences} - {AMBIGUOUS}
-    counts = ", ".join(f"{n.total()} {reason}" for reason, n in entities.dropped.items())
+def check_groups(
+    groups: Collection[str], dropped: Mapping[str, Counter[str]], lexicon: Lexicon
+) -> None:
+    """Raises an error if names of fewer than two groups occur, and says which were excluded."""
+    counts = ", ".join(f"{n.total()} {reason}" for reason, n in dropped.items())
     excluded = f" Excluded occurrences: {counts}." if counts else ""
-    if not entities.occurrences:
+    if not groups:
         raise InputError(f"none of the {len(lexicon)} names occurs in the texts.{excluded}")
     if len(lexicon.group_names) < 2:
         raise InputError(
             f'all names are in one group, "{lexicon.group_names[0]}": a comparison needs two.'
         )
-    if len(present) < 2:
-        absent = [name for name in lexicon.group_names if name not in present]
+    absent = [name for name in lexicon.group_names if name not in groups]
+    if len(lexicon.group_names) - len(absent) < 2:
         raise InputError(
             f"no name of the group{'s' if len(absent) > 1 else ''} {', '.join(absent)} occurs in "
             f"the texts: a comparison needs two groups.{excluded}"

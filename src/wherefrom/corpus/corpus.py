@@ -25,7 +25,7 @@ class Corpus:
 
     `target` is the same for all texts (with two classes, the difference of their outputs), or None
     if the class predicted for each text was explained. The words of a text do not add up to its
-    output: special tokens and biases have the rest.
+    output: the rest belongs to special tokens and biases.
     """
 
     texts: tuple[str, ...]
@@ -42,19 +42,20 @@ class Corpus:
     method: str
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    skipped: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)  # rows left out, by kind of reason
+    rejected: Mapping[int, str] = field(default_factory=dict)  # the rows left out and why
     cut: int = 0  # truncated texts
     complete: bool = True
-    rows_read: int = 0  # those skipped too
+    rows_read: int = 0  # including skipped ones
     rows_total: int = 0
-    others: int = 0  # texts that were explained and are not kept here
+    others: int = 0  # explained texts that are not kept here
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @property
     def explained(self) -> int:
-        """The number of texts that were explained, those not kept here too."""
+        """The number of explained texts, including those not kept here."""
         return len(self) + self.others
 
     def words(self, i: int) -> slice:
@@ -93,7 +94,7 @@ class Corpus:
         return float(self.scores[at][inside].sum(dtype=np.float64))
 
     def chosen(self, numbers: Ints) -> Corpus:
-        """The corpus with these of its texts only."""
+        """The corpus reduced to these texts."""
         at = np.concatenate([np.zeros(0, dtype=np.int64), *(np.r_[self.words(i)] for i in numbers)])
         counts = np.diff(self.bounds)[numbers]
         return replace(
@@ -106,7 +107,7 @@ class Corpus:
 
     @staticmethod
     def joined(parts: Sequence[Corpus]) -> Corpus:
-        """Parts of one corpus as one; what is said of the whole is that of the first."""
+        """Concatenates parts; metadata comes from the first."""
         counts = np.concatenate([np.diff(part.bounds) for part in parts])
         arrays: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in parts])
@@ -138,7 +139,7 @@ class Corpus:
 
     @property
     def interruption(self) -> str:
-        """What an interrupted run has read, in words; empty for a complete one."""
+        """How far an interrupted run came, in words; empty for a complete one."""
         if self.complete:
             return ""
         return f"interrupted: {self.rows_read:,} of {self.rows_total:,} texts were read"
@@ -147,35 +148,6 @@ class Corpus:
     def question(self) -> str:
         """What was explained, in words."""
         return "the predicted class" if self.target is None else str(self.target)
-
-
-def word_sums(explanation: Explanation) -> tuple[list[int], list[int], NDArray[np.float32]]:
-    """Starts, ends and summed scores of the words of a text.
-
-    The same as `Explanation.words` without special tokens and words without a span, but fast.
-    """
-    starts: list[int] = []
-    ends: list[int] = []
-    owners: list[int] = []  # the word of each unit; −1 for special tokens
-    previous: int | None = None
-    for unit in explanation.units:
-        continues = unit.word is not None and unit.word == previous and not unit.special
-        previous = None if unit.special else unit.word
-        if unit.special:
-            owners.append(-1)
-            continue
-        if not continues:
-            starts.append(-1)
-            ends.append(-1)
-        if unit.start is not None and unit.end is not None:
-            starts[-1] = unit.start if starts[-1] < 0 else starts[-1]
-            ends[-1] = unit.end
-        owners.append(len(starts) - 1)
-    sums = np.bincount(np.array(owners) + 1, explanation.scores, len(starts) + 1)[1:]
-    if -1 in starts:  # some tokenizers make a word of a blank, without a span
-        real = [k for k, start in enumerate(starts) if start >= 0]
-        starts, ends, sums = [starts[k] for k in real], [ends[k] for k in real], sums[real]
-    return starts, ends, sums.astype(np.float32)
 
 
 def concatenated(arrays: Sequence[NDArray[Any]], dtype: type) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from wherefrom.errors import FileError, InputError
 from wherefrom.inputs.records import column
@@ -111,7 +111,7 @@ class Occurrence:
 class Entities:
     """The names found in texts, and those excluded: `dropped[reason][name]` counts them.
 
-    `uses` and `after_determiner` count the names that were not: one that often follows a
+    `uses` and `after_determiner` count the names that were kept: a name that often follows a
     determiner may be an ordinary word.
     """
 
@@ -123,7 +123,7 @@ class Entities:
 
     @property
     def suspects(self) -> dict[str, tuple[int, int]]:
-        """Names that often follow a determiner: how often, and how often they occur."""
+        """Names that often follow a determiner: how often they do, and how often they occur."""
         return {
             name: (self.after_determiner[name], count)
             for name, count in self.uses.most_common()
@@ -186,6 +186,75 @@ class _Match:
         return " ".join(self.words)
 
 
+@dataclass(frozen=True)
+class NameFilter:
+    """Which uses of names count: see `find_entities`."""
+
+    cased: bool
+    stop: frozenset[Words]
+    rarely_capitalised: frozenset[Words]
+    ordinary: frozenset[str]
+
+    @staticmethod
+    def of(
+        counts: NameUses,
+        ordinary: Literal["drop", "keep"] = "drop",
+        stop: Collection[str] = (),
+        cased: bool | None = None,
+        min_capitalised: float = 0.5,
+    ) -> NameFilter:
+        """The filter for texts with these counts."""
+        if not 0 <= min_capitalised <= 1:
+            raise InputError(f"min_capitalised must be between 0 and 1, got {min_capitalised}.")
+        cased = counts.cased if cased is None else cased
+        return NameFilter(
+            cased,
+            frozenset(map(split_words, stop)),
+            frozenset(counts.rarely_capitalised(min_capitalised) if cased else ()),
+            ordinary_words() if not cased and ordinary == "drop" else frozenset(),
+        )
+
+    def reason_to_drop(self, name: Words, capitalised: bool) -> str:
+        """Why a use of a name does not count; empty if it does."""
+        if name in self.stop:
+            return "on the stop list"
+        if self.cased and not capitalised:
+            return "not capitalised"
+        if name in self.rarely_capitalised:
+            return "mostly not capitalised"
+        return "also an ordinary word" if " ".join(name) in self.ordinary else ""
+
+
+def groups_in(
+    counts: NameUses,
+    lexicon: Lexicon,
+    ambiguous: Literal["drop", "group"] = "drop",
+    **options: Any,
+) -> tuple[set[str], dict[str, Counter[str]]]:
+    """The groups whose names count in texts with these counts, and the excluded uses."""
+    rules = NameFilter.of(counts, **options)
+    present: set[str] = set()
+    dropped: dict[str, Counter[str]] = {}
+    for name, uses in counts.uses.items():
+        capitals = counts.capitalised[name]
+        group = group_of(name, lexicon)
+        for capitalised, number in ((True, capitals), (False, uses - capitals)):
+            reason = rules.reason_to_drop(name, capitalised)
+            if not reason and group == AMBIGUOUS and ambiguous == "drop":
+                reason = "in several groups"
+            if number and reason:
+                dropped.setdefault(reason, Counter())[" ".join(name)] += number
+            elif number:
+                present.add(group)
+    return present, dropped
+
+
+def group_of(name: Words, lexicon: Lexicon) -> str:
+    """The group of a name, or AMBIGUOUS."""
+    groups = lexicon.groups[name]
+    return next(iter(groups)) if len(groups) == 1 else AMBIGUOUS
+
+
 def find_entities(
     texts: Sequence[str],
     lexicon: Lexicon,
@@ -203,27 +272,12 @@ def find_entities(
     where it is capitalised, and only if at least `min_capitalised` of its uses are. Lower-case
     texts do not distinguish names from words, so names that are ordinary words are dropped unless
     `ordinary="keep"`. Names in `stop` never count. Names separated only by a space or hyphen are
-    one entity, in the group of the first, which is usually the given name. `counts` are those of
-    the whole corpus, if the texts are a part of one.
+    one entity, in the group of the first, which is usually the given name. If the texts are a part
+    of a corpus, `counts` are those of the whole corpus.
     """
-    if not 0 <= min_capitalised <= 1:
-        raise InputError(f"min_capitalised must be between 0 and 1, got {min_capitalised}.")
     matches = [list(_matches(text, lexicon)) for text in texts]
     counts = counts or NameUses._of(texts, matches)
-    cased = counts.cased if cased is None else cased
-    rarely_capitalised = counts.rarely_capitalised(min_capitalised) if cased else set()
-    stop_words = set(map(split_words, stop))
-    ordinary_names = ordinary_words() if not cased and ordinary == "drop" else frozenset()
-
-    def reason_to_drop(match: _Match) -> str:
-        if match.words in stop_words:
-            return "on the stop list"
-        if cased and not match.capitalised:
-            return "not capitalised"
-        if match.words in rarely_capitalised:
-            return "mostly not capitalised"
-        return "also an ordinary word" if match.name in ordinary_names else ""
-
+    rules = NameFilter.of(counts, ordinary, stop, cased, min_capitalised)
     occurrences: list[Occurrence] = []
     dropped: dict[str, Counter[str]] = {}
     uses: Counter[str] = Counter()
@@ -231,7 +285,7 @@ def find_entities(
     for i, row in enumerate(matches):
         names = []
         for match in row:
-            reason = reason_to_drop(match)
+            reason = rules.reason_to_drop(match.words, match.capitalised)
             if reason:
                 dropped.setdefault(reason, Counter())[match.name] += 1
             else:
@@ -243,7 +297,7 @@ def find_entities(
                 dropped.setdefault("in several groups", Counter())[occurrence.name] += 1
             else:
                 occurrences.append(occurrence)
-    return Entities(tuple(occurrences), cased, dropped, uses, after_determiner)
+    return Entities(tuple(occurrences), rules.cased, dropped, uses, after_determiner)
 
 
 def _matches(text: str, lexicon: Lexicon) -> Iterator[_Match]:
@@ -276,8 +330,7 @@ def _runs(i: int, text: str, names: Sequence[_Match], lexicon: Lexicon) -> Itera
     run: list[_Match] = []
     for match in [*names, None]:
         if run and (match is None or not _BETWEEN.fullmatch(text[run[-1].end : match.start])):
-            groups = lexicon.groups[run[0].words]
-            group = next(iter(groups)) if len(groups) == 1 else AMBIGUOUS
+            group = group_of(run[0].words, lexicon)
             yield Occurrence(i, run[0].start, run[-1].end, " ".join(m.name for m in run), group)
             run = []
         if match is not None:

@@ -3,7 +3,6 @@
 evaluate          `evaluate`, the entry point: draws samples, resumes, collects the result
 sample_records    explains, perturbs and measures samples; one record for each
 forward_cache     runs perturbed inputs in full batches, each distinct one once
-checkpoint        finished samples in a file, so that an interrupted run can resume
 metrics           `Metric`, the base class for metrics, and the built-in ones
 shapley           Shapley values, exact or by permutation sampling
 pointing          segmentation scores of an image's heatmap

@@ -12,7 +12,6 @@ import numpy as np
 
 from wherefrom.core.progress import Progress, shown
 from wherefrom.errors import InputError, MethodError, ModelError, counted, nearest
-from wherefrom.evaluation.checkpoint import Checkpoint
 from wherefrom.evaluation.metrics import METRICS, Metric, check_metric
 from wherefrom.evaluation.recommendation import FEWEST
 from wherefrom.evaluation.results import Evaluation
@@ -28,7 +27,7 @@ from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
-from wherefrom.storage.folder_lock import locked
+from wherefrom.storage.store import Store
 from wherefrom.studies import Record, Study
 from wherefrom.studies.attention_erasure import AttentionErasure
 from wherefrom.studies.layer_profile import LayerProfile
@@ -110,32 +109,45 @@ def evaluate(
     }
     study_rows = {study: set(_draw(order, study.limit, seed)) for study in study_list}
     recorder = SampleRecorder(explainer, rows, method_list, metric_list, study_rows, options)
-    folder = None if out is None else Path(out)
-    if folder is not None:
+    if out is not None:
         settings |= explainer_fingerprint(explainer) | {
             "data": digest([_contents(rows.texts), rows.labels]),
             "metric_settings": digest([[type(m), vars(m)] for m in [*metric_list, *study_list]]),
         }
-    with locked(folder, of="an evaluation"):
-        checkpoint = Checkpoint(folder and folder / "samples.jsonl", settings)
-        checkpoint.open(resume)
+    with Store.opened(out, "an evaluation", settings, resume) as (store, finished):
+        samples = _Samples(store.completed(), finished)
         with shown("evaluating", progress) as report:
-            return _run(recorder, checkpoint, order, window, report, executor)
+            return _run(recorder, samples, order, window, report, executor)
+
+
+class _Samples:
+    """The records of finished samples by row; those of a window are a part of the store."""
+
+    def __init__(self, store: Store, finished: list[Record]) -> None:
+        self.store, self.parts = store, finished
+        self.by_row = {record["sample"]: record for part in finished for record in part["samples"]}
+
+    def add(self, records: list[Record]) -> None:
+        """Saves the records of a window."""
+        if records:
+            name = f"part-{records[0]['sample']:08d}"
+            self.parts.append(self.store.add(name, (), {"samples": records}))
+            self.by_row |= {record["sample"]: record for record in records}
 
 
 def _run(
     recorder: SampleRecorder,
-    checkpoint: Checkpoint,
+    samples: _Samples,
     order: list[int],
     window: int,
     progress: Progress,
     executor: Executor | None,
 ) -> Evaluation:
-    """Records the samples that the checkpoint does not have, and collects all of them."""
-    if checkpoint.records:
-        recorder.resume(next(iter(checkpoint.records.values())))
+    """Records the samples that are not finished, and collects all of them."""
+    if samples.by_row:
+        recorder.resume(next(iter(samples.by_row.values())))
     start = time.perf_counter()
-    remaining = [row for row in order if row not in checkpoint.records]
+    remaining = [row for row in order if row not in samples.by_row]
     total = len(order)
 
     def report(rows_left: int, share: float, step: str, size: int = 0) -> None:
@@ -155,27 +167,27 @@ def _run(
             except TooFewToJudge:  # again, with more samples
                 size = min(2 * size, window)
                 continue
-            for record in records:
-                checkpoint.add(record)
+            samples.add(records)
             remaining, size = rest, min(2 * size, window)
             if executor is not None:
                 for done in executor(recorder, _windows(remaining, size, window)):
-                    for record in done.records:
-                        checkpoint.add(record)
+                    samples.add(done.records)
                     recorder.add_seen(done)
-                    finished = len(checkpoint.records) + len(recorder.rejected)
+                    finished = len(samples.by_row) + len(recorder.rejected)
                     report(total - finished, 0.0, "")
                 remaining = []
         report(0, 0.0, "")
     except KeyboardInterrupt:
-        if not checkpoint.records:
+        if not samples.by_row:
             raise KeyboardInterrupt("interrupted before the first samples were finished") from None
         complete = False
-    if not checkpoint.records:
+    if not samples.by_row:
         reasons = ", ".join(f"{reason} ({count})" for reason, count in recorder.skipped.items())
         raise InputError(f"no sample could be evaluated: {reasons}.")
-    records = [checkpoint.records[row] for row in order if row in checkpoint.records]
-    return _collect(recorder, records, checkpoint.settings, complete, time.perf_counter() - start)
+    samples.store.check(samples.parts)
+    records = [samples.by_row[row] for row in order if row in samples.by_row]
+    settings = {name: v for name, v in samples.store.settings.items() if name != "kind"}
+    return _collect(recorder, records, settings, complete, time.perf_counter() - start)
 
 
 def _windows(rows: list[int], size: int, largest: int) -> list[list[int]]:

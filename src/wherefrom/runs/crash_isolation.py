@@ -1,8 +1,8 @@
-"""Rows that end their process: found by what was in work when a process died, noted on disk.
+"""Finds rows that kill their process, by saving which rows are in work before they are explained.
 
-A part whose process died twice is worked on in groups of rows; a group that was in work when it
-died again, row by row. A row that was alone in work at two deaths is given up, with the reason. One
-death says little of a row: machines are lost, and processes are killed for the memory of others.
+A part whose process died twice is explained in groups of rows; a group whose process died again,
+row by row. A row whose process died twice while the row was explained alone is rejected with the
+reason. One death proves nothing: machines fail, and processes are killed for the memory of others.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import TypeVar
 
-from wherefrom.runs.store import ResultsFolder
+from wherefrom.storage.store import Store
 
 Result = TypeVar("Result")
-_DEATHS = 2  # with all rows of a part in work, or with one row
+_DEATHS = 2  # while all rows of a part are in work, or one row
 REASON = (
     f"the process ended {_DEATHS} times while it explained this row alone: out of memory, or a "
     "crash in native code."
@@ -25,23 +25,23 @@ REASON = (
 
 @dataclass
 class Attempts:
-    """How often rows of a part were in work in processes that died; rows 0 to 44 are "0-45"."""
+    """How often a process died with these rows of a part in work; rows 0 to 44 are "0-45"."""
 
-    results_folder: ResultsFolder
+    store: Store
     part: str
     deaths: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
-    def at(folder: ResultsFolder, part: str) -> Attempts:
-        """What earlier processes of this run have noted of a part."""
-        return Attempts(folder, part, Counter(folder.attempts(part)))
+    def at(store: Store, part: str) -> Attempts:
+        """The attempts that earlier processes of this run saved for a part."""
+        return Attempts(store, part, Counter(store.attempts(part)))
 
     def results(
         self, size: int, work: Callable[[slice], Result]
     ) -> Iterator[tuple[slice, Result | str]]:
-        """What `work` gives for all rows, in one piece or several; the reason for a row given up.
+        """The results of `work` for all rows, in one call or several; the reason of a rejected row.
 
-        `work` must have loaded its model before: what dies while that is read is no row.
+        `work` must have loaded its model before: a death while it loads is no fault of a row.
         """
         units = list(self._units(size))
         for rows in units:
@@ -49,7 +49,7 @@ class Attempts:
                 yield rows, REASON
             else:
                 yield rows, self._noted(rows, work)
-        if len(units) > 1:  # else the note of all rows at once says nothing of one
+        if len(units) > 1:  # after a single unit the file still names all rows, no single one
             self._write()
 
     def _units(self, size: int) -> Iterator[slice]:
@@ -61,20 +61,20 @@ class Attempts:
             yield from _cut(group, 1) if self.deaths[_key(group)] else [group]
 
     def _noted(self, rows: slice, work: Callable[[slice], Result]) -> Result:
-        """Counts a death before the work, and takes it back after: what dies cannot write."""
+        """Counts a death before the work and removes it after: a dead process cannot write."""
         self.deaths[_key(rows)] += 1
         self._write()
         try:
             result = work(rows)
-        except BaseException:  # an error or Ctrl-C is no death
+        except BaseException:  # an error or Ctrl-C is not a death
             self.deaths[_key(rows)] -= 1
             self._write()
             raise
-        self.deaths[_key(rows)] -= 1  # on disk with the next note
+        self.deaths[_key(rows)] -= 1  # saved with the next note
         return result
 
     def _write(self) -> None:
-        self.results_folder.note_attempts(self.part, +self.deaths)
+        self.store.note_attempts(self.part, +self.deaths)
 
 
 def _key(rows: slice) -> str:

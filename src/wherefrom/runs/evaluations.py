@@ -8,8 +8,7 @@ from typing import Any
 
 from wherefrom.evaluation.evaluate import Executor
 from wherefrom.evaluation.sample_records import RecordedWindow, SampleRecorder
-from wherefrom.runs.engine import Engine
-from wherefrom.runs.model_source import ModelSource
+from wherefrom.runs.engine import Engine, ModelSource
 from wherefrom.storage.fingerprint import explainer_fingerprint
 
 

@@ -1,28 +1,76 @@
-"""Rows in, rows out: texts explained in batches by tokens; a bad row becomes a rejected one."""
+"""Explains rows of data in batches; a row that cannot be explained is rejected with the reason."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from wherefrom.core.explanation import Explanation
-from wherefrom.errors import InputError, NotEnoughMemory, NotFinite, SamplesRunAlone, TextCut
+from wherefrom.core.memory import keep_heap, set_objects_aside
+from wherefrom.errors import InputError, SamplesRunAlone, TextCut, WherefromError
 from wherefrom.explainer import Explainer
+from wherefrom.inputs.records import find_columns
 from wherefrom.inputs.text import Encoded, like_lengths
 from wherefrom.methods import Method
-from wherefrom.runs.rows import Row, explained_row, rejected_row
+from wherefrom.methods import method as find_method
+from wherefrom.runs.crash_isolation import Attempts
+from wherefrom.runs.engine import ModelSource
+from wherefrom.runs.parts import Part
+from wherefrom.runs.rows import FRAME, REJECTED, TYPES, Row, columns, explained_row, rejected_row
+from wherefrom.storage.fingerprint import explainer_fingerprint
+from wherefrom.storage.store import Record, Store, Table
+from wherefrom.storage.tables import pandas
 
-_OF_ONE_ROW = (InputError, NotFinite, NotEnoughMemory)  # others are of the model or the method
+Result = Explanation | WherefromError
+
+
+def prepare_for_many_rows() -> None:
+    """Saves time in every batch; for a process of our own: a command or a worker."""
+    keep_heap()
+    set_objects_aside()
+
+
+def encode(
+    explainer: Any, texts: Sequence[Any], truncate: bool
+) -> tuple[list[Encoded | WherefromError], int]:
+    """Each text as tokens, or the reason why it cannot be explained; the number of cut texts."""
+    results: list[Any] = [_not_a_text(text) for text in texts]
+    readable = [i for i, error in enumerate(results) if error is None]
+    cut = 0
+    if readable:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TextCut)
+            encoded = explainer.encode([texts[i] for i in readable], truncate)
+        for warning in caught:
+            if issubclass(warning.category, TextCut):
+                cut += 1  # one for each text
+            else:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
+        for i, item in zip(readable, encoded, strict=True):
+            if isinstance(item, Encoded) and all(unit.special for unit in item.units):
+                item = InputError("the text has special tokens only.")
+            results[i] = item
+    return results, cut
+
+
+def _not_a_text(value: Any) -> WherefromError | None:
+    if isinstance(value, (str, WherefromError)):
+        return None if isinstance(value, str) else value
+    if value is None:
+        return InputError("there is no text.")
+    return InputError(f"not a text, but a value of type {type(value).__name__}.")
 
 
 @dataclass(frozen=True)
 class RowExplainer:
-    """Explains rows; the same rows give the same result, whoever calls it.
+    """Explains rows; the result depends on the rows alone, not on the process.
 
-    Texts of like length share a batch of at most `batch_size` texts and `batch_tokens` tokens.
+    Texts of similar length share a batch of at most `batch_size` texts and `batch_tokens` tokens.
     """
 
     explainer: Explainer
@@ -33,19 +81,15 @@ class RowExplainer:
     batch_tokens: int = 4096
     truncate: bool = False
 
-    def __call__(
-        self, ids: Sequence[str], texts: Sequence[Any], labels: Sequence[str | int | None]
-    ) -> tuple[list[Row], list[Row]]:
-        """The explained rows and the rejected ones, each in the order of the input."""
-        rows = self.in_order(ids, texts, labels)
-        explained = [row for row in rows if "reason" not in row]
-        return explained, [row for row in rows if "reason" in row]
-
-    def in_order(
+    def rows(
         self, ids: Sequence[str], texts: Sequence[Any], labels: Sequence[str | int | None]
     ) -> list[Row]:
-        """A row for each text: an explained one, or a rejected one with the reason."""
-        results = self._results(texts)
+        """A row for each text, in order: an explained one, or a rejected one with the reason."""
+        items, _ = encode(self.explainer, texts, self.truncate)
+        results: list[Any] = list(items)
+        for chunk, explanations in self.batches(items):
+            for i, result in zip(chunk, explanations, strict=True):
+                results[i] = result
         return [
             explained_row(id, label, result)
             if isinstance(result, Explanation)
@@ -53,65 +97,155 @@ class RowExplainer:
             for id, text, label, result in zip(ids, texts, labels, results, strict=True)
         ]
 
-    def _results(self, texts: Sequence[Any]) -> Iterator[Explanation | Exception]:
-        """An explanation of each text, or the reason why there is none."""
-        results: dict[int, Explanation | Exception] = {}
-        readable: list[int] = []
-        for i, text in enumerate(texts):
-            if isinstance(text, str):
-                readable.append(i)
-            else:
-                results[i] = text if isinstance(text, Exception) else _no_text(text)
-        encoded = self._encoded([texts[i] for i in readable])
-        usable: dict[int, Encoded] = {}
-        for i, item in zip(readable, encoded, strict=True):
-            if isinstance(item, InputError):
-                results[i] = item
-            elif all(unit.special for unit in item.units):
-                results[i] = InputError("the text has special tokens only.")
-            else:
-                usable[i] = item
+    def batches(
+        self, items: Sequence[Encoded | WherefromError]
+    ) -> Iterator[tuple[list[int], list[Result]]]:
+        """The explanations of the encoded texts, batch by batch, each with their places."""
+        usable = {i: item for i, item in enumerate(items) if isinstance(item, Encoded)}
         order, lengths = list(usable), [len(item.ids) for item in usable.values()]
         for chunk in like_lengths(lengths, self.batch_size, self.batch_tokens):
-            numbers = [order[k] for k in chunk]
-            batch = self._explain_each([usable[i] for i in numbers])
-            results.update(zip(numbers, batch, strict=True))
-        return (results[i] for i in range(len(texts)))
-
-    def _encoded(self, texts: list[str]) -> list[Encoded | InputError]:
-        if not texts:
-            return []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TextCut)  # asked for, and in the tokens
-            return self.explainer.encode(texts, self.truncate)
-
-    def _explain_each(self, items: list[Encoded]) -> list[Explanation | Exception]:
-        """All at once; one by one if one of them makes that fail."""
-        try:
-            return list(self._explain(items))
-        except _OF_ONE_ROW as error:
-            if len(items) == 1:
-                return [error]
-        return [result for item in items for result in self._explain_each([item])]
-
-    @cached_property
-    def _for_many(self) -> Explainer:
-        return self.explainer
-
-    def _explain(self, items: list[Encoded]) -> list[Explanation]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SamplesRunAlone)  # the same for every batch
-            explanations: list[Explanation] = self._for_many(
-                items,
-                self.method,
-                target=self.target,
-                against=self.against,
-                batch_size=len(items),
-            )
-        return explanations
+            places = [order[k] for k in chunk]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SamplesRunAlone)  # the same for every batch
+                results = self.explainer.each(
+                    [usable[i] for i in places], self.method, self.target, self.against,
+                    batch_size=len(places),
+                )  # fmt: skip
+            yield places, [r if isinstance(r, Explanation) else r.error for r in results]
 
 
-def _no_text(value: Any) -> InputError:
-    if value is None:
-        return InputError("there is no text.")
-    return InputError(f"not a text, but a value of type {type(value).__name__}.")
+@dataclass(frozen=True)
+class Explaining:
+    """How rows are explained: the model, and the arguments of `RowExplainer`."""
+
+    model: ModelSource
+    options: dict[str, Any]
+    name: str
+    fingerprint: dict[str, Any]
+
+    @staticmethod
+    def checked(model: ModelSource, options: dict[str, Any]) -> Explaining:
+        """Loads the model; an error if the target or the method does not exist."""
+        explainer = model.explainer()
+        for name in ("target", "against"):
+            if options[name] is not None:
+                explainer.index_of(options[name])
+        options = options | {"method": find_method(options["method"])}
+        return Explaining(model, options, explainer.runner.name, explainer_fingerprint(explainer))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the results depend on."""
+        method = self.options["method"]
+        return {
+            "model": self.name,
+            "method": [method.name, method.settings()],
+            "target": [self.options["target"], self.options["against"]],
+            "truncate": self.options["truncate"],
+            **self.fingerprint,
+        }
+
+
+@dataclass
+class ExplainPart:
+    """The work of `run`: explains a part and writes its rows; returns its record."""
+
+    explaining: Explaining
+    on_gpu: bool
+    store: Store
+    _explain: RowExplainer | None = None
+
+    def __call__(self, part: Part) -> Record:
+        if self._explain is None:
+            explainer = self.explaining.model.verified(self.explaining.fingerprint, self.on_gpu)
+            self._explain = RowExplainer(explainer, **self.explaining.options)
+        explain = self._explain
+        rows: list[Row] = []
+        for place, result in Attempts.at(self.store, part.name).results(
+            len(part.ids),
+            lambda some: explain.rows(part.ids[some], part.texts[some], part.labels[some]),
+        ):
+            if isinstance(result, str):
+                result = [rejected_row(part.ids[place.start], part.texts[place.start], result)]
+            rows += result
+        explained = [row for row in rows if "reason" not in row]
+        rejected = [row for row in rows if "reason" in row]
+        tables = [
+            Table("results", columns(explained, TYPES), TYPES),
+            Table("rejected", columns(rejected, REJECTED), REJECTED),
+        ]
+        counts = {"explained": len(explained), "rejected": len(rejected), "size": part.size}
+        return self.store.add(part.name, tables, counts)
+
+
+def explain_frame(
+    frame: Any,
+    explainer: Explainer | str | Path = "sentiment",
+    method: str | Method = "lrp",
+    target: str | int | None = None,
+    against: str | int | None = None,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    batch_size: int = 128,
+    batch_tokens: int = 4096,
+    truncate: bool = False,
+) -> Any:
+    """Explains every row of a pandas table; the result has the same order and index.
+
+    The columns are those of `wherefrom.runs.rows.FRAME`; for a row that cannot be explained the
+    last one has the reason and the others are null. A model that is passed as an argument of `load`
+    is loaded once in a process. An iterator of tables, as Spark's `mapInPandas` passes it, gives an
+    iterator; Dask's `map_partitions` passes a table.
+    """
+    rows = _FrameExplainer(
+        ModelSource(explainer),
+        (text_column, label_column, id_column),
+        {
+            "method": find_method(method), "target": target, "against": against,
+            "batch_size": batch_size, "batch_tokens": batch_tokens, "truncate": truncate,
+        },
+    )  # fmt: skip
+    return rows(frame) if hasattr(frame, "columns") else map(rows, frame)
+
+
+class _FrameExplainer:
+    def __init__(
+        self,
+        model: ModelSource,
+        names: tuple[str | None, str | None, str | None],
+        options: dict[str, Any],
+    ) -> None:
+        self.model, self.names, self.options = model, names, options
+
+    def __call__(self, frame: Any) -> Any:
+        library = pandas("explain_frame")
+        text_name, label_name, id_name = self.names
+        if id_name is not None and id_name not in frame.columns:
+            raise InputError(f'there is no column "{id_name}".')
+        text, label = find_columns([str(name) for name in frame.columns], text_name, label_name)
+        texts = _without_gaps(frame[text])
+        ids = frame.index if id_name is None else frame[id_name]
+        labels = _without_gaps(frame[label]) if label else [None] * len(texts)
+        results: list[dict[str, Any]] = []
+        if texts:
+            explain = RowExplainer(self.model.explainer(), **self.options)
+            results = explain.rows([str(id) for id in ids.tolist()], texts, labels)
+        return library.DataFrame(
+            {
+                name: library.Series(values, dtype=_dtype(FRAME[name]), index=frame.index)
+                for name, values in columns(results, FRAME).items()
+            }
+        )
+
+
+def _without_gaps(column: Any) -> list[Any]:
+    """The values of a column; None for NaN and the like."""
+    values = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return [None if is_missing else value for value, is_missing in values]
+
+
+def _dtype(kind: str) -> Any:
+    """A type with nulls, the same for every table: an empty one too."""
+    return {"double": "float64", "int": "Int64"}.get(kind, object)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import posixpath
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -18,10 +20,11 @@ from wherefrom.inputs.table import Rows, as_label, as_rows
 from wherefrom.inputs.table_files import FORMATS, kind_of, text_records
 from wherefrom.storage.arrow import File, find_files
 from wherefrom.storage.fingerprint import digest
-from wherefrom.storage.text_file import marked_encoding
+from wherefrom.storage.text_file import encoding_of
 
 SUFFIXES = (*FORMATS, *(f"{end}.gz" for end, kind in FORMATS.items() if kind != "parquet"))
 Label = str | int | None
+_SAMPLE = 1 << 16  # bytes from which the encoding is recognised
 
 
 class Location(str):
@@ -84,27 +87,28 @@ class FilePiece(Piece):
 
     def _parts(self) -> Iterator[Part]:
         records, position = _records(self.file, self.columns.encoding)
-        leading: list[Any] = []
-        head = next(_keeping(records, leading), None)
-        text = label = ""
-        if head is not None:  # else there is no row, or none that can be read
-            text, label = find_columns(list(head), self.columns.text, self.columns.label)
-            if self.columns.id is not None and self.columns.id not in head:
-                raise InputError(f'{self.file.path} has no column "{self.columns.id}".')
-        rows = chain(leading, records)
-        number, first, start = 0, 0, 0
-        while batch := list(islice(rows, self.part_rows)):
-            end = position()
-            yield Part(
-                self.number,
-                number,
-                [self._id(first + k, record) for k, record in enumerate(batch)],
-                [r if isinstance(r, FileError) else r.get(text) for r in batch],
-                [_label(record, label) for record in batch],
-                bool(label),
-                end - start,
-            )
-            number, first, start = number + 1, first + len(batch), end
+        with closing(records):
+            leading: list[Any] = []
+            head = next(_keeping(records, leading), None)
+            text = label = ""
+            if head is not None:  # else there is no row, or none that can be read
+                text, label = find_columns(list(head), self.columns.text, self.columns.label)
+                if self.columns.id is not None and self.columns.id not in head:
+                    raise InputError(f'{self.file.path} has no column "{self.columns.id}".')
+            rows = chain(leading, records)
+            number, first, start = 0, 0, 0
+            while batch := list(islice(rows, self.part_rows)):
+                end = position()
+                yield Part(
+                    self.number,
+                    number,
+                    [self._id(first + k, record) for k, record in enumerate(batch)],
+                    [r if isinstance(r, FileError) else r.get(text) for r in batch],
+                    [_label(record, label) for record in batch],
+                    bool(label),
+                    end - start,
+                )
+                number, first, start = number + 1, first + len(batch), end
 
     def _id(self, row: int, record: Any) -> str:
         value = None
@@ -141,6 +145,7 @@ class Source:
     pieces: list[Piece]
     fingerprint: str
     size: int
+    skipped: Mapping[str, int] = field(default_factory=dict)  # rows left out earlier, by reason
 
     def without(self, finished: Iterable[str]) -> list[Piece]:
         """The pieces without the parts of these names."""
@@ -166,7 +171,7 @@ def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = N
     if locations is None:
         rows = as_rows(data)
         content = digest([[str(text) for text in rows.texts], rows.labels])
-        return Source([RowsPiece(0, part_rows, rows)], content, len(rows))
+        return Source([RowsPiece(0, part_rows, rows)], content, len(rows), rows.skipped)
     files = find_files(locations, SUFFIXES, filesystem)
     for file in files:
         kind_of(file.path)
@@ -201,16 +206,21 @@ def _locations(data: Any) -> list[str | Path] | None:
     return None
 
 
-def _records(file: File, encoding: str | None) -> tuple[Iterator[Any], Any]:
+def _records(file: File, encoding: str | None) -> tuple[Generator[Any], Any]:
     """The rows of a file, and a function that says how many bytes were read."""
     if kind_of(file.path) == "parquet":
         return _parquet_rows(file)
     stream = file.open()
     content = gzip.GzipFile(fileobj=stream) if file.path.lower().endswith(".gz") else stream
     try:
-        encoding = encoding or marked_encoding(content.read(4)) or "utf-8"
-        content.seek(0)
-    except (EOFError, OSError) as error:
+        if encoding is None:
+            start = content.read(_SAMPLE)
+            encoding = encoding_of(file.path, start[: start.rfind(b"\n") + 1] or start)
+            content.seek(0)
+    except (EOFError, OSError, UnicodeError, zlib.error) as error:
+        stream.close()
+        if isinstance(error, FileError):
+            raise
         raise FileError(f"cannot read {file.path}: {error}.") from error
 
     def position() -> int:
@@ -218,23 +228,25 @@ def _records(file: File, encoding: str | None) -> tuple[Iterator[Any], Any]:
 
     # bytes that are not UTF-8 become lone surrogates, which make their row a rejected one
     lines = io.TextIOWrapper(content, encoding, errors="surrogateescape", newline="")
-    return _closing(file, text_records(file.path, lines), lines), position
+    return _closing(file, text_records(file.path, lines), lines, stream), position
 
 
-def _closing(file: File, records: Iterator[Any], lines: io.TextIOWrapper) -> Iterator[Any]:
+def _closing(
+    file: File, records: Iterator[Any], lines: io.TextIOWrapper, stream: Any
+) -> Generator[Any]:
     try:
-        with lines:
+        with stream, lines:
             yield from records
-    except (EOFError, OSError) as error:
+    except (EOFError, OSError, UnicodeError, zlib.error) as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"cannot read {file.path}: {error}.") from error
 
 
-def _parquet_rows(file: File) -> tuple[Iterator[Any], Any]:
+def _parquet_rows(file: File) -> tuple[Generator[Any], Any]:
     read = 0
 
-    def rows() -> Iterator[Any]:
+    def rows() -> Generator[Any]:
         nonlocal read
         for batch, share in file.parquet_batches():
             read = round(file.size * share)

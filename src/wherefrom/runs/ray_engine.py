@@ -1,10 +1,10 @@
-"""Work on Ray Data: pieces are read by tasks, items are worked on by a pool of actors.
+"""The Ray engine: tasks read pieces of the data, a pool of actors works on the items.
 
-A row of the dataset is one item, pickled: an item is never cut or joined with others, and Ray
+A row of the dataset is one pickled item: an item is never split or joined with others, and Ray
 repeats it elsewhere when a worker or a node is lost. Blocks hold one row, so Ray's back-pressure
 counts items.
 
-The only file that imports Ray. Ray Data takes longer to import than Ray, which can start before.
+The only file that imports Ray. Ray starts while Ray Data is imported, which takes longer.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import time
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from importlib import import_module
 from itertools import chain
 from typing import Any
@@ -29,47 +27,25 @@ from wherefrom.storage.arrow import binary_table
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
 _READ_HERE = 8_000_000  # bytes of items, some fifty thousand sentences
 _IN_FLIGHT = 2  # items of an actor: one in work, one waiting
-_NODE_SECONDS = 10  # after which Ray's own waiting begins
-_OWN_RAY = {  # settings of a Ray that is started here
-    "worker_niceness": 0,  # Ray's 15 is for machines that others use too
-    "enable_worker_prestart": True,  # processes of workers start before the driver is connected
-    # a process that is asked before it listens is asked again after this time: Ray's is a second
-    "raylet_client_connect_timeout_milliseconds": 50,
-    "raylet_client_num_connect_attempts": 200,
-    "actor_graceful_shutdown_timeout_ms": 10,  # a worker that is through has nothing to put away
-}
+_NICENESS = "RAY_worker_niceness"
 _USAGE = "RAY_USAGE_STATS_ENABLED"
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
-    """The results of all items, as they come."""
+    """The results of all items, in the order in which they are ready."""
     with connected(engine):
         workers = engine.workers or _free_workers(engine)
         dataset = _dataset(engine, pieces, work, workers)
         # nothing is fetched ahead: the thread that does so may outlive an error
         batches = iter(dataset.iter_batches(batch_size=None, prefetch_batches=0))
-        try:
+        with closing(batches) if hasattr(batches, "close") else nullcontext():
             for batch in batches:
                 for content in batch["result"]:
                     result = pickle.loads(content)
                     if isinstance(result, WherefromError):
                         raise result
                     yield result
-        finally:
-            _end_execution(dataset, batches)
-
-
-def _end_execution(dataset: Any, batches: Any) -> None:
-    """Ends the threads in which Ray Data works on what is left, as after an error.
-
-    They would end this process when they find that Ray is gone.
-    """
-    if hasattr(batches, "close"):
-        batches.close()
-    executor = getattr(dataset, "_current_executor", None)
-    if executor is not None:
-        executor.shutdown(force=True)
 
 
 def is_running() -> bool:
@@ -90,7 +66,7 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
     context.enable_progress_bars = False
     with data.DataContext.current(context):
         dataset, items = _read(engine, pieces, workers)
-        # where items are few, none may wait for an actor while another has nothing to do
+        # with few items, none may wait for a busy actor while another actor is idle
         few = items is not None and items < _IN_FLIGHT * workers
         return dataset.map_batches(
             _Worker,
@@ -106,9 +82,9 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
 
 
 def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tuple[Any, int | None]:
-    """The items as a dataset, and their number: small data on one machine is read here.
+    """The items as a dataset, and their number: the driver reads small data on one machine.
 
-    Else tasks read it, and the number is not known. Starting a process that reads takes a second.
+    Tasks read other data, and the number is unknown. Starting a reading process takes a second.
     """
     if engine.address is None:
         rows, size = [], 0
@@ -118,7 +94,7 @@ def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tupl
             if size > _READ_HERE:
                 break
         else:
-            if rows:  # Ray makes no dataset of none
+            if rows:  # Ray has no empty dataset
                 # unlike from_arrow, this starts no tasks that look at the blocks
                 read_here = import_ray_data().from_items(rows, override_num_blocks=len(rows))
                 return read_here, len(rows)
@@ -133,15 +109,15 @@ def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tupl
 
 @contextmanager
 def connected(engine: Engine) -> Iterator[None]:
-    """The Ray that runs already, else that of the address, else a local one until the end."""
+    """Uses the running Ray, or connects to the address, or starts a local Ray for the block."""
     if is_running():
         yield
         return
     own = engine.address is None
-    with _without_usage_statistics() if own else nullcontext():
+    with _environment({_USAGE: "0", _NICENESS: "0"} if own else {}):
         try:
             if own:
-                _start(engine.workers or os.cpu_count())
+                ray.init("local", num_cpus=engine.workers or os.cpu_count(), **_QUIET)
             else:
                 ray.init(engine.address, **_QUIET)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -154,78 +130,27 @@ def connected(engine: Engine) -> Iterator[None]:
                 _check_gpus(engine)
             yield
         finally:
-            if own:
-                _end_autoscaler()
             ray.shutdown()
 
 
 @contextmanager
-def _without_usage_statistics() -> Iterator[None]:
-    """Has a Ray that is started here send nothing to its makers, unless the environment says so.
+def _environment(defaults: dict[str, str]) -> Iterator[None]:
+    """Sets these variables unless the environment has them; Ray passes them to its processes.
 
-    It also starts a process less.
+    A Ray that is started here sends no usage statistics, and its workers have niceness 0: Ray's 15
+    is for machines that others use too.
     """
-    if _USAGE in os.environ:
-        yield
-        return
-    os.environ[_USAGE] = "0"
+    added = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        os.environ.pop(_USAGE, None)
-
-
-def _start(workers: int | None) -> None:
-    """Starts a Ray on this machine; one that does not know a setting starts without them all."""
-    settings = {name: value for name, value in _OWN_RAY.items() if f"RAY_{name}" not in os.environ}
-    try:
-        with _node_awaited():
-            ray.init("local", num_cpus=workers, _system_config=settings, **_QUIET)
-    except RuntimeError as error:
-        ray.shutdown()
-        warnings.warn(
-            f"Ray {ray.__version__} did not start with the settings that make it start sooner "
-            f"({error}); it was started without them."
-        )
-        ray.init("local", num_cpus=workers, **_QUIET)
-
-
-@contextmanager
-def _node_awaited() -> Iterator[None]:
-    """Lets Ray look for the node that it starts once it is there: else Ray sleeps a second.
-
-    The names are private ones of Ray; where they are others, it takes that second.
-    """
-    services: Any = getattr(ray._private, "services", None)
-    find_node = getattr(services, "get_node", None)
-    if find_node is None:
-        yield
-        return
-
-    def find_when_there(address: str, *arguments: Any, **named: Any) -> Any:
-        with suppress(AttributeError, TypeError, ray.exceptions.RayError):
-            registry = ray._raylet.GcsClient(address=address)
-            end = time.monotonic() + _NODE_SECONDS
-            while not registry.get_all_node_info() and time.monotonic() < end:
-                time.sleep(0.02)
-        return find_node(address, *arguments, **named)
-
-    services.get_node = find_when_there
-    try:
-        yield
-    finally:
-        services.get_node = find_node
-
-
-def _end_autoscaler() -> None:
-    """Ends a process that a Ray on one machine does not need, and whose end takes Ray a second."""
-    node = getattr(ray._private.worker, "_global_node", None)
-    for info in node.all_processes.get("monitor", ()) if node is not None else ():
-        info.process.kill()
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _check_gpus(engine: Engine) -> None:
-    """A local Ray gets no more graphics cards; a cluster may, so there Ray waits for them."""
+    """Raises an error if a local Ray lacks GPUs; a cluster may get more, so there Ray waits."""
     needed = (engine.workers or 1) * engine.gpus_per_worker
     present = ray.cluster_resources().get("GPU", 0)
     if needed > present:
@@ -233,7 +158,7 @@ def _check_gpus(engine: Engine) -> None:
 
 
 def _free_workers(engine: Engine) -> int:
-    """As many workers as the cluster has processors, or graphics cards for them, now."""
+    """The number of workers for which the cluster has processors, or GPUs, now."""
     resources = ray.cluster_resources()
     if engine.gpus_per_worker:
         return max(1, int(resources.get("GPU", 0) / engine.gpus_per_worker))
@@ -241,7 +166,7 @@ def _free_workers(engine: Engine) -> int:
 
 
 def _of_pieces(pieces: Sequence[Iterable[Any]]) -> Any:
-    """A source of data for Ray with one task of reading for each piece."""
+    """A data source for Ray with one reading task for each piece."""
     from ray.data.block import BlockMetadata
     from ray.data.datasource import Datasource, ReadTask
 
@@ -262,7 +187,7 @@ def _of_pieces(pieces: Sequence[Iterable[Any]]) -> Any:
 
 
 def _contents(piece: Iterable[Any]) -> Iterator[bytes]:
-    """The items of a piece, pickled; an error in the place of the item it came at."""
+    """The items of a piece, pickled; an error replaces the item at which it occurred."""
     try:
         for item in piece:
             yield pickle.dumps(item)
@@ -284,11 +209,11 @@ class _Reading:
 
 
 class _Worker:
-    """An actor of the pool: the work is fetched once, and loads its model at the first item."""
+    """An actor of the pool: fetches the work once; the work loads its model at the first item."""
 
     def __init__(self, work: list[Any]) -> None:
         # with torch, which the tasks that read do not need
-        from wherefrom.runs.process import prepare_for_many_rows
+        from wherefrom.runs.explain_rows import prepare_for_many_rows
 
         prepare_for_many_rows()
         self._work: Work = ray.get(work[0])
@@ -306,7 +231,7 @@ class _Worker:
 
 
 def _pickled_error(error: WherefromError) -> bytes:
-    """An error as it travels; some are made of other things than their message."""
+    """A pickled error; an error that cannot be restored becomes a `WherefromError`."""
     content = pickle.dumps(error)
     try:
         pickle.loads(content)

@@ -1,4 +1,4 @@
-"""`run`: explains every row of some data and writes the results as Parquet."""
+"""`run`: explains every row of the data and writes the results as Parquet."""
 
 from __future__ import annotations
 
@@ -10,31 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.errors import InputError
-from wherefrom.runs.engine import Engine, EngineName, Work
-from wherefrom.runs.load_and_explain import LoadAndExplain
-from wherefrom.runs.model_source import ModelSource
-from wherefrom.runs.parts import Columns, Source, open_source
-from wherefrom.runs.store import (
-    OpenedFolder,
-    Record,
-    ResultsFolder,
-    check_same_run,
-    check_seen,
-)
-from wherefrom.storage.arrow import Folder
+from wherefrom.runs.engine import Engine, EngineName, ModelSource, Work
+from wherefrom.runs.parts import Columns, Part, Source, open_source
+from wherefrom.storage.store import Record, Store, check_same_run
 
 if TYPE_CHECKING:
     from wherefrom.explainer import Explainer
     from wherefrom.methods import Method
-    from wherefrom.runs.explain_parts import Explaining
+    from wherefrom.runs.explain_rows import Explaining, ExplainPart
 
+KIND = "`wherefrom run`"
 PART_ROWS = 2048
 Progress = Callable[[float, int, str], None]  # rows done, of about how many, a note
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has written: rows explained and rejected, in how many parts."""
+    """The counts of a run: rows explained and rejected, and parts written."""
 
     out: str
     explained: int
@@ -118,23 +110,57 @@ def run(
     on_gpu = gpus_per_worker > 0
     if where.starts_ray and model.only_named:
         with (
-            OpenedFolder.opened(out, settings, resume, filesystem) as (opened, finished),
+            Store.opened(out, KIND, settings, resume, filesystem) as (store, finished),
             where.connected(lambda: None),
         ):
-            later = LoadAndExplain(model, options, on_gpu, opened)
-            result = _follow(where, source, later, opened.folder, finished, progress)
+            later = LoadAndExplain(model, options, on_gpu, store)
+            result = _follow(where, source, later, store, finished, progress)
             if result.complete and result.parts == len(finished):
-                later.loaded()  # no worker has, and other settings than before are an error
+                later.loaded()  # no worker has done so, and changed settings are an error
             return result
     with where.connected(partial(_explaining, model, options)) as explaining:
         whole = {**settings, **explaining.settings}
-        with ResultsFolder.opened(out, whole, resume, filesystem) as (folder, finished):
-            work = explaining.work(folder, on_gpu)
-            return _follow(where, source, work, folder.folder, finished, progress)
+        with Store.opened(out, KIND, whole, resume, filesystem) as (store, finished):
+            store = store.completed()
+            work = LoadAndExplain(model, options, on_gpu, store, explaining)
+            return _follow(where, source, work, store, finished, progress)
+
+
+@dataclass
+class LoadAndExplain:
+    """Explains parts as `ExplainPart` does, in processes that import torch only for the first.
+
+    Without `explaining` the worker loads the model and completes the settings of the store.
+    """
+
+    model: ModelSource
+    options: dict[str, Any]
+    on_gpu: bool
+    store: Store
+    explaining: Explaining | None = None
+    _explain: ExplainPart | None = None
+
+    def __call__(self, part: Part) -> Record:
+        if self._explain is None:
+            self._explain = self.loaded()
+        return self._explain(part)
+
+    def loaded(self) -> ExplainPart:
+        """The work with its model; an error if model or settings are not those of the run.
+
+        That is: the target or the method does not exist, or weights, tokenizer or versions differ
+        from those of the resumed run or of another worker.
+        """
+        from wherefrom.runs.explain_rows import ExplainPart  # with torch
+
+        if self.explaining is not None:
+            return ExplainPart(self.explaining, self.on_gpu, self.store)
+        explaining = _explaining(self.model, self.options)
+        return ExplainPart(explaining, self.on_gpu, self.store.completed(explaining.settings))
 
 
 def _explaining(model: ModelSource, options: dict[str, Any]) -> Explaining:
-    from wherefrom.runs.explain_parts import Explaining  # with torch: see `Engine.connected`
+    from wherefrom.runs.explain_rows import Explaining  # with torch: see `Engine.connected`
 
     return Explaining.checked(model, options)
 
@@ -143,17 +169,18 @@ def _follow(
     engine: Engine,
     source: Source,
     work: Work,
-    folder: Folder,
+    store: Store,
     finished: list[Record],
     progress: Progress | None,
 ) -> Run:
-    """Does what is not finished, and counts."""
+    """Works on the parts that are not finished, and counts all of them."""
     start, complete = time.monotonic(), True
-    counts = {"explained": 0, "rejected": 0, "size": 0, "parts": 0}
+    counts = {"explained": 0, "rejected": 0, "size": 0}
+    records: list[Record] = []
 
-    def count(record: Record) -> None:
-        counts["parts"] += 1
-        for key in ("explained", "rejected", "size"):
+    def add(record: Record) -> None:
+        records.append(record)
+        for key in counts:
             counts[key] += record[key]
 
     def report() -> None:
@@ -163,20 +190,22 @@ def _follow(
             progress(done, max(done, round(done / share)) if share else done, "")
 
     for record in finished:
-        count(record)
+        add(record)
     report()
     try:
         pieces = source.without(record["part"] for record in finished)
         for number, record in enumerate(engine.results(pieces, work)):
             if number == 0:
                 first = record
-                check_seen(folder, record)
+                store.check_visible(record)
             check_same_run(first, record)
-            count(record)
+            add(record)
             report()
     except KeyboardInterrupt:
         complete = False
+    store.check(records)
+    assert store.folder is not None
     return Run(
-        folder.path, counts["explained"], counts["rejected"], counts["parts"],
+        store.folder.path, counts["explained"], counts["rejected"], len(records),
         time.monotonic() - start, complete,
     )  # fmt: skip

@@ -1,10 +1,10 @@
-"""Files: read with clear errors, written whole or not at all; folders for one run at a time.
+"""Files that are read with clear errors and appear complete or not at all; folders of runs.
 
-writing       a file is written beside its place and renamed
-folder_lock   one process at a time writes to a folder
-text_file     texts, gzip or not, in UTF-8
-csv_text      tables that a spreadsheet shows and does not run
-json_text     JSON, with an error that says what is wrong with it
+writing       files that appear complete, locks of folders, the cache folder
+store         the folder of a run: settings, records and tables of finished parts
+arrow         Parquet, and files on any file system
+tables        tables as CSV, Parquet and pandas
+text_file     texts and JSON, gzipped or not, in any encoding
 record        results that are written as JSON and read back
 fingerprint   what a run depends on: weights, tokenizer, data, versions
 """

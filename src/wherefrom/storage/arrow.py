@@ -1,6 +1,6 @@
-"""Parquet tables, and files on any file system that pyarrow reaches: local, s3://, gs://, hdfs://.
+"""Parquet tables, and files on any file system of pyarrow: local, s3://, gs://, hdfs://.
 
-The only file that imports pyarrow.
+The only file that imports pyarrow. A local folder does not need it.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ from __future__ import annotations
 import io
 import posixpath
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from wherefrom.errors import FileError, MissingExtra
-from wherefrom.storage.writing import reason, remove_partial_files, replacing
+from wherefrom.storage.writing import reason, replacing
 
-# an object appears when its upload is complete; elsewhere a file is written aside and renamed
-_WHOLE_OR_NOT = ("s3", "gcs", "abfs")
+# an object appears when its upload is complete; other files are written under another name first
+_COMPLETE_OR_MISSING = ("s3", "gcs", "abfs")
 _GLOB = "*?["
 _BATCH = 1024  # rows of a Parquet file that are decoded at a time
 
@@ -39,10 +41,10 @@ def _pyarrow(purpose: str) -> Any:
 def parquet_bytes(
     columns: Mapping[str, Sequence[Any]], types: Mapping[str, str] | None = None
 ) -> bytes:
-    """Columns of one length as a Parquet file; a lone surrogate in a text as its escape.
+    """Columns of one length as a Parquet file; a lone surrogate in a text becomes an escape.
 
-    `types` names the type of a column (string, int, float, double, bool, or a list such as
-    `list<int>`); the type of other columns is found from their values.
+    `types` maps columns to types: string, int, float, double, bool, or a list such as `list<int>`.
+    pyarrow infers the type of the other columns.
     """
     pyarrow = _pyarrow("writing Parquet")
     arrays = {}
@@ -56,6 +58,13 @@ def parquet_bytes(
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(arrays), file)
     return file.getvalue()
+
+
+def columns_of(content: bytes) -> dict[str, list[Any]]:
+    """The columns of a Parquet file."""
+    pyarrow = _pyarrow("reading Parquet")
+    columns: dict[str, list[Any]] = pyarrow.parquet.read_table(io.BytesIO(content)).to_pydict()
+    return columns
 
 
 def binary_table(name: str, values: Sequence[bytes]) -> Any:
@@ -98,22 +107,24 @@ def _valid(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class File:
-    """A file to read: where it lies, its size in bytes, and when it was changed."""
+    """A file to read: its place, its size in bytes, and the time of its last change."""
 
-    filesystem: Any
+    filesystem: Any  # of pyarrow; None for a local file
     path: str
     size: int
-    changed: int | None  # nanoseconds; None where the file system does not say
+    changed: int | None  # in nanoseconds; None if the file system does not know it
 
     def open(self) -> Any:
         """The file for reading, with a position."""
         try:
+            if self.filesystem is None:
+                return Path(self.path).open("rb")
             return self.filesystem.open_input_file(self.path)
         except (OSError, ValueError) as error:
             raise FileError(f"cannot read {self.path}: {reason(error)}.") from error
 
     def parquet_batches(self) -> Iterator[tuple[list[dict[str, Any]], float]]:
-        """The rows of a Parquet file, some at a time, and the share that was read with them."""
+        """The rows of a Parquet file in batches, each with the share of rows read so far."""
         pyarrow = _pyarrow("reading Parquet")
         read = 0
         try:
@@ -129,12 +140,12 @@ class File:
 def find_files(
     locations: Sequence[str | Path], suffixes: tuple[str, ...], filesystem: Any = None
 ) -> list[File]:
-    """The files at these places: files, folders, patterns with * ? [ ]; paths or URIs.
+    """The files at these locations: files, folders, patterns with * ? [ ]; paths or URIs.
 
-    Of a folder or pattern those with one of the suffixes, in the order of their paths, without
-    hidden ones. A `filesystem` of pyarrow takes the locations as its own paths.
+    A folder or pattern stands for its files with one of the suffixes, in the order of their paths,
+    without hidden ones. With a pyarrow `filesystem` the locations are paths in it.
     """
-    files: dict[str, File] = {}  # by path: one that is named twice is read once
+    files: dict[str, File] = {}  # by path, so that no file is read twice
     for location in locations:
         found = _files_at(str(location), suffixes, filesystem)
         if not found:
@@ -146,12 +157,16 @@ def find_files(
 
 
 def _files_at(location: str, suffixes: tuple[str, ...], filesystem: Any) -> list[File]:
+    if filesystem is None and "://" not in location:
+        return _local_files(Path(location).expanduser().absolute(), suffixes)
     fs_module = _pyarrow("reading files").fs
-    place, pattern = _split_pattern(location)
-    system, path = _resolved(place, filesystem)
-    info = _information(system, path, location)
-    if info.type == fs_module.FileType.File and not pattern:
+    system, path = _resolved(location, filesystem)
+    info, pattern = _information(system, path), ""
+    if info.type == fs_module.FileType.File:
         return [_file(system, info)]
+    if info.type != fs_module.FileType.Directory:
+        path, pattern = _split_pattern(path)
+        info = _information(system, path)
     if info.type != fs_module.FileType.Directory:
         raise FileError(f"there is no file {location}.")
     selector = fs_module.FileSelector(path, recursive=True)
@@ -161,10 +176,28 @@ def _files_at(location: str, suffixes: tuple[str, ...], filesystem: Any) -> list
         _file(system, entry)
         for entry in entries
         if entry.type == fs_module.FileType.File
-        and entry.path.lower().endswith(suffixes)
-        and _is_shown(inner := entry.path[len(base) :].lstrip("/"))
-        and (not pattern or _matches(inner, pattern))
+        and _is_wanted(entry.path[len(base) :].lstrip("/"), pattern, suffixes)
     ]
+
+
+def _local_files(path: Path, suffixes: tuple[str, ...]) -> list[File]:
+    """The files at a path of this machine, without pyarrow."""
+    if path.is_file():  # also if its name has a wildcard
+        return [_local_file(path)]
+    place, pattern = (str(path), "") if path.is_dir() else _split_pattern(path.as_posix())
+    folder = Path(place)
+    if not folder.is_dir() or (folder != path and not pattern):
+        raise FileError(f"there is no file {path}.")
+    return [
+        _local_file(entry)
+        for entry in sorted(folder.rglob("*"))
+        if entry.is_file() and _is_wanted(entry.relative_to(folder).as_posix(), pattern, suffixes)
+    ]
+
+
+def _local_file(path: Path) -> File:
+    status = path.stat()
+    return File(None, path.as_posix(), status.st_size, status.st_mtime_ns)
 
 
 def _split_pattern(location: str) -> tuple[str, str]:
@@ -181,126 +214,165 @@ def _split_pattern(location: str) -> tuple[str, str]:
     return location, ""
 
 
-def _matches(path: str, pattern: str) -> bool:
-    """Whether a path matches part by part: * does not reach into folders."""
-    parts, patterns = path.split("/"), pattern.split("/")
-    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
-
-
-def _is_shown(path: str) -> bool:
-    return not any(part.startswith((".", "_")) for part in path.split("/"))
+def _is_wanted(path: str, pattern: str, suffixes: tuple[str, ...]) -> bool:
+    """Whether a path in a folder is not hidden and matches part by part: * matches no slash."""
+    parts, patterns = path.split("/"), pattern.split("/") if pattern else []
+    if not path.lower().endswith(suffixes) or any(part.startswith((".", "_")) for part in parts):
+        return False
+    return not patterns or (len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns)))
 
 
 def _resolved(location: str, filesystem: Any) -> tuple[Any, str]:
-    fs_module = _pyarrow("reading files").fs
     if filesystem is not None:
         return filesystem, location
-    if "://" not in location:
-        return fs_module.LocalFileSystem(), str(Path(location).expanduser().absolute())
     try:
-        system, path = fs_module.FileSystem.from_uri(location)
+        system, path = _pyarrow("reading files").fs.FileSystem.from_uri(location)
     except (OSError, ValueError) as error:
         raise FileError(f"cannot reach {location}: {reason(error)}.") from error
     return system, str(path)
 
 
-def _information(system: Any, path: str, location: str) -> Any:
+def _information(system: Any, path: str) -> Any:
     try:
         return system.get_file_info(path)
     except (OSError, ValueError) as error:
-        raise FileError(f"cannot reach {location}: {reason(error)}.") from error
+        raise FileError(f"cannot reach {path}: {reason(error)}.") from error
 
 
 def _file(system: Any, info: Any) -> File:
     return File(system, info.path, info.size or 0, info.mtime_ns)
 
 
-@dataclass(frozen=True)
-class Folder:
-    """A folder to write to, on any file system: files are whole or not there."""
+class Folder(ABC):
+    """A folder to write to: a file in it is complete or missing."""
 
-    filesystem: Any
     path: str
 
     @staticmethod
     def at(location: str | Path, filesystem: Any = None) -> Folder:
         """The folder at a path or URI; it need not exist yet."""
-        return Folder(*_resolved(str(location), filesystem))
+        if filesystem is None and "://" not in str(location):
+            return LocalFolder(str(Path(location).expanduser().absolute()))
+        filesystem, path = _resolved(str(location), filesystem)
+        if filesystem.type_name == "local":
+            return LocalFolder(path)
+        return RemoteFolder(filesystem, path)
 
     @property
+    @abstractmethod
     def local(self) -> Path | None:
-        """Its path, if it lies on a disk of this machine."""
-        return Path(self.path) if self.filesystem.type_name == "local" else None
+        """Its path, if it is on a disk of this machine."""
 
+    @abstractmethod
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file, in the place of an earlier one."""
-        path = posixpath.join(self.path, name)
-        folder, base = posixpath.split(path)
-        try:
-            if self.local is not None:
-                Path(folder).mkdir(parents=True, exist_ok=True)
-                with replacing(Path(path)) as file:
-                    file.write(content)
-                return
-            self.filesystem.create_dir(folder, recursive=True)
-            in_one_step = self.filesystem.type_name in _WHOLE_OR_NOT
-            aside = path if in_one_step else f"{folder}/.{base}.{secrets.token_hex(8)}.partial"
-            with self.filesystem.open_output_stream(aside) as stream:
-                stream.write(content)
-            if not in_one_step:
-                self.filesystem.move(aside, path)
-        except FileError:
-            raise
-        except (OSError, ValueError) as error:
-            raise FileError(f"cannot write {path}: {reason(error)}.") from error
+        """Writes a file; it replaces an earlier one."""
 
+    @abstractmethod
     def read(self, name: str) -> bytes | None:
         """The content of a file; None if there is none."""
-        path = posixpath.join(self.path, name)
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Removes a file, if it exists."""
+
+    @abstractmethod
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The names of the files in a folder and their sizes in bytes, without hidden ones."""
+
+
+@dataclass(frozen=True)
+class LocalFolder(Folder):
+    """A folder on a disk of this machine, without pyarrow."""
+
+    path: str
+
+    @property
+    def local(self) -> Path:
+        return Path(self.path)
+
+    def write(self, name: str, content: bytes) -> None:
+        path = self.local / name
         try:
-            with self.filesystem.open_input_file(path) as stream:
-                return bytes(stream.read())
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            raise FileError(f"cannot write {path}: {reason(error)}.") from error
+        with replacing(path) as file:
+            file.write(content)
+
+    def read(self, name: str) -> bytes | None:
+        path = self.local / name
+        try:
+            return path.read_bytes()
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise FileError(f"cannot read {path}: {reason(error)}.") from error
 
     def remove(self, name: str) -> None:
-        """Removes a file, if it is there."""
-        path = posixpath.join(self.path, name)
+        path = self.local / name
         try:
-            self.filesystem.delete_file(path)
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError) as error:
+            path.unlink(missing_ok=True)
+        except OSError as error:
             raise FileError(f"cannot remove {path}: {reason(error)}.") from error
 
-    def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted, without hidden ones."""
+    def sizes(self, folder: str) -> dict[str, int]:
+        files = sorted((self.local / folder).glob("[!.]*"))
+        return {path.name: path.stat().st_size for path in files if path.is_file()}
+
+
+@dataclass(frozen=True)
+class RemoteFolder(Folder):
+    """A folder on a file system of pyarrow."""
+
+    filesystem: Any
+    path: str
+
+    @property
+    def local(self) -> None:
+        return None
+
+    def write(self, name: str, content: bytes) -> None:
+        path = posixpath.join(self.path, name)
+        folder, base = posixpath.split(path)
+        in_one_step = self.filesystem.type_name in _COMPLETE_OR_MISSING
+        partial = path if in_one_step else f"{folder}/.{base}.{secrets.token_hex(8)}.partial"
+        with self._errors("write", path):
+            self.filesystem.create_dir(folder, recursive=True)
+            with self.filesystem.open_output_stream(partial) as stream:
+                stream.write(content)
+            if not in_one_step:
+                self.filesystem.move(partial, path)
+
+    def read(self, name: str) -> bytes | None:
+        path = posixpath.join(self.path, name)
+        with self._errors("read", path):
+            try:
+                with self.filesystem.open_input_file(path) as stream:
+                    return bytes(stream.read())
+            except FileNotFoundError:
+                return None
+
+    def remove(self, name: str) -> None:
+        path = posixpath.join(self.path, name)
+        with self._errors("remove", path), suppress(FileNotFoundError):
+            self.filesystem.delete_file(path)
+
+    def sizes(self, folder: str) -> dict[str, int]:
         fs_module = _pyarrow("reading files").fs
         selector = fs_module.FileSelector(posixpath.join(self.path, folder), allow_not_found=True)
-        try:
+        with self._errors("read", self.path):
             entries = self.filesystem.get_file_info(selector)
-        except (OSError, ValueError) as error:
-            raise FileError(f"cannot read {self.path}: {reason(error)}.") from error
-        return sorted(
-            entry.base_name
+        return {
+            entry.base_name: entry.size or 0
             for entry in entries
             if entry.type == fs_module.FileType.File and not entry.base_name.startswith(".")
-        )
+        }
 
-    def remove_partial_files(self) -> None:
-        """Removes what killed processes have left half written, on a disk of this machine."""
-        if self.local is not None and self.local.is_dir():
-            for entry in self.local.iterdir():
-                if entry.is_dir():
-                    remove_partial_files(entry)
-
-    def table(self, name: str) -> dict[str, list[Any]]:
-        """A Parquet file as columns."""
-        pyarrow = _pyarrow("reading Parquet")
-        content = self.read(name)
-        if content is None:
-            raise FileError(f"there is no file {posixpath.join(self.path, name)}.")
-        columns: dict[str, list[Any]] = pyarrow.parquet.read_table(io.BytesIO(content)).to_pydict()
-        return columns
+    @contextmanager
+    def _errors(self, verb: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileError:
+            raise
+        except (OSError, ValueError) as error:
+            raise FileError(f"cannot {verb} {path}: {reason(error)}.") from error

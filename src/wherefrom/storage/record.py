@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from wherefrom.errors import FileError
-from wherefrom.storage.json_text import parsed
+from wherefrom.storage.text_file import parsed
 from wherefrom.storage.writing import write_text
 
 

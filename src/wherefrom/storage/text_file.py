@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import json
 import re
 import warnings
 import zlib
 from pathlib import Path
+from typing import Any
 
 from wherefrom.errors import FileError, GuessedEncoding
 
@@ -156,3 +158,19 @@ def lines_of(text: str) -> list[str]:
     ['a\u2028b', 'c', '']
     """
     return re.split(r"\r\n|\n|\r", text)
+
+
+def parsed(text: str, what: str) -> Any:
+    """The data of a JSON text; `what` names it in errors.
+
+    >>> parsed('{"a": [1]}', "this")
+    {'a': [1]}
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"{what} is not JSON: {error.msg}.") from error
+    except RecursionError as error:
+        raise FileError(f"{what} is nested too deeply.") from error
+    except ValueError as error:  # Python reads no integer of more than 4,300 digits
+        raise FileError(f"{what} has a number of too many digits.") from error

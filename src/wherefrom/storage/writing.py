@@ -1,25 +1,34 @@
-"""Files that are written beside their place and renamed: whole, or as they were before."""
+"""Files that appear whole or not at all, folders that one process at a time writes to."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-from collections.abc import Iterator
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from wherefrom.errors import FileError
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 _SUFFIX = ".partial"
+_LOCK = ".lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that takes the place of `path` when the block ends without an error.
+    """A binary file that replaces `path` when the block ends without an error.
 
-    A file that cannot be written, for want of space or permission, leaves `path` as it was. What
-    is no regular file (a pipe, /dev/stdout) is written to directly.
+    If the file cannot be written (no space, no permission), `path` keeps its content. Pipes and
+    devices such as /dev/stdout are written to directly.
     """
     try:
         target = Path(os.path.realpath(path))  # a link stays a link
@@ -45,13 +54,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes a text as UTF-8; a lone surrogate becomes its escape, as JSON has it."""
+    """Writes a text as UTF-8; a lone surrogate becomes an escape, as in JSON."""
     with replacing(Path(path)) as file:
         file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Removes what killed processes have left half written in a folder."""
+    """Removes the unfinished files of killed processes from a folder."""
     for path in folder.glob(f".*{_SUFFIX}"):
         path.unlink(missing_ok=True)
 
@@ -63,10 +72,100 @@ def _clear_errors(path: Path) -> Iterator[None]:
     except FileError:
         raise
     except OSError as error:
-        kept = " The file is as it was before." if path.is_file() else ""
+        kept = " The file keeps its earlier content." if path.is_file() else ""
         raise FileError(f"cannot write {path}: {reason(error)}.{kept}") from error
 
 
 def reason(error: Exception) -> str:
-    """What an operating system's error says, without its number and the path."""
+    """The message of an operating system's error, without its number and the path."""
     return getattr(error, "strerror", None) or str(error)
+
+
+@contextmanager
+def locked(folder: Path | None) -> Iterator[None]:
+    """Creates the folder and holds its lock; an error if another process holds it.
+
+    The operating system releases the lock when its process ends, also after kill -9; the file that
+    remains locks nothing. Without a folder nothing is locked.
+    """
+    if folder is None:
+        yield
+        return
+    lock = _acquired(folder)
+    try:
+        remove_partial_files(folder)
+        with suppress(OSError):  # the number is only for the message to other processes
+            (folder / _LOCK).write_text(str(os.getpid()), "ascii")
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _acquired(folder: Path) -> FileLock | None:
+    """The lock of a folder, held; None if the file system has no locks."""
+    from filelock import FileLock, Timeout
+
+    path = folder / _LOCK
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path, timeout=0)
+        lock.acquire()
+    except Timeout as error:
+        owner = ""
+        with suppress(OSError):
+            owner = path.read_text("ascii", "replace")
+        process = f" (process {owner})" if owner.isdecimal() else ""
+        raise FileError(
+            f"another run{process} is writing to {folder}. Wait for it, or choose another folder."
+        ) from error
+    except (OSError, ValueError, NotImplementedError) as error:
+        if isinstance(error, NotImplementedError) or getattr(error, "errno", None) in _NO_LOCKS:
+            warnings.warn(
+                f"the file system of {folder} has no locks: make sure that no other run writes to "
+                "this folder",
+                stacklevel=4,
+            )
+            return None
+        raise FileError(f"cannot write to {folder}: {reason(error)}.") from error
+    return lock
+
+
+def cache_folder() -> Path:
+    """The folder for files that can be made again: WHEREFROM_CACHE, else the system's."""
+    chosen = os.environ.get("WHEREFROM_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "wherefrom"
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """A folder of the cache, which `make` fills if it is missing; it appears when complete.
+
+    If several processes make it at the same time, the first to finish wins.
+    """
+    folder = cache_folder() / name
+    if folder.is_dir():
+        return folder
+    partial = folder.with_name(f".{secrets.token_hex(8)}{_SUFFIX}")
+    try:
+        partial.mkdir(parents=True)
+        make(partial)
+        with suppress(OSError):  # another process was faster
+            partial.rename(folder)
+    except OSError as error:
+        raise FileError(
+            f"cannot write to the cache folder {folder.parent}: {reason(error)}. Set "
+            "WHEREFROM_CACHE to another folder."
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    if not folder.is_dir():
+        raise FileError(f"cannot write to the cache folder {folder.parent}.")
+    return folder

@@ -1,4 +1,7 @@
-"""`wherefrom corpus` and `wherefrom bias` on any engine: the tables and pages of a local run."""
+"""The studies of a corpus in parts, on any engine: words, and groups of names.
+
+Texts and occurrences are written part by part; only the texts that a page shows are in memory.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +9,43 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from wherefrom.core.explanation import TargetInfo
 from wherefrom.corpus.bias_study import Bias, check_contrast, check_groups, study
-from wherefrom.corpus.names import Entities, Lexicon, Occurrence
+from wherefrom.corpus.explain import CorpusJob, Counts, ExplainedParts, NameSearch, explained_parts
+from wherefrom.corpus.names import Entities, Lexicon, Occurrence, groups_in
 from wherefrom.corpus.statistics import Moments
-from wherefrom.corpus.totals import EVERY_CLASS, Totals
-from wherefrom.corpus.views import Overview, overview_of
-from wherefrom.runs.corpora import (
-    CorpusJob,
-    Counts,
-    ExplainedParts,
-    NameSearch,
-    explained_parts,
-)
+from wherefrom.corpus.views import EVERY_CLASS, Overview, Totals, overview_of
+from wherefrom.errors import FileError, InputError
+from wherefrom.storage.store import Record
+from wherefrom.storage.tables import csv_lines, write_tables
+from wherefrom.storage.writing import replacing
 
 _SHOWN = 400  # words of a list whose examples are kept: no page shows more
 _SHOWN_TEXTS = 20  # of a name
+_CSV_ROWS = 10_000_000  # larger tables are written as Parquet only, by the workers
 
 
 @contextmanager
 def corpus_overview(job: CorpusJob, min_count: int = 5, **options: Any) -> Iterator[Overview]:
-    """The overview of a corpus; its texts and occurrences are in folders of Parquet files."""
+    """The overview of a corpus; its tables are in the folder of the job.
+
+    `texts` and `occurrences` are folders of Parquet files, one for each part, and CSV files.
+    """
     totals = Totals()
 
-    def add(parts: ExplainedParts, record: Mapping[str, Any]) -> None:
+    def add(parts: ExplainedParts, record: Record) -> None:
         totals.add(parts.part(record["part"]))
 
     with explained_parts(job, added=add, **options) as parts:
         ranked = overview_of(totals, parts.empty(), min_count)
         rows: set[int] = set()
-        scopes = [EVERY_CLASS] if parts.target is not None else [EVERY_CLASS, *totals.classes]
+        scopes = [EVERY_CLASS, *totals.classes]  # with a common target there are no classes
         lists: list[tuple[Any, ...]] = [
             ranked.words, ranked.contextual, *ranked.classes.values(),
         ]  # fmt: skip
@@ -49,7 +55,12 @@ def corpus_overview(job: CorpusJob, min_count: int = 5, **options: Any) -> Itera
                 rows.update(totals.words[scope][name].examples())
         for word in ranked.misleading[:_SHOWN]:
             rows.update(row for _, row, _ in totals.misleading[word.word].best)
-        yield overview_of(totals, parts.texts_of(rows), min_count)
+        view = overview_of(totals, parts.texts_of(rows), min_count)
+        if job.out is not None:
+            with _saved_to_resume():
+                write_tables(Path(job.out), view.tables())
+                _write_csv(parts, Path(job.out), "texts", "occurrences")
+        yield view
 
 
 @contextmanager
@@ -61,14 +72,28 @@ def bias_study(
     seed: int = 0,
     **options: Any,
 ) -> Iterator[Bias]:
-    """A bias study; `names` are options of `find_entities`. Its occurrences are Parquet files."""
+    """A bias study; its tables are in the folder of the job. `names`: see `find_entities`."""
 
     def check(counts: Counts, target: TargetInfo | None) -> None:
+        check_groups(*groups_in(counts.uses, lexicon, **names), lexicon)
         check_contrast(target, job.model.explainer().labels())
 
     search = NameSearch(lexicon, names)
     with explained_parts(job, search=search, check=check, **options) as parts:
-        yield _study(parts, lexicon, dict(names) | {"draws": draws, "seed": seed})
+        try:
+            result = _study(parts, lexicon, dict(names) | {"draws": draws, "seed": seed})
+        except InputError as error:
+            state = parts.empty()
+            if state.complete:
+                raise
+            raise KeyboardInterrupt(
+                f"{state.interruption}. Too few for a comparison: {error}"
+            ) from error
+        if job.out is not None:
+            with _saved_to_resume():
+                result.write_summary(job.out)
+                _write_csv(parts, Path(job.out), "occurrences")
+        yield result
 
 
 def _study(parts: ExplainedParts, lexicon: Lexicon, settings: dict[str, Any]) -> Bias:
@@ -78,28 +103,30 @@ def _study(parts: ExplainedParts, lexicon: Lexicon, settings: dict[str, Any]) ->
     dropped: dict[str, Counter[str]] = {}
     uses: Counter[str] = Counter()
     after_determiner: Counter[str] = Counter()
-    for record in parts.records:
+    explained = [record for record in parts.records if record["explained"]]
+    for record in explained:
         uses.update(record["uses"])
         after_determiner.update(record["after_determiner"])
         for reason, counts in record["dropped"].items():
             dropped.setdefault(reason, Counter()).update(counts)
         if not record["uses"]:
             continue
-        table = parts.folder.folder.table(f"occurrences.parquet/{record['part']}.parquet")
+        table = parts.table("occurrences", record)
+        if not table:
+            continue
         relevance += table["relevance"]
         outputs.update(zip(table["row"], table["output"], strict=True))
         columns = (table[name] for name in ("row", "start", "end", "name", "group"))
         occurrences += (Occurrence(*values) for values in zip(*columns, strict=True))
     cased = parts.counts.uses.cased
-    found = Entities(tuple(occurrences), cased, dropped, uses, after_determiner)
-    check_groups(found, lexicon)
+    check_groups({o.group for o in occurrences}, dropped, lexicon)
     # texts that are shown come first: their numbers are those of the corpus that is kept
     shown = _shown_rows(occurrences, relevance)
     numbers = {row: number for number, row in enumerate([*shown, *(outputs.keys() - set(shown))])}
     numbered = tuple(
         Occurrence(numbers[o.text], o.start, o.end, o.name, o.group) for o in occurrences
     )
-    moments = (Moments(*record["outputs"]) for record in parts.records)
+    moments = (Moments(*record["outputs"]) for record in explained)
     return study(
         parts.texts_of(shown),
         Entities(numbered, cased, dropped, uses, after_determiner),
@@ -117,3 +144,42 @@ def _shown_rows(occurrences: list[Occurrence], relevance: list[float]) -> list[i
         uses = by_name.setdefault((occurrence.group, occurrence.name), [])
         uses.append((-round(value, 4), occurrence.text))
     return sorted({row for uses in by_name.values() for _, row in sorted(uses)[:_SHOWN_TEXTS]})
+
+
+def _write_csv(parts: ExplainedParts, out: Path, *names: str) -> None:
+    """Writes tables of all parts, and the rejected rows, as CSV files."""
+    for name in names:
+        with replacing(out / f"{name}.csv") as file:
+            written = 0
+            for record in parts.records:
+                table = parts.table(name, record)
+                if not table:
+                    continue
+                header = [] if written else [list(table)]
+                file.write(_csv(chain(header, zip(*table.values(), strict=True))))
+                written += len(next(iter(table.values())))
+                if written > _CSV_ROWS:
+                    break
+        if written > _CSV_ROWS:
+            (out / f"{name}.csv").unlink()
+    rejected = out / "rejected.csv"
+    if parts.rejected:
+        with replacing(rejected) as file:
+            file.write(_csv([("id", "reason"), *parts.rejected.items()]))
+    else:
+        rejected.unlink(missing_ok=True)
+
+
+@contextmanager
+def _saved_to_resume() -> Iterator[None]:
+    try:
+        yield
+    except FileError as error:
+        raise FileError(
+            f"{error} What was computed is saved: run again with --resume (resume=True) to write "
+            "the results."
+        ) from error
+
+
+def _csv(rows: Any) -> bytes:
+    return csv_lines(rows).encode("utf-8", "backslashreplace")

@@ -6,16 +6,16 @@ import signal
 import subprocess
 import sys
 
+import filelock
 import pytest
 
 from wherefrom.errors import FileError
-from wherefrom.storage import folder_lock
-from wherefrom.storage.folder_lock import locked
+from wherefrom.storage.writing import locked
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from wherefrom.storage.folder_lock import locked
+from wherefrom.storage.writing import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(60)
@@ -29,20 +29,6 @@ def test_a_folder_is_locked_once_and_free_after(tmp_path):
         with pytest.raises(FileError, match=message), locked(folder):
             pass
     with locked(folder):
-        pass
-
-
-def test_a_run_of_another_kind_does_not_write_into_the_results_of_one(tmp_path):
-    with locked(tmp_path, of="an evaluation"):
-        pass
-    with locked(tmp_path):  # a report of it
-        pass
-    with (
-        pytest.raises(FileError, match="has results of an evaluation: choose another folder"),
-        locked(tmp_path, of="a corpus study"),
-    ):
-        pass
-    with locked(tmp_path, of="an evaluation"):
         pass
 
 
@@ -73,21 +59,28 @@ def test_without_a_folder_nothing_is_locked():
         pass
 
 
-def test_a_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch):
-    def refuse(number):
-        raise OSError(errno.ENOLCK, "No locks available")
+def refusing(error):
+    """A lock that the file system refuses with this error."""
 
-    monkeypatch.setattr(folder_lock, "_lock", refuse)
+    def refuse(*args):
+        raise error
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOLCK, "No locks available"), NotImplementedError("no flock")]
+)
+def test_a_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, error):
+    monkeypatch.setattr(filelock.FileLock, "acquire", refusing(error))
     with pytest.warns(UserWarning, match="has no locks: make sure"), locked(tmp_path):
         pass
 
 
-def test_another_error_of_the_lock_is_said(tmp_path, monkeypatch):
-    def refuse(number):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(folder_lock, "_lock", refuse)
-    with pytest.raises(FileError, match=r"cannot lock .*Input/output error"), locked(tmp_path):
+def test_another_error_of_the_lock_names_the_folder(tmp_path, monkeypatch):
+    failure = OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr(filelock.FileLock, "acquire", refusing(failure))
+    with pytest.raises(FileError, match=r"cannot write to .*Input/output error"), locked(tmp_path):
         pass
 
 

@@ -1,0 +1,583 @@
+"""Explains a corpus in parts, on any engine: counted first, then explained, then added up.
+
+No process has more than a part of the texts in memory, unless `explain_corpus` returns all of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wherefrom.core.explanation import Explanation, TargetInfo
+from wherefrom.core.progress import Progress, shown
+from wherefrom.core.runner import Case
+from wherefrom.corpus.bias_study import name_records
+from wherefrom.corpus.corpus import NO_LABEL, Corpus, concatenated
+from wherefrom.corpus.names import Lexicon, NameUses, find_entities
+from wherefrom.corpus.statistics import Moments
+from wherefrom.corpus.views import text_columns, word_columns
+from wherefrom.errors import (
+    FileError,
+    InputError,
+    NotEnoughMemory,
+    NotFinite,
+    TargetError,
+    TooLong,
+    WherefromError,
+)
+from wherefrom.explainer import Explainer
+from wherefrom.inputs.table import Rows, as_rows
+from wherefrom.inputs.text import Encoded, batch
+from wherefrom.inputs.text_pair import TextPair
+from wherefrom.methods import Method
+from wherefrom.methods import method as find_method
+from wherefrom.methods.forward_pass import run
+from wherefrom.runs.crash_isolation import Attempts
+from wherefrom.runs.engine import Engine, ModelSource
+from wherefrom.runs.explain_rows import RowExplainer, encode
+from wherefrom.runs.parts import Columns, Part, Source, open_source
+from wherefrom.runs.rows import columns, word_sums
+from wherefrom.storage.fingerprint import digest, explainer_fingerprint
+from wherefrom.storage.store import Record, Store, Table
+
+PART_ROWS = 1024
+KIND = "a corpus study"
+TEXTS = {
+    "row": "int", "output": "double", "predicted": "string", "label": "string",
+    "words": "double", "text": "string",
+}  # fmt: skip
+WORDS = {"row": "int", "start": "int", "end": "int", "word": "string", "relevance": "double"}
+NAMES = {
+    "row": "int", "name": "string", "group": "string", "start": "int", "end": "int",
+    "relevance": "double", "output": "double", "text": "string",
+}  # fmt: skip
+_SKIPPED = ((TooLong, "too long"), (FileError, "unreadable"), (NotFinite, "output not finite"),
+            (NotEnoughMemory, "not enough memory"))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NameSearch:
+    """Which names to look for, and how: the options of `find_entities`."""
+
+    lexicon: Lexicon
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CorpusSettings:
+    """How a corpus is read and explained; see `explain_corpus`."""
+
+    method: Method
+    target: str | int | None = None
+    against: str | int | None = None
+    tokens: int = 4096
+    truncate: bool = False
+    no_labels: bool = False
+    batch_size: int = 128
+
+
+@dataclass(frozen=True)
+class CorpusJob:
+    """The texts, the model, the settings, and the folder for the tables.
+
+    Without a folder the parts stay in memory, which works in this process only. `tables_in` is a
+    subfolder with a slash at its end.
+    """
+
+    model: ModelSource
+    data: Any
+    out: str | Path | None
+    settings: CorpusSettings
+    columns: Columns = field(default_factory=Columns)
+    engine: Engine = field(default_factory=Engine)
+    part_rows: int = field(default_factory=lambda: PART_ROWS)
+    tables_in: str = ""
+
+
+def explain_corpus(
+    explainer: Explainer,
+    data: Rows | Iterable[str],
+    method: str | Method = "lrp",
+    target: str | int | None = None,
+    against: str | int | None = None,
+    *,
+    batch_size: int = 128,
+    tokens: int = 4096,
+    window: int = 1024,
+    truncate: bool = False,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress | bool | None = None,
+) -> Corpus:
+    """Explains every text and keeps the relevance of its words.
+
+    With two classes, the difference of their outputs is explained: the second minus the first,
+    unless `target` says otherwise. With more classes, the predicted one is explained, or `target`
+    (minus `against`). A batch has at most `batch_size` texts and `tokens` tokens; lower them to
+    save memory. A text that cannot be explained is left out, counted in `skipped` and named in
+    `rejected`. With `out`, finished windows are saved there, and `resume` continues from them to
+    the same result: it refuses other weights, texts, settings or versions, and only one run at a
+    time may use a folder. Without `resume` a folder with finished windows is refused. Ctrl-C
+    returns what is finished; before the first window is, it is a KeyboardInterrupt.
+    """
+    rows = _texts(data)
+    if window < 1:
+        raise InputError(f"window must be 1 or more, got {window}.")
+    settings = CorpusSettings(
+        find_method(method), target, against, tokens, truncate, False, batch_size
+    )
+    job = CorpusJob(
+        ModelSource(explainer), rows, out, settings, part_rows=window, tables_in="checkpoint/"
+    )
+    with (
+        shown("reading", progress) as report,
+        explained_parts(job, resume=resume, progress=report) as parts,
+    ):
+        return parts.whole()
+
+
+def _texts(data: Any) -> Rows:
+    rows = as_rows(data)
+    if any(isinstance(text, TextPair) for text in rows.texts):
+        raise InputError(
+            "a corpus is of single texts, and these are pairs: name one column of them "
+            '(--text-column, read_table(…, text_column="…")).'
+        )
+    if not all(isinstance(text, str) for text in rows.texts):
+        raise InputError("not a corpus: give a list of texts, or wherefrom.read_table(path).")
+    return rows
+
+
+def common_target(
+    explainer: Explainer, target: str | int | None, against: str | int | None
+) -> TargetInfo | None:
+    """The target that all texts share; None means the class predicted for each."""
+    classes = explainer.labels()
+    if target is None and against is not None and len(classes) != 2:
+        raise TargetError("against= needs a target.")
+    if target is None and len(classes) != 2:
+        return None
+    other = None if against is None else explainer.index_of(against)
+    default = 1 if other is None else 1 - other
+    index = default if target is None else explainer.index_of(target)
+    if other is None and len(classes) == 2:
+        other = 1 - index
+    if other == index:
+        raise TargetError(f"target and against are the same class, {index}.")
+
+    def name(number: int) -> str:
+        return classes[number] if number < len(classes) else str(number)
+
+    return TargetInfo(index, name(index), other, None if other is None else name(other))
+
+
+@dataclass
+class Counts:
+    """The counts of a first pass over the data, part by part in the order of the data."""
+
+    parts: list[str] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)  # the first row of each part
+    rows: int = 0
+    texts: int = 0  # rows that have a text
+    labelled: bool = True
+    labels: dict[str | int, None] = field(default_factory=dict)
+    uses: NameUses = field(default_factory=NameUses)
+    error: str = ""  # why the first unreadable row could not be read
+
+    @staticmethod
+    def of(engine: Engine, source: Source, search: NameSearch | None) -> Counts:
+        """Reads all parts once, without a model."""
+        counts = Counts()
+        results = engine.results(source.pieces, _CountPart(search))
+        for name, rows, texts, labels, uses, error in sorted(results, key=lambda result: result[0]):
+            counts.parts.append(name)
+            counts.firsts.append(counts.rows)
+            counts.rows += rows
+            counts.texts += texts
+            counts.labelled &= labels is not None
+            counts.labels |= dict.fromkeys(labels or ())
+            counts.uses.add(uses)
+            counts.error = counts.error or error
+        return counts
+
+    def part_of(self, row: int) -> str:
+        """The part with this row."""
+        return self.parts[bisect_right(self.firsts, row) - 1]
+
+
+@dataclass(frozen=True)
+class _CountPart:
+    search: NameSearch | None
+
+    def __call__(self, part: Part) -> tuple[str, int, int, list[str | int] | None, NameUses, str]:
+        places, _ = _usable(part)
+        texts = [part.texts[i] for i in places]
+        uses = NameUses() if self.search is None else NameUses.of(texts, self.search.lexicon)
+        labels = dict.fromkeys(part.labels[i] for i in places)
+        distinct = [label for label in labels if label is not None] if part.labelled else None
+        error = next((str(text) for text in part.texts if isinstance(text, FileError)), "")
+        return part.name, len(part.ids), len(texts), distinct, uses, error
+
+
+def _usable(part: Part) -> tuple[list[int], dict[int, str]]:
+    """The places of the rows with a text and a label, and why the others are left out."""
+    usable: list[int] = []
+    skipped: dict[int, str] = {}
+    for i, (text, label) in enumerate(zip(part.texts, part.labels, strict=True)):
+        if isinstance(text, FileError):
+            skipped[i] = "unreadable"
+        elif not isinstance(text, str) or not text.strip():
+            skipped[i] = "empty text"
+        elif part.labelled and label is None:
+            skipped[i] = "no label"
+        else:
+            usable.append(i)
+    return usable, skipped
+
+
+@dataclass
+class _ExplainPart:
+    """The work: explains a part and writes its tables; returns its record."""
+
+    job: CorpusJob
+    fingerprint: Mapping[str, Any]
+    target: TargetInfo | None
+    has_labels: bool
+    firsts: Mapping[str, int]
+    search: NameSearch | None
+    uses: NameUses
+    store: Store
+    memory: dict[str, Corpus]
+    _explain: RowExplainer | None = None
+
+    def __call__(self, part: Part) -> Record:
+        if self._explain is None:
+            on_gpu = self.job.engine.gpus_per_worker > 0
+            explainer = self.job.model.verified(self.fingerprint, on_gpu)
+            index = None if self.target is None else self.target.index
+            other = None if self.target is None else self.target.against
+            chosen = self.job.settings
+            self._explain = RowExplainer(
+                explainer, chosen.method, index, other, chosen.batch_size, chosen.tokens,
+                chosen.truncate,
+            )  # fmt: skip
+        places, reasons = _usable(part)
+        counted, cut, groups = Counter(reasons.values()), 0, []
+        for some, result in Attempts.at(self.store, part.name).results(
+            len(places), lambda some: self._corpus(part, places[some])
+        ):
+            if isinstance(result, str):
+                reasons[places[some.start]] = result
+                counted["ended its process"] += 1
+                continue
+            corpus, errors, cut_here = result
+            groups.append(corpus)
+            cut += cut_here
+            reasons |= {i: str(error) for i, error in errors.items()}
+            counted.update(_skip_reason(error) for error in errors.values())
+        record: Record = {
+            "read": len(part.ids),
+            "explained": sum(map(len, groups)),
+            "cut": cut,
+            "skipped": dict(counted),
+            "rejected": {part.ids[i]: reasons[i] for i in sorted(reasons)},
+        }
+        tables: list[Table] = []
+        if record["explained"]:
+            corpus = Corpus.joined(groups)
+            if self.store.folder is None:
+                self.memory[part.name] = corpus
+            else:
+                tables, more = self._tables(corpus)
+                record |= more
+        prefixed = [replace(table, name=self.job.tables_in + table.name) for table in tables]
+        return self.store.add(part.name, prefixed, record)
+
+    def _corpus(
+        self, part: Part, places: Sequence[int]
+    ) -> tuple[Corpus, dict[int, WherefromError], int]:
+        """The rows at these places, explained; why some could not be; the number of cut texts."""
+        explain = self._explain
+        assert explain is not None
+        explainer = explain.explainer
+        items, cut = encode(explainer, [part.texts[i] for i in places], explain.truncate)
+        errors = {places[k]: item for k, item in enumerate(items) if not isinstance(item, Encoded)}
+        results: dict[int, tuple[Explanation, int]] = {}  # by place: explanation, predicted class
+        for chunk, answers in explain.batches(items):
+            fine = [k for k, a in zip(chunk, answers, strict=True) if isinstance(a, Explanation)]
+            explanations = [a for a in answers if isinstance(a, Explanation)]
+            classes = self._predict(explainer, [items[k] for k in fine], explanations)
+            results |= {
+                places[k]: pair
+                for k, pair in zip(fine, zip(explanations, classes, strict=True), strict=True)
+            }
+            errors |= {
+                places[k]: a
+                for k, a in zip(chunk, answers, strict=True)
+                if not isinstance(a, Explanation)
+            }
+        order = sorted(results)
+        words = [word_sums(results[i][0]) for i in order]
+        if words and not any(ends for _, ends, _ in words):
+            raise InputError(
+                "the tokenizer does not give the positions of its tokens in the text, so they "
+                "cannot be joined to words. A corpus needs a fast tokenizer."
+            )
+        labels = [part.labels[i] for i in order] if self.has_labels else []
+        indices = [explainer.index_of(label) for label in labels if label is not None]
+        empty = empty_corpus(explainer, self.target, explain.method)
+        return replace(
+            empty,
+            texts=tuple(part.texts[i] for i in order),
+            rows=np.array([self.firsts[part.name] + i for i in order], dtype=np.int64),
+            labels=np.array(indices or [NO_LABEL] * len(order), dtype=np.int64),
+            predicted=np.array([results[i][1] for i in order], dtype=np.int64),
+            outputs=np.array([results[i][0].output for i in order], dtype=np.float64),
+            bounds=np.cumsum([0, *(len(starts) for starts, _, _ in words)], dtype=np.int64),
+            starts=np.array([a for starts, _, _ in words for a in starts], dtype=np.int64),
+            ends=np.array([b for _, ends, _ in words for b in ends], dtype=np.int64),
+            scores=concatenated([sums for _, _, sums in words], np.float32),
+        ), errors, cut  # fmt: skip
+
+    def _predict(
+        self, explainer: Explainer, texts: Sequence[Any], explanations: Sequence[Explanation]
+    ) -> list[int]:
+        """The predicted class of each text; a contrast among more than two needs another pass."""
+        target = self.target
+        if target is None:
+            return [explanation.target.index for explanation in explanations]
+        if texts and len(explainer.labels()) > 2:
+            runner = explainer.runner
+            logits = run(Case(runner, batch(runner, explainer.tokenizer, texts, None)))
+            if logits.ndim == 2:
+                classes: list[int] = logits.argmax(-1).tolist()
+                return classes
+        other = NO_LABEL if target.against is None else target.against
+        return [target.index if each.output > 0 else other for each in explanations]
+
+    def _tables(self, corpus: Corpus) -> tuple[list[Table], Record]:
+        """The tables of a part, and for a study of names what its record has of them."""
+        tables = [Table("texts", text_columns(corpus), TEXTS)]
+        if self.search is None:
+            return [*tables, Table("occurrences", word_columns(corpus), WORDS)], {}
+        found = find_entities(
+            corpus.texts, self.search.lexicon, counts=self.uses, **self.search.options
+        )
+        relevance = [corpus.span_relevance(o.text, o.start, o.end) for o in found.occurrences]
+        names = columns(name_records(corpus, found.occurrences, relevance), NAMES)
+        tables += [
+            Table("words", word_columns(corpus), WORDS), Table("occurrences", names, NAMES),
+        ]  # fmt: skip
+        return tables, {
+            "dropped": found.dropped,
+            "uses": found.uses,
+            "after_determiner": found.after_determiner,
+            "outputs": list(vars(Moments.of(corpus.outputs)).values()),
+        }
+
+
+def _skip_reason(error: WherefromError) -> str:
+    """The kind of reason under which a row is counted."""
+    return next((name for kind, name in _SKIPPED if isinstance(error, kind)), "no token")
+
+
+def empty_corpus(explainer: Explainer, target: TargetInfo | None, method: Method) -> Corpus:
+    """A corpus without texts."""
+    none = np.zeros(0, dtype=np.int64)
+    return Corpus(
+        texts=(), rows=none, labels=none, predicted=none, outputs=np.zeros(0),
+        bounds=np.zeros(1, dtype=np.int64), starts=none, ends=none,
+        scores=np.zeros(0, dtype=np.float32), classes=tuple(explainer.labels()), target=target,
+        method=method.name, model=explainer.runner.name, settings=method.settings(),
+    )  # fmt: skip
+
+
+@dataclass
+class ExplainedParts:
+    """A corpus whose parts are in a store: their counts, and any of the texts."""
+
+    job: CorpusJob
+    counts: Counts
+    store: Store
+    words_table: str
+    nothing: Corpus
+    skipped: Counter[str] = field(default_factory=Counter)
+    memory: dict[str, Corpus] = field(default_factory=dict)  # the parts, without a folder
+    records: list[Record] = field(default_factory=list)
+    explained: int = 0
+    rejected: dict[str, str] = field(default_factory=dict)  # the reasons, by id
+    read: int = 0
+    cut: int = 0
+
+    def add(self, record: Record) -> None:
+        """Counts a finished part."""
+        self.records.append(record)
+        self.skipped.update(record["skipped"])
+        self.read += record["read"]
+        self.explained += record["explained"]
+        self.rejected |= record["rejected"]
+        self.cut += record["cut"]
+
+    def table(self, name: str, record: Record) -> Mapping[str, Any]:
+        """The columns of a table of a part."""
+        return self.store.table(self.job.tables_in + name, record["part"])
+
+    def part(self, name: str) -> Corpus:
+        """The texts of a part with the relevance of their words."""
+        if name in self.memory:
+            return self.memory[name]
+        texts = self.store.table(f"{self.job.tables_in}texts", name)
+        words = self.store.table(self.job.tables_in + self.words_table, name)
+        rows = np.array(texts["row"], dtype=np.int64)
+        counts = np.bincount(np.searchsorted(rows, words.get("row", [])), minlength=len(rows))
+        return replace(
+            self.nothing,
+            texts=tuple(texts["text"]),
+            rows=rows,
+            labels=np.array([self._index(label) for label in texts["label"]], dtype=np.int64),
+            predicted=np.array([self._index(name) for name in texts["predicted"]], dtype=np.int64),
+            outputs=np.array(texts["output"], dtype=np.float64),
+            bounds=np.concatenate([[0], np.cumsum(counts)]),
+            starts=np.array(words.get("start", []), dtype=np.int64),
+            ends=np.array(words.get("end", []), dtype=np.int64),
+            scores=np.array(words.get("relevance", []), dtype=np.float32),
+        )
+
+    def texts_of(self, rows: Iterable[int]) -> Corpus:
+        """Some texts of the corpus, by their rows; one part at a time is read."""
+        by_part: dict[str, list[int]] = {}
+        for row in sorted(set(rows)):
+            by_part.setdefault(self.counts.part_of(row), []).append(row)
+        parts = []
+        for name, wanted in by_part.items():
+            part = self.part(name)
+            parts.append(part.chosen(np.searchsorted(part.rows, wanted)))
+        kept = Corpus.joined([self.empty(), *parts])
+        return replace(kept, others=self.explained - len(kept))
+
+    def whole(self) -> Corpus:
+        """All texts, and the rows that were rejected."""
+        rejected = {int(id): reason for id, reason in self.rejected.items()}
+        full = [self.part(record["part"]) for record in self.records if record["explained"]]
+        return replace(Corpus.joined([self.empty(), *full]), rejected=rejected)
+
+    def _index(self, name: str | None) -> int:
+        if name is None:
+            return NO_LABEL
+        classes = self.nothing.classes
+        return classes.index(name) if name in classes else int(name)
+
+    def empty(self) -> Corpus:
+        """The corpus with none of its texts."""
+        return replace(
+            self.nothing, skipped=dict(self.skipped), cut=self.cut, rows_read=self.read,
+            rows_total=self.counts.rows, complete=self.read == self.counts.rows,
+        )  # fmt: skip
+
+
+@contextmanager
+def explained_parts(
+    job: CorpusJob,
+    *,
+    search: NameSearch | None = None,
+    check: Callable[[Counts, TargetInfo | None], None] | None = None,
+    resume: bool = False,
+    added: Callable[[ExplainedParts, Record], None] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[ExplainedParts]:
+    """Explains the parts that are not finished; `added` is called with each finished part.
+
+    The folder stays locked while the results are in use. `check` is called before the model runs.
+    """
+    settings, engine = job.settings, job.engine
+    for name in ("batch_size", "tokens"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"{name} must be 1 or more, got {getattr(settings, name)}.")
+    source = open_source(job.data, job.columns, job.part_rows)
+    with engine.connected(job.model.explainer) as explainer:
+        target = common_target(explainer, settings.target, settings.against)
+        counts = Counts.of(engine, source, search)
+        if not counts.texts:
+            if counts.error:
+                raise FileError(counts.error)
+            raise InputError(f"the data has no {'row with a text' if counts.rows else 'rows'}.")
+        has_labels = counts.labelled and not settings.no_labels
+        if has_labels:
+            _check_labels(explainer, counts.labels)
+        if check is not None:
+            check(counts, target)
+        fingerprint = {} if job.out is None else explainer_fingerprint(explainer)
+        plain = {
+            "model": explainer.runner.name,
+            "method": [settings.method.name, settings.method.settings()],
+            "target": target and [target.index, target.against],
+            "batches": [settings.batch_size, settings.tokens, job.part_rows],
+            "truncate": settings.truncate,
+            "columns": list(vars(job.columns).values()),
+            "has_labels": has_labels,
+            "data": source.fingerprint,
+            "names": None if search is None else digest([search.lexicon.groups, search.options]),
+            **fingerprint,
+        }
+        with Store.opened(job.out, KIND, plain, resume) as (store, finished):
+            store = store.completed()
+            parts = ExplainedParts(
+                job, counts, store, "occurrences" if search is None else "words",
+                empty_corpus(explainer, target, settings.method), Counter(source.skipped),
+            )  # fmt: skip
+            work = _ExplainPart(
+                job, fingerprint, target, has_labels,
+                dict(zip(counts.parts, counts.firsts, strict=True)), search, counts.uses, store,
+                parts.memory,
+            )  # fmt: skip
+
+            def take(record: Record) -> None:
+                parts.add(record)
+                if added is not None and record["explained"]:
+                    added(parts, record)
+                if progress is not None:
+                    progress(parts.read, counts.rows, "")
+
+            try:
+                for record in finished:
+                    take(record)
+                pieces = source.without(record["part"] for record in finished)
+                for record in engine.results(pieces, work):
+                    take(record)
+            except KeyboardInterrupt:
+                if not parts.explained:
+                    size = min(job.part_rows, counts.rows)
+                    raise KeyboardInterrupt(
+                        f"interrupted before the first {size:,} of {counts.rows:,} texts were read"
+                    ) from None
+            store.check(parts.records)
+            if not parts.explained:
+                reasons = ", ".join(f"{n} {reason}" for reason, n in parts.skipped.items())
+                raise InputError(f"no text could be explained ({reasons}).")
+            parts.records.sort(key=lambda record: str(record["part"]))
+            yield parts
+
+
+def _check_labels(explainer: Explainer, labels: Iterable[str | int]) -> None:
+    """Raises an error if a label is not a class of the model."""
+    unknown: list[str] = []
+    for label in labels:
+        try:
+            explainer.index_of(label)
+        except TargetError:
+            unknown.append(repr(label))
+    if unknown:
+        one = len(unknown) == 1
+        are_not = "1 label is not a class" if one else f"{len(unknown)} labels are not classes"
+        raise InputError(
+            f"{are_not} of the model: {', '.join(unknown[:5])}. Its "
+            f"classes are {', '.join(explainer.labels()) or 'not named'}. Choose another label "
+            "column, or ignore the labels (--no-labels)."
+        )

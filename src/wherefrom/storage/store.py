@@ -1,0 +1,271 @@
+"""The folder of a run: its settings, and a record and tables for each finished part.
+
+`corpus`, `bias`, `evaluate` and `run` keep their results in this form. A part is finished when its
+record exists: the record is written last, so the parts that a killed process leaves behind are
+computed again and replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from wherefrom.errors import FileError, MissingExtra, ModelError, counted
+from wherefrom.storage.arrow import Folder, columns_of, parquet_bytes
+from wherefrom.storage.fingerprint import changes, digest
+from wherefrom.storage.writing import locked, remove_partial_files
+
+Record = dict[str, Any]
+"""A finished part: its name, its run, the files of its tables, and what the run adds."""
+Columns = Mapping[str, Any]
+_RECORDS = "checkpoint"
+_SETTINGS = f"{_RECORDS}/settings.json"
+_SAME_FILES = "Give all machines the same files and versions."
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a part with their types; a file in the folder `name`.parquet."""
+
+    name: str
+    columns: Columns
+    types: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Store:
+    """The results of a run: its settings, and what its finished parts have added.
+
+    `saved` are the settings of the run that is resumed. Settings that need the model are added by
+    `completed`, in the process that loads it; those of several processes must be equal. Without a
+    folder nothing is written.
+    """
+
+    folder: Folder | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    saved: Mapping[str, Any] | None = None
+
+    @staticmethod
+    @contextmanager
+    def opened(
+        out: str | Path | None,
+        kind: str,
+        settings: Mapping[str, Any],
+        resume: bool = False,
+        filesystem: Any = None,
+    ) -> Iterator[tuple[Store, list[Record]]]:
+        """The store of a folder and its finished parts; a local folder is locked meanwhile.
+
+        Finished parts are an error unless `resume`, and then they must be of the same run.
+        """
+        settings = _as_json({"kind": kind, **settings})
+        if out is None:
+            yield Store(None, settings), []
+            return
+        folder = Folder.at(out, filesystem)
+        with locked(folder.local):
+            names = [name for name in folder.sizes(_RECORDS) if name.startswith("part-")]
+            saved = _saved(folder) if resume or names else None
+            other = (saved or {}).get("kind", kind)
+            if names and other != kind:
+                raise FileError(
+                    f"{folder.path} has results of {other}: choose another folder, or delete it."
+                )
+            if names and not resume:
+                raise FileError(
+                    f"{folder.path} has {counted(len(names), 'finished part')} of an earlier run. "
+                    "Continue it with --resume (resume=True), or choose another folder."
+                )
+            if folder.local is not None:
+                for path in (*folder.local.iterdir(), *(folder.local / _RECORDS).glob("*")):
+                    remove_partial_files(path)
+            store = Store(folder, settings, saved if resume else None)
+            if store.saved is None:
+                folder.remove(_SETTINGS)  # of a run that finished nothing
+                yield store, []
+            else:
+                store._check_saved({name: store.saved.get(name) for name in settings})
+                yield store, store._finished(names)
+
+    @cached_property
+    def run(self) -> str:
+        """The digest of the settings: records of other runs are ignored."""
+        return digest(self.settings if self.saved is None else self.saved)
+
+    def completed(self, more: Mapping[str, Any] | None = None) -> Store:
+        """The store with all settings, checked against those of the same run, or written."""
+        whole = {**self.settings, **_as_json(more or {})}
+        store = replace(self, settings=whole)
+        if self.saved is not None:
+            store._check_saved(self.saved)
+        elif self.folder is not None:
+            first = _saved(self.folder)
+            if first is None:
+                self.folder.write(_SETTINGS, json.dumps(whole).encode())
+            elif differences := changes(first, whole):
+                raise ModelError(
+                    f"workers have different models ({'; '.join(differences)}). {_SAME_FILES}"
+                )
+        return store
+
+    def add(self, part: str, tables: Iterable[Table], record: Mapping[str, Any]) -> Record:
+        """Writes the tables of a part that have rows, then the record: the part is finished."""
+        files = {}
+        for table in tables if self.folder is not None else ():
+            if any(map(len, table.columns.values())):
+                name, content = _file(table, part)
+                self._write(name, content)
+                files[name] = len(content)
+        whole = {"run": self.run, "part": part, "files": files, **record}
+        if self.folder is not None:
+            self._write(f"{_RECORDS}/{part}.json", json.dumps(whole).encode())
+            self.folder.remove(_attempts(part))
+        return whole
+
+    def table(self, name: str, part: str) -> Columns:
+        """The columns of a table of a finished part; no columns if it has no rows."""
+        assert self.folder is not None
+        content = self.folder.read(f"{name}.parquet/{part}.parquet")
+        if content is not None:
+            return columns_of(content)
+        columns: Columns = json.loads(self.folder.read(f"{name}.json/{part}.json") or b"{}")
+        return columns
+
+    def check(self, records: Iterable[Record]) -> None:
+        """Raises an error if files of these finished parts are missing or have another size."""
+        lost = self._lost(records)
+        if lost:
+            assert self.folder is not None
+            raise FileError(
+                f"files of {counted(len(lost), 'finished part')} ({', '.join(sorted(lost)[:3])}"
+                f"{', …' if len(lost) > 3 else ''}) are missing from {self.folder.path} or were "
+                "changed there. Write them again with --resume (resume=True)."
+            )
+
+    def check_visible(self, record: Record) -> None:
+        """Raises an error if the files of a worker are not in the folder as seen from here."""
+        if self.folder is not None and self._lost([record]):
+            raise FileError(
+                f"a worker has written to {self.folder.path}, but its files are not there on this "
+                "machine: choose a folder that all machines share, or one in object storage."
+            )
+
+    def note_attempts(self, part: str, deaths: Mapping[str, int]) -> None:
+        """Saves which rows of a part a process works on, or worked on when it died."""
+        if self.folder is not None:
+            note = {"run": self.run, "deaths": deaths}
+            self.folder.write(_attempts(part), json.dumps(note).encode())
+
+    def attempts(self, part: str) -> dict[str, int]:
+        """What `note_attempts` saved in this run for an unfinished part."""
+        note = {} if self.folder is None else _json(self.folder, _attempts(part))
+        deaths: dict[str, int] = note["deaths"] if note.get("run") == self.run else {}
+        return deaths
+
+    def _write(self, name: str, content: bytes) -> None:
+        assert self.folder is not None
+        try:
+            self.folder.write(name, content)
+        except FileError as error:
+            raise FileError(
+                f"{error} The parts finished before are saved; continue with --resume "
+                "(resume=True)."
+            ) from error
+
+    def _check_saved(self, saved: Mapping[str, Any]) -> None:
+        assert self.folder is not None
+        if differences := changes(saved, self.settings):
+            raise FileError(
+                f"cannot resume from {self.folder.path}: model, data, settings or versions changed "
+                f"({'; '.join(differences)}). Choose another folder."
+            )
+
+    def _finished(self, names: list[str]) -> list[Record]:
+        """The records of this run whose files are as they were written."""
+        assert self.folder is not None
+        records = [_json(self.folder, f"{_RECORDS}/{name}") for name in names]
+        records = [record for record in records if record.get("run") == self.run]
+        lost = self._lost(records)
+        if lost:
+            warnings.warn(
+                f"files of {counted(len(lost), 'finished part')} are missing from "
+                f"{self.folder.path} or were changed there: the rows are computed again."
+            )
+        return [record for record in records if record["part"] not in lost]
+
+    def _lost(self, records: Iterable[Record]) -> set[str]:
+        """The parts whose record is missing, or whose tables are missing or have another size."""
+        if self.folder is None:
+            return set()
+        records = list(records)
+        folders = {_RECORDS, *(name.rpartition("/")[0] for r in records for name in r["files"])}
+        sizes = {
+            f"{folder}/{name}": size
+            for folder in folders
+            for name, size in self.folder.sizes(folder).items()
+        }
+        return {
+            record["part"]
+            for record in records
+            if f"{_RECORDS}/{record['part']}.json" not in sizes
+            or any(sizes.get(name) != size for name, size in record["files"].items())
+        }
+
+
+def check_same_run(one: Record, other: Record) -> None:
+    """Raises an error if two parts were not explained with the same model and settings."""
+    if one["run"] != other["run"]:
+        raise ModelError(
+            f"workers have different models (in {one['part']} and {other['part']}). {_SAME_FILES}"
+        )
+
+
+def _file(table: Table, part: str) -> tuple[str, bytes]:
+    """A table as a Parquet file, or as JSON if pyarrow is not installed."""
+    try:
+        content = parquet_bytes(table.columns, table.types)
+    except MissingExtra:
+        columns = {name: getattr(v, "tolist", lambda v=v: v)() for name, v in table.columns.items()}
+        return f"{table.name}.json/{part}.json", json.dumps(columns).encode()
+    return f"{table.name}.parquet/{part}.parquet", content
+
+
+def _attempts(part: str) -> str:
+    return f"{_RECORDS}/attempts-{part}.json"
+
+
+def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON gives them back: lists for tuples, texts for keys."""
+    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    return plain
+
+
+def _json(folder: Folder, name: str) -> Record:
+    """The content of a file; empty if it is damaged: then the part is computed again."""
+    try:
+        content = json.loads(folder.read(name) or b"{}")
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _saved(folder: Folder) -> Record | None:
+    """The settings that a folder has, if any."""
+    content = folder.read(_SETTINGS)
+    if content is None:
+        return None
+    try:
+        saved = json.loads(content)
+    except (ValueError, RecursionError):
+        saved = None
+    if not isinstance(saved, dict):
+        raise FileError(
+            f"cannot resume: {folder.path}/{_SETTINGS} is damaged. Choose another folder."
+        )
+    return saved
