@@ -79,7 +79,9 @@ class Explainer:
         if not isinstance(model, nn.Module):
             raise ModelError(
                 f"cannot explain a {type(model).__name__}: pass a torch module, a Hugging Face "
-                "model or pipeline, or load one by path or id with wherefrom.load(…)."
+                "model or pipeline.",
+                "A path or hub id is loaded by wherefrom.load(…).",
+                command="",
             )
         self.runner = ModelRunner(unwrap(model), forward)
         self._refuse_offloaded()
@@ -97,8 +99,10 @@ class Explainer:
         if name is not None:
             raise ModelError(
                 f"the weights of {self.runner.name} are not all in memory ({name} is offloaded, "
-                "or was never loaded). Load the model whole: a device_map without cpu or disk "
-                'offloading, such as device_map="cpu", or fewer bits a weight.'
+                "or was never loaded).",
+                "Load the model whole: a device_map without cpu or disk offloading, such as "
+                'device_map="cpu", or fewer bits a weight.',
+                command="",
             )
 
     def __repr__(self) -> str:
@@ -380,8 +384,10 @@ class Explainer:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.output_names.is_language_model:
             raise ModelError(
-                f"{self.runner.name} is not a language model: it gives no answers. Explain its "
-                "prediction: explainer(input), or `wherefrom explain`."
+                f"{self.runner.name} is not a language model: it gives no answers.",
+                "Explain its prediction: explainer(input).",
+                command="Explain its prediction: wherefrom explain.",
+                page="Explain its prediction.",
             )
         runner = replace(reader.runner, memory=parse_memory(memory))
         return AnswerRequest.by(replace(reader, runner=runner), method, of, library_versions())
@@ -421,8 +427,9 @@ class Explainer:
         reader = self.reader(inputs)
         if has_spans(reader.runner):
             raise ModelError(
-                f"{reader.runner.name} predicts spans of its input: it is explained by "
-                "explainer(input) only."
+                f"{reader.runner.name} predicts spans of its input.",
+                "Explain them with explainer(input).",
+                command="Explain them with wherefrom explain.",
             )
         batch = reader.batch([reader.read(inputs, truncate)])
         target = Target(position=reader.positions(batch, None))

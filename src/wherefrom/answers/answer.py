@@ -31,7 +31,7 @@ from wherefrom.answers.spans import AnswerToken, Span, span_of, span_of_characte
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
 from wherefrom.core.displayable import Displayable
 from wherefrom.core.explanation import Explanation, Ledger, Unit
-from wherefrom.errors import InputError
+from wherefrom.errors import InputError, use_method
 from wherefrom.methods.base import Advance
 from wherefrom.storage.record import Record
 
@@ -234,8 +234,9 @@ class Answer(Displayable, Record):
         handing, row = MultiHop(self.rows(), self.start), self.row(span)
         if row.lines is None:
             raise InputError(
-                f"{self.attribution.method.name} has no ledger: its scores add up to nothing that "
-                'could be handed on. Use method="lrp".'
+                f"{self.attribution.method.name} has no ledger: its scores add up to nothing "
+                "that could be handed on.",
+                **use_method("lrp"),
             )
         result = handing.handed_on(row, hops)
         kept = [place for place in handing.keeping(result) if place < span.last]

@@ -66,7 +66,9 @@ def no_images(images: Sequence[Any]) -> None:
     """Refuses images beside a list of prompts."""
     if len(images):
         raise InputError(
-            "images= is for one prompt. Of several, give each its own: Prompt(…, images=[…])."
+            "images are for one prompt.",
+            "Give each of several its own: Prompt(…, images=[…]).",
+            command="",
         )
 
 
@@ -94,7 +96,9 @@ class AnswerRequest:
         are.
         """
         if of not in get_args(Of):
-            raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
+            raise MethodError(
+                f'an answer has no "{of}" to explain; {nearest(str(of), get_args(Of))}'
+            )
         runner = replace(reader.runner, restores=True)
         return AnswerRequest(replace(reader, runner=runner), method, of, versions)
 
@@ -302,6 +306,6 @@ def _difference(
             "which they differ."
         )
     raise TargetError(
-        f"against={other.text!r} is the beginning of the answer or the same: there is no token at "
-        "which they differ."
+        f"the answer to compare with, {other.text!r}, is the beginning of the answer or the "
+        "same: there is no token at which they differ."
     )

@@ -126,8 +126,10 @@ def cited(answer: Answer, check: bool, through: bool) -> list[Citation]:
     passages = [part for part in answer.parts if part.kind == "passage"]
     if not passages:
         raise InputError(
-            "the prompt has no passages to cite. Pass a Prompt with passages=[…], or a text "
-            "of several paragraphs."
+            "the prompt has no passages to cite.",
+            "Pass a Prompt with passages=[…], or a text of several paragraphs.",
+            command="Pass --passages, or a text of several paragraphs.",
+            page="Add passages, or write several paragraphs.",
         )
     drops = answer.drops(passages) if check else {}
     units = dict(source_units(answer, "passage"))

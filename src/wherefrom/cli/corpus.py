@@ -28,7 +28,7 @@ from wherefrom.cli.options import (
 )
 from wherefrom.cli.output import interrupted, progress, saved_to_resume, say
 from wherefrom.cli.reading import load, model_options, with_setting
-from wherefrom.errors import InputError, MissingExtra
+from wherefrom.errors import InputError, MissingExtra, for_command
 from wherefrom.storage.text_file import decoded, lines_of, read_bytes
 from wherefrom.storage.writing import write_text
 
@@ -133,7 +133,7 @@ def bias(
     except InputError as error:
         if corpus.complete:
             raise
-        raise _stopped(corpus, f"Too few for a comparison: {error}") from error
+        raise _stopped(corpus, f"Too few for a comparison: {for_command(error)}") from error
     with saved_to_resume(out):
         study.write(out)
         _write_bias_report(study, out)

@@ -296,9 +296,9 @@ def _each_explained(
             except _OF_ONE_INPUT as error:
                 failures[place] = error
     for unreadable in sources.unreadable.values():
-        complain(str(unreadable))
+        complain(unreadable)
     for place, failure in failures.items():
-        complain(f"{place}: {failure}")
+        complain(failure.at(place))
     count = len(failures) + len(sources.unreadable)
     if not results:
         raise InputError(f"none of the {len(sources)} inputs could be explained.")

@@ -14,9 +14,8 @@ from warnings import catch_warnings
 
 import typer
 
-from wherefrom.cli.words import command_words
 from wherefrom.core.progress import terminal_bar
-from wherefrom.errors import FileError, WherefromError, printable
+from wherefrom.errors import FileError, WherefromError, for_command, printable
 from wherefrom.storage.folder_lock import locked
 from wherefrom.storage.writing import write_text
 
@@ -41,7 +40,7 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
                 warnings.showwarning = _show_warning
                 return command(*args, **kwargs)
         except WherefromError as error:
-            raise _failed(str(error)) from error
+            raise _failed(error) from error
         except KeyboardInterrupt as error:
             raise interrupted(str(error) or "interrupted") from error
         except BrokenPipeError:
@@ -57,10 +56,10 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning as one line on stderr, without the line of code that gave it."""
-    _say_colored(str(message), typer.colors.YELLOW)
+    _say_colored(message, typer.colors.YELLOW)
 
 
-def _failed(message: str) -> typer.Exit:
+def _failed(message: str | WherefromError) -> typer.Exit:
     complain(message)
     return typer.Exit(INVALID)
 
@@ -79,23 +78,25 @@ def saved_to_resume(out: Path) -> Iterator[None]:
             yield
     except FileError as error:
         raise FileError(
-            f"{error} What was computed is saved: run again with --resume to write the results."
+            f"{for_command(error)} What was computed is saved: run again with --resume to write "
+            "the results."
         ) from error
 
 
-def complain(message: str) -> None:
-    """One line on stderr, of a length to be read."""
+def complain(message: str | WherefromError) -> None:
+    """Prints one line on stderr."""
     _say_colored(message, typer.colors.RED)
 
 
-def _say_colored(message: str, color: str) -> None:
-    """One line on stderr; typer itself drops colours in a pipe, but does not ask for NO_COLOR."""
+def _say_colored(message: str | Exception, color: str) -> None:
+    """One line on stderr; typer drops colours in a pipe, but does not ask for NO_COLOR."""
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    typer.secho(f"wherefrom: {_one_line(message)}", err=True, fg=None if plain else color)
+    line = _one_line(for_command(message))
+    typer.secho(f"wherefrom: {line}", err=True, fg=None if plain else color)
 
 
 def _one_line(message: str) -> str:
-    line = " ".join(printable(command_words(message)).split("\n"))
+    line = " ".join(printable(message).split("\n"))
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
     return line

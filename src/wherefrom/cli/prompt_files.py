@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wherefrom.errors import FileError, InputError
+from wherefrom.errors import FileError, InputError, for_command
 from wherefrom.storage.text_file import decoded, read_bytes
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read_lines(name: str) -> list[Line]:
             advice = "; put a text into quotes" if is_text else f": {error.msg}"
             raise FileError(f"{name}, line {number} is not JSON{advice}.") from error
         except (ValueError, InputError) as error:
-            raise FileError(f"{name}, line {number}: {error}") from error
+            raise FileError(for_command(error), where=f"{name}, line {number}") from error
     if not lines:
         raise FileError(f"{name} is empty: there is nothing to answer.")
     answered = [line.answer is not None for line in lines]

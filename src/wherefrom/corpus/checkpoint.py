@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.errors import FileError, counted
+from wherefrom.errors import CONTINUE, FileError, counted
 from wherefrom.storage.fingerprint import changes, digest
 from wherefrom.storage.writing import reason, remove_partial_files, replacing, write_text
 
@@ -44,8 +44,8 @@ class Checkpoint:
             self._load(self.folder, files)
         elif files:
             raise FileError(
-                f"{self.folder} has {counted(len(files), 'finished chunk')} of an earlier run. "
-                "Continue it with --resume (resume=True), or choose another folder."
+                f"{self.folder} has {counted(len(files), 'finished chunk')} of an earlier run.",
+                **CONTINUE,
             )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -62,8 +62,9 @@ class Checkpoint:
                     np.savez(file, run=np.array(self.run), **window)  # type: ignore[arg-type]
             except FileError as error:
                 raise FileError(
-                    f"{error} The {len(self.windows)} chunks finished before are saved; continue "
-                    "with --resume (resume=True)."
+                    f"{error} The {len(self.windows)} chunks finished before are saved.",
+                    "Continue with resume=True.",
+                    command="Continue with --resume.",
                 ) from error
         self.windows[number] = window
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wherefrom.errors import FileError
+from wherefrom.errors import CONTINUE, FileError
 from wherefrom.storage.fingerprint import changes, digest
 from wherefrom.storage.writing import reason, replacing
 from wherefrom.studies.base import Record
@@ -40,8 +40,8 @@ class Checkpoint:
             self._load(self.path, lines)
         elif lines is not None and len(lines) > 1:
             raise FileError(
-                f"{self.path.parent} has {len(lines) - 1} finished samples of an earlier run. "
-                "Continue it with --resume (resume=True), or choose another folder."
+                f"{self.path.parent} has {len(lines) - 1} finished samples of an earlier run.",
+                **CONTINUE,
             )
         with replacing(self.path) as file:
             for entry in (self.settings, *self._carried()):
@@ -69,7 +69,9 @@ class Checkpoint:
         except OSError as error:
             raise FileError(
                 f"cannot write {path}: {reason(error)}. The {len(self.records)} samples finished "
-                "before are saved; continue with --resume (resume=True)."
+                "before are saved.",
+                "Continue with resume=True.",
+                command="Continue with --resume.",
             ) from error
 
     @staticmethod

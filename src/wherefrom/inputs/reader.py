@@ -72,9 +72,9 @@ class Reader(ABC, Generic[Item, Form]):
     def with_options(self, *, units: Any = None, prefix: str | None = None) -> Reader[Item, Form]:
         """The same reader for other units of an image, or after a decoder's prefix."""
         if units is not None:
-            raise InputError("units= is for images.")
+            raise InputError("units are for images.")
         if prefix is not None:
-            raise InputError("prefix= is for models with a decoder that generates text.")
+            raise InputError("a prefix is for models with a decoder that generates text.")
         return self
 
     # Reading.

@@ -14,7 +14,7 @@ from wherefrom.core.explanation import plural
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.scope import restores_state
 from wherefrom.core.target import Target
-from wherefrom.errors import MethodError, ModelError
+from wherefrom.errors import MethodError, ModelError, use_method
 from wherefrom.inputs.patches import EXTRA_TOKENS
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.rules.tables import PLAIN
@@ -62,8 +62,8 @@ class CapturedAttention:
         if not self.spans.keys() & state.keys():
             raise ModelError(
                 "the attention map that is read runs to places of no unit, such as latents or a "
-                'decoder\'s start: it says nothing of the units. Try method="attention_rollout" or '
-                '"lrp".'
+                "decoder's start: it says nothing of the units.",
+                **use_method("attention_rollout", "lrp", verb="Try"),
             )
         for number, span in self.spans.items():
             if number in state:
@@ -85,8 +85,8 @@ def capture(
     if inputs.layout is not None and not inputs.layout.cut:
         raise ModelError(
             f"{runner.name} attends from patch to patch, and no attention method can tell the "
-            f'{plural(inputs.noun)} within one apart. Try method="lrp", or leave out units= if you '
-            "gave it."
+            f"{plural(inputs.noun)} within one apart.",
+            **use_method("lrp", verb="Try"),
         )
     maps = Maps(len(inputs), replace)
     with intercepted_forward(PLAIN, runner, inputs, target, maps=maps) as forward:
@@ -152,9 +152,10 @@ def _check_sizes(runner: ModelRunner, maps: Sequence[Map]) -> None:
     if several is not None:
         raise ModelError(
             f"the attention maps of {runner.name} have {', '.join(map(str, sorted(several)))} "
-            "places along one input. Either places are pooled on the way, or a second sequence, "
-            "such as the decoder's, is not among the inputs. Give it as an input of its own "
-            '(prefix=), or try method="lrp".'
+            "places along one input. Either places "
+            "are pooled on the way, or a second sequence, such as the decoder's, is not among "
+            "the inputs (prefix).",
+            **use_method("lrp", verb="Try"),
         )
 
 
@@ -167,8 +168,10 @@ def _check_length(
     if len(sizes) == 1 and not least <= min(sizes) <= least + EXTRA_TOKENS:
         raise ModelError(
             f"the attention maps of {runner.name} have {min(sizes)} places, its input {least}: "
-            f"the model shortens it or cuts it into other pieces, so the places are not the {units}"
-            '. Attention methods cannot follow that; try method="lrp".'
+            "the model shortens it or cuts it into "
+            f"other pieces, so the places are not the {units}. Attention methods cannot follow "
+            "that.",
+            **use_method("lrp", verb="Try"),
         )
 
 
@@ -178,8 +181,9 @@ def _check_places(runner: ModelRunner, maps: Sequence[Map], least: int) -> None:
     if len(sizes) > 1 or not least <= min(sizes) <= least + EXTRA_TOKENS:
         raise ModelError(
             f"the attention maps of {runner.name} have {', '.join(map(str, sorted(sizes)))} "
-            f"places, its image {least}: patches are joined or pooled on the way. Attention "
-            'methods cannot follow them; try method="lrp".'
+            f"places, its image {least}: patches are "
+            "joined or pooled on the way. Attention methods cannot follow them.",
+            **use_method("lrp", verb="Try"),
         )
 
 

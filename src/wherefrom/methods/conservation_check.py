@@ -100,15 +100,15 @@ class ConservationCheck:
             messages[i] = (
                 f"{self.label}: the units have no part of {float(detached[i]):.3g}, {share:.1f} % "
                 "of the output, though it depends on them: the gradient ends "
-                f"{forward.tracer.detached[0]}. Let it pass there, or compare with "
-                'method="occlusion".'
+                f"{forward.tracer.detached[0]}. Let it pass there, or compare with the "
+                "method occlusion."
             )
         for i in (opaque & ~cut & ~lost).nonzero().flatten().tolist():
             messages[i] = (
                 f"{self.label}: lines of {float(hidden[i]):.3g} in all are those of "
                 f"{forward.tracer.opaque[0]}, in which no torch call is seen: relevance passes it "
                 "by its own backward pass, which does not conserve; the lines are what is left. "
-                'Compare with method="integrated_gradients" or "occlusion", which need no rules.'
+                "Compare with integrated_gradients or occlusion, which need no rules."
             )
         for message in list(messages.values())[:1]:  # one for the batch
             warnings.warn(message, NotConserved, stacklevel=2)
@@ -123,7 +123,7 @@ def _not_conserved(
     remedy = (
         "Run the model in float32"
         if first is None and tolerance > 1e-3
-        else 'Compare with method="integrated_gradients" or "occlusion", which need no rules'
+        else "Compare with integrated_gradients or occlusion, which need no rules"
     )
     return (
         f"{label}: the ledger does not add up to the output {float(output):.4g}; the residual is "

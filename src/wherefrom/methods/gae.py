@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.target import Target
-from wherefrom.errors import ModelError
+from wherefrom.errors import ModelError, use_method
 from wherefrom.methods.attention_maps import Readout, capture, layer_index, weighted_maps
 from wherefrom.methods.base import Method, Scores
 
@@ -30,9 +30,10 @@ class Gae(Method):
         start = attention.start(self.readout)
         if len(start) > 2 or min(start) < 0:
             raise ModelError(
-                f"gae follows attention within and between two inputs; {runner.name} attends from "
-                "places that are none, such as latents or a decoder's. Give a decoder's ids as an "
-                'input of its own (prefix=), or try method="gradient_rollout" or "lrp".'
+                f"gae follows attention within and between two inputs; {runner.name} attends "
+                "from places that are none, such as latents "
+                "or a decoder's (its ids can be an input: prefix).",
+                **use_method("gradient_rollout", "lrp", verb="Try"),
             )
         relevance = {
             (a, b): torch.eye(start[a].shape[1]).to(start[a]).repeat(len(inputs), 1, 1)

@@ -79,8 +79,8 @@ class SmoothGrad(Method):
     def _scores(self, runner: ModelRunner, inputs: Batch, target: Target, at: Place) -> Scores:
         if self.samples < 1 or self.noise < 0:
             raise MethodError(
-                f"samples={self.samples}, noise={self.noise}: smoothgrad needs at least one sample "
-                "and noise of 0 or more."
+                "smoothgrad needs at least one sample and noise of 0 or more, got "
+                f"{self.samples} samples and noise {self.noise}."
             )
         embedded, logits = EmbeddedInputs.capture(runner, inputs, at, target)
         resolved = target.resolved(logits)

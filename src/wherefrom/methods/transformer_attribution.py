@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.target import Target
-from wherefrom.errors import ModelError, first_line
+from wherefrom.errors import ModelError, first_line, use_method
 from wherefrom.methods.attention_maps import (
     Readout,
     ReadoutRow,
@@ -78,7 +78,9 @@ def _relevance(runner: ModelRunner, inputs: Batch, target: Target, logits: Tenso
             raise
         reason = first_line(cause)
         if "modified by an inplace" in reason:
-            raise ModelError(_WRITES.format(runner.name)) from error
+            raise ModelError(
+                _WRITES.format(runner.name), **use_method("lrp", verb="Try")
+            ) from error
         if not wide or not any(word in reason for word in ("dtype", "scalar type", "Double")):
             raise
     warnings.warn(
@@ -98,7 +100,7 @@ def _relevance_in(
     ) as forward:
         forward.need("attention")
         if not _same_output(forward.logits, logits):
-            raise ModelError(_WRITES.format(runner.name))
+            raise ModelError(_WRITES.format(runner.name), **use_method("lrp", verb="Try"))
         relevance = map_gradients(forward, maps.seen)
     unclear = forward.tracer.ledger.unclear
     if unclear is not None and len(inputs) > 1:
@@ -106,10 +108,7 @@ def _relevance_in(
     return relevance
 
 
-_WRITES = (
-    "{} writes into its tensors in a way that relevance cannot be followed through; try "
-    'method="lrp".'
-)
+_WRITES = "{} writes into its tensors in a way that relevance cannot be followed through."
 
 
 def _same_output(logits: Tensor, plain: Tensor) -> bool:

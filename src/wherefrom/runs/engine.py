@@ -36,7 +36,9 @@ class Engine:
         if self.name == "local" and executor:
             raise InputError(
                 "the local engine is one process, with the model where it is: several workers, "
-                "those of an address, or GPUs for them need --engine ray (engine='ray')."
+                "those of an address, or GPUs for them need Ray.",
+                'Use engine="ray".',
+                command="Use --engine ray.",
             )
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wherefrom.errors import FileError, ModelError
+from wherefrom.errors import CONTINUE, FileError, ModelError
 from wherefrom.storage.arrow import Folder, parquet_bytes
 from wherefrom.storage.fingerprint import changes, digest
 from wherefrom.storage.folder_lock import locked
@@ -117,10 +117,7 @@ class OpenedFolder:
             names = [name for name in folder.names(_RECORDS) if name.startswith("part-")]
             if not resume and names:
                 parts = f"{len(names)} finished part{'s' if len(names) > 1 else ''}"
-                raise FileError(
-                    f"{folder.path} has {parts} of an earlier run. "
-                    "Continue it with --resume (resume=True), or choose another folder."
-                )
+                raise FileError(f"{folder.path} has {parts} of an earlier run.", **CONTINUE)
             folder.remove_partial_files()
             opened = OpenedFolder(folder, _plain(settings), _saved(folder) if resume else None)
             if opened.saved is None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from wherefrom.core.explanation import Explanation
 from wherefrom.core.runner import Batch
 from wherefrom.core.target import Target
-from wherefrom.errors import InputError, TooLong
+from wherefrom.errors import InputError, TooLong, for_page
 from wherefrom.evaluation.metrics import Sample, fractions
 from wherefrom.inputs.reader import Reader
 from wherefrom.methods.attention_maps import CapturedAttention, capture
@@ -31,7 +31,6 @@ from wherefrom.studies.unit_profile import unit_profile
 from wherefrom.web.fields import CURVES, FIELDS
 from wherefrom.web.limits import Limits
 from wherefrom.web.request import ParsedRequest, integer, integers
-from wherefrom.web.words import page_words
 
 Data = dict[str, Any]
 Value = TypeVar("Value")
@@ -120,10 +119,7 @@ class Answers:
             "sides": sides(explanation),
             "largest": largest_score(explanation),
             "seconds": timed.seconds,
-            "warnings": [
-                page_words(warning)
-                for warning in dict.fromkeys((*timed.warnings, *explanation.warnings))
-            ],
+            "warnings": list(dict.fromkeys((*timed.warnings, *explanation.warnings))),
         }
 
     def erase(self, request: ParsedRequest) -> Data:
@@ -344,7 +340,7 @@ def _explain(request: ParsedRequest, method: str, limits: Limits) -> TimedExplan
         )
         seconds = time.perf_counter() - start
     assert isinstance(explanation, Explanation)
-    return TimedExplanation(explanation, seconds, [str(warning.message) for warning in caught])
+    return TimedExplanation(explanation, seconds, [for_page(warning.message) for warning in caught])
 
 
 def _position_units(captured: CapturedAttention, stream: int, size: int) -> list[int | None]:

@@ -43,7 +43,6 @@ from wherefrom.web.request import (
     with_text,
 )
 from wherefrom.web.security import REPORT_POLICY, App, Gate
-from wherefrom.web.words import page_words
 from wherefrom.web.worker import QueueFull, Stopped, Worker
 
 STATIC = Path(__file__).parent / "static"
@@ -261,7 +260,7 @@ class Server:
         try:
             return {"method": method, **self.answers.explain(replace(parsed, method=method))}
         except ModelError as error:
-            return {"method": method, "error": page_words(str(error))}
+            return {"method": method, "error": error.for_page()}
 
     def _parse(self, body: bytes) -> ParsedRequest:
         return parse_request(body, self.models, self.limits)
@@ -362,7 +361,7 @@ def _describe(error: Exception) -> tuple[int, Data]:
     elif isinstance(error, HTTPException):
         status, kind, message = error.status_code, "request", str(error.detail)
     elif isinstance(error, WherefromError) and not isinstance(error, FileError):
-        status, kind, message = 422, type(error).__name__, page_words(str(error))
+        status, kind, message = 422, type(error).__name__, error.for_page()
     else:
         _LOG.error("a request failed", exc_info=error)
     printable = message.encode("utf-8", "replace").decode()  # it may quote half of a character

@@ -10,7 +10,7 @@ from typing import Any
 from wherefrom.answers.answer import Answer
 from wherefrom.answers.prompt import Prompt, PromptLike
 from wherefrom.answers.tokens import has_template, read_prompt
-from wherefrom.errors import InputError, ModelError, TooLong
+from wherefrom.errors import InputError, ModelError, TooLong, for_page
 from wherefrom.show.answer import page_data
 from wherefrom.web.fields import FIELDS
 from wherefrom.web.limits import Limits
@@ -81,5 +81,5 @@ def explained(answer: Answer, on_text: Tell) -> Data:
         warnings.simplefilter("always")
         answer.rows(lambda done, count: on_text({"explained": done, "of": count}))
         view = page_data(answer)
-    messages = dict.fromkeys(str(warning.message) for warning in caught)
+    messages = dict.fromkeys(for_page(warning.message) for warning in caught)
     return {"answer": view, "finished": answer.finished, "warnings": list(messages)}
