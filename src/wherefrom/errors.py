@@ -14,14 +14,15 @@ WherefromError
 ├── PluginError         a class cannot be added to the methods or readers
 └── MissingExtra        an optional library is not installed
 
-Warnings; GuessedEncoding is a WherefromWarning, with fields as an error has
+Warnings
 --------
+├── WherefromWarning    a warning with a remedy for each front end, as errors have
+│   └── GuessedEncoding a text file does not say its encoding, which is guessed
 ├── SamplesRunAlone     a batch is run one by one, and why
 ├── NotConserved        scores that should add up to the output do not, and where it opens
-├── NotComplete         an integral along a path that misses the difference of its ends
+├── NotComplete         an integral along a path misses the difference of its ends
 ├── RoundingOnly        scores are at the level of rounding and explain nothing
 ├── TextCut             a text is longer than the model takes, and its start is explained
-├── GuessedEncoding     a text file does not say its encoding, which is guessed
 └── PluginWarning       an installed package adds something that cannot be used
 """
 

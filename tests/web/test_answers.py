@@ -23,9 +23,8 @@ from wherefrom.show.sentence import explained
 from wherefrom.studies.layer_profile import relevance_sums
 from wherefrom.web import answers as answers_module
 from wherefrom.web.answers import Answers
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import MOLECULES, Models
-from wherefrom.web.request import parse_request
+from wherefrom.web.request import Body, EraseBody, Limits, parse_request
 
 
 def test_about_lists_models_methods_and_limits(client):
@@ -279,7 +278,7 @@ def test_a_table_of_pairs_has_a_line_for_each(client, sentiment):
             pytest.approx(expected.probability),
         )
     refused = client.post("/api/table", json={**request, "text_pairs": ["one"]})
-    error_kind(refused, 422, "2 texts and 1 of text_pairs")
+    error_kind(refused, 422, "2 texts and 1 text_pairs")
 
 
 def test_only_models_of_two_texts_take_pairs(client):
@@ -320,7 +319,7 @@ def test_a_table_that_is_too_long_is_refused(make_client):
     request = {"model": "sentiment", "text": "", "texts": ["a", "b", "c"]}
     error_kind(client.post("/api/table", json=request), 422, "up to 2 texts", "has 3")
     request["texts"] = "abc"
-    error_kind(client.post("/api/table", json=request), 422, "texts must be a list")
+    error_kind(client.post("/api/table", json=request), 422, "texts: input should be a valid list")
     image = {"model": "digits", "text": "", "texts": ["a"]}
     error_kind(client.post("/api/table", json=image), 422, "takes images")
 
@@ -366,7 +365,7 @@ def test_a_molecule_is_explained_and_its_atoms_removed(client, bace):
 def test_a_language_model_predicts_its_next_token(gpt2, bytepairs):
     explainer = Explainer(gpt2, bytepairs)
     content = json.dumps({"model": "gpt2", "text": "I love the movie", "target": 5, "removed": [1]})
-    request = parse_request(content.encode(), Models({"gpt2": explainer}), Limits())
+    request = parse_request(content.encode(), EraseBody, Models({"gpt2": explainer}), Limits())
     answers = Answers(Limits())
     expected = explainer("I love the movie", target=5)
     outputs = {output["index"]: output for output in answers.predict(request)["outputs"]}
@@ -381,7 +380,7 @@ def test_a_language_model_predicts_its_next_token(gpt2, bytepairs):
 
 def test_units_of_an_encoder_decoder_model_cannot_be_removed(t5, wordpiece):
     content = json.dumps({"model": "t5", "text": "a good film", "removed": [1]}).encode()
-    request = parse_request(content, Models({"t5": Explainer(t5, wordpiece)}), Limits())
+    request = parse_request(content, EraseBody, Models({"t5": Explainer(t5, wordpiece)}), Limits())
     answers = Answers(Limits())
     assert len(answers.predict(request)["units"]) == len(answers.explain(request)["marks"])
     with pytest.raises(InputError, match="encoder-decoder"):
@@ -398,7 +397,7 @@ def test_passes_through_the_model_have_their_target_on_its_device(models, monkey
     def record(runner, inputs, target, *_, **__):
         raise Recorded(*{t.device.type for t in (target.index, target.against) if t is not None})
 
-    request = parse_request(json.dumps(body(**classes)).encode(), models, Limits())
+    request = parse_request(json.dumps(body(**classes)).encode(), Body, models, Limits())
     answers = Answers(Limits())
     answers.predict(request)
     monkeypatch.setattr(ModelRunner, "device", torch.device("meta"))

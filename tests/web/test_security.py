@@ -11,7 +11,7 @@ import pytest
 from tests.web.helpers import HOME, JSON, PAGE_HEADERS, body, error_kind
 from wherefrom.show import corpus
 from wherefrom.web.answers import Answers
-from wherefrom.web.limits import Limits
+from wherefrom.web.request import Limits
 from wherefrom.web.security import HEADER, Gate
 from wherefrom.web.worker import Worker
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,18 +27,23 @@ from wherefrom.methods import METHODS
 from wherefrom.show import answer as answer_view
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import STYLE
-from wherefrom.web import openapi
-from wherefrom.web.answers import Answers, Data
-from wherefrom.web.fields import FIELDS
+from wherefrom.web.answers import Answers
 from wherefrom.web.generation import Question, Tell, explained
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import PASSAGES, QUESTION, Models
 from wherefrom.web.reports import Reports, report_policy
 from wherefrom.web.request import (
+    DESCRIPTION,
+    ROUTES,
+    AnswerBody,
+    Body,
+    Data,
+    Limits,
+    MethodsBody,
     NotJson,
     ParsedRequest,
+    TableBody,
     TooLarge,
-    method_names,
+    describe,
     parse_request,
     with_text,
 )
@@ -53,7 +58,8 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 _LOG = logging.getLogger(__name__)
-Compute = Callable[[ParsedRequest], Data]
+B = TypeVar("B", bound=Body)
+Compute = Callable[[ParsedRequest[Body]], Data]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -79,23 +85,16 @@ class Server:
             "/answer": self.answer_page,
             "/static/{name}": self.static_file,
             "/api/about": self.about,
-            openapi.PATH: self.openapi,
+            DESCRIPTION: self.openapi,
             "/reports/{name:path}": self.report,
         }
-        answers = self.answers
-        post: dict[str, Endpoint] = {
-            "/api/predict": self.json_route(answers.predict),
-            "/api/explain": self.json_route(answers.explain),
-            "/api/erase": self.json_route(answers.erase),
-            "/api/curve": self.json_route(answers.curve),
-            "/api/layers": self.json_route(answers.layers),
-            "/api/attention": self.json_route(answers.attention),
-            "/api/heads": self.json_route(answers.heads),
-            "/api/compare": self.compare,
-            "/api/table": self.table,
-            "/api/html": self.html,
-            "/api/answer": self.answer,
+        streamed = {
+            "compare": self.compare,
+            "table": self.table,
+            "html": self.html,
+            "answer": self.answer,
         }
+        post = {f"/api/{name}": streamed.get(name) or self.json_route(name) for name in ROUTES}
         return [
             *(Route(path, _with_json_errors(route)) for path, route in get.items()),
             *(
@@ -126,7 +125,7 @@ class Server:
 
     async def openapi(self, request: Request) -> Response:
         """The description of the API in OpenAPI."""
-        return JSONResponse(openapi.describe(self.models, self.limits))
+        return JSONResponse(describe(self.models, self.limits))
 
     async def report(self, request: Request) -> Response:
         """A report of the folder, in a sandbox."""
@@ -136,20 +135,26 @@ class Server:
         headers = {"content-security-policy": report_policy()}
         return Response(content, media_type=_MEDIA_TYPES[".html"], headers=headers)
 
-    def json_route(self, compute: Compute) -> Endpoint:
-        """A route that answers with one JSON object."""
+    def json_route(self, name: str) -> Endpoint:
+        """A route that answers with one JSON object: a method of `Answers`."""
+        kind = ROUTES[name][0]
 
         async def respond(request: Request) -> Response:
-            body = await self._body(request)
-            return JSONResponse(await self._run(request, lambda: compute(self._parse(body))))
+            content = await self._body(request)
+
+            def compute() -> Data:
+                answer: Compute = getattr(self.answers, name)
+                return answer(self._parse(content, kind))
+
+            return JSONResponse(await self._run(request, compute))
 
         return respond
 
     async def compare(self, request: Request) -> Response:
         """One line of JSON for each method, sent as soon as it is ready."""
-        body = await self._body(request)
-        parsed = await self._run(request, lambda: self._parse(body))
-        methods = method_names(parsed.data, METHODS)
+        content = await self._body(request)
+        parsed = await self._run(request, lambda: self._parse(content, MethodsBody))
+        methods = list(dict.fromkeys(parsed.body.methods or METHODS))
         # before the response starts, so that an error still sets its status
         first = await self._run(request, lambda: self._comparison(parsed, methods[0]))
 
@@ -167,19 +172,19 @@ class Server:
 
     async def table(self, request: Request) -> Response:
         """One line of JSON for each text, sent as soon as it is ready."""
-        body = await self._body(request)
-        parsed = await self._run(request, lambda: self._parse(body))
-        texts = FIELDS["texts"].read(parsed.data)
+        content = await self._body(request)
+        parsed = await self._run(request, lambda: self._parse(content, TableBody))
+        texts = parsed.body.texts
         if len(texts) > self.limits.table_texts:
             raise InputError(
                 f"a table may have up to {self.limits.table_texts:,} texts, this one has "
                 f"{len(texts):,}. For more, use the command line: wherefrom corpus."
             )
-        seconds = FIELDS["text_pairs"].read(parsed.data)
-        seconds = [None] * len(texts) if seconds is None else seconds
+        pairs = parsed.body.text_pairs
+        seconds: Sequence[str | None] = [None] * len(texts) if pairs is None else pairs
         if len(seconds) != len(texts):
             raise InputError(
-                f"there are {len(texts):,} texts and {len(seconds):,} of text_pairs: a pair is one "
+                f"there are {len(texts):,} texts and {len(seconds):,} text_pairs: a pair needs one "
                 "of each."
             )
 
@@ -200,9 +205,13 @@ class Server:
 
     async def answer(self, request: Request) -> Response:
         """Lines of JSON: the answer as it is generated, then where it comes from."""
-        body = await self._body(request)
+        content = await self._body(request)
+
+        def ask() -> Question:
+            return Question.of(self._parse(content, AnswerBody), self.limits)
+
         # before the response starts, so that an error still sets its status
-        question = await self._run(request, lambda: Question.of(self._parse(body), self.limits))
+        question = await self._run(request, ask)
 
         async def lines() -> AsyncIterator[bytes]:
             result: list[Answer] = []
@@ -242,28 +251,30 @@ class Server:
 
     async def html(self, request: Request) -> Response:
         """The explanation as a file, as the command line writes it."""
-        body = await self._body(request)
+        content = await self._body(request)
 
         def render() -> str:
-            parsed = self._parse(body)
-            return self.answers.html(parsed, method_names(parsed.data, [parsed.method]))
+            parsed = self._parse(content, MethodsBody)
+            return self.answers.html(
+                parsed, list(dict.fromkeys(parsed.body.methods or [parsed.method]))
+            )
 
         headers = {
             "content-security-policy": REPORT_POLICY,
             "content-disposition": 'attachment; filename="wherefrom.html"',
         }
-        content = await self._run(request, render)
-        return Response(content, media_type=_MEDIA_TYPES[".html"], headers=headers)
+        page = await self._run(request, render)
+        return Response(page, media_type=_MEDIA_TYPES[".html"], headers=headers)
 
-    def _comparison(self, parsed: ParsedRequest, method: str) -> Data:
+    def _comparison(self, parsed: ParsedRequest[Body], method: str) -> Data:
         """The explanation by one method, or why the method does not apply to the model."""
         try:
             return {"method": method, **self.answers.explain(replace(parsed, method=method))}
         except ModelError as error:
             return {"method": method, "error": error.for_page()}
 
-    def _parse(self, body: bytes) -> ParsedRequest:
-        return parse_request(body, self.models, self.limits)
+    def _parse(self, content: bytes, kind: type[B]) -> ParsedRequest[B]:
+        return parse_request(content, kind, self.models, self.limits)
 
     async def _body(self, request: Request) -> bytes:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":

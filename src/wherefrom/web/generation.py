@@ -5,18 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from wherefrom.answers.answer import Answer
 from wherefrom.answers.prompt import Prompt, PromptLike
 from wherefrom.answers.tokens import has_template, read_prompt
 from wherefrom.errors import InputError, ModelError, TooLong, for_page
 from wherefrom.show.answer import page_data
-from wherefrom.web.fields import FIELDS
-from wherefrom.web.limits import Limits
-from wherefrom.web.request import ParsedRequest
+from wherefrom.web.request import AnswerBody, Data, Limits, ParsedRequest
 
-Data = dict[str, Any]
 Tell = Callable[[Data], None]
 
 
@@ -24,20 +20,18 @@ Tell = Callable[[Data], None]
 class Question:
     """A checked request: what the model is asked, and an answer if there is one to explain."""
 
-    request: ParsedRequest
+    request: ParsedRequest[AnswerBody]
     prompt: PromptLike
     answer: str | None
     max_new_tokens: int
 
     @staticmethod
-    def of(request: ParsedRequest, limits: Limits) -> Question:
+    def of(request: ParsedRequest[AnswerBody], limits: Limits) -> Question:
         """The question of a request, if it is not larger than the page explains."""
-        model, data = request.model, request.data
+        model, body = request.model, request.body
         if not model.answers:
             raise ModelError(f"{model.name} is not a language model: it gives no answers.")
-        passages = FIELDS["passages"].read(data)
-        answer = FIELDS["answer"].read(data)
-        count = FIELDS["max_new_tokens"].read(data)
+        passages, answer, count = body.passages, body.answer, body.max_new_tokens
         if count > limits.answer_tokens:
             raise InputError(f"max_new_tokens may be up to {limits.answer_tokens}, got {count}.")
         texts = [str(request.input), *passages, answer or ""]
