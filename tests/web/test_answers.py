@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 
+from benchmarks.tiny import model as tiny
 from tests.web.helpers import JSON, TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
 from wherefrom.core.runner import ModelRunner
@@ -24,7 +25,7 @@ from wherefrom.studies.layer_profile import relevance_sums
 from wherefrom.web import answers as answers_module
 from wherefrom.web.answers import Answers
 from wherefrom.web.models import MOLECULES, Models
-from wherefrom.web.request import Body, EraseBody, Limits, parse_request
+from wherefrom.web.request import Body, CurveBody, EraseBody, Limits, parse_request
 
 
 def test_about_lists_models_methods_and_limits(client):
@@ -151,6 +152,43 @@ def test_curve_is_the_evaluations(client, sentiment, curve):
     assert steps == len(answer["fractions"]) == len(answer["probabilities"])
     counts = [row.count("1") for row in answer["present"]]
     assert counts == (list(range(steps)) if curve == "activation" else list(range(steps))[::-1])
+
+
+@pytest.mark.parametrize("curve", ["activation", "pruning"])
+@pytest.mark.parametrize(
+    ("outputs", "options", "probability"),
+    [
+        (3, {"problem_type": "multi_label_classification"}, torch.sigmoid),
+        (3, {}, lambda logits: logits.softmax(-1)),
+        (1, {}, lambda logits: logits),
+    ],
+    ids=["multi-label", "classes", "regression"],
+)
+def test_curve_uses_the_probability_of_the_task(wordpiece, curve, outputs, options, probability):
+    """Recomputed by erasing the units that each step lacks; the class is not the predicted one."""
+    model = tiny("bert", "classify", num_labels=outputs, **options).float()
+    explainer = Explainer(model, wordpiece)
+    predicted = explainer(TEXT).target.index
+    target = (predicted + 1) % outputs
+    content = json.dumps({"model": "m", "text": TEXT, "target": target, "curve": curve}).encode()
+    models = Models({"m": explainer})
+    request = parse_request(content, CurveBody, models, Limits())
+    answer = Answers(Limits()).curve(request)
+    ids = torch.tensor(explainer.tokenizer(TEXT)["input_ids"])
+    rows = []
+    for present in answer["present"]:
+        erased = torch.tensor([bit == "0" for bit in present])
+        tensors = {"input_ids": ids.masked_fill(erased, explainer.tokenizer.unk_token_id)[None]}
+        with torch.no_grad():
+            rows.append(model(**tensors, attention_mask=torch.ones_like(ids)[None]).logits[0])
+    expected = probability(torch.stack(rows))[:, target]
+    if curve == "activation":
+        assert answer["curve"] == pytest.approx(expected.tolist(), abs=1e-5)
+        middle = (expected[1:] + expected[:-1]).mean() / 2
+        assert answer["area"] == pytest.approx(float(middle), abs=1e-5)
+    if answer["probabilities"] is not None:
+        assert answer["probabilities"] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert (answer["probabilities"] is None) == (outputs == 1)
 
 
 def test_curve_of_a_long_text_has_ten_steps(client):

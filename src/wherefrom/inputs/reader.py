@@ -181,9 +181,7 @@ def first_of(inputs: Any) -> Any:
 
 def placed(error: InputError, number: int, count: int) -> InputError:
     """The error of one of several inputs, with its place among them."""
-    if count > 1 and error.args:
-        error.args = (f"input {number} of {count}, counted from 0: {error.args[0]}",)
-    return error
+    return error.at(f"input {number} of {count}, counted from 0") if count > 1 else error
 
 
 def resolve_position(lengths: Tensor, position: int) -> Tensor:

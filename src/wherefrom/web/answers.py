@@ -151,7 +151,9 @@ class Answers:
         every_unit = prediction.unit_count <= _MAX_SINGLE_STEPS
         metric = _CURVES[request.body.curve]()
         erasable: NDArray[np.bool_] = np.ones(prediction.unit_count, dtype=bool)
-        sample = Sample(explanation, erasable, explanation.target.index, every_unit)
+        to_probability = request.model.explainer.output_names.to_probability(len(prediction.logits))
+        index = explanation.target.index
+        sample = Sample(explanation, erasable, index, every_unit, to_probability)
         masks = metric.masks(sample)
         logits = self._perturbed_logits(prediction, masks).double()  # (steps, classes)
         area, values = metric.value(sample, logits.numpy())
@@ -160,7 +162,7 @@ class Answers:
         all_probabilities = request.model.explainer.output_names.probabilities(logits)
         probabilities = None
         if all_probabilities is not None:
-            probabilities = all_probabilities[:, explanation.target.index].tolist()
+            probabilities = all_probabilities[:, index].tolist()
         return {
             "metric": metric.title,
             "better": metric.better,
