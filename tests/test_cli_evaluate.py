@@ -130,7 +130,8 @@ def test_a_folder_without_permission_is_reported(run, tmp_path):
 def test_unusable_rows_are_counted_and_the_rest_is_run(run):
     odd = [",good", "[SEP],bad", "film " * 80 + ",good", "a film,"]
     done = run("--metrics", "activation", rows=[*ROWS, *odd])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 1, done.output
+    assert done.stderr.endswith("wherefrom: 4 of 8 samples could not be explained.\n")
     assert "4 samples" in done.stdout
     for reason in ("empty text (1)", "no label (1)", "only special tokens (1)", "too long (1)"):
         assert reason in done.stdout

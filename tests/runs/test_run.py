@@ -353,7 +353,7 @@ def test_the_command_takes_settings_a_device_and_an_encoding(tmp_path):
     done = CliRunner().invoke(app, [*command, "--device", "cpu", "--engine", "ray"])
     assert done.exit_code == 2
     assert "a device is for the local engine: on Ray" in done.stderr
-    assert done.stderr.endswith("or a GPU with --gpus-per-worker 1.\n")
+    assert done.stderr.endswith("For a GPU use --gpus-per-worker 1.\n")
 
 
 def test_the_command_says_where_reasons_are_and_that_there_are_no_rows(tmp_path):

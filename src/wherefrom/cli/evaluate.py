@@ -26,7 +26,7 @@ from wherefrom.cli.options import (
     Truncate,
     Workers,
 )
-from wherefrom.cli.output import interrupted, progress, saved_to_resume, say
+from wherefrom.cli.output import exit_if_left_out, interrupted, progress, saved_to_resume, say
 from wherefrom.cli.reading import check_molecules, listed, load, read_texts
 from wherefrom.errors import MissingExtra
 from wherefrom.storage.writing import write_text
@@ -120,6 +120,8 @@ def evaluate(
             f"interrupted: {result.samples:,} of {total:,} samples were evaluated. Continue with "
             "--resume."
         )
+    skipped = sum(result.skipped.values())
+    exit_if_left_out(skipped, result.samples + skipped, "samples")
 
 
 def audit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -35,7 +35,7 @@ from wherefrom.cli.options import (
     Units,
     Words,
 )
-from wherefrom.cli.output import NOT_ALL, complain, progress, say, say_styled, write_json
+from wherefrom.cli.output import complain, exit_if_left_out, progress, say, say_styled, write_json
 from wherefrom.cli.reading import (
     Sources,
     check_molecules,
@@ -47,7 +47,7 @@ from wherefrom.cli.reading import (
     with_settings,
 )
 from wherefrom.core.progress import PATIENCE
-from wherefrom.errors import FileError, InputError, NotFinite, TargetError, WherefromError
+from wherefrom.errors import FileError, InputError, TargetError, WherefromError, for_command
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ COMPARED = (
     "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
 )  # fmt: skip
 """What `compare` shows by default: one of each kind, those that explain most first."""
-_OF_ONE_INPUT = (InputError, NotFinite, FileError)  # a target is the same for all, though
 _BATCH = 16  # inputs explained between two steps of the progress bar
 
 
@@ -126,7 +125,7 @@ def explain(
             return render(explanations[0], numbers=numbers or None, legend=legend)
 
         say_styled(_blocks([[explanation] for explanation in explanations], block))
-    _exit_if_not_all(failures, sources)
+    exit_if_left_out(failures, len(sources), "inputs")
 
 
 def compare(
@@ -175,7 +174,7 @@ def compare(
         total = len(names) * len(sources) * len(classes)
         done = itertools.count()
 
-        def compare_one(batch: list[str]) -> list[list[Explanation]]:
+        def compare_one(batch: list[str]) -> list[list[list[Explanation]]]:
             tables = [
                 explainer.compare(
                     batch[0],
@@ -190,9 +189,10 @@ def compare(
                 )
                 for label in classes
             ]
-            return [[e.words() if words else e for e in table] for table in tables]
+            return [[[e.words() if words else e for e in table] for table in tables]]
 
-        tables, failures = _each_explained(sources, 1, compare_one)
+        compared, failures = _each_explained(sources, 1, compare_one)
+    tables = [table for of_input in compared for table in of_input]
     explanations = [explanation for table in tables for explanation in table]
     if json is not None:
         _write_json(explanations, json, is_list=len(sources) > 1 or len(explanations) > 1)
@@ -206,7 +206,7 @@ def compare(
             return render_rows(explanations, numbers=numbers or None, legend=legend)
 
         say_styled(_blocks(tables, block))
-    _exit_if_not_all(failures, sources)
+    exit_if_left_out(failures, len(sources), "inputs")
 
 
 def methods() -> None:
@@ -277,39 +277,34 @@ def _each_explained(
 ) -> tuple[list[Result], int]:
     """The result of each text, in batches of this size, and the number of texts without one.
 
-    A text that cannot be explained is named on stderr and the others go on; if there is only one,
-    or if none can be explained, it is an error.
+    A text that cannot be explained is named on stderr and left out; if there is only one, or if
+    none can be explained, it is an error.
     """
+    from wherefrom.core.batching import Rejected, split_on_failure
+
     results: list[Result] = []
-    failures: dict[str, WherefromError] = {}
-    for start in range(0, len(sources.texts), size):
-        texts = sources.texts[start : start + size]
+    failures: list[WherefromError] = list(sources.unreadable.values())
+
+    def work(part: Sequence[int]) -> Sequence[Result]:
         try:
-            results += explain(texts)
-            continue
-        except _OF_ONE_INPUT as error:
-            if len(sources) == 1 or isinstance(error, TargetError):
-                raise
-        for text, place in zip(texts, sources.places[start:], strict=False):
-            try:
-                results += explain([text])
-            except _OF_ONE_INPUT as error:
-                failures[place] = error
-    for unreadable in sources.unreadable.values():
-        complain(unreadable)
-    for place, failure in failures.items():
-        complain(failure.at(place))
-    count = len(failures) + len(sources.unreadable)
+            return explain([sources.texts[i] for i in part])
+        except FileError as error:  # of one image
+            raise InputError(for_command(error)) from error
+
+    for start in range(0, len(sources.texts), size):
+        batch = range(start, min(start + size, len(sources.texts)))
+        for i, result in split_on_failure(batch, work, reject=True):
+            if not isinstance(result, Rejected):
+                results.append(result)
+            elif len(sources) == 1 or isinstance(result.error, TargetError):  # the same for all
+                raise result.error
+            else:
+                failures.append(result.error.at(sources.places[i]))
+    for failure in failures:
+        complain(failure)
     if not results:
         raise InputError(f"none of the {len(sources)} inputs could be explained.")
-    return results, count
-
-
-def _exit_if_not_all(failures: int, sources: Sources) -> None:
-    """Ends with exit code 1 if some of the inputs have no result."""
-    if failures:
-        complain(f"{failures} of {len(sources)} inputs could not be explained.")
-        raise typer.Exit(NOT_ALL)
+    return results, len(failures)
 
 
 def _check_pair(pair: str | None, sources: Sources) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from warnings import catch_warnings
 
 import typer
 
-from wherefrom.core.progress import terminal_bar
+from wherefrom.core.progress import Progress, terminal_bar
 from wherefrom.errors import FileError, WherefromError, for_command, printable
 from wherefrom.storage.folder_lock import locked
 from wherefrom.storage.writing import write_text
@@ -128,4 +130,39 @@ def write_json(path: Path, text: str) -> None:
         say(f"wrote {path}", err=True)
 
 
-progress = terminal_bar
+@contextmanager
+def progress(what: str, patience: float = 0.0, lines: bool = False) -> Iterator[Progress]:
+    """A bar, within which Ctrl-C is a KeyboardInterrupt.
+
+    Python drops an exception that is raised in a finaliser or a callback of the garbage collector:
+    an interrupt that arrives there is raised at the next step.
+    """
+    came = False
+
+    def note(number: int, frame: object) -> NoReturn:
+        nonlocal came
+        came = True
+        raise KeyboardInterrupt
+
+    def step(done: float, total: int, note: str) -> None:
+        if came:
+            raise KeyboardInterrupt
+        advance(done, total, note)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    heard = is_main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+    if heard:
+        signal.signal(signal.SIGINT, note)
+    try:
+        with terminal_bar(what, patience, lines) as advance:
+            yield step
+    finally:
+        if heard:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def exit_if_left_out(count: int, total: int, noun: str) -> None:
+    """Ends with exit code 1 if some of the inputs have no result."""
+    if count:
+        complain(f"{count:,} of {total:,} {noun} could not be explained.")
+        raise typer.Exit(NOT_ALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import signal
 import socket
 import time
 import webbrowser
@@ -69,6 +70,9 @@ def serve(
         say(f"wherefrom serves {', '.join(served.names)} at {address} (stop with Ctrl-C)")
         if browse:
             webbrowser.open(address)
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            with suppress(ValueError):  # not in the main thread
+                signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(KeyboardInterrupt):
             asyncio.run(serve_on(make_server(app), listener))
 
