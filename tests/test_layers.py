@@ -193,6 +193,14 @@ def test_the_version_is_written_once():
     assert wherefrom.__version__ == version("wherefrom")
 
 
+def test_nothing_of_the_explainer_is_public_by_accident():
+    """The reference (docs/api/explaining.md) shows every public member."""
+    assert sorted(name for name in vars(wherefrom.Explainer) if name[0] != "_") == [
+        *("answer", "compare", "each", "encode", "generate", "index_of", "labels", "output_names"),
+        *("prepare", "processor", "reader", "tokenizer"),
+    ]
+
+
 def _constants_first(name):
     """The order that the linter keeps: CONSTANTS, Classes, functions."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)

@@ -258,7 +258,7 @@ class Explainer:
         context, explainer = self._context, self
         if find_reader(context, inputs).needs_class_texts(context):
             specs = (*_flat(request.target), *_flat(request.against))
-            explainer = self.with_text_classes([spec for spec in specs if isinstance(spec, str)])
+            explainer = self._with_text_classes([spec for spec in specs if isinstance(spec, str)])
         # tensors made under the caller's inference mode could carry no gradient
         with Scope(inference=False):
             reader = explainer.reader(inputs, options.get("units"))
@@ -450,7 +450,7 @@ class Explainer:
         """The index of a class, by its label or index."""
         return self.output_names.index(label)
 
-    def with_text_classes(self, texts: Sequence[str]) -> Explainer:
+    def _with_text_classes(self, texts: Sequence[str]) -> Explainer:
         """For a model that compares images with texts: the same with these texts as classes."""
         names = tuple(dict.fromkeys(texts))
         with _LOCK:

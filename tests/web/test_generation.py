@@ -132,7 +132,7 @@ def test_a_job_stops_when_nobody_reads_what_it_tells(models):
             ended.set()
 
     async def read_two():
-        rows = server._told(endless)
+        rows = server._sent(endless)
         first = [await anext(rows), await anext(rows)]
         await rows.aclose()
         # within the loop: at its end all that is left would be cancelled

@@ -59,6 +59,7 @@ _MEDIA_TYPES = {
 }
 _LOG = logging.getLogger(__name__)
 B = TypeVar("B", bound=Body)
+R = TypeVar("R")
 Compute = Callable[[ParsedRequest[Body]], Data]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -137,23 +138,16 @@ class Server:
 
     def json_route(self, name: str) -> Endpoint:
         """A route that answers with one JSON object: a method of `Answers`."""
-        kind = ROUTES[name][0]
+        answer: Compute = getattr(self.answers, name)
 
         async def respond(request: Request) -> Response:
-            content = await self._body(request)
-
-            def compute() -> Data:
-                answer: Compute = getattr(self.answers, name)
-                return answer(self._parse(content, kind))
-
-            return JSONResponse(await self._run(request, compute))
+            return JSONResponse(await self._answered(request, ROUTES[name][0], answer))
 
         return respond
 
     async def compare(self, request: Request) -> Response:
         """One line of JSON for each method, sent as soon as it is ready."""
-        content = await self._body(request)
-        parsed = await self._run(request, lambda: self._parse(content, MethodsBody))
+        parsed = await self._answered(request, MethodsBody, _itself)
         methods = list(dict.fromkeys(parsed.body.methods or METHODS))
         # before the response starts, so that an error still sets its status
         first = await self._run(request, lambda: self._comparison(parsed, methods[0]))
@@ -162,18 +156,13 @@ class Server:
             yield _json_line(first)
             for method in methods[1:]:
                 job = partial(self._comparison, parsed, method)
-                try:
-                    row = await self.worker.run(job, wait_for_room=True)
-                except Exception as error:
-                    row = {"method": method, "error": _describe(error)[1]["error"]["message"]}
-                yield _json_line(row)
+                yield await self._line({"method": method}, job)
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def table(self, request: Request) -> Response:
         """One line of JSON for each text, sent as soon as it is ready."""
-        content = await self._body(request)
-        parsed = await self._run(request, lambda: self._parse(content, TableBody))
+        parsed = await self._answered(request, TableBody, _itself)
         texts = parsed.body.texts
         if len(texts) > self.limits.table_texts:
             raise InputError(
@@ -188,52 +177,43 @@ class Server:
                 "of each."
             )
 
-        def predicted(number: int, text: str, second: str | None) -> Data:
-            answer = self.answers.row(with_text(parsed, text, second, self.limits))
-            return {"row": number, **answer}
+        def predicted(text: str, second: str | None) -> Data:
+            return self.answers.row(with_text(parsed, text, second, self.limits))
 
         async def lines() -> AsyncIterator[bytes]:
-            for number, (text, second) in enumerate(zip(texts, seconds, strict=True)):
-                try:
-                    job = partial(predicted, number, text, second)
-                    row = await self.worker.run(job, wait_for_room=True)
-                except Exception as error:
-                    row = {"row": number, "error": _describe(error)[1]["error"]["message"]}
-                yield _json_line(row)
+            for number, pair in enumerate(zip(texts, seconds, strict=True)):
+                yield await self._line({"row": number}, partial(predicted, *pair))
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def answer(self, request: Request) -> Response:
         """Lines of JSON: the answer as it is generated, then where it comes from."""
-        content = await self._body(request)
-
-        def ask() -> Question:
-            return Question.of(self._parse(content, AnswerBody), self.limits)
-
         # before the response starts, so that an error still sets its status
-        question = await self._run(request, ask)
+        question = await self._answered(
+            request, AnswerBody, lambda parsed: Question.of(parsed, self.limits)
+        )
 
         async def lines() -> AsyncIterator[bytes]:
             result: list[Answer] = []
             try:
-                async for row in self._told(
+                async for row in self._sent(
                     lambda on_text: result.append(question.answered(on_text))
                 ):
                     yield _json_line(row)
                 yield _json_line({"text": result[0].text})
                 data: list[Data] = []
-                async for row in self._told(
+                async for row in self._sent(
                     lambda on_text: data.append(explained(result[0], on_text))
                 ):
                     yield _json_line(row)
                 yield _json_line(data[0])
             except Exception as error:
-                yield _json_line({"error": _describe(error)[1]["error"]["message"]})
+                yield _json_line({"error": _message(error)})
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
-    async def _told(self, job: Callable[[Tell], None]) -> AsyncIterator[Data]:
-        """What a job tells while it runs; its error at the end, if there is one."""
+    async def _sent(self, job: Callable[[Tell], None]) -> AsyncIterator[Data]:
+        """The rows that a job sends while it runs; raises its error at the end, if it has one."""
         rows: asyncio.Queue[Data | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -251,19 +231,16 @@ class Server:
 
     async def html(self, request: Request) -> Response:
         """The explanation as a file, as the command line writes it."""
-        content = await self._body(request)
 
-        def render() -> str:
-            parsed = self._parse(content, MethodsBody)
-            return self.answers.html(
-                parsed, list(dict.fromkeys(parsed.body.methods or [parsed.method]))
-            )
+        def render(parsed: ParsedRequest[MethodsBody]) -> str:
+            methods = parsed.body.methods or [parsed.method]
+            return self.answers.html(parsed, list(dict.fromkeys(methods)))
 
+        page = await self._answered(request, MethodsBody, render)
         headers = {
             "content-security-policy": REPORT_POLICY,
             "content-disposition": 'attachment; filename="wherefrom.html"',
         }
-        page = await self._run(request, render)
         return Response(page, media_type=_MEDIA_TYPES[".html"], headers=headers)
 
     def _comparison(self, parsed: ParsedRequest[Body], method: str) -> Data:
@@ -273,8 +250,24 @@ class Server:
         except ModelError as error:
             return {"method": method, "error": error.for_page()}
 
-    def _parse(self, content: bytes, kind: type[B]) -> ParsedRequest[B]:
-        return parse_request(content, kind, self.models, self.limits)
+    async def _line(self, key: Data, job: Callable[[], Data]) -> bytes:
+        """A line of JSON: the result of a job, or its error."""
+        try:
+            return _json_line({**key, **await self.worker.run(job, wait_for_room=True)})
+        except Exception as error:
+            return _json_line({**key, "error": _message(error)})
+
+    async def _answered(
+        self, request: Request, kind: type[B], compute: Callable[[ParsedRequest[B]], R]
+    ) -> R:
+        """What a job makes of a request, which it parses first: that may need the model."""
+        content = await self._body(request)
+
+        def job() -> R:
+            return compute(parse_request(content, kind, self.models, self.limits))
+
+        result: R = await self._run(request, job)
+        return result
 
     async def _body(self, request: Request) -> bytes:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
@@ -377,6 +370,15 @@ def _describe(error: Exception) -> tuple[int, Data]:
         _LOG.error("a request failed", exc_info=error)
     printable = message.encode("utf-8", "replace").decode()  # it may quote half of a character
     return status, {"error": {"kind": kind, "message": printable}}
+
+
+def _itself(value: R) -> R:
+    return value
+
+
+def _message(error: Exception) -> str:
+    message: str = _describe(error)[1]["error"]["message"]
+    return message
 
 
 def _with_json_errors(endpoint: Endpoint) -> Endpoint:
