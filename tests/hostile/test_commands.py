@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,10 @@ from wherefrom.cli.output import progress
 from wherefrom.evaluation.results import Evaluation
 from wherefrom.loading import load
 
+# what a user of the command line cannot write
+PYTHON = re.compile(
+    r"[Ee]xplainer[.(]|wherefrom\.\w+\(|\b(method|root|truncate|units|target|position|encoding|memory)="
+)
 cached_load = functools.cache(load)
 COMMANDS = {
     "explain": ["explain"],
@@ -65,6 +70,7 @@ def checked(done, error):
     if "Usage" not in done.stderr:  # an error in the command line itself is typer's, in a box
         (line,) = done.stderr.splitlines()
         assert line.startswith("wherefrom: ")
+        assert not PYTHON.search(line)
         assert len(line) < 1100
 
 

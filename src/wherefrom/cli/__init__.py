@@ -1,4 +1,4 @@
-"""The command line: thin; torch is imported when a command needs it."""
+"""The commands. torch is imported when a command needs it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def serve(
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; an interrupt before a command has begun ends it quietly too."""
+    """Runs the command line; an interrupt outside a command also ends it with one line."""
     try:
         app(args=arguments, prog_name="wherefrom")
     except KeyboardInterrupt:

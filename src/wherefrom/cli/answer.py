@@ -38,12 +38,12 @@ def answer(
         list[Path] | None, typer.Option("--passages", help="A file with a passage; repeatable.")
     ] = None,
     question: Annotated[
-        str | None, typer.Option(help="A question, asked by the chat template.")
+        str | None, typer.Option(help="A question, put into the chat template.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="An instruction to the model.")] = None,
     image: Annotated[
         list[Path] | None,
-        typer.Option("--image", help="A picture, for a model that sees; repeatable."),
+        typer.Option("--image", help="An image, for a model that reads images; repeatable."),
     ] = None,
     answer: Annotated[
         str | None, typer.Option(help="The answer to explain. Default: the model generates one.")
@@ -84,13 +84,13 @@ def answer(
         results = _answer_lines(explainer, lines, max_new_tokens, options, sampling)
         _show_lines(results, json, check, through)
         return
-    asked = _prompt(prompt, passages, question, system)
+    prompt_read = _prompt(prompt, passages, question, system)
     explainer = load(model, dtype=dtype, device=device)
     options["images"] = image or []
     if answer is None:
-        result = explainer.generate(asked, max_new_tokens, **sampling, **options)
+        result = explainer.generate(prompt_read, max_new_tokens, **sampling, **options)
     else:
-        result = explainer.answer(asked, answer, **options)
+        result = explainer.answer(prompt_read, answer, **options)
     if html is not None or png is not None or through:
         with progress("explaining") as advance:
             result.rows(lambda done, count: advance(done, count, method))
@@ -106,7 +106,7 @@ def answer(
 
 
 def _refuse_single(*given: Any) -> None:
-    """Refuses what is for one prompt beside a file of many."""
+    """Refuses options for a single prompt if --prompt names a file of many."""
     names = ("--passages", "--question", "--system", "--image", "--answer", "--html", "--png")
     for name, value in zip(names, given, strict=True):
         if value:
@@ -140,7 +140,7 @@ def _prompt(
 
 
 def _show_lines(results: Sequence[Answer], json: Path | None, check: bool, through: bool) -> None:
-    """A line of JSON for each, or each as it is shown alone."""
+    """Writes a line of JSON for each result, or shows each in the terminal."""
     if json is not None:
         data = (_data(result, check, through) for result in results)
         text = "\n".join(json_text.dumps(each, ensure_ascii=False) for each in data)
@@ -159,7 +159,7 @@ def _answer_lines(
     options: dict[str, Any],
     sampling: dict[str, Any],
 ) -> list[Answer]:
-    """The answers to the prompts of a file, generated unless it has them."""
+    """The answers to the prompts of a file, generated unless the file contains them."""
     prompts: Any = [line.prompt for line in lines]
     others = [line.against or options["against"] for line in lines]
     options = {**options, "against": others if any(others) else None}
@@ -193,7 +193,7 @@ _FIELDS = ("prompt", "question", "passages", "system", "answer", "against")
 
 @dataclass(frozen=True)
 class Line:
-    """A prompt of a file of many, with an answer to explain and one to compare with, if any."""
+    """One prompt of a file, with optional answers to explain and to compare with."""
 
     prompt: PromptLike
     answer: str | None = None
@@ -201,12 +201,12 @@ class Line:
 
 
 def is_lines(prompt: str) -> bool:
-    """Whether this is the name of a file with a prompt on each line."""
+    """Whether this names a file with one prompt on each line."""
     return "\n" not in prompt and prompt.endswith(_LINES)
 
 
 def read_prompt(prompt: str) -> PromptLike:
-    """A text as it is; a file's text without its last line break; messages of a .json file."""
+    """The text itself, the content of the file that it names, or messages of a .json file."""
     is_file = len(prompt) < 4096 and "\n" not in prompt and os.path.isfile(prompt)
     if not is_file:
         if prompt.endswith((".json", ".txt")):
@@ -225,7 +225,7 @@ def read_prompt(prompt: str) -> PromptLike:
 
 
 def read_lines(name: str) -> list[Line]:
-    """The prompts of a file: on each line a text, chat messages, or an object with its parts."""
+    """The prompts of a file; each line is a text, chat messages, or an object with fields."""
     lines = []
     for number, text in enumerate(text_of(Path(name)).splitlines(), 1):
         if not text.strip():

@@ -297,7 +297,7 @@ def _job(
     settings: tuple[Any, ...],
     engine: tuple[Any, ...],
 ) -> CorpusJob:
-    """What `corpus_overview` and `bias_study` work on, from the options of a command."""
+    """The job of `corpus_overview` and `bias_study`, from the options of a command."""
     from wherefrom.runs.corpora import CorpusJob, CorpusSettings
     from wherefrom.runs.engine import Engine
     from wherefrom.runs.model_source import ModelSource

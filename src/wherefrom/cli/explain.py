@@ -1,4 +1,4 @@
-"""Commands that explain single inputs, and what they list."""
+"""Commands that explain single inputs, and that list methods and models."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 COMPARED = (
     "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
 )  # fmt: skip
-"""What `compare` shows by default: one of each kind, those that explain most first."""
+"""Methods of `compare` by default: one of each kind, the most informative first."""
 _BATCH = 16  # inputs explained between two steps of the progress bar
 
 
@@ -98,7 +98,7 @@ def explain(
         done = itertools.count(0, _BATCH)
 
         def explain_batch(batch: list[str]) -> list[Explanation]:
-            if len(batch) > 1 or len(sources) == 1:  # not again for each of a batch that failed
+            if len(batch) > 1 or len(sources) == 1:  # not for the parts of a batch that failed
                 advance(next(done), len(sources), method)
             explanations: list[Explanation] = explainer(
                 batch,
@@ -156,7 +156,7 @@ def compare(
     settings: SettingsOfAll = None,
     numbers: Numbers = False,
 ) -> None:
-    """Explain an input by several methods, a row each."""
+    """Explain an input by several methods, one row each."""
     from wherefrom.methods import METHODS
     from wherefrom.show.terminal import render_rows
 
@@ -210,7 +210,7 @@ def compare(
 
 
 def methods() -> None:
-    """List all methods, those of installed packages too."""
+    """List all methods, including those of installed packages."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -262,13 +262,13 @@ def models() -> None:
 def _blocks(
     tables: list[list[Explanation]], block: Callable[[list[Explanation], bool], str]
 ) -> str:
-    """A block for each input, and one legend; where the classes differ, it names none of them."""
+    """A block for each input and one legend, which names a class only if all inputs share it."""
     blocks = [block(table, False) for table in tables]
     first = tables[-1][0]
     if len({table[0].target.label for table in tables}) > 1:
         first = replace(first, target=replace(first.target, label="the class above it"))
     last = [first, *tables[-1][1:]]
-    legend = block(last, True).removeprefix(block(last, False))  # what it adds to the block
+    legend = block(last, True).removeprefix(block(last, False))  # what the legend adds
     return "\n\n".join(blocks) + legend
 
 

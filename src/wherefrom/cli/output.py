@@ -57,7 +57,7 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A warning as one line on stderr, without the line of code that gave it."""
+    """A warning as one line on stderr, without its source line."""
     _say_colored(message, typer.colors.YELLOW)
 
 
@@ -67,14 +67,14 @@ def _failed(message: str | WherefromError) -> typer.Exit:
 
 
 def interrupted(message: str) -> typer.Exit:
-    """Says what Ctrl-C has left, and makes the exit for it."""
+    """Reports what Ctrl-C left, and returns the exit."""
     complain(message)
     return typer.Exit(INTERRUPTED)
 
 
 @contextmanager
 def saved_to_resume(out: Path) -> Iterator[None]:
-    """Locks the folder for the results; if they cannot be written, says that the run is saved."""
+    """Locks the folder for the results; an error says that the computation is saved."""
     try:
         with locked(out):
             yield
@@ -110,13 +110,13 @@ def say(text: str, err: bool = False) -> None:
 
 
 def say_styled(text: str, err: bool = False) -> None:
-    """Prints a text with its colours; what the terminal's encoding lacks becomes an escape."""
+    """Prints a text with colours; characters that the terminal's encoding lacks become escapes."""
     encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
     typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
 
 
 def _drop_output() -> None:
-    """Lets what stdout could not take go: at exit Python would try to write it again."""
+    """Drops the buffer of stdout: at exit Python would try to write it again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -124,7 +124,7 @@ def _drop_output() -> None:
 def write_json(path: Path, text: str) -> None:
     """Writes JSON to a file, or prints it if the path is "-"."""
     if str(path) == "-":
-        say(text)  # what is escaped is valid JSON still
+        say(text)  # with escapes it is still valid JSON
     else:
         write_text(path, text)
         say(f"wrote {path}", err=True)

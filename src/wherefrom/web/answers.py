@@ -1,4 +1,4 @@
-"""The answers to the page's requests, as plain data. Used by one thread."""
+"""Answers to the page's requests, as plain data. Not thread-safe: the worker alone calls it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BATCH_UNITS = 2048  # units in one forward pass
 
 @dataclass(frozen=True)
 class Prediction:
-    """One input with the model's output for it."""
+    """One input with the model's output."""
 
     reader: Reader[Any, Any]
     item: Any  # the input as the reader reads it
@@ -66,7 +66,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class TimedExplanation:
-    """An explanation, how many seconds it took, and the warnings it raised."""
+    """An explanation with its running time and its warnings."""
 
     explanation: Explanation
     seconds: float
@@ -74,7 +74,7 @@ class TimedExplanation:
 
 
 class Cache(Generic[Value]):
-    """The most recently used values, at most `size` of them."""
+    """A least-recently-used cache of at most `size` values."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -115,7 +115,7 @@ class Answers:
         }
 
     def explain(self, request: Request) -> Data:
-        """The explanation, its text marks, how long it took and what the library warned of."""
+        """The explanation with its text marks, running time and warnings."""
         timed = self._explain(request, request.method)
         explanation = timed.explanation
         return {
@@ -257,7 +257,7 @@ class Answers:
         return capture(runner, prediction.inputs, target, gradients=False)
 
     def _target(self, request: Request, prediction: Prediction) -> Target:
-        """The target of a request, on the CPU: the most likely class if it names none."""
+        """The target of a request, on the CPU; by default the most likely class."""
         output_names = request.model.explainer.output_names
 
         def index(name: int | str | None) -> Tensor | None:
@@ -271,7 +271,7 @@ class Answers:
         )
 
     def _outputs(self, request: Request, prediction: Prediction, logits: Tensor) -> list[Data]:
-        """The classes with their probabilities: all, or the most likely and those of the target."""
+        """The classes with their probabilities; of many classes the most likely and the target."""
         probabilities = request.model.explainer.output_names.probabilities(logits.double())
         target = self._target(request, prediction)
         indices = list(range(len(logits)))
@@ -309,7 +309,7 @@ class Answers:
 
 
 def _read(request: Request, limits: Limits) -> tuple[Reader[Any, Any], Any]:
-    """The reader and the input as it reads it, if it has no more units than the page explains."""
+    """The reader and its reading of the input; an error if the input has too many units."""
     reader = request.model.explainer.reader(request.input)
     item = reader.read(request.input, request.body.truncate)
     units = reader.size(item)
@@ -352,7 +352,7 @@ def _explain(request: Request, method: str, limits: Limits) -> TimedExplanation:
 
 
 def _position_units(captured: CapturedAttention, stream: int, size: int) -> list[int | None]:
-    """The number of the unit at each position along a map's axis."""
+    """The index of the unit at each position along an axis of a map."""
     span = captured.spans.get(stream)
     units: list[int | None] = [None] * size
     if span is not None:
@@ -364,7 +364,7 @@ def _position_units(captured: CapturedAttention, stream: int, size: int) -> list
 def _position_names(
     prediction: Prediction, captured: CapturedAttention, stream: int, size: int
 ) -> list[str]:
-    """The units' names along a map's axis; "·" for positions without a unit (a class token)."""
+    """The names of the units along an axis; "·" for positions without a unit (a class token)."""
     units = prediction.inputs.units[0]
     numbers = _position_units(captured, stream, size)
     return ["·" if number is None else units[number].text for number in numbers]

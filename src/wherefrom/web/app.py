@@ -213,7 +213,7 @@ class Server:
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def _sent(self, job: Callable[[Tell], None]) -> AsyncIterator[Data]:
-        """The rows that a job sends while it runs; raises its error at the end, if it has one."""
+        """The rows that a job sends while it runs; an error of the job is raised at the end."""
         rows: asyncio.Queue[Data | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -260,7 +260,7 @@ class Server:
     async def _answered(
         self, request: Request, kind: type[B], compute: Callable[[ParsedRequest[B]], R]
     ) -> R:
-        """What a job makes of a request, which it parses first: that may need the model."""
+        """Parses the request and computes its answer in one job; parsing may need the model."""
         content = await self._body(request)
 
         def job() -> R:
@@ -301,7 +301,7 @@ class Server:
         finally:
             for task in (result, disconnect):
                 task.cancel()
-            await asyncio.wait((result, disconnect))  # a cancelled job is marked before we go on
+            await asyncio.wait((result, disconnect))  # until a cancelled job is marked
 
 
 async def _disconnected(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Answers of language models for the page: generated while it watches, then explained."""
+"""Answers of language models: streamed to the page as they are generated, then explained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tell = Callable[[Data], None]
 
 @dataclass(frozen=True)
 class Question:
-    """A checked request: what the model is asked, and an answer if there is one to explain."""
+    """A checked request: the prompt, and the answer to explain unless the model generates one."""
 
     request: ParsedRequest[AnswerBody]
     prompt: PromptLike
@@ -27,7 +27,7 @@ class Question:
 
     @staticmethod
     def of(request: ParsedRequest[AnswerBody], limits: Limits) -> Question:
-        """The question of a request, if it is not larger than the page explains."""
+        """The question of a request; an error if it is too long for the page."""
         model, body = request.model, request.body
         if not model.answers:
             raise ModelError(f"{model.name} is not a language model: it gives no answers.")
@@ -55,7 +55,7 @@ class Question:
         return Question(request, prompt, answer or None, count)
 
     def answered(self, on_text: Tell) -> Answer:
-        """The answer; `on_text` gets its text as it is generated."""
+        """The answer; `on_text` receives each piece of text as it is generated."""
         explainer, method = self.request.model.explainer, self.request.method
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -70,7 +70,7 @@ class Question:
 
 
 def explained(answer: Answer, on_text: Tell) -> Data:
-    """Where every token of an answer comes from; `on_text` gets how many are explained."""
+    """Explains every token of an answer; `on_text` receives the progress."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         answer.rows(lambda done, count: on_text({"explained": done, "of": count}))

@@ -1,4 +1,4 @@
-"""What requests hold: models that check them before any model runs, and that describe the API."""
+"""Pydantic models of the requests, which check them and from which the API is described."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TooLarge(Exception):
 
 
 def method_name(name: str) -> str:
-    """The checked name of a method; classes of other libraries are not served."""
+    """Checks the name of a method; classes of other libraries are not served."""
     if name not in METHODS:
         shown = name.encode("utf-8", "replace").decode()  # pydantic takes no half of a character
         raise MethodError(f'there is no method "{shown}"; {nearest(shown, METHODS)}')
@@ -249,11 +249,11 @@ def _text_input(body: Body, model: ServedModel, limits: Limits) -> tuple[str | T
             f"{limits.text_characters:,}. Explain a part of it, or use the command line."
         )
     try:
-        # as JSON, in which no pair is written as a text is
+        # JSON distinguishes a pair from a single text
         digest = hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()
     except UnicodeEncodeError as error:
         raise InputError("the text contains half of a character (a lone surrogate).") from error
-    # a model of images opens a text as a path: no request may name one, nor learn whether it exists
+    # an image reader opens a text as a path: no request may open a file or learn that it exists
     if model.input_kind == "image":
         raise InputError(f"{model.name} takes images: drop one on the page.")
     if any(map(is_image, texts)):

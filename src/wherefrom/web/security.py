@@ -1,4 +1,4 @@
-"""Which requests are let in, and what a browser may do with the responses."""
+"""Access control: the gate for requests, and the headers that restrict the browser."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Worker:
 
 @contextmanager
 def _stoppable(job: Job) -> Iterator[None]:
-    """Checks a job at every module, and in loops that ask."""
+    """Checks a job at every module, and in loops that call `stop_if_late`."""
     thread = threading.get_ident()
 
     def check(module: nn.Module, args: tuple[Any, ...]) -> None:
