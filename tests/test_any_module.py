@@ -78,7 +78,7 @@ def test_a_module_that_needs_more_than_ids_is_refused():
         def forward(self, tokens, context):
             return self.head(self.hidden(tokens))
 
-    with pytest.raises(ModelError, match=r"^Two needs context beside tokens\. Say how to run it: "):
+    with pytest.raises(ModelError, match=r"^Two needs context besides tokens\. Say how to "):
         Explainer(Two())(IDS)
     explainer = Explainer(Two(), forward=lambda model, inputs: model(inputs["input_ids"], None))
     exactly(explainer(IDS, target=2).scores, Explainer(Named())(IDS, target=2).scores)
@@ -353,7 +353,7 @@ def test_a_token_classifier_needs_a_position():
     torch.manual_seed(0)
     model = transformers.BertForTokenClassification(tiny("bert", "classify").config).eval()
     explainer = Explainer(model)
-    with pytest.raises(TargetError, match=r"which words are entities: say which .*position="):
+    with pytest.raises(TargetError, match=r"which words are entities: name the words .*position"):
         explainer(IDS)
     with pytest.raises(ModelError, match="predicts spans"):
         explainer.prepare(IDS)
@@ -363,7 +363,7 @@ def test_a_token_classifier_needs_a_position():
 @pytest.mark.parametrize(("text", "count"), [("the [MASK] is [MASK]", 2), ("the film is good", 0)])
 def test_a_masked_language_model_needs_one_mask_or_a_position(text, count, wordpiece):
     explainer = Explainer(tiny("bert", "fill"), wordpiece)
-    match = "the text has 2 masks: say which one" if count else "for every token: say which one"
+    match = "the text has 2 masks: name the one" if count else "for every token: name the one"
     with pytest.raises(TargetError, match=match):
         explainer(text)
     with pytest.raises(TargetError, match=match):
@@ -375,7 +375,7 @@ def test_a_masked_language_model_needs_one_mask_or_a_position(text, count, wordp
 def test_a_masked_language_model_does_not_generate_even_if_it_says_so(monkeypatch):
     model = tiny("bert", "fill")
     monkeypatch.setattr(type(model), "can_generate", classmethod(lambda kind: True))
-    with pytest.raises(TargetError, match="for every token: say which one"):
+    with pytest.raises(TargetError, match="for every token: name the one"):
         Explainer(model)(IDS)
 
 

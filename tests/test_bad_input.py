@@ -72,7 +72,7 @@ TARGETS = {
     "too many": ({"target": [0, 1, 2]}, "3 targets for 1 inputs"),
     "some": ({"target": [None, 1]}, "for every input, or for none"),
     "position": ({"position": 1}, "output for every token"),
-    "entity": ({"entity": "good"}, "entity= is for models that classify every token"),
+    "entity": ({"entity": "good"}, "an entity is for models that classify every token"),
     "against itself": ({"target": "good", "against": 1}, 'same output, "good"'),
 }
 
@@ -123,7 +123,7 @@ def test_position_that_is_not_there(position, writer):
 
 
 def test_prefix_for_a_model_without_a_decoder(explainer):
-    with pytest.raises(InputError, match="prefix= is for models with a decoder"):
+    with pytest.raises(InputError, match="a prefix is for models with a decoder"):
         explainer("good", prefix="the")
 
 
@@ -156,7 +156,7 @@ def test_attention_method_on_a_model_without_attention(family, name):
     model = tiny(*family)
     said = (
         rf"no attention call was seen in {type(model).__name__} \(saw .* ×\d+.*\)\. .*"
-        'try method="lrp" or "integrated_gradients"'
+        'Try method="lrp" or "integrated_gradients"'
     )
     with pytest.raises(NothingIntercepted, match=said):
         Explainer(model)([5, 9, 8], name)

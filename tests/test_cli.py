@@ -326,7 +326,7 @@ def test_a_number_type_changes_the_weights(run):
 
 
 def test_commands_take_what_they_share_from_modules_that_are_no_commands():
-    shared = {"options", "output", "reading", "prompt_files", "words"}
+    shared = {"options", "output", "reading"}
     folder = Path(cli.__file__).parent
     for path in sorted({*folder.glob("*.py")} - {folder / "__init__.py"}):
         used = set(re.findall(r"wherefrom\.cli\.(\w+)", path.read_text("utf-8")))

@@ -120,11 +120,11 @@ def test_no_line_of_the_core_names_a_model_family():
         "IPython",
         "PIL",
         "captum",
-        "h11",
         "matplotlib",
         "pandas",
         "peft",
         "pyarrow",
+        "pydantic",
         "ray",
         "rdkit",
         "skimage",
@@ -191,6 +191,14 @@ def test_the_version_is_written_once():
     assert project["project"]["dynamic"] == ["version"]
     assert project["tool"]["hatch"]["version"]["path"] == "src/wherefrom/__init__.py"
     assert wherefrom.__version__ == version("wherefrom")
+
+
+def test_nothing_of_the_explainer_is_public_by_accident():
+    """The reference (docs/api/explaining.md) shows every public member."""
+    assert sorted(name for name in vars(wherefrom.Explainer) if name[0] != "_") == [
+        *("answer", "compare", "each", "encode", "generate", "index_of", "labels", "output_names"),
+        *("prepare", "processor", "reader", "tokenizer"),
+    ]
 
 
 def _constants_first(name):

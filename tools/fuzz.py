@@ -23,10 +23,10 @@ from wherefrom.loading import load
 from wherefrom.models.embedded import embedded
 from wherefrom.web import openapi
 from wherefrom.web.app import make_app
-from wherefrom.web.connections import make_server
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models
+from wherefrom.web.request import Limits
 from wherefrom.web.security import App, Message, Receive, Send
+from wherefrom.web.serve import make_server
 from wherefrom.web.worker import Worker
 
 CHECKS = (

@@ -1,5 +1,28 @@
-"""`python -m wherefrom`: the command line."""
+"""The start of the command line: `wherefrom`, or `python -m wherefrom`."""
 
-from wherefrom.cli import run
+from __future__ import annotations
 
-run()
+import os
+import signal
+from typing import NoReturn
+
+
+def main() -> None:
+    """Runs the command line; until it works on something, Ctrl-C ends the process at once.
+
+    An exception would show a traceback, or get lost, in the imports of typer and torch.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _quit)
+    from wherefrom.cli import run
+
+    run()
+
+
+def _quit(number: int, frame: object) -> NoReturn:
+    os.write(2, b"wherefrom: interrupted\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    main()

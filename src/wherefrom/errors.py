@@ -16,12 +16,13 @@ WherefromError
 
 Warnings
 --------
+├── WherefromWarning    a warning with a remedy for each front end, as errors have
+│   └── GuessedEncoding a text file does not say its encoding, which is guessed
 ├── SamplesRunAlone     a batch is run one by one, and why
 ├── NotConserved        scores that should add up to the output do not, and where it opens
-├── NotComplete         an integral along a path that misses the difference of its ends
+├── NotComplete         an integral along a path misses the difference of its ends
 ├── RoundingOnly        scores are at the level of rounding and explain nothing
 ├── TextCut             a text is longer than the model takes, and its start is explained
-├── GuessedEncoding     a text file does not say its encoding, which is guessed
 └── PluginWarning       an installed package adds something that cannot be used
 """
 
@@ -30,17 +31,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from copy import copy
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 
-class WherefromError(Exception):
-    """Every error that this library raises on purpose.
+class _Worded(Exception):
+    """A message in parts, so that Python, the command line and the page each offer what they have.
 
     `what` went wrong, `where` (a file, a row, a layer), and what to do about it: `remedy` in the
-    words of Python, `command` on the command line, `page` on the web page. A remedy that reads the
-    same everywhere needs `remedy` alone; `command=""` means that there is none there.
+    words of Python, `command` on the command line, `page` on the web page. `remedy` alone is for
+    all three; with `command`, the page has the remedy `page` or none.
     """
 
     def __init__(
@@ -52,25 +54,54 @@ class WherefromError(Exception):
         command: str | None = None,
         page: str | None = None,
     ) -> None:
-        super().__init__(_sentences(what, remedy))
-        self.what, self.where, self.remedy = what, where, remedy
+        super().__init__(what)
+        self.what, self.remedy, self.where = what, remedy, where
         self._command, self._page = command, page
 
+    def __str__(self) -> str:
+        return self._with(self.remedy)
+
     def for_command(self) -> str:
-        """The message with the remedy that the command line offers."""
-        return _sentences(self.what, self.remedy if self._command is None else self._command)
+        """The message with the remedy of the command line."""
+        return self._with(self.remedy if self._command is None else self._command)
 
     def for_page(self) -> str:
-        """The message with the remedy that the page offers."""
-        return _sentences(self.what, self.remedy if self._page is None else self._page)
+        """The message with the remedy of the page."""
+        if self._page is None and self._command is None:
+            return self._with(self.remedy)
+        return self._with(self._page or "")
+
+    def at(self, where: str) -> Self:
+        """The same error with the place where it happened."""
+        placed = copy(self)
+        placed.where = f"{where}: {self.where}" if self.where else where
+        return placed
+
+    def _with(self, remedy: str) -> str:
+        message = f"{self.what} {remedy}" if remedy else self.what
+        return f"{self.where}: {message}" if self.where else message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        words: dict[str, Any] = {"where": self.where, "command": self._command, "page": self._page}
-        return partial(type(self), self.what, self.remedy, **words), ()
+        words: dict[str, Any] = {"command": self._command, "page": self._page}
+        return partial(type(self), self.what, self.remedy, **words), (), {"where": self.where}
 
 
-def _sentences(*parts: str) -> str:
-    return " ".join(filter(None, parts))
+class WherefromError(_Worded):
+    """Every error that this library raises on purpose."""
+
+
+class WherefromWarning(_Worded, UserWarning):
+    """A warning with a remedy that differs between Python, the command line and the page."""
+
+
+def for_command(message: BaseException | str) -> str:
+    """The text of an error or warning on the command line."""
+    return message.for_command() if isinstance(message, _Worded) else str(message)
+
+
+def for_page(message: BaseException | str) -> str:
+    """The text of an error or warning on the page."""
+    return message.for_page() if isinstance(message, _Worded) else str(message)
 
 
 def use_method(*names: str, verb: str = "Use") -> dict[str, str]:
@@ -85,6 +116,19 @@ def use_method(*names: str, verb: str = "Use") -> dict[str, str]:
         "command": f"{verb} --method {plain}.",
         "page": f"{verb} the method {plain}.",
     }
+
+
+GIVE_ANSWER = {
+    "remedy": "Give the answer: explainer.answer(prompt, …).",
+    "command": "Give the answer with --answer.",
+    "page": "Type the answer to explain.",
+}
+"""The remedy where a model cannot generate."""
+CONTINUE = {
+    "remedy": "Continue it with resume=True, or choose another folder.",
+    "command": "Continue it with --resume, or choose another folder.",
+}
+"""The remedy where a folder has results of an earlier run."""
 
 
 class InputError(WherefromError, ValueError):
@@ -137,7 +181,8 @@ class NotEnoughMemory(WherefromError, MemoryError):
         self._what = what
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.needed, self.allowed, self.at_least, self._what)
+        arguments = (self.needed, self.allowed, self.at_least, self._what)
+        return type(self), arguments, {"where": self.where}
 
 
 class FileError(WherefromError, OSError):
@@ -160,7 +205,7 @@ class RoundingOnly(UserWarning):
     """Scores are at the level of rounding: they explain nothing."""
 
 
-class GuessedEncoding(UserWarning):
+class GuessedEncoding(WherefromWarning):
     """A text file is not UTF-8 and does not say what it is: its encoding is guessed."""
 
 
@@ -191,7 +236,7 @@ class MissingExtra(WherefromError, ImportError):
         self._needs = (library, extra, purpose)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._needs
+        return type(self), self._needs, {"where": self.where}
 
 
 def first_line(error: BaseException) -> str:

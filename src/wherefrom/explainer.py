@@ -79,7 +79,9 @@ class Explainer:
         if not isinstance(model, nn.Module):
             raise ModelError(
                 f"cannot explain a {type(model).__name__}: pass a torch module, a Hugging Face "
-                "model or pipeline, or load one by path or id with wherefrom.load(…)."
+                "model or pipeline.",
+                "A path or hub id is loaded by wherefrom.load(…).",
+                command="",
             )
         self.runner = ModelRunner(unwrap(model), forward)
         self._refuse_offloaded()
@@ -97,8 +99,10 @@ class Explainer:
         if name is not None:
             raise ModelError(
                 f"the weights of {self.runner.name} are not all in memory ({name} is offloaded, "
-                "or was never loaded). Load the model whole: a device_map without cpu or disk "
-                'offloading, such as device_map="cpu", or fewer bits a weight.'
+                "or was never loaded).",
+                "Load the model whole: a device_map without cpu or disk offloading, such as "
+                'device_map="cpu", or fewer bits a weight.',
+                command="",
             )
 
     def __repr__(self) -> str:
@@ -254,7 +258,7 @@ class Explainer:
         context, explainer = self._context, self
         if find_reader(context, inputs).needs_class_texts(context):
             specs = (*_flat(request.target), *_flat(request.against))
-            explainer = self.with_text_classes([spec for spec in specs if isinstance(spec, str)])
+            explainer = self._with_text_classes([spec for spec in specs if isinstance(spec, str)])
         # tensors made under the caller's inference mode could carry no gradient
         with Scope(inference=False):
             reader = explainer.reader(inputs, options.get("units"))
@@ -380,8 +384,10 @@ class Explainer:
         reader = self.reader("")
         if not isinstance(reader, TextReader) or not self.output_names.is_language_model:
             raise ModelError(
-                f"{self.runner.name} is not a language model: it gives no answers. Explain its "
-                "prediction: explainer(input), or `wherefrom explain`."
+                f"{self.runner.name} is not a language model: it gives no answers.",
+                "Explain its prediction: explainer(input).",
+                command="Explain its prediction: wherefrom explain.",
+                page="Explain its prediction.",
             )
         runner = replace(reader.runner, memory=parse_memory(memory))
         return AnswerRequest.by(replace(reader, runner=runner), method, of, library_versions())
@@ -421,8 +427,9 @@ class Explainer:
         reader = self.reader(inputs)
         if has_spans(reader.runner):
             raise ModelError(
-                f"{reader.runner.name} predicts spans of its input: it is explained by "
-                "explainer(input) only."
+                f"{reader.runner.name} predicts spans of its input.",
+                "Explain them with explainer(input).",
+                command="Explain them with wherefrom explain.",
             )
         batch = reader.batch([reader.read(inputs, truncate)])
         target = Target(position=reader.positions(batch, None))
@@ -443,7 +450,7 @@ class Explainer:
         """The index of a class, by its label or index."""
         return self.output_names.index(label)
 
-    def with_text_classes(self, texts: Sequence[str]) -> Explainer:
+    def _with_text_classes(self, texts: Sequence[str]) -> Explainer:
         """For a model that compares images with texts: the same with these texts as classes."""
         names = tuple(dict.fromkeys(texts))
         with _LOCK:

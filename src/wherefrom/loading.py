@@ -60,15 +60,16 @@ def load(
     if not isinstance(source, (str, Path)) or not str(source).strip():
         raise ModelError(
             f"cannot load {source!r}: pass the name of an embedded model "
-            f"({', '.join(embedded())}), a folder, or a hub id. A model that is in memory is "
-            "explained by wherefrom.Explainer(model, tokenizer)."
+            f"({', '.join(embedded())}), a folder, or a hub id.",
+            "A model that is in memory is explained by wherefrom.Explainer(model, tokenizer).",
+            command="",
         )
     if isinstance(options.get("dtype"), str):
         options["dtype"] = _dtype(options["dtype"])
     if device is None:
         return _load(source, trust_remote_code, base, torch.device("cpu"), options)
     if options.get("device_map") is not None:
-        raise ModelError("pass either device= or device_map=, not both.")
+        raise ModelError("pass either device or device_map, not both.")
     place = find_device(device)
     explainer = _load(source, trust_remote_code, base, place, options)
     try:
@@ -140,7 +141,7 @@ def _load(
         _check_spelling(str(source), [*cards, smollm2.NAME])
     adapter = Adapter.of(path) if local else None
     if base is not None and adapter is None:
-        raise ModelError(f"{source} is no folder of an adapter: base= is for adapters.")
+        raise ModelError(f"{source} is no folder of an adapter: a base is for adapters.")
     if adapter is not None:
         return _load_adapter(
             adapter, adapter.base if base is None else base, trust_remote_code, device, options
@@ -149,9 +150,11 @@ def _load(
     if pickles and not any(path.glob("*.safetensors")):
         raise ModelError(
             f"{source} has its weights in {pickles[0]}, a pickle, which may run any code when it "
-            "is read. If you trust it, convert it once with transformers: "
+            "is read.",
+            "If you trust it, convert it once with transformers: "
             "AutoModelForSequenceClassification.from_pretrained(folder).save_pretrained(folder), "
-            "or the class of its task."
+            "or the class of its task.",
+            command="If you trust it, convert it once with transformers (save_pretrained).",
         )
     try:
         if local and is_graphormer(path):
@@ -211,8 +214,9 @@ def _load_adapter(
         raise
     except Exception as error:
         raise ModelError(
-            f"cannot load {base}, the base model of the adapter {folder}: {first_line(error)} "
-            "If it lies elsewhere, pass load(…, base=folder)."
+            f"cannot load {base}, the base model of the adapter {folder}: {first_line(error)}",
+            "If it is elsewhere, pass load(…, base=folder).",
+            command="",
         ) from error
     _check_missing(base, [name for name in missing if name not in adapter.shapes])
     if "dtype" not in options and device.type == "cpu":
@@ -327,9 +331,9 @@ def _beside_model(kind: Any, name: str, source: str | Path, **options: Any) -> A
             raise MissingExtra("Pillow", "vision", purpose) from error
         if Path(source).is_dir() or not isinstance(error, (OSError, ValueError, KeyError)):
             raise ModelError(
-                f"cannot read the {name} of {source}: {type(error).__name__}: "
-                f"{first_line(error)} If you have another: "
-                f"Explainer(model, {name.split()[-1]}=…)."
+                f"cannot read the {name} of {source}: {type(error).__name__}: {first_line(error)}",
+                f"If you have another: Explainer(model, {name.split()[-1]}=…).",
+                command="",
             ) from error
         warnings.warn(f"no {name} could be read of {source}: {first_line(error)}", stacklevel=6)
     return None

@@ -1,4 +1,4 @@
-"""The conformance suite: what every method must do, for a user's own as well.
+"""The conformance suite for methods, including your own.
 
 from wherefrom.testing import check_method
 check_method(MyMethod())
@@ -38,14 +38,14 @@ def tiny_classifier(seed: int = 0) -> nn.Module:
         vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=24, max_position_embeddings=32, num_labels=3, initializer_range=0.3,
     )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as before
+    with torch.random.fork_rng(devices=[]):  # the caller's random state is unchanged
         torch.default_generator.manual_seed(seed)
         model: nn.Module = BertForSequenceClassification(config).double().eval()
     return model
 
 
 def check_method(method: Method, model: nn.Module | None = None) -> None:
-    """Raises AssertionError, naming the claim that fails, unless the method keeps the contract.
+    """Raises AssertionError, which names the failed claim, unless the method keeps the contract.
 
     A method is a frozen dataclass with a name, a docstring and settings that JSON can hold. It
     gives each unit a finite score and padding zero; a sample has the same scores alone as in a
@@ -129,7 +129,7 @@ def claim(holds: bool, what: str) -> None:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Raises AssertionError if the model is not, afterwards, what it was before."""
+    """Raises AssertionError if the model changes within this context."""
     before = snapshot(model)
     try:
         yield
@@ -165,7 +165,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """An object that equals nothing but itself; held, so that no other can get its address."""
+    """An object compared by identity; held, so that no other object can reuse its address."""
 
     value: Any
 

@@ -406,7 +406,7 @@ def test_what_cannot_be_answered_is_said_in_a_line(talker, bytepairs, wordpiece)
         talker.generate("the movie", 0)
     with pytest.raises(InputError, match="no option 'tmperature'"):
         talker.generate("the movie", 1, generation={"tmperature": 1})
-    with pytest.raises(MethodError, match='no of="probability"'):
+    with pytest.raises(MethodError, match='no "probability"'):
         talker.answer("the movie", " is", of="probability")
     with pytest.raises(MethodError, match='lrp has no setting "stpes"'):
         talker.answer("the movie", " is", stpes=3)

@@ -317,5 +317,5 @@ def test_what_is_wrong_with_a_list_is_said_in_a_line(talker):
         talker.generate([])
     with pytest.raises(InputError, match="number 2 of the list of prompts is a NoneType"):
         talker.generate(["the movie", None])
-    with pytest.raises(InputError, match="images= is for one prompt"):
+    with pytest.raises(InputError, match="images are for one prompt"):
         talker.generate(prompts, images=["a.png"])

@@ -119,7 +119,7 @@ def test_what_is_no_prompt_is_said_in_a_line(chat, bytepairs):
         read_prompt(chat(CHATML), [{"role": "user"}])
     with pytest.raises(InputError, match="must be text"):
         read_prompt(chat(CHATML), [{"role": "user", "content": [{"type": "audio"}]}])
-    with pytest.raises(InputError, match="1 place for an image of images="):
+    with pytest.raises(InputError, match="1 place for an image"):
         read_prompt(chat(CHATML), [{"role": "user", "content": [{"type": "image"}]}])
     for key, value, problem in (
         ("path", "cat.png", "no processor to read images"),

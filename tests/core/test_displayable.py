@@ -182,7 +182,7 @@ def test_plots_are_figures_or_files(results, tmp_path):
     path = tmp_path / "bars.png"
     assert explanation.plot("bar", path=path, units=3) == path
     assert path.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match=r'use plot\("bar"\)'):
+    with pytest.raises(InputError, match=r'Use plot\("bar"\)'):
         results["comparison"][1].plot()
     with pytest.raises(InputError, match="waterfall"):
         explanation.plot("pie")

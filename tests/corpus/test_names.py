@@ -112,7 +112,7 @@ def test_names_are_read_by_usual_columns_and_bad_rows_counted(tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "kind", "message"),
     [
-        ("who,gender\nAnna,f\n", {}, InputError, "no column looks like the name .*--name-column"),
+        ("who,gender\nAnna,f\n", {}, InputError, "no column looks like the name .*name_column"),
         ("name,kind\nAnna,f\n", {}, InputError, "no column looks like the group"),
         ("name,group\nAnna,f\n", {"group_column": "grup"}, InputError, 'did you mean "group"'),
         ("name,group\n", {}, FileError, "no rows"),

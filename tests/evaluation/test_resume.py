@@ -86,7 +86,7 @@ def test_a_metric_of_the_same_name_with_other_settings_is_refused(explainer, tmp
 
 def test_without_resume_a_run_with_results_is_never_emptied(explainer, tmp_path):
     evaluate(explainer, TEXTS, out=tmp_path, **OPTIONS)
-    refused(r"has 2 finished parts .*--resume", tmp_path, explainer, TEXTS)
+    refused(r"has 2 finished parts .*resume=True", tmp_path, explainer, TEXTS)
     refused(r"has 2 finished parts", tmp_path, explainer, TEXTS[:2], methods=["lrp"])
 
 

@@ -129,7 +129,7 @@ TABLES = {
     "a text that is a number": Table("a.jsonl", b'{"text": 3}\n', "none with a text"),
     "no Parquet": Table("a.parquet", b"PAR1" + bytes(50), "cannot read"),
     "another kind": Table("a.xlsx", b"PK", "must end in .csv"),
-    "no columns of use": Table("a.csv", b"a,b\n1,2\n", "name it with --text-column"),
+    "no columns of use": Table("a.csv", b"a,b\n1,2\n", "Name it with --text-column"),
 }
 """Files: what reading them answers."""
 
@@ -223,7 +223,7 @@ ARGUMENTS = {
     ),
     "--png": (["explain", "good", "--png", "{out}.foo"], "must end in .png"),
     "--png of a text": (["explain", "good", "--png", "{out}.png"], "for images and molecules"),
-    "--units": (["explain", "good", "--units", "9" * 5000], "--units is for images"),
+    "--units": (["explain", "good", "--units", "9" * 5000], "units are for images"),
     "--html is full": (["explain", "good", "--html", "/dev/full"], "No space left on device"),
     "--json is full": (["explain", "good", "--json", "/dev/full"], "No space left on device"),
     "--html is a folder": (["explain", "good", "--html", "/"], "Is a directory"),

@@ -182,7 +182,7 @@ def test_evaluate_refuses_what_is_no_data(data, explainer):
 
 def test_a_frame_without_a_text_column_is_read_by_the_column_that_is_named():
     table = {"body": TEXTS, "stars": [1, 2, 3]}
-    with pytest.raises(InputError, match=r'read_table\(data, text_column="…"\)'):
+    with pytest.raises(InputError, match=r"read_table\(data, text_column=…\)"):
         as_rows(table)
     assert read_table(table, text_column="body", label_column="stars").labels == [1, 2, 3]
 
@@ -203,5 +203,5 @@ def test_no_library_of_tables_is_imported():
 
 
 def test_tensors_by_name_are_told_to_come_alone():
-    with pytest.raises(InputError, match=r"by name \(x\).*pass the one .*inputs\[\"x\"\]"):
+    with pytest.raises(InputError, match=r"by name \(x\).*Pass the one .*inputs\[\"x\"\]"):
         as_inputs({"x": torch.zeros(3, 2)})

@@ -43,7 +43,7 @@ def test_rows_that_say_nothing_are_counted(tmp_path):
     ("name", "content", "options", "error", "words"),
     [
         ("a.csv", "text,label\nfilm,1\n", {"text_column": "txt"}, InputError, 'mean "text"'),
-        ("a.csv", "body,label\nfilm,1\n", {}, InputError, "--text-column"),
+        ("a.csv", "body,label\nfilm,1\n", {}, InputError, "text_column="),
         ("a.csv", "text\n", {}, FileError, "no rows"),
         ("a.csv", "text\n''\n", {"label_column": "label"}, InputError, 'no column "label"'),
         ("a.jsonl", "{", {}, FileError, "line 1 is not JSON"),

@@ -159,7 +159,7 @@ def test_a_root_for_rows_of_numbers(rng):
 
 def test_what_cannot_be_a_root_is_refused(bert):
     inputs = of_ids(bert, ROWS)
-    with pytest.raises(MethodError, match="needs a root"):
+    with pytest.raises(MethodError, match="need a root"):
         found(bert, inputs, "lrp", 1, secants="root")
     with pytest.raises(MethodError, match="does not fit"):
         found(bert, inputs, "lrp", 1, root=torch.zeros(5))

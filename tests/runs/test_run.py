@@ -163,7 +163,7 @@ def test_a_run_that_ended_early_resumes_to_the_same_rows(explainer, tmp_path, en
     table = out / "results.parquet" / "part-00000-000004.parquet"
     table.write_bytes((out / "results.parquet" / "part-00000-000000.parquet").read_bytes())
     (out / "results.parquet" / ".1234.partial").write_bytes(b"half")
-    with pytest.raises(FileError, match=r"2 finished parts.*--resume"):
+    with pytest.raises(FileError, match=r"2 finished parts.*resume=True"):
         wherefrom.run(explainer, TEXTS, out, part_rows=8)
     seen = []
     result = wherefrom.run(
@@ -383,8 +383,8 @@ def test_the_command_takes_settings_a_device_and_an_encoding(tmp_path):
     assert 'there is no device "nowhere"' in done.stderr
     done = CliRunner().invoke(app, [*command, "--device", "cpu", "--engine", "ray"])
     assert done.exit_code == 2
-    assert "--device is for the local engine. On Ray" in done.stderr
-    assert done.stderr.endswith("or a GPU with --gpus-per-worker 1.\n")
+    assert "a device is for the local engine: on Ray" in done.stderr
+    assert done.stderr.endswith("For a GPU use --gpus-per-worker 1.\n")
 
 
 def test_the_command_says_where_reasons_are_and_that_there_are_no_rows(tmp_path):

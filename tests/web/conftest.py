@@ -1,5 +1,6 @@
 """The page over embedded models and a tiny image model, behind a test client or a socket."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -16,9 +17,9 @@ from tests.web.helpers import CHROMIUM, DRIVER, HOME
 from wherefrom import Explainer, load
 from wherefrom.show import corpus
 from wherefrom.web.app import make_app
-from wherefrom.web.connections import make_server
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models
+from wherefrom.web.request import Limits
+from wherefrom.web.serve import make_server, serve_on
 from wherefrom.web.worker import Worker
 
 
@@ -111,7 +112,9 @@ def address(models, tmp_path_factory):
     app = make_app(models, worker, limits=limits, reports=reports)
     server = make_server(app)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread = threading.Thread(
+            target=lambda: asyncio.run(serve_on(server, listener)), daemon=True
+        )
         thread.start()
         while not server.started:
             time.sleep(0.02)

@@ -15,9 +15,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.web.helpers import BROWSER
 from wherefrom import Prompt
 from wherefrom.web.app import make_app
-from wherefrom.web.connections import make_server
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import PASSAGES, QUESTION, Models
+from wherefrom.web.request import Limits
+from wherefrom.web.serve import make_server
 from wherefrom.web.worker import Worker
 
 pytestmark = BROWSER

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 
+from benchmarks.tiny import model as tiny
 from tests.web.helpers import JSON, TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
 from wherefrom.core.runner import Case, ModelRunner
@@ -23,9 +24,8 @@ from wherefrom.show.sentence import explained
 from wherefrom.studies.layer_profile import relevance_sums
 from wherefrom.web import answers as answers_module
 from wherefrom.web.answers import Answers
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import MOLECULES, Models
-from wherefrom.web.request import parse_request
+from wherefrom.web.request import Body, CurveBody, EraseBody, Limits, parse_request
 
 
 def test_about_lists_models_methods_and_limits(client):
@@ -154,6 +154,43 @@ def test_curve_is_the_evaluations(client, sentiment, curve):
     assert counts == (list(range(steps)) if curve == "activation" else list(range(steps))[::-1])
 
 
+@pytest.mark.parametrize("curve", ["activation", "pruning"])
+@pytest.mark.parametrize(
+    ("outputs", "options", "probability"),
+    [
+        (3, {"problem_type": "multi_label_classification"}, torch.sigmoid),
+        (3, {}, lambda logits: logits.softmax(-1)),
+        (1, {}, lambda logits: logits),
+    ],
+    ids=["multi-label", "classes", "regression"],
+)
+def test_curve_uses_the_probability_of_the_task(wordpiece, curve, outputs, options, probability):
+    """Recomputed by erasing the units that each step lacks; the class is not the predicted one."""
+    model = tiny("bert", "classify", num_labels=outputs, **options).float()
+    explainer = Explainer(model, wordpiece)
+    predicted = explainer(TEXT).target.index
+    target = (predicted + 1) % outputs
+    content = json.dumps({"model": "m", "text": TEXT, "target": target, "curve": curve}).encode()
+    models = Models({"m": explainer})
+    request = parse_request(content, CurveBody, models, Limits())
+    answer = Answers(Limits()).curve(request)
+    ids = torch.tensor(explainer.tokenizer(TEXT)["input_ids"])
+    rows = []
+    for present in answer["present"]:
+        erased = torch.tensor([bit == "0" for bit in present])
+        tensors = {"input_ids": ids.masked_fill(erased, explainer.tokenizer.unk_token_id)[None]}
+        with torch.no_grad():
+            rows.append(model(**tensors, attention_mask=torch.ones_like(ids)[None]).logits[0])
+    expected = probability(torch.stack(rows))[:, target]
+    if curve == "activation":
+        assert answer["curve"] == pytest.approx(expected.tolist(), abs=1e-5)
+        middle = (expected[1:] + expected[:-1]).mean() / 2
+        assert answer["area"] == pytest.approx(float(middle), abs=1e-5)
+    if answer["probabilities"] is not None:
+        assert answer["probabilities"] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert (answer["probabilities"] is None) == (outputs == 1)
+
+
 def test_curve_of_a_long_text_has_ten_steps(client):
     answer = client.post("/api/curve", json=body(text="good " * 70, curve="activation")).json()
     assert len(answer["present"]) == 11
@@ -279,7 +316,7 @@ def test_a_table_of_pairs_has_a_line_for_each(client, sentiment):
             pytest.approx(expected.probability),
         )
     refused = client.post("/api/table", json={**request, "text_pairs": ["one"]})
-    error_kind(refused, 422, "2 texts and 1 of text_pairs")
+    error_kind(refused, 422, "2 texts and 1 text_pairs")
 
 
 def test_only_models_of_two_texts_take_pairs(client):
@@ -320,7 +357,7 @@ def test_a_table_that_is_too_long_is_refused(make_client):
     request = {"model": "sentiment", "text": "", "texts": ["a", "b", "c"]}
     error_kind(client.post("/api/table", json=request), 422, "up to 2 texts", "has 3")
     request["texts"] = "abc"
-    error_kind(client.post("/api/table", json=request), 422, "texts must be a list")
+    error_kind(client.post("/api/table", json=request), 422, "texts: input should be a valid list")
     image = {"model": "digits", "text": "", "texts": ["a"]}
     error_kind(client.post("/api/table", json=image), 422, "takes images")
 
@@ -366,7 +403,7 @@ def test_a_molecule_is_explained_and_its_atoms_removed(client, bace):
 def test_a_language_model_predicts_its_next_token(gpt2, bytepairs):
     explainer = Explainer(gpt2, bytepairs)
     content = json.dumps({"model": "gpt2", "text": "I love the movie", "target": 5, "removed": [1]})
-    request = parse_request(content.encode(), Models({"gpt2": explainer}), Limits())
+    request = parse_request(content.encode(), EraseBody, Models({"gpt2": explainer}), Limits())
     answers = Answers(Limits())
     expected = explainer("I love the movie", target=5)
     outputs = {output["index"]: output for output in answers.predict(request)["outputs"]}
@@ -381,7 +418,7 @@ def test_a_language_model_predicts_its_next_token(gpt2, bytepairs):
 
 def test_units_of_an_encoder_decoder_model_cannot_be_removed(t5, wordpiece):
     content = json.dumps({"model": "t5", "text": "a good film", "removed": [1]}).encode()
-    request = parse_request(content, Models({"t5": Explainer(t5, wordpiece)}), Limits())
+    request = parse_request(content, EraseBody, Models({"t5": Explainer(t5, wordpiece)}), Limits())
     answers = Answers(Limits())
     assert len(answers.predict(request)["units"]) == len(answers.explain(request)["marks"])
     with pytest.raises(InputError, match="encoder-decoder"):
@@ -399,7 +436,7 @@ def test_passes_through_the_model_have_their_target_on_its_device(models, monkey
         target = arguments[0].target if isinstance(arguments[0], Case) else arguments[2]
         raise Recorded(*{t.device.type for t in (target.index, target.against) if t is not None})
 
-    request = parse_request(json.dumps(body(**classes)).encode(), models, Limits())
+    request = parse_request(json.dumps(body(**classes)).encode(), Body, models, Limits())
     answers = Answers(Limits())
     answers.predict(request)
     monkeypatch.setattr(ModelRunner, "device", torch.device("meta"))

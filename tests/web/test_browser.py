@@ -120,9 +120,9 @@ def test_a_removed_token_changes_the_prediction_until_it_is_restored(page):
     before = page.probability("POSITIVE")
     token = next(t for t in page.all("#heatmap [role=button]") if t.text == "gorgeous")
     token.click()
-    page.until(lambda: "actual change" in page.one("#removal").text)
+    page.until(lambda: "effect when removed" in page.one("#removal").text)
     page.until(lambda: page.probability("POSITIVE") != before)
-    assert "predicted change" in page.one("#removal").text
+    assert "effect when removed" in page.one("#removal").text
     assert "removed=2" in page.browser.current_url
     assert page.one("#heatmap [data-unit='2']").get_attribute("aria-pressed") == "true"
     page.shot("removed")
@@ -352,7 +352,7 @@ def test_a_pinned_text_shows_what_a_change_does(page):
     assert len(scales) == 1
     page.shot("pinned")
     page.one("#heatmap [data-unit='1']").click()
-    page.until(lambda: "actual change" in page.one("#removal").text)
+    page.until(lambda: "effect when removed" in page.one("#removal").text)
     assert changed() == ["dreadful", "gorgeous"]
     page.one("#pin").click()
     page.until(lambda: not page.one("#second").is_displayed())
@@ -501,7 +501,7 @@ def test_a_text_that_is_too_long_is_refused_and_truncated_on_request(page):
 
 def test_a_link_restores_the_state(page):
     page.open("#text=not+a+bad+film.&method=attn_lrp&target=0&removed=2.3&tab=layers").explained()
-    page.until(lambda: "actual change" in page.one("#removal").text)
+    page.until(lambda: "effect when removed" in page.one("#removal").text)
     assert page.one("#text").get_attribute("value") == "not a bad film."
     assert Select(page.one("#method")).first_selected_option.text == "attn_lrp"
     assert page.one(".class-row.selected .label").text == "NEGATIVE"
@@ -516,7 +516,7 @@ def test_a_patch_of_an_image_is_removed(page):
     page.browser.execute_script(
         "arguments[0].dispatchEvent(new MouseEvent('click'))", page.all("#heatmap .cell")[24]
     )
-    page.until(lambda: "actual change" in page.one("#removal").text)
+    page.until(lambda: "effect when removed" in page.one("#removal").text)
     page.shot("image")
 
 
@@ -568,7 +568,7 @@ def test_an_atom_of_a_molecule_is_removed(page, bace):
     assert len(named) == 6
     page.browser.execute_script("document.querySelector('#heatmap .cell').focus()")
     page.browser.switch_to.active_element.send_keys(Keys.ENTER)
-    page.until(lambda: "actual change" in page.one("#removal").text)
+    page.until(lambda: "effect when removed" in page.one("#removal").text)
     page.shot("molecule")
 
 
@@ -613,7 +613,7 @@ def test_the_theme_button_switches_to_dark(page):
     page.one("#theme").click()
     assert page.browser.execute_script("return document.documentElement.dataset.theme") == "dark"
     assert page.browser.execute_script(colour) != light
-    page.until(lambda: "actual change" in page.one("#removal").text)
+    page.until(lambda: "effect when removed" in page.one("#removal").text)
     page.shot("dark")
     page.one("#theme").click()
     page.browser.execute_script("document.documentElement.style.filter = 'grayscale(1)'")
@@ -626,7 +626,7 @@ def test_a_narrow_window_needs_no_sideways_scrolling(page, tab):
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
         page.open(f"{FRAGMENT}&tab={tab}").explained()
-        page.until(lambda: "actual change" in page.one("#removal").text)
+        page.until(lambda: "effect when removed" in page.one("#removal").text)
         if tab:
             page.until(lambda: page.all("#panel table, #panel svg"))
             page.browser.execute_script("arguments[0].scrollIntoView()", page.one("#tabs"))

@@ -14,9 +14,8 @@ from wherefrom.errors import TooLong
 from wherefrom.methods.attention_maps import capture
 from wherefrom.web import answers as answers_module
 from wherefrom.web.answers import Answers, Cache
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models
-from wherefrom.web.request import parse_request
+from wherefrom.web.request import AttentionBody, CurveBody, EraseBody, Limits, parse_request
 
 LONG = "good " * 100  # more tokens than the 64 that these models take
 
@@ -38,9 +37,15 @@ def answers():
     return Answers(Limits())
 
 
+class AnyBody(EraseBody, CurveBody, AttentionBody):
+    """The fields of all routes."""
+
+    curve: str = "activation"
+
+
 def request_of(models, **changes):
     content = {"model": "first", "text": "a good film", **changes}
-    return parse_request(json.dumps(content).encode(), models, Limits())
+    return parse_request(json.dumps(content).encode(), AnyBody, models, Limits())
 
 
 CHANGES = {
@@ -57,7 +62,10 @@ def test_requests_that_differ_in_one_field_get_their_own_explanation(models, ans
     plain = {"target": 1, "against": 0}
     for request in (request_of(models, **plain), request_of(models, **{**plain, **change})):
         expected = request.model.explainer(
-            request.input, request.method, target=request.target, against=request.against
+            request.input,
+            request.method,
+            target=request.body.target,
+            against=request.body.against,
         )
         assert answers.explain(request)["explanation"] == expected.to_dict()
 

@@ -63,7 +63,7 @@ def send_and_leave(models, worker, path, content, leave, more_body=False, afterw
     async def receive():
         if chunks:
             return chunks.pop(0)
-        await asyncio.to_thread(leave.wait, 30)
+        await asyncio.to_thread(leave.wait, 60)
         return {"type": "http.disconnect"}
 
     async def send(message):
@@ -85,7 +85,7 @@ def send_and_leave(models, worker, path, content, leave, more_body=False, afterw
         await app(scope, receive, send)
         if afterwards is not None:
             afterwards()
-        await asyncio.wait_for(worker.run(lambda: None), 5)
+        await asyncio.wait_for(worker.run(lambda: None), 60)
 
     asyncio.run(serve())
     return received

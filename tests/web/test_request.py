@@ -8,28 +8,33 @@ from types import SimpleNamespace
 import pytest
 
 from tests.web.helpers import JSON, bar_image, body, error_kind
-from wherefrom.errors import InputError, TooLong, WherefromError
+from wherefrom.errors import InputError, MethodError, TooLong, WherefromError
 from wherefrom.web.answers import Answers
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models
-from wherefrom.web.request import integers, method_names, parse_request
+from wherefrom.web.request import Body, EraseBody, Limits, MethodsBody, checked, parse_request
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"model": "../sentiment"}, 'no model "../sentiment"; did you mean "sentiment"'),
-        ({"model": 3}, "needs model, as a string"),
+        ({"model": 3}, "model: input should be a valid string"),
         ({"method": "captum:Saliency"}, 'no method "captum:Saliency"'),
-        ({"method": ["lrp"]}, "no method"),
-        ({"target": True}, "target must be the number or the name of a class"),
-        ({"against": [1]}, "against must be the number or the name of a class"),
-        ({"truncate": "yes"}, "truncate must be true or false"),
-        ({"text": None}, "needs text, as a string"),
+        ({"method": ["lrp"]}, "method: input should be a valid string"),
+        (
+            {"target": True},
+            "target: input should be a valid integer or input should be a valid string",
+        ),
+        (
+            {"against": [1]},
+            "against: input should be a valid integer or input should be a valid string",
+        ),
+        ({"truncate": "yes"}, "truncate: input should be a valid boolean"),
+        ({"text": None}, "text: input should be a valid string"),
         ({"text": "x" * 20_001}, "20,001 characters; the page accepts up to 20,000"),
         ({"text": "/etc/picture.png"}, "the page opens no files"),
         ({"text_pair": "/etc/picture.png"}, "the page opens no files"),
-        ({"text_pair": 3}, "text_pair must be a text"),
+        ({"text_pair": 3}, "text_pair: input should be a valid string"),
         ({"text": "x" * 15_000, "text_pair": "x" * 15_000}, "30,000 characters"),
         ({"image": bar_image()}, "takes text, not images"),
         ({"model": "digits"}, "takes images"),
@@ -41,7 +46,7 @@ from wherefrom.web.request import integers, method_names, parse_request
 )
 def test_a_wrong_field_is_refused_before_any_model_runs(models, changes, message):
     with pytest.raises(WherefromError) as refusal:
-        parse_request(json.dumps(body(**changes)).encode(), models, Limits())
+        parse_request(json.dumps(body(**changes)).encode(), Body, models, Limits())
     assert message in str(refusal.value)
 
 
@@ -55,26 +60,30 @@ def test_a_wrong_field_is_refused_before_any_model_runs(models, changes, message
         ("explain", {"text": ""}, ["empty"]),
         ("explain", {"text": "word " * 3000}, ["tokens"]),
         ("erase", {"removed": [99]}, ["removed must be an integer from 0 to"]),
-        ("curve", {"curve": "up"}, ["activation, pruning"]),
-        ("attention", {"head": 1.5}, ["head must be an integer"]),
+        ("curve", {"curve": "up"}, ["curve: input should be 'activation' or 'pruning'"]),
+        ("attention", {"head": 1.5}, ["head: input should be a valid integer"]),
         ("compare", {"methods": ["no_such"]}, ["no method"]),
-        ("html", {"methods": {"lrp": 1}}, ["methods must be a list of names"]),
+        ("html", {"methods": {"lrp": 1}}, ["methods: input should be a valid list"]),
     ],
 )
 def test_every_route_refuses_in_json(client, route, changes, words):
     error_kind(client.post(f"/api/{route}", json=body(**changes)), 422, *words)
 
 
-def test_lists_are_checked_and_each_value_counts_once():
-    assert integers({"removed": [4, 2, 4]}, "removed", 5) == [2, 4]
-    assert integers({}, "removed", 5) == []
-    for value in ("all", [True], [5], [-1]):
-        with pytest.raises(InputError, match="removed must be"):
-            integers({"removed": value}, "removed", 5)
-    assert method_names({"methods": ["lrp", "gradient", "lrp"]}, ["gae"]) == ["lrp", "gradient"]
-    assert method_names({}, ["gae"]) == ["gae"]
-    with pytest.raises(InputError, match="list of names"):
-        method_names({"methods": 3}, [])
+def test_lists_are_checked():
+    assert checked(EraseBody, body(removed=[4, 2])).removed == [4, 2]
+    assert checked(EraseBody, body()).removed == []
+    for value in ("all", [True], [-1], [1.0]):
+        with pytest.raises(InputError, match=r"^removed: input should be"):
+            checked(EraseBody, body(removed=value))
+    with pytest.raises(MethodError, match="no_such"):
+        checked(MethodsBody, body(methods=["lrp", "no_such"]))
+
+
+def test_every_method_counts_once(client):
+    names = ["gradient", "gradient_x_input", "gradient"]
+    lines = client.post("/api/compare", json=body(methods=names)).text.splitlines()
+    assert [json.loads(line)["method"] for line in lines] == names[:2]
 
 
 @pytest.mark.parametrize("field", ["text", "text_pair", "target"])
@@ -96,13 +105,13 @@ def test_a_model_of_superpixels_takes_no_path(bace):
     explainer = SimpleNamespace(reader=bace.reader, runner=runner)
     content = json.dumps({"model": "pieces", "text": "/etc/hostname"}).encode()
     with pytest.raises(InputError, match="takes images"):
-        parse_request(content, Models({"pieces": explainer}), Limits())
+        parse_request(content, Body, Models({"pieces": explainer}), Limits())
 
 
 def test_an_image_of_too_many_pixels_is_not_decoded(models):
     content = json.dumps({"model": "digits", "image": bar_image((40, 40))}).encode()
     with pytest.raises(TooLong, match="40 × 40"):
-        parse_request(content, models, Limits(image_pixels=100))
+        parse_request(content, Body, models, Limits(image_pixels=100))
 
 
 @pytest.mark.parametrize("route", ["explain", "compare", "html"])

@@ -11,7 +11,7 @@ import pytest
 from tests.web.helpers import HOME, JSON, PAGE_HEADERS, body, error_kind
 from wherefrom.show import corpus
 from wherefrom.web.answers import Answers
-from wherefrom.web.limits import Limits
+from wherefrom.web.request import Limits
 from wherefrom.web.security import HEADER, Gate
 from wherefrom.web.worker import Worker
 
@@ -153,6 +153,9 @@ def test_a_token_is_needed_everywhere(make_client):
         client.get("/api/about", headers={HEADER: "äbcdefgh12345678".encode("latin-1")}), 401
     )
     error_kind(client.get("/api/about", headers={"cookie": "wherefrom_token=no; ="}), 401)
+    for odd in ("a[b]=c", 'x="', "=", "é=1", "a=b=c", "wherefrom_token=old"):  # of another app
+        cookie = f"{odd}; wherefrom_token={TOKEN}; {odd}".encode("latin-1")
+        assert client.get("/api/about", headers={"cookie": cookie}).status_code == 200, odd
 
 
 def test_the_page_has_nothing_inline_and_nothing_from_elsewhere(client):

@@ -77,7 +77,11 @@ def test_without_the_extra_the_error_names_the_install_command(monkeypatch):
 def test_a_host_that_others_can_reach_gets_a_token(monkeypatch, sentiment, host, is_public):
     apps, messages = [], []
     monkeypatch.setattr(serve_module, "load", lambda source: sentiment)
-    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: apps.append(self.config.app))
+
+    async def served(server, sockets):
+        apps.append(server.config.app)
+
+    monkeypatch.setattr(uvicorn.Server, "serve", served)
     serve(["sentiment"], host=host, port=0, say=messages.append)
     (gate,) = apps
     (message,) = messages

@@ -38,7 +38,7 @@ from wherefrom.answers.sources import (
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
 from wherefrom.core.displayable import Displayable
 from wherefrom.core.explanation import RUNNERS_UP, Explanation, Ledger, TargetInfo, Unit
-from wherefrom.errors import InputError
+from wherefrom.errors import InputError, use_method
 from wherefrom.methods.base import Advance
 from wherefrom.storage.record import Record
 
@@ -241,7 +241,8 @@ class Answer(Displayable, Record):
         if row.lines is None:
             raise InputError(
                 f"{self.attribution.method.name} has no ledger: its scores do not add up, so they "
-                'cannot be passed on. Use method="lrp".'
+                "cannot be passed on.",
+                **use_method("lrp"),
             )
         result = chain.after(row, hops)
         kept = [place for place in chain.keeping(result) if place < span.last]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wherefrom.core.runner import ModelRunner, same_logits
 from wherefrom.core.scope import restores_state
-from wherefrom.errors import InputError, ModelError
+from wherefrom.errors import GIVE_ANSWER, InputError, ModelError
 from wherefrom.inputs.text import padded
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
@@ -52,9 +52,7 @@ class Generation:
         """A changed copy of the model's `GenerationConfig`."""
         model = runner.model
         if runner.forward is not None or not callable(getattr(model, "generate", None)):
-            raise ModelError(
-                f"{runner.name} cannot generate text. Give the answer: explainer.answer(prompt, …)."
-            )
+            raise ModelError(f"{runner.name} cannot generate text.", **GIVE_ANSWER)
         count = self.max_new_tokens
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InputError(f"max_new_tokens must be 1 or more, got {count!r}.")
@@ -69,8 +67,7 @@ class Generation:
         config = copy.deepcopy(getattr(model, "generation_config", None))
         if config is None:
             raise ModelError(
-                f"{runner.name} has no generation_config to generate with. Give the answer: "
-                "explainer.answer(prompt, …)."
+                f"{runner.name} has no generation_config to generate with.", **GIVE_ANSWER
             )
         if not sampling:
             config.update(**dict.fromkeys(_SAMPLING))
@@ -194,7 +191,8 @@ def _cut(runner: ModelRunner, written: list[int], width: int, config: Any) -> Ge
         if written[: len(opening)] != opening:
             raise ModelError(
                 f"{runner.name} began with the tokens {written[: len(opening)]} instead of "
-                f"{opening}. Give the answer: explainer.answer(prompt, …)."
+                f"{opening}.",
+                **GIVE_ANSWER,
             )
         width = len(opening)
     answer, stops = written[width:], _stops(config)

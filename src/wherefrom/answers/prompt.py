@@ -111,7 +111,9 @@ class Script:
         """
         if isinstance(prompt, Prompt):
             if images and prompt.images:
-                raise InputError("images= and the images of the Prompt: pass one of them.")
+                raise InputError(
+                    "there are images in the call and in the Prompt: pass them in one place."
+                )
             images = tuple(images or prompt.images)
             return replace(_of_parts(prompt, chat, len(images), placeholder), images=images)
         if isinstance(prompt, str):
@@ -121,8 +123,9 @@ class Script:
             return Script((Turn(None, tuple(pieces)),), tuple(images))
         if not chat:
             raise InputError(
-                "the tokenizer has no chat template to make a text of messages with. Pass a text "
-                "or a Prompt, or set tokenizer.chat_template."
+                "the tokenizer has no chat template to make a text of messages with.",
+                "Pass a text or a Prompt, or set tokenizer.chat_template.",
+                command="Pass a text: --prompt, or --question with --passages.",
             )
         return _of_messages(prompt, images)
 
@@ -239,8 +242,8 @@ def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
     if None in found or next(following, None) is not None:
         places = sum(image is None for image in within)
         raise InputError(
-            f"the messages have {places} place{'s' * (places != 1)} for an image of images=, "
-            f'{{"type": "image"}}, got {len(images)}.'
+            f"the messages have {places} place{'s' * (places != 1)} for an image, "
+            f'{{"type": "image"}}, and there are {len(images)} images.'
         )
     return Script(tuple(turns), found)
 
@@ -365,8 +368,9 @@ def _searched(text: str, contents: Sequence[str]) -> list[Place]:
         else:
             raise InputError(
                 f"the chat template changes the content of message {number}, so that its tokens "
-                "cannot be told from the template's. Pass the rendered text instead: "
-                "tokenizer.apply_chat_template(messages, tokenize=False, "
-                "add_generation_prompt=True)."
+                "cannot be told from the template's.",
+                "Pass the rendered text instead: tokenizer.apply_chat_template(messages, "
+                "tokenize=False, add_generation_prompt=True).",
+                command="Pass the rendered text instead.",
             )
     return places

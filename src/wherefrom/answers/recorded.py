@@ -72,7 +72,9 @@ class Recorded(Asked):
 
     def _refuse(self, reason: str) -> NoReturn:
         raise InputError(
-            f"{reason}. Explain the answer again, and call answer.rows() before to_json."
+            f"{reason}.",
+            "Explain the answer again, and call answer.rows() before to_json.",
+            command="",
         )
 
 

@@ -73,7 +73,9 @@ def no_images(images: Sequence[Any]) -> None:
     """Raises if images are passed with a list of prompts."""
     if len(images):
         raise InputError(
-            "images= is for one prompt. Of several, give each its own: Prompt(…, images=[…])."
+            "images are for one prompt.",
+            "Give each of several its own: Prompt(…, images=[…]).",
+            command="",
         )
 
 
@@ -100,7 +102,9 @@ class AnswerRequest:
         `generate` and vision-language models store attributes of their last input, and add hooks.
         """
         if of not in get_args(Of):
-            raise MethodError(f'there is no of="{of}"; {nearest(str(of), get_args(Of))}')
+            raise MethodError(
+                f'an answer has no "{of}" to explain; {nearest(str(of), get_args(Of))}'
+            )
         runner = replace(reader.runner, restores=True)
         return AnswerRequest(replace(reader, runner=runner), method, of, versions)
 
@@ -298,8 +302,8 @@ def _difference(
             "which they differ."
         )
     raise TargetError(
-        f"against={other.text!r} is the beginning of the answer or the same: there is no token at "
-        "which they differ."
+        f"the answer to compare with, {other.text!r}, is the beginning of the answer or the "
+        "same: there is no token at which they differ."
     )
 
 

@@ -205,8 +205,10 @@ def cited(answer: Answer, check: bool, multi_hop: bool) -> list[Citation]:
     passages = [part for part in answer.parts if part.kind == "passage"]
     if not passages:
         raise InputError(
-            "the prompt has no passages to cite. Pass a Prompt with passages=[…], or a text "
-            "of several paragraphs."
+            "the prompt has no passages to cite.",
+            "Pass a Prompt with passages=[…], or a text of several paragraphs.",
+            command="Pass --passages, or a text of several paragraphs.",
+            page="Add passages, or write several paragraphs.",
         )
     drops = answer.drops(passages) if check else {}
     titles = {part.name: part.title for part in passages}

@@ -114,16 +114,19 @@ def read_prompt(
         return _from_ids(tokenizer, prompt)
     if tokenizer is None:
         raise InputError(
-            "this explainer has no tokenizer to read a prompt with. "
-            "Pass one, Explainer(model, tokenizer), or pass token ids."
+            "this explainer has no tokenizer to read a prompt with.",
+            "Pass one, Explainer(model, tokenizer), or pass token ids.",
+            command="",
         )
     chat = has_template(tokenizer) or (sight is not None and sight.has_template)
     placeholder = "" if sight is None else sight.placeholder
     script = Script.of(prompt, chat, images, placeholder)
     if script.images and sight is None:
         raise InputError(
-            "this explainer has no processor to read images with a text. If the model sees, pass "
-            "it: Explainer(model, processor=AutoProcessor.from_pretrained(…))."
+            "this explainer has no processor to read images with a text.",
+            "If the model reads images, pass it: Explainer(model, "
+            "processor=AutoProcessor.from_pretrained(…)).",
+            command="",
         )
     return tokenized(tokenizer, script, closed, sight)
 

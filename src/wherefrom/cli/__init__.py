@@ -1,8 +1,9 @@
-"""The command line: thin; torch is imported when a command needs it."""
+"""The commands. torch is imported when a command needs it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,11 +11,12 @@ import typer
 from wherefrom import __version__
 from wherefrom.cli.answer import answer
 from wherefrom.cli.corpus import bias, corpus
+from wherefrom.cli.corpus import run as run_rows
 from wherefrom.cli.evaluate import audit, evaluate
 from wherefrom.cli.explain import compare, explain, methods, models
-from wherefrom.cli.output import plainly
-from wherefrom.cli.run import run as run_rows
-from wherefrom.cli.serve import serve
+from wherefrom.cli.options import Device, Dtype
+from wherefrom.cli.output import plainly, say
+from wherefrom.cli.reading import model_options
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,8 +45,51 @@ def main(
     """Where a Transformer's prediction comes from, in scores that add up."""
 
 
+def serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Embedded model, folder or hub id; may be repeated. Default: the embedded models.",
+        ),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option(help="Address to listen on. The default is reachable from this machine only."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.")] = 8765,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="WHEREFROM_TOKEN",
+            help="Token that every visitor needs; random if --host is reachable by others.",
+        ),
+    ] = None,
+    reports: Annotated[
+        Path | None, typer.Option(help="Folder of HTML reports to list on the page.")
+    ] = None,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    dtype: Dtype = None,
+    device: Device = None,
+) -> None:
+    """Serve a local web page for exploring predictions."""
+    from wherefrom.web.serve import serve as run_server
+
+    run_server(
+        model or (),
+        host,
+        port,
+        token,
+        reports,
+        browse,
+        say=lambda text: say(text, err=True),
+        **model_options(dtype, device),
+    )
+
+
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; an interrupt before a command has begun ends it quietly too."""
+    """Runs the command line; an interrupt outside a command also ends it with one line."""
     try:
         app(args=arguments, prog_name="wherefrom")
     except KeyboardInterrupt:

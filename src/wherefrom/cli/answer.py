@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json as json_text
-from dataclasses import asdict
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +13,11 @@ import typer
 
 from wherefrom.cli.options import Device, Dtype, Html, Json, MethodName, Settings
 from wherefrom.cli.output import progress, say, say_styled, write_json
-from wherefrom.cli.prompt_files import Line, is_lines, read_lines, read_prompt, text_of
 from wherefrom.cli.reading import load, parsed
-from wherefrom.errors import InputError
+from wherefrom.errors import FileError, InputError, for_command
+from wherefrom.storage.text_file import decoded, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.prompt import PromptLike
     from wherefrom.explainer import Explainer
@@ -38,12 +38,12 @@ def answer(
         list[Path] | None, typer.Option("--passages", help="A file with a passage; repeatable.")
     ] = None,
     question: Annotated[
-        str | None, typer.Option(help="A question, asked by the chat template.")
+        str | None, typer.Option(help="A question, put into the chat template.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="An instruction to the model.")] = None,
     image: Annotated[
         list[Path] | None,
-        typer.Option("--image", help="A picture, for a model that sees; repeatable."),
+        typer.Option("--image", help="An image, for a model that reads images; repeatable."),
     ] = None,
     answer: Annotated[
         str | None, typer.Option(help="The answer to explain. Default: the model generates one.")
@@ -84,13 +84,13 @@ def answer(
         results = _answer_lines(explainer, lines, max_new_tokens, options, sampling)
         _show_lines(results, json, check, through)
         return
-    asked = _prompt(prompt, passages, question, system)
+    prompt_read = _prompt(prompt, passages, question, system)
     explainer = load(model, dtype=dtype, device=device)
     options["images"] = image or []
     if answer is None:
-        result = explainer.generate(asked, max_new_tokens, **sampling, **options)
+        result = explainer.generate(prompt_read, max_new_tokens, **sampling, **options)
     else:
-        result = explainer.answer(asked, answer, **options)
+        result = explainer.answer(prompt_read, answer, **options)
     if html is not None or png is not None or through:
         with progress("explaining") as advance:
             result.rows(lambda done, count: advance(done, count, method))
@@ -106,7 +106,7 @@ def answer(
 
 
 def _refuse_single(*given: Any) -> None:
-    """Refuses what is for one prompt beside a file of many."""
+    """Refuses options for a single prompt if --prompt names a file of many."""
     names = ("--passages", "--question", "--system", "--image", "--answer", "--html", "--png")
     for name, value in zip(names, given, strict=True):
         if value:
@@ -140,7 +140,7 @@ def _prompt(
 
 
 def _show_lines(results: Sequence[Answer], json: Path | None, check: bool, through: bool) -> None:
-    """A line of JSON for each, or each as it is shown alone."""
+    """Writes a line of JSON for each result, or shows each in the terminal."""
     if json is not None:
         data = (_data(result, check, through) for result in results)
         text = "\n".join(json_text.dumps(each, ensure_ascii=False) for each in data)
@@ -159,7 +159,7 @@ def _answer_lines(
     options: dict[str, Any],
     sampling: dict[str, Any],
 ) -> list[Answer]:
-    """The answers to the prompts of a file, generated unless it has them."""
+    """The answers to the prompts of a file, generated unless the file contains them."""
     prompts: Any = [line.prompt for line in lines]
     others = [line.against or options["against"] for line in lines]
     options = {**options, "against": others if any(others) else None}
@@ -185,3 +185,108 @@ def _show(result: Answer, check: bool, through: bool) -> None:
     cited = any(part.kind == "passage" for part in result.parts)
     citations = result.citations(check, multi_hop=through) if cited else None
     say_styled(terminal(result, multi_hop=through, citations=citations))
+
+
+_LINES = (".jsonl", ".ndjson")
+_FIELDS = ("prompt", "question", "passages", "system", "answer", "against")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One prompt of a file, with optional answers to explain and to compare with."""
+
+    prompt: PromptLike
+    answer: str | None = None
+    against: str | None = None
+
+
+def is_lines(prompt: str) -> bool:
+    """Whether this names a file with one prompt on each line."""
+    return "\n" not in prompt and prompt.endswith(_LINES)
+
+
+def read_prompt(prompt: str) -> PromptLike:
+    """The text itself, the content of the file that it names, or messages of a .json file."""
+    is_file = len(prompt) < 4096 and "\n" not in prompt and os.path.isfile(prompt)
+    if not is_file:
+        if prompt.endswith((".json", ".txt")):
+            raise FileError(f"there is no file {prompt}.")
+        return prompt
+    text = text_of(Path(prompt))
+    if not prompt.endswith(".json"):
+        return text.removesuffix("\n").removesuffix("\r")
+    try:
+        messages = json_text.loads(text)
+    except ValueError as error:
+        raise FileError(f"{prompt} is not JSON: {error}.") from error
+    if not isinstance(messages, list):
+        raise FileError(f"{prompt} must hold a list of chat messages.")
+    return messages
+
+
+def read_lines(name: str) -> list[Line]:
+    """The prompts of a file; each line is a text, chat messages, or an object with fields."""
+    lines = []
+    for number, text in enumerate(text_of(Path(name)).splitlines(), 1):
+        if not text.strip():
+            continue
+        try:
+            lines.append(_line(json_text.loads(text)))
+        except json_text.JSONDecodeError as error:
+            is_text = not text.lstrip().startswith(("{", "[", '"'))
+            advice = "; put a text into quotes" if is_text else f": {error.msg}"
+            raise FileError(f"{name}, line {number} is not JSON{advice}.") from error
+        except (ValueError, InputError) as error:
+            raise FileError(for_command(error), where=f"{name}, line {number}") from error
+    if not lines:
+        raise FileError(f"{name} is empty: there is nothing to answer.")
+    answered = [line.answer is not None for line in lines]
+    if any(answered) and not all(answered):
+        raise FileError(
+            f"{name}: some lines have an answer and others have none, the first of these is "
+            f"number {answered.index(False) + 1}. Give one for each, or for none."
+        )
+    return lines
+
+
+def _line(data: Any) -> Line:
+    from wherefrom.answers.prompt import Passage, Prompt
+
+    if not isinstance(data, Mapping):
+        return Line(_one_prompt(data))
+    unknown = [str(key) for key in data if key not in _FIELDS]
+    if unknown:
+        raise InputError(f"there is no field {unknown[0]!r}; there are: {', '.join(_FIELDS)}.")
+    for key in ("question", "system", "answer", "against"):
+        if not isinstance(data.get(key, ""), str):
+            raise InputError(f"{key} must be a text, got {data[key]!r}.")
+    extra = data.get("answer"), data.get("against")
+    if "prompt" in data:
+        if any(data.get(key) for key in ("question", "passages", "system")):
+            raise InputError("give either prompt, or question with passages and system, not both.")
+        return Line(_one_prompt(data["prompt"]), *extra)
+    passages: list[str | Passage] = []
+    for passage in data.get("passages") or ():
+        if isinstance(passage, Mapping) and isinstance(passage.get("text"), str):
+            passages.append(Passage(passage["text"], str(passage.get("title", ""))))
+        elif isinstance(passage, str):
+            passages.append(passage)
+        else:
+            raise InputError(
+                f'a passage is a text or {{"text": …, "title": …}}, got {str(passage)[:60]!r}.'
+            )
+    return Line(Prompt(data.get("question", ""), passages, data.get("system", "")), *extra)
+
+
+def _one_prompt(data: Any) -> PromptLike:
+    """A text, or a list of chat messages."""
+    if isinstance(data, str):
+        return data
+    if isinstance(data, Sequence) and data and all(isinstance(one, Mapping) for one in data):
+        return list(data)
+    raise InputError(f"a prompt is a text or a list of chat messages, got {str(data)[:60]!r}.")
+
+
+def text_of(path: Path) -> str:
+    """The text of a file."""
+    return decoded(path, read_bytes(path))

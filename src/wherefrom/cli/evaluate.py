@@ -26,7 +26,7 @@ from wherefrom.cli.options import (
     Truncate,
     Workers,
 )
-from wherefrom.cli.output import NOT_ALL, complain, interrupted, progress, saved_to_resume, say
+from wherefrom.cli.output import exit_if_left_out, interrupted, progress, saved_to_resume, say
 from wherefrom.cli.reading import check_molecules, listed, load, read_texts
 from wherefrom.errors import MissingExtra
 from wherefrom.storage.writing import write_text
@@ -119,9 +119,8 @@ def evaluate(
             f"interrupted: {result.samples:,} of {total:,} samples were evaluated. Continue with "
             "--resume."
         )
-    if result.skipped:
-        complain(f"{sum(result.skipped.values())} samples could not be evaluated.")
-        raise typer.Exit(NOT_ALL)
+    skipped = sum(result.skipped.values())
+    exit_if_left_out(skipped, result.samples + skipped, "samples")
 
 
 def audit(

@@ -1,9 +1,9 @@
-"""Commands that explain single inputs, and what they list."""
+"""Commands that explain single inputs, and that list methods and models."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -35,7 +35,7 @@ from wherefrom.cli.options import (
     Units,
     Words,
 )
-from wherefrom.cli.output import NOT_ALL, complain, progress, say, say_styled, write_json
+from wherefrom.cli.output import complain, exit_if_left_out, progress, say, say_styled, write_json
 from wherefrom.cli.reading import (
     Sources,
     check_molecules,
@@ -47,7 +47,7 @@ from wherefrom.cli.reading import (
     with_settings,
 )
 from wherefrom.core.progress import PATIENCE
-from wherefrom.errors import FileError, InputError, NotFinite, TargetError, WherefromError
+from wherefrom.errors import FileError, InputError, TargetError, WherefromError, for_command
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ Result = TypeVar("Result")
 COMPARED = (
     "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
 )  # fmt: skip
-"""What `compare` shows by default: one of each kind, those that explain most first."""
-_OF_ONE_INPUT = (InputError, NotFinite, FileError)  # a target is the same for all, though
+"""Methods of `compare` by default: one of each kind, the most informative first."""
 _BATCH = 16  # inputs explained between two steps of the progress bar
 
 
@@ -99,7 +98,7 @@ def explain(
         done = itertools.count(0, _BATCH)
 
         def explain_batch(batch: list[str]) -> list[Explanation]:
-            if len(batch) > 1 or len(sources) == 1:  # not again for each of a batch that failed
+            if len(batch) > 1 or len(sources) == 1:  # not for the parts of a batch that failed
                 advance(next(done), len(sources), method)
             explanations: list[Explanation] = explainer(
                 batch,
@@ -126,7 +125,7 @@ def explain(
             return render(explanations[0], numbers=numbers or None, legend=legend)
 
         say_styled(_blocks([[explanation] for explanation in explanations], block))
-    _exit_if_not_all(failures, sources)
+    exit_if_left_out(failures, len(sources), "inputs")
 
 
 def compare(
@@ -157,7 +156,7 @@ def compare(
     settings: SettingsOfAll = None,
     numbers: Numbers = False,
 ) -> None:
-    """Explain an input by several methods, a row each."""
+    """Explain an input by several methods, one row each."""
     from wherefrom.methods import METHODS
     from wherefrom.show.terminal import render_rows
 
@@ -175,7 +174,7 @@ def compare(
         total = len(names) * len(sources) * len(classes)
         done = itertools.count()
 
-        def compare_one(batch: list[str]) -> list[list[Explanation]]:
+        def compare_one(batch: list[str]) -> list[list[list[Explanation]]]:
             tables = [
                 explainer.compare(
                     batch[0],
@@ -190,9 +189,10 @@ def compare(
                 )
                 for label in classes
             ]
-            return [[e.words() if words else e for e in table] for table in tables]
+            return [[[e.words() if words else e for e in table] for table in tables]]
 
-        tables, failures = _each_explained(sources, 1, compare_one)
+        compared, failures = _each_explained(sources, 1, compare_one)
+    tables = [table for of_input in compared for table in of_input]
     explanations = [explanation for table in tables for explanation in table]
     if json is not None:
         _write_json(explanations, json, is_list=len(sources) > 1 or len(explanations) > 1)
@@ -206,11 +206,11 @@ def compare(
             return render_rows(explanations, numbers=numbers or None, legend=legend)
 
         say_styled(_blocks(tables, block))
-    _exit_if_not_all(failures, sources)
+    exit_if_left_out(failures, len(sources), "inputs")
 
 
 def methods() -> None:
-    """List all methods, those of installed packages too."""
+    """List all methods, including those of installed packages."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -262,13 +262,13 @@ def models() -> None:
 def _blocks(
     tables: list[list[Explanation]], block: Callable[[list[Explanation], bool], str]
 ) -> str:
-    """A block for each input, and one legend; where the classes differ, it names none of them."""
+    """A block for each input and one legend, which names a class only if all inputs share it."""
     blocks = [block(table, False) for table in tables]
     first = tables[-1][0]
     if len({table[0].target.label for table in tables}) > 1:
         first = replace(first, target=replace(first.target, label="the class above it"))
     last = [first, *tables[-1][1:]]
-    legend = block(last, True).removeprefix(block(last, False))  # what it adds to the block
+    legend = block(last, True).removeprefix(block(last, False))  # what the legend adds
     return "\n\n".join(blocks) + legend
 
 
@@ -277,39 +277,34 @@ def _each_explained(
 ) -> tuple[list[Result], int]:
     """The result of each text, in batches of this size, and the number of texts without one.
 
-    A text that cannot be explained is named on stderr and the others go on; if there is only one,
-    or if none can be explained, it is an error.
+    A text that cannot be explained is named on stderr and left out; if there is only one, or if
+    none can be explained, it is an error.
     """
+    from wherefrom.core.batching import Rejected, split_on_failure
+
     results: list[Result] = []
-    failures: dict[str, WherefromError] = {}
-    for start in range(0, len(sources.texts), size):
-        texts = sources.texts[start : start + size]
+    failures: list[WherefromError] = list(sources.unreadable.values())
+
+    def work(part: Sequence[int]) -> Sequence[Result]:
         try:
-            results += explain(texts)
-            continue
-        except _OF_ONE_INPUT as error:
-            if len(sources) == 1 or isinstance(error, TargetError):
-                raise
-        for text, place in zip(texts, sources.places[start:], strict=False):
-            try:
-                results += explain([text])
-            except _OF_ONE_INPUT as error:
-                failures[place] = error
-    for unreadable in sources.unreadable.values():
-        complain(str(unreadable))
-    for place, failure in failures.items():
-        complain(f"{place}: {failure}")
-    count = len(failures) + len(sources.unreadable)
+            return explain([sources.texts[i] for i in part])
+        except FileError as error:  # of one image
+            raise InputError(for_command(error)) from error
+
+    for start in range(0, len(sources.texts), size):
+        batch = range(start, min(start + size, len(sources.texts)))
+        for i, result in split_on_failure(batch, work, reject=True):
+            if not isinstance(result, Rejected):
+                results.append(result)
+            elif len(sources) == 1 or isinstance(result.error, TargetError):  # the same for all
+                raise result.error
+            else:
+                failures.append(result.error.at(sources.places[i]))
+    for failure in failures:
+        complain(failure)
     if not results:
         raise InputError(f"none of the {len(sources)} inputs could be explained.")
-    return results, count
-
-
-def _exit_if_not_all(failures: int, sources: Sources) -> None:
-    """Ends with exit code 1 if some of the inputs have no result."""
-    if failures:
-        complain(f"{failures} of {len(sources)} inputs could not be explained.")
-        raise typer.Exit(NOT_ALL)
+    return results, len(failures)
 
 
 def _check_pair(pair: str | None, sources: Sources) -> None:

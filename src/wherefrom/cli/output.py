@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from warnings import catch_warnings
 
 import typer
 
-from wherefrom.cli.words import command_words
-from wherefrom.core.progress import terminal_bar
-from wherefrom.errors import FileError, WherefromError, printable
+from wherefrom.core.progress import Progress, terminal_bar
+from wherefrom.errors import FileError, WherefromError, for_command, printable
 from wherefrom.storage.writing import locked, write_text
 
 Result = TypeVar("Result")
@@ -40,7 +41,7 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
                 warnings.showwarning = _show_warning
                 return command(*args, **kwargs)
         except WherefromError as error:
-            raise _failed(str(error)) from error
+            raise _failed(error) from error
         except KeyboardInterrupt as error:
             raise interrupted(str(error) or "interrupted") from error
         except BrokenPipeError:
@@ -55,17 +56,17 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A warning as one line on stderr, without the line of code that gave it."""
-    _say_colored(str(message), typer.colors.YELLOW)
+    """A warning as one line on stderr, without its source line."""
+    _say_colored(message, typer.colors.YELLOW)
 
 
-def _failed(message: str) -> typer.Exit:
+def _failed(message: str | WherefromError) -> typer.Exit:
     complain(message)
     return typer.Exit(INVALID)
 
 
 def interrupted(message: str) -> typer.Exit:
-    """Says what Ctrl-C has left, and makes the exit for it."""
+    """Reports what Ctrl-C left, and returns the exit."""
     complain(message)
     return typer.Exit(INTERRUPTED)
 
@@ -78,23 +79,25 @@ def saved_to_resume(out: Path | None) -> Iterator[None]:
             yield
     except FileError as error:
         raise FileError(
-            f"{error} What was computed is saved: run again with --resume to write the results."
+            f"{for_command(error)} What was computed is saved: run again with --resume to write "
+            "the results."
         ) from error
 
 
-def complain(message: str) -> None:
-    """One line on stderr, of a length to be read."""
+def complain(message: str | WherefromError) -> None:
+    """Prints one line on stderr."""
     _say_colored(message, typer.colors.RED)
 
 
-def _say_colored(message: str, color: str) -> None:
-    """One line on stderr; typer itself drops colours in a pipe, but does not ask for NO_COLOR."""
+def _say_colored(message: str | Exception, color: str) -> None:
+    """One line on stderr; typer drops colours in a pipe, but does not ask for NO_COLOR."""
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    typer.secho(f"wherefrom: {_one_line(message)}", err=True, fg=None if plain else color)
+    line = _one_line(for_command(message))
+    typer.secho(f"wherefrom: {line}", err=True, fg=None if plain else color)
 
 
 def _one_line(message: str) -> str:
-    line = " ".join(printable(command_words(message)).split("\n"))
+    line = " ".join(printable(message).split("\n"))
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
     return line
@@ -106,13 +109,13 @@ def say(text: str, err: bool = False) -> None:
 
 
 def say_styled(text: str, err: bool = False) -> None:
-    """Prints a text with its colours; what the terminal's encoding lacks becomes an escape."""
+    """Prints a text with colours; characters that the terminal's encoding lacks become escapes."""
     encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
     typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
 
 
 def _drop_output() -> None:
-    """Lets what stdout could not take go: at exit Python would try to write it again."""
+    """Drops the buffer of stdout: at exit Python would try to write it again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -120,10 +123,45 @@ def _drop_output() -> None:
 def write_json(path: Path, text: str) -> None:
     """Writes JSON to a file, or prints it if the path is "-"."""
     if str(path) == "-":
-        say(text)  # what is escaped is valid JSON still
+        say(text)  # with escapes it is still valid JSON
     else:
         write_text(path, text)
         say(f"wrote {path}", err=True)
 
 
-progress = terminal_bar
+@contextmanager
+def progress(what: str, patience: float = 0.0, lines: bool = False) -> Iterator[Progress]:
+    """A bar, within which Ctrl-C is a KeyboardInterrupt.
+
+    Python drops an exception that is raised in a finaliser or a callback of the garbage collector:
+    an interrupt that arrives there is raised at the next step.
+    """
+    came = False
+
+    def note(number: int, frame: object) -> NoReturn:
+        nonlocal came
+        came = True
+        raise KeyboardInterrupt
+
+    def step(done: float, total: int, note: str) -> None:
+        if came:
+            raise KeyboardInterrupt
+        advance(done, total, note)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    heard = is_main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+    if heard:
+        signal.signal(signal.SIGINT, note)
+    try:
+        with terminal_bar(what, patience, lines) as advance:
+            yield step
+    finally:
+        if heard:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def exit_if_left_out(count: int, total: int, noun: str) -> None:
+    """Ends with exit code 1 if some of the inputs have no result."""
+    if count:
+        complain(f"{count:,} of {total:,} {noun} could not be explained.")
+        raise typer.Exit(NOT_ALL)

@@ -1,4 +1,4 @@
-"""What commands read: the model, texts and their places, and settings of methods."""
+"""Reads the model, the texts with their places, and the settings of methods."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def load(
 
 
 def model_options(dtype: str | None, device: str | None) -> dict[str, Any]:
-    """Those of the options that were given, as `wherefrom.load` takes them."""
-    given = {"dtype": dtype, "device": device}
-    return {name: value for name, value in given.items() if value is not None}
+    """The options of `wherefrom.load` that are not None."""
+    options = {"dtype": dtype, "device": device}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def listed(names: str | None) -> list[str] | None:
@@ -73,7 +73,7 @@ def parsed(settings: list[str] | None) -> dict[str, Any]:
 
 
 def with_settings(names: Iterable[str], settings: list[str] | None) -> list[Method]:
-    """The methods of these names, each with those of the settings that it has."""
+    """The methods of these names, each with the settings that it knows."""
     from wherefrom.methods import method
 
     values = parsed(settings)
@@ -108,7 +108,7 @@ def check_molecules(explainer: Explainer, smiles: list[str] | None) -> None:
 
 @dataclass(frozen=True)
 class Sources:
-    """Texts with the places they come from; `unreadable` are places of no text, and why."""
+    """Texts with their places; `unreadable` maps places without a text to the reason."""
 
     texts: list[str]
     places: list[str]
@@ -147,7 +147,7 @@ def read_texts(texts: list[str] | None, file: Path | None, encoding: str | None 
 
 
 def _joined(arguments: list[str]) -> list[str]:
-    """Several arguments of one word each, none of them a file, as the one text that they are."""
+    """Joins several arguments of one word each into one text, unless one of them is a file."""
     words = [not re.search(r"\s", argument) for argument in arguments]
     if len(arguments) < 2 or not all(words) or any(map(_is_file, arguments)):
         return arguments
@@ -161,7 +161,7 @@ def _joined(arguments: list[str]) -> list[str]:
 
 
 def _hint_at_file(arguments: list[str]) -> None:
-    """Says on stderr that the one text is also the name of a file, which is not an image."""
+    """Says on stderr if the only text is also the name of a file that is no image."""
     from wherefrom.inputs.pictures import is_image
 
     if len(arguments) != 1 or is_image(arguments[0]) or not _is_file(arguments[0]):
@@ -190,7 +190,7 @@ def _is_file(argument: str) -> bool:
 
 
 def _lines(name: str, content: bytes, encoding: str | None) -> Sources:
-    """The lines of a file that are not blank; of damaged UTF-8 the damaged ones aside."""
+    """The lines of a file that are not blank; lines of damaged UTF-8 are `unreadable`."""
     known = encoding_of(name, content, encoding)
     sources = Sources([], [])
     if not known.startswith("utf-8"):

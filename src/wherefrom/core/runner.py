@@ -240,8 +240,9 @@ class ModelRunner:
         ]
         if len(required) > 1:
             raise ModelError(
-                f"{self.name} needs {', '.join(required[1:])} beside {required[0]}. Say how to run "
-                "it: Explainer(model, forward=lambda model, inputs: …)."
+                f"{self.name} needs {', '.join(required[1:])} besides {required[0]}.",
+                "Say how to run it: Explainer(model, forward=lambda model, inputs: …).",
+                command="",
             )
         return replace(self, forward=_FirstArgument(argument))
 
@@ -273,7 +274,7 @@ class ModelRunner:
         classifies = type(self.model).__name__.endswith("Classification")
         return self.forward is None and not classifies and self.takes("logits_to_keep")
 
-    def _not_run(self, tensors: Mapping[str, Tensor], error: Exception) -> str:
+    def _not_run(self, tensors: Mapping[str, Tensor], error: Exception) -> ModelError:
         """Why the model could not be run, in one line."""
         reason = f"{type(error).__name__}: {first_line(error)}"
         if "flexattention" in str(error).lower().replace("_", ""):
@@ -281,7 +282,8 @@ class ModelRunner:
         else:
             advice = "Say how to run it: Explainer(model, forward=lambda model, inputs: …)."
         shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
-        return f"{self.name} cannot be run on {shapes} ({reason}). {advice}"
+        what = f"{self.name} cannot be run on {shapes} ({reason})."
+        return ModelError(what, advice, command="")
 
     def run(self, tensors: Mapping[str, Tensor], positions: Tensor | None = None) -> Tensor:
         """The logits: (batch, classes), or (batch, places, vocabulary).
@@ -306,7 +308,7 @@ class ModelRunner:
             of_torch = type(error) in _RAW_ERRORS or type(error).__module__.startswith("torch.")
             if not of_torch or own or is_out_of_memory(error):
                 raise  # an error of the user's own code, or of its own kind
-            raise ModelError(self._not_run(tensors, error)) from error
+            raise self._not_run(tensors, error) from error
         logits = _logits(out)
         if logits.ndim == 1:
             logits = logits.unsqueeze(-1)
@@ -390,6 +392,7 @@ def _logits(out: Any) -> Tensor:
         return out[0]
     names = ", ".join(out) if isinstance(out, Mapping) else type(out).__name__
     raise ModelError(
-        f"the model's output has no logits (it has: {names}). "
-        "Give forward=lambda model, inputs: … that returns the scores to explain."
+        f"the model's output has no logits (it has: {names}).",
+        "Give forward=lambda model, inputs: … that returns the scores to explain.",
+        command="",
     )

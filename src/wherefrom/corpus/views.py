@@ -272,7 +272,7 @@ class Overview(Displayable):
             lines += [_line(f"for {name}", words) for name, words in self.classes.items()]
         else:
             least = counted(self.min_count, "text")
-            lines.append(f"  no word is in {least} or more (--min-count, min_count=)")
+            lines.append(f"  no word is in {least} or more (min_count)")
         if self.labelled:
             lines.append(f"  wrong: {self.wrong} of {self.labelled}")
             lines.append(_line("misleading", self.misleading))

@@ -48,11 +48,12 @@ def explain_answer(
     units = inputs.units[0]
     if target not in (None, *ENDS) or against is not None:
         raise TargetError(
-            f'{runner.name} finds where an answer starts and ends: target= is "start", "end" or, '
-            "for the sum of both, nothing, and there is no against=."
+            f'{runner.name} finds where an answer starts and ends: the target is "start", "end" '
+            "or, for "
+            "the sum of both, none, and no class can be subtracted."
         )
     if position is not None and target is None:
-        raise TargetError('position= needs target="start" or target="end".')
+        raise TargetError('a position needs the target "start" or "end".')
     logits = run(Case(runner, inputs)).detach().cpu().double()  # (1, 2, tokens)
     places = _context(runner, units)
     logs = torch.full_like(logits[0], -torch.inf)
@@ -83,8 +84,10 @@ def _context(runner: ModelRunner, units: Sequence[Unit]) -> list[int]:
     fields = list(dict.fromkeys(unit.field for unit in units if unit.field))
     if len(fields) < 2:
         raise InputError(
-            f"{runner.name} answers a question from a context: pass both, as in "
-            'explainer(("Who wrote it?", "It was written by …")) or {"question": …, "context": …}.'
+            f"{runner.name} answers a question from a context: pass both.",
+            'As in explainer(("Who wrote it?", "It was written by …")) or {"question": …, '
+            '"context": …}.',
+            command="The question is the text, the context --pair.",
         )
     return [i for i, unit in enumerate(units) if unit.field == fields[1]]
 
@@ -179,14 +182,14 @@ def explain_entity(
 def _first(found: Sequence[Entity], labels: Sequence[str]) -> Entity:
     if _OUTSIDE not in labels:
         raise TargetError(
-            f'no class is called "{_OUTSIDE}", so it is not known which words are entities: say '
-            "which to explain with entity=, or a token with position=. Classes: "
-            f"{', '.join(labels[:12])}."
+            f'no class is called "{_OUTSIDE}", so it is not known which words are entities: name '
+            "the words "
+            f"to explain (entity), or a token (position). Classes: {', '.join(labels[:12])}."
         )
     if not found:
         raise TargetError(
-            f"the model finds no entity (every token is {_OUTSIDE}): say which words to explain "
-            "with entity=, or a token with position=."
+            f"the model finds no entity (every token is {_OUTSIDE}): name the words to explain "
+            "(entity), or a token (position)."
         )
     return found[0]
 

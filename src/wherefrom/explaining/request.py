@@ -57,7 +57,7 @@ class Request:
         runner = replace(reader.runner, memory=self.memory)
         of_spans = isinstance(reader, TextReader) and has_spans(runner)
         if self.entity is not None and not (of_spans and runner.task == "TokenClassification"):
-            raise TargetError("entity= is for models that classify every token.")
+            raise TargetError("an entity is for models that classify every token.")
         one_by_one = of_spans and (self.position is None or runner.task == "QuestionAnswering")
 
         def explain(indices: Sequence[int]) -> list[Explanation]:
@@ -98,7 +98,7 @@ class Request:
         _check_contrast(output_names, predicted, against)
         per_token = results[0].target.position is not None
         if self.position is not None and not per_token:
-            raise TargetError("position= is for models with an output for every token.")
+            raise TargetError("a position is for models with an output for every token.")
         if self.position is None and per_token:
             reader.check_position(batch)
         if per_token and not output_names.generates:

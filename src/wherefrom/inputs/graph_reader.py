@@ -121,7 +121,7 @@ class GraphReader(Reader[Graph, ErasedGraph]):
 
     def erased(self, item: Graph, present: Present, blank: str | int | None) -> list[ErasedGraph]:
         if blank is not None:
-            raise InputError("blank= is not for graphs: their nodes are removed, not replaced.")
+            raise InputError("graphs have no replacement for erased nodes: nodes are removed.")
         return [ErasedGraph(item, row) for row in present]
 
     def key(self, form: ErasedGraph) -> bytes:

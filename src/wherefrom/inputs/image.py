@@ -137,8 +137,9 @@ class ImageReader(Reader[Picture, ErasedImage]):
         image, name = opened(source)
         if self.processor is None:
             raise InputError(
-                "this explainer has no image processor to read a picture with. Pass one, "
-                "Explainer(model, processor=…), or pass the tensor that the model takes."
+                "this explainer has no image processor to read a picture with.",
+                "Pass one, Explainer(model, processor=…), or pass the tensor that the model takes.",
+                command="",
             )
         output = self.processor(images=self._with_channels(image), return_tensors="pt")
         pixels = output["pixel_values"][0].to(
@@ -197,7 +198,12 @@ class ImageReader(Reader[Picture, ErasedImage]):
         assert isinstance(size, int)
         rows, columns = -(-height // size), -(-width // size)
         if rows * columns > _MOST_UNITS:
-            raise TooLong(f"an image of {height} × {width} has too many units; try units=4.")
+            raise TooLong(
+                f"an image of {height} × {width} has too many units.",
+                "Try units=4.",
+                command="Try --units 4.",
+                page="Use a smaller image.",
+            )
         down, right = torch.arange(height) // size, torch.arange(width) // size
         return down[:, None] * columns + right[None, :]
 

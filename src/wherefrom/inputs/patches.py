@@ -126,8 +126,9 @@ def _owners_within(
     if owners is None:
         raise ModelError(
             f"it was not seen where {runner.name} cuts an image into patches (no convolution of "
-            "it, no product with rows of it). Say how large they are: units=16, or "
-            'units="pixels".'
+            "it, no product with rows of it).",
+            'Say how large they are: units=16, or units="pixels".',
+            command="Say how large they are: --units 16, or --units pixels.",
         )
     return owners
 

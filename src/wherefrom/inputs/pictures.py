@@ -51,7 +51,7 @@ def opened(source: Any) -> tuple[Any, str | None]:
                 "path of one, an array or a tensor."
             ) from error
         except InputError as error:
-            raise type(error)(f"{source}: {error}") from error
+            raise error.at(str(source)) from error
         except Exception as error:  # Pillow raises what its decoders happen to raise
             raise FileError(f"cannot read {source} as an image in {_ALLOWED}: {error}") from error
     if is_tensor(source):
@@ -68,8 +68,10 @@ def opened(source: Any) -> tuple[Any, str | None]:
     kind = getattr(source, "format", None)  # of an opened file, which may not yet be decoded
     if kind is not None and kind not in _OPENED:
         raise InputError(
-            f"this picture is a file in {kind}; files in {_ALLOWED} are read. "
-            "If you trust it, pass picture.copy()."
+            f"this picture is a file in {kind}; files in {_ALLOWED} are read.",
+            "If you trust it, pass picture.copy().",
+            command="If you trust it, convert it.",
+            page="Convert it.",
         )
     return _plain(source, _greys(source)), None
 
@@ -198,8 +200,9 @@ def _as_bytes(array: Any) -> Any:
             else ""
         )
         raise InputError(
-            f"an image array must be uint8, uint16, bool or float, got {array.dtype}{span}. "
-            "If its values are bytes, pass array.astype(np.uint8)."
+            f"an image array must be uint8, uint16, bool or float, got {array.dtype}{span}.",
+            "If its values are bytes, pass array.astype(np.uint8).",
+            command="",
         )
     if not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
         raise InputError(

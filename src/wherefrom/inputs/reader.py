@@ -72,9 +72,9 @@ class Reader(ABC, Generic[Item, Form]):
     def with_options(self, *, units: Any = None, prefix: str | None = None) -> Reader[Item, Form]:
         """The same reader for other units of an image, or after a decoder's prefix."""
         if units is not None:
-            raise InputError("units= is for images.")
+            raise InputError("units are for images.")
         if prefix is not None:
-            raise InputError("prefix= is for models with a decoder that generates text.")
+            raise InputError("a prefix is for models with a decoder that generates text.")
         return self
 
     # Reading.
@@ -181,9 +181,7 @@ def first_of(inputs: Any) -> Any:
 
 def placed(error: InputError, number: int, count: int) -> InputError:
     """The error of one of several inputs, with its place among them."""
-    if count > 1 and error.args:
-        error.args = (f"input {number} of {count}, counted from 0: {error.args[0]}",)
-    return error
+    return error.at(f"input {number} of {count}, counted from 0") if count > 1 else error
 
 
 def resolve_position(lengths: Tensor, position: int) -> Tensor:

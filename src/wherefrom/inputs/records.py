@@ -51,10 +51,11 @@ def column(
             return by_name[name]
     if needed:
         listed = ", ".join(map(str, columns))
-        read = f', or read with wherefrom.read_table(data, {what}_column="…")'
+        read = f", or read with wherefrom.read_table(data, {what}_column=…)"
         raise InputError(
-            f"no column looks like the {what} ({listed}); name it with --{what}-column, in Python "
-            f'with {what}_column="…"{read if usual is TEXT or usual is LABEL else ""}.'
+            f"no column looks like the {what} ({listed}).",
+            f"Name it: {what}_column=…{read if usual is TEXT or usual is LABEL else ''}.",
+            command=f"Name it with --{what}-column.",
         )
     return ""
 
@@ -153,7 +154,9 @@ def as_inputs(inputs: Any) -> Any:
     if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UTO":
         return _of_array(inputs)
     if isinstance(inputs, np.ndarray) and inputs.dtype.kind == "S":
-        raise InputError("cannot explain an array of bytes: decode it, array.astype(str).")
+        raise InputError(
+            "cannot explain an array of bytes.", "Decode it: array.astype(str).", command=""
+        )
     if isinstance(inputs, Set):
         raise InputError(
             "cannot explain a set: it has no order to give the explanations in. Pass a list."
@@ -165,8 +168,10 @@ def as_inputs(inputs: Any) -> Any:
             return _sources([inputs])[0]
     if _are_messages(inputs):
         raise InputError(
-            "these are chat messages: explain an answer to them with "
-            'explainer.answer(messages, "…") or explainer.generate(messages).'
+            "these are chat messages.",
+            'Explain an answer to them: explainer.answer(messages, "…") or '
+            "explainer.generate(messages).",
+            command="Explain an answer to them: wherefrom answer.",
         )
     records = records_of(inputs)
     if records is not None:
@@ -187,8 +192,9 @@ def _is_series(inputs: Any) -> bool:
 def _of_array(array: np.ndarray[Any, Any]) -> list[Any]:
     if array.ndim != 1:
         raise InputError(
-            f"an array of texts must have one axis, got shape {array.shape}. A pair of texts is a "
-            "tuple: list(zip(first, second))."
+            f"an array of texts must have one axis, got shape {array.shape}.",
+            "A pair of texts is a tuple: list(zip(first, second)).",
+            command="",
         )
     missing = [i for i, value in enumerate(array) if is_missing(value)]
     if missing:
@@ -204,8 +210,9 @@ def _check_splits(inputs: Mapping[Any, Any]) -> None:
     splits = [str(name) for name, value in inputs.items() if _has_columns(value)]
     if splits:
         raise InputError(
-            f"cannot explain a {type(inputs).__name__} of several tables ({', '.join(splits)}): "
-            f'pass one of them, data["{splits[0]}"].'
+            f"cannot explain a {type(inputs).__name__} of several tables ({', '.join(splits)}).",
+            f'Pass one of them, data["{splits[0]}"].',
+            command="",
         )
 
 
@@ -214,9 +221,10 @@ def _check_tensors(inputs: Mapping[Any, Any]) -> None:
     names = [str(name) for name, value in inputs.items() if is_tensor(value)]
     if names:
         raise InputError(
-            f"cannot explain tensors by name ({', '.join(names)}) without input_ids: pass the one "
-            "with a row for each unit, (units, features), by itself. A forward= of yours gets it "
-            'as inputs["x"].'
+            f"cannot explain tensors by name ({', '.join(names)}) without input_ids.",
+            "Pass the one with a row for each unit, (units, features), by itself. "
+            'A forward= of yours gets it as inputs["x"].',
+            command="",
         )
 
 
@@ -253,9 +261,11 @@ def paired(first: Any, second: Any) -> Any:
         or isinstance(second, str)
         or not (isinstance(firsts, (list, tuple)) and isinstance(seconds, (list, tuple)))
     ):
-        raise InputError("text_pair= needs a text for a text, or a list of texts for a list.")
+        raise InputError(
+            "a second text needs a first one, and a list of them a list of first ones."
+        )
     if len(firsts) != len(seconds):
         raise InputError(f"there are {len(firsts)} texts and {len(seconds)} of text_pair.")
     if not all(isinstance(text, str) for text in (*firsts, *seconds)):
-        raise InputError("text_pair= is for texts.")
+        raise InputError("a second text (text pair) is for texts.")
     return [TextPair(a, b) for a, b in zip(firsts, seconds, strict=True)]

@@ -64,7 +64,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
 
     def __post_init__(self) -> None:
         if self.units is not None and self.argument not in _SOUND:
-            raise InputError("units= is for images and for sound, in seconds.")
+            raise InputError("units are for images and for sound, in seconds.")
         number = isinstance(self.units, (int, float)) and not isinstance(self.units, bool)
         if self.units is not None and not (number and self.units > 0):
             raise InputError(f"units of sound are a number of seconds, got {self.units!r}.")
@@ -124,7 +124,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
                 f"{self.runner.name} takes {self.argument} of {self.axes} "
                 f"{'axis' if self.axes == 1 else 'axes'} for each signal, got shape "
                 f"{tuple(values.shape)}."
-                + (" For sound as it was recorded pass a processor=." if self.axes == 2 else "")
+                + (" Recorded sound needs a processor." if self.axes == 2 else "")
             )
         if not bool(torch.isfinite(values).all()):
             raise InputError("the signal has numbers that are NaN or infinite.")

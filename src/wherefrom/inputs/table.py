@@ -114,7 +114,9 @@ def as_rows(data: Any) -> Rows:
     if isinstance(data, Rows):
         return data
     if isinstance(data, (str, Path)):
-        raise InputError("give a list of texts, or wherefrom.read_table(path).")
+        raise InputError(
+            "give a list of texts.", "A file is read by wherefrom.read_table(path).", command=""
+        )
     data = collected(data)
     if records_of(data) is not None:
         return read_table(data)
@@ -122,13 +124,13 @@ def as_rows(data: Any) -> Rows:
     if not isinstance(inputs, (list, tuple)):
         raise InputError(
             f"cannot read a {type(data).__name__} as data: pass a list of texts, pairs (text, "
-            "label), a data frame, or wherefrom.read_table(path)."
+            "label) or a data frame.",
+            "A file is read by wherefrom.read_table(path).",
+            command="",
         )
     samples = list(inputs)
     if not samples:
-        raise InputError(
-            "the list of texts is empty: give a list of texts, or wherefrom.read_table(path)."
-        )
+        raise InputError("the list of texts is empty.")
     is_pair = [isinstance(sample, (tuple, list)) for sample in samples]
     if not any(is_pair):
         return Rows(samples, None)

@@ -52,7 +52,14 @@ def encode_each(tokenizer: Any, texts: Sequence[str | TextPair]) -> list[Encoded
         good = [i for i, problem in problems.items() if problem is None]
         bad = {i: InputError(problem) for i, problem in problems.items() if problem is not None}
         if tokenizer is None:
-            results |= {i: InputError(_NO_TOKENIZER) for i in good}
+            results |= {
+                i: InputError(
+                    "this explainer has no tokenizer to read a text with.",
+                    "Pass one, Explainer(model, tokenizer), or pass token ids.",
+                    command="",
+                )
+                for i in good
+            }
         elif good:
             encoded = _encoded(tokenizer, [texts[i] for i in good])
             results |= dict(zip(good, encoded, strict=True))
@@ -81,10 +88,6 @@ def _problem(text: str | TextPair) -> str | None:
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_NO_TOKENIZER = (
-    "this explainer has no tokenizer to read a text with. "
-    "Pass one, Explainer(model, tokenizer), or pass token ids."
-)
 
 
 def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encoded | InputError]:
@@ -238,8 +241,10 @@ def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
         return encoded
     if not truncate:
         raise TooLong(
-            f"the text has {length} tokens, but the model takes {limit}. "
-            "Shorten it, or pass truncate=True to explain its start."
+            f"the text has {length} tokens, but the model takes {limit}.",
+            "Shorten it, or pass truncate=True to explain its start.",
+            command="Shorten it, or pass --truncate to explain its start.",
+            page="Shorten it, or explain its beginning only.",
         )
     closing = 0
     while closing < 2 and encoded.units[-1 - closing].special:

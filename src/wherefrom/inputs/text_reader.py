@@ -106,7 +106,11 @@ class TextReader(Reader[Encoded, Form]):
         encoded = from_ids(self.tokenizer, [0 if start is None else start])
         if prefix is not None:
             if self.tokenizer is None:
-                raise InputError("prefix= needs a tokenizer: Explainer(model, tokenizer).")
+                raise InputError(
+                    "a prefix needs a tokenizer.",
+                    "Pass it: Explainer(model, tokenizer).",
+                    command="",
+                )
             ids = self.tokenizer(prefix, add_special_tokens=False)["input_ids"]
             encoded = from_ids(self.tokenizer, [*encoded.ids, *ids])
         units = tuple(Unit(u.text, special=u.special, field="decoder") for u in encoded.units)
@@ -321,8 +325,8 @@ class TextReader(Reader[Encoded, Form]):
         if len(wrong):
             count = f" and the text has {int(wrong[0])} masks" if int(wrong[0]) > 1 else ""
             raise TargetError(
-                f"{self.runner.name} has an output for every token{count}: say which one to "
-                "explain with position= (0 is the first token, −1 the last)."
+                f"{self.runner.name} has an output for every token{count}: name the one to "
+                "explain by its position (0 is the first token, −1 the last)."
             )
 
     def erased(self, item: Encoded, present: Present, blank: str | int | None) -> list[Form]:
@@ -338,7 +342,7 @@ class TextReader(Reader[Encoded, Form]):
         token = getattr(self.tokenizer, "unk_token", None)
         return (
             f"erased tokens become {token!r}, which this tokenizer also ends texts with: what "
-            'follows is read as a new one; choose another by blank=, such as "pad" or a token id'
+            'follows is read as a new one; choose another replacement, such as "pad" or a token id'
         )
 
     def _blank_id(self, token: str | int) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 from wherefrom.core.explanation import plural
 from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.scope import restores_state
-from wherefrom.errors import MethodError, ModelError
+from wherefrom.errors import MethodError, ModelError, use_method
 from wherefrom.inputs.patches import EXTRA_TOKENS
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.reading import require_samples_as_rows
@@ -62,8 +62,8 @@ class CapturedAttention:
         if not self.spans.keys() & state.keys():
             raise ModelError(
                 "the attention map that is read runs to places of no unit, such as latents or a "
-                'decoder\'s start: it says nothing of the units. Try method="attention_rollout" or '
-                '"lrp".'
+                "decoder's start: it says nothing of the units.",
+                **use_method("attention_rollout", "lrp", verb="Try"),
             )
         for number, span in self.spans.items():
             if number in state:
@@ -83,8 +83,8 @@ def capture(
     if case.batch.layout is not None and not case.batch.layout.cut:
         raise ModelError(
             f"{case.runner.name} attends from patch to patch, and no attention method can tell "
-            f'the {plural(case.batch.noun)} within one apart. Try method="lrp", or leave out '
-            "units= if you gave it."
+            f"the {plural(case.batch.noun)} within one apart.",
+            **use_method("lrp", verb="Try"),
         )
     require_samples_as_rows(case)
     maps = Maps(len(case.batch), replace)
@@ -151,9 +151,10 @@ def _check_sizes(runner: ModelRunner, maps: Sequence[Map]) -> None:
     if several is not None:
         raise ModelError(
             f"the attention maps of {runner.name} have {', '.join(map(str, sorted(several)))} "
-            "places along one input. Either places are pooled on the way, or a second sequence, "
-            "such as the decoder's, is not among the inputs. Give it as an input of its own "
-            '(prefix=), or try method="lrp".'
+            "places along one input. Either places "
+            "are pooled on the way, or a second sequence, such as the decoder's, is not among "
+            "the inputs (prefix).",
+            **use_method("lrp", verb="Try"),
         )
 
 
@@ -166,8 +167,10 @@ def _check_length(
     if len(sizes) == 1 and not least <= min(sizes) <= least + EXTRA_TOKENS:
         raise ModelError(
             f"the attention maps of {runner.name} have {min(sizes)} places, its input {least}: "
-            f"the model shortens it or cuts it into other pieces, so the places are not the {units}"
-            '. Attention methods cannot follow that; try method="lrp".'
+            "the model shortens it or cuts it into "
+            f"other pieces, so the places are not the {units}. Attention methods cannot follow "
+            "that.",
+            **use_method("lrp", verb="Try"),
         )
 
 
@@ -177,8 +180,9 @@ def _check_places(runner: ModelRunner, maps: Sequence[Map], least: int) -> None:
     if len(sizes) > 1 or not least <= min(sizes) <= least + EXTRA_TOKENS:
         raise ModelError(
             f"the attention maps of {runner.name} have {', '.join(map(str, sorted(sizes)))} "
-            f"places, its image {least}: patches are joined or pooled on the way. Attention "
-            'methods cannot follow them; try method="lrp".'
+            f"places, its image {least}: patches are "
+            "joined or pooled on the way. Attention methods cannot follow them.",
+            **use_method("lrp", verb="Try"),
         )
 
 

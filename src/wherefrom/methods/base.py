@@ -90,8 +90,8 @@ def warn_of_rounding(
     messages = {
         i: f"{label}: the scores are rounding errors and explain nothing (terms of "
         f"{float(sizes[i]):.0e} cancel to {float(largest[i]):.0e}). This happens before a "
-        "norm, which removes what gradient × input finds there. Read the input "
-        'at="first_block", or use method="lrp".'
+        "norm, which removes what gradient × input finds there. Read the input at the first "
+        "block, or use the method lrp."
         for i in lost.nonzero().flatten().tolist()
     }
     for message in list(messages.values())[:1]:  # one for the batch

@@ -93,8 +93,8 @@ class ConservationCheck:
             messages[i] = (
                 f"{self.label}: the units have no part of {float(detached[i]):.3g}, {share:.1f} % "
                 "of the output, though it depends on them: the gradient ends "
-                f"{forward.tracer.ledger.detached[0]}. Let it pass there, or compare with "
-                'method="occlusion".'
+                f"{forward.tracer.ledger.detached[0]}. Let it pass there, or compare with the "
+                "method occlusion."
             )
         return messages
 
@@ -107,7 +107,7 @@ def _not_conserved(
     remedy = (
         "Run the model in float32"
         if first is None and tolerance > 1e-3
-        else 'Compare with method="integrated_gradients" or "occlusion", which need no rules'
+        else "Compare with integrated_gradients or occlusion, which need no rules"
     )
     return (
         f"{label}: the ledger does not add up to the output {float(output):.4g}; the residual is "

@@ -170,8 +170,8 @@ class ForwardGraph:
         offset = target.offset(self.logits)
         if offset is not None and root_activations is not None:
             raise MethodError(
-                'secants="root" explains logits and contrasts; log-probabilities need '
-                'secants="zero".'
+                'secants at the "root" explain logits and contrasts; log-probabilities need '
+                'secants at "zero".'
             )
         if offset is not None and scores.lines is not None:
             scores.lines["normaliser of the log-probability", "normaliser"] = offset.double().cpu()

@@ -12,7 +12,7 @@ from torch import Tensor
 from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.torch_internals import without_function_modes
-from wherefrom.errors import ModelError, NothingIntercepted, first_line
+from wherefrom.errors import ModelError, NothingIntercepted, first_line, use_method
 from wherefrom.tracing.call_mode import describe
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
@@ -94,9 +94,9 @@ class ForwardPass:
         """Refuses a model in which no call of this kind was seen."""
         if not self.tracer.touched[kind]:
             raise NothingIntercepted(
-                f"no {kind} call was seen in {type(self.runner.model).__name__} "
-                f"(saw {describe(self.tracer.seen)}). This method needs {kind}; "
-                'try method="lrp" or "integrated_gradients".'
+                f"no {kind} call was seen in {type(self.runner.model).__name__} (saw "
+                f"{describe(self.tracer.seen)}). This method needs {kind}.",
+                **use_method("lrp", "integrated_gradients", verb="Try"),
             )
 
 
@@ -165,26 +165,27 @@ def intercepted_forward(
         with without_function_modes():  # choosing a logit is no call of the model
             output = case.target(logits)
         if gradients and (not output.requires_grad or gradient_break_of(logits) is not None):
-            raise ModelError(_disconnected(case.runner, logits))
+            raise _disconnected(case.runner, logits)
         yield ForwardPass(tracer, case.runner, saved, logits, output, block_paths)
 
 
-def _disconnected(runner: ModelRunner, logits: Tensor) -> str:
-    """What is said of an output that does not depend on the input through the graph."""
+def _disconnected(runner: ModelRunner, logits: Tensor) -> ModelError:
+    """The error of an output that does not depend on the input through the graph."""
     cut = gradient_break_of(logits)
     if cut is None:
-        return (
+        return ModelError(
             f"the output of {runner.name} does not depend on the input through torch's graph: "
-            'all scores would be zero. Check its forward, or use method="occlusion".'
+            "all scores would be zero.",
+            **use_method("occlusion", verb="Check its forward, or use"),
         )
     remedy = (
         "Use a method without that rule"
         if cut.by_rule
         else "Let gradients pass there (weights may stay frozen with requires_grad_(False))"
     )
-    return (
-        f"the gradient of {runner.name} ends {cut}: all scores would be zero. {remedy}, or use "
-        'method="occlusion".'
+    return ModelError(
+        f"the gradient of {runner.name} ends {cut}: all scores would be zero.",
+        **use_method("occlusion", verb=f"{remedy}, or use"),
     )
 
 

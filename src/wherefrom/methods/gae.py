@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.runner import Case
-from wherefrom.errors import ModelError
+from wherefrom.errors import ModelError, use_method
 from wherefrom.methods.attention_maps import Readout, capture, layer_index, weighted_maps
 from wherefrom.methods.base import Method, Scores
 
@@ -30,8 +30,9 @@ class Gae(Method):
         if len(start) > 2 or min(start) < 0:
             raise ModelError(
                 f"gae follows attention within and between two inputs; {case.runner.name} attends "
-                "from places that hold no unit, such as latents or a decoder. Give a decoder's ids "
-                'as an input of its own (prefix=), or try method="gradient_rollout" or "lrp".'
+                "from positions that hold no unit, such as latents or a decoder's own ids (these "
+                "can be an input: prefix).",
+                **use_method("gradient_rollout", "lrp", verb="Try"),
             )
         relevance = {
             (a, b): torch.eye(start[a].shape[1]).to(start[a]).repeat(len(case.batch), 1, 1)

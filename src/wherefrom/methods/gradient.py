@@ -76,8 +76,8 @@ class SmoothGrad(Method):
     def _scores(self, case: Case, at: Place) -> Scores:
         if self.samples < 1 or self.noise < 0:
             raise MethodError(
-                f"samples={self.samples}, noise={self.noise}: smoothgrad needs at least one sample "
-                "and noise of 0 or more."
+                "smoothgrad needs at least one sample and noise of 0 or more, got "
+                f"{self.samples} samples and noise {self.noise}."
             )
         embedded = EmbeddedInputs.capture(case, at)
         noise = [self._noise(embedded, k) for k in range(len(embedded.values))]

@@ -84,5 +84,5 @@ def _mask_name(inputs: Batch) -> str:
         if mask is not None and mask.shape == inputs.mask.shape:
             return name
     raise MethodError(
-        'baseline="remove" needs a mask that tells the model which units are there; give "zero".'
+        'the baseline "remove" needs a mask that tells the model which units are there; use "zero".'
     )

@@ -35,7 +35,7 @@ def straight(start: Tensor, end: Tensor, a: float) -> Tensor:
 def nodes(steps: int, rule: str) -> tuple[list[float], list[float]]:
     """Where on [0, 1] the integrand is read, and with which weight."""
     if steps < 1:
-        raise MethodError(f"steps={steps}: a path needs at least one step.")
+        raise MethodError(f"a path needs at least one step, got {steps}.")
     if rule == "gauss":
         points, weights = np.polynomial.legendre.leggauss(steps)
         return list(0.5 * (points + 1)), list(0.5 * weights)
@@ -79,7 +79,7 @@ class _AlongPath(Method):
         advice = "choose another baseline"
         is_mean = isinstance(self.baseline, str) and self.baseline == "mean"
         if case.batch.missing == "mean" and not is_mean:
-            advice = 'use baseline="mean"'
+            advice = "use the mean as baseline"
         gaps = self._warn_if_incomplete(values.sum(1) - rise, rise, advice)
         values = values * case.batch.mask
         noun = case.batch.noun
@@ -92,7 +92,7 @@ class _AlongPath(Method):
         messages = {
             i: f"{self.label}: the scores add up to {float(rise[i] + gaps[i]):.3g} instead of "
             f"f(x) − f(x′) = {float(rise[i]):.3g}: the gradient changes too much along the path. "
-            f'Take more steps, set tolerance=, {advice}, or use method="lrp".'
+            f"Take more steps, set a tolerance, {advice}, or use the method lrp."
             for i in (gaps.abs() > _INCOMPLETE * rise.abs()).nonzero().flatten().tolist()
         }
         for message in list(messages.values())[:1]:  # one for the batch
@@ -227,5 +227,7 @@ class PathGradients(_AlongPath):
                 if not torch.allclose(self.path(a[0], b[0], place), wanted, atol=1e-5):
                     raise MethodError(
                         f"the path does not lead from the baseline to the input: at {place:g} it "
-                        "is elsewhere. It must be path(baseline, input, a) with a from 0 to 1."
+                        "is elsewhere.",
+                        "It must be path(baseline, input, a) with a from 0 to 1.",
+                        command="",
                     )

@@ -145,7 +145,7 @@ class Lrp(Propagation):
         if share != "auto" and not (isinstance(share, (int, float)) and 0 <= share <= 1):
             raise MethodError(f'attention must be "auto" or from 0 to 1, got {share!r}.')
         if share not in ("auto", 0) and self.secants == "root":
-            raise MethodError('attention= must be 0 with secants="root".')
+            raise MethodError('attention must be 0 with secants at the "root".')
 
     def resolved(self, inputs: Batch) -> Lrp:
         attention = self.attention
@@ -164,7 +164,7 @@ class Lrp(Propagation):
     def rooted(self) -> Rooted | None:
         if self.root is None:
             if self.secants == "root":
-                raise MethodError('secants="root" needs a root, such as root="mean".')
+                raise MethodError('secants at the "root" need a root, such as "mean".')
             return None
         return Rooted(self.root, self.secants == "root")
 

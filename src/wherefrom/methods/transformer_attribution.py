@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.runner import Case
-from wherefrom.errors import ModelError, first_line
+from wherefrom.errors import ModelError, first_line, use_method
 from wherefrom.methods.attention_maps import (
     Readout,
     ReadoutRow,
@@ -80,7 +80,9 @@ def _relevance(case: Case, logits: Tensor) -> list[Tensor]:
             raise
         reason = first_line(cause)
         if "modified by an inplace" in reason:
-            raise ModelError(_WRITES.format(case.runner.name)) from error
+            raise ModelError(
+                _WRITES.format(case.runner.name), **use_method("lrp", verb="Try")
+            ) from error
         if not wide or not any(word in reason for word in ("dtype", "scalar type", "Double")):
             raise
     warnings.warn(
@@ -96,7 +98,7 @@ def _relevance_in(float64: bool, case: Case, logits: Tensor) -> list[Tensor]:
     with intercepted_forward(DEEP_TAYLOR, case, maps=maps, float64=float64) as forward:
         forward.need("attention")
         if not _same_output(forward.logits, logits):
-            raise ModelError(_WRITES.format(case.runner.name))
+            raise ModelError(_WRITES.format(case.runner.name), **use_method("lrp", verb="Try"))
         relevance = map_gradients(forward, maps.seen)
     unclear = forward.tracer.ledger.unclear
     if unclear is not None and len(case.batch) > 1:
@@ -104,10 +106,7 @@ def _relevance_in(float64: bool, case: Case, logits: Tensor) -> list[Tensor]:
     return relevance
 
 
-_WRITES = (
-    "{} writes into its tensors in a way that relevance cannot be followed through; try "
-    'method="lrp".'
-)
+_WRITES = "{} writes into its tensors in a way that relevance cannot be followed through."
 
 
 def _same_output(logits: Tensor, plain: Tensor) -> bool:

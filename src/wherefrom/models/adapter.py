@@ -48,7 +48,9 @@ class Adapter:
         if not (folder / _WEIGHTS).is_file():
             raise ModelError(
                 f"{folder} is an adapter without {_WEIGHTS}. Weights are read from safetensors "
-                "only: save it with model.save_pretrained(folder, safe_serialization=True)."
+                "only.",
+                "Save it with model.save_pretrained(folder, safe_serialization=True).",
+                command="",
             )
         with safe_open(folder / _WEIGHTS, framework="pt") as weights:
             shapes = {

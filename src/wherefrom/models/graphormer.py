@@ -195,8 +195,9 @@ class Graphormer(nn.Module):
         length = 0 if paths is None or edges is None else paths.shape[-1]
         if length != config.max_path:
             raise InputError(
-                f"the model looks at {config.max_path} edges of a path, got {length}: "
-                f"use batch(graphs, path_length={config.max_path})."
+                f"the model looks at {config.max_path} edges of a path, got {length}.",
+                f"Use batch(graphs, path_length={config.max_path}).",
+                command="",
             )
         if edges is not None and edges.shape[2] != config.edge_features:
             raise InputError(

@@ -44,7 +44,9 @@ class Engine:
         if self.name == "local" and several:
             raise InputError(
                 "the local engine is one process: an address, several workers, or GPUs for them "
-                "need --engine ray (engine='ray')."
+                "need Ray.",
+                'Use engine="ray".',
+                command="Use --engine ray.",
             )
 
     @property

@@ -89,8 +89,9 @@ def run(
     source = open_source(data, columns, part_rows, filesystem)
     if device is not None and engine == "ray":
         raise InputError(
-            "device= is for the local engine. On Ray a worker uses its processors, or a GPU with "
-            "--gpus-per-worker 1 (gpus_per_worker=1)."
+            "a device is for the local engine: on Ray a worker uses its processors, or GPUs.",
+            "For a GPU use gpus_per_worker=1.",
+            command="For a GPU use --gpus-per-worker 1.",
         )
     loading = {"dtype": dtype, "device": device}
     model = ModelSource(explainer, {key: v for key, v in loading.items() if v is not None})

@@ -55,7 +55,9 @@ def waterfall_bars(explanation: Explanation, units: int) -> list[Bar]:
     if ledger is None:
         raise InputError(
             f"the scores of {explanation.method} do not add up to the output, so they make no "
-            'waterfall; use plot("bar").'
+            "waterfall.",
+            'Use plot("bar").',
+            command="",
         )
     named, rest = _strongest(explanation, units)
     lines = [*named, *([("other units", rest)] if rest else [])]

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wherefrom.errors import FileError, MissingExtra, ModelError, counted
+from wherefrom.errors import CONTINUE, FileError, MissingExtra, ModelError, counted
 from wherefrom.storage.arrow import Folder, columns_of, parquet_bytes
 from wherefrom.storage.fingerprint import changes, digest
 from wherefrom.storage.writing import locked, remove_partial_files
@@ -78,10 +78,8 @@ class Store:
                     f"{folder.path} has results of {other}: choose another folder, or delete it."
                 )
             if names and not resume:
-                raise FileError(
-                    f"{folder.path} has {counted(len(names), 'finished part')} of an earlier run. "
-                    "Continue it with --resume (resume=True), or choose another folder."
-                )
+                parts = counted(len(names), "finished part")
+                raise FileError(f"{folder.path} has {parts} of an earlier run.", **CONTINUE)
             if folder.local is not None:
                 for path in (*folder.local.iterdir(), *(folder.local / _RECORDS).glob("*")):
                     remove_partial_files(path)

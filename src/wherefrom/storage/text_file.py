@@ -75,8 +75,9 @@ def decoded(path: Path | str, content: bytes, encoding: str | None = None) -> st
         line = content.count(b"\n", 0, error.start) + 1
         kind = "UTF-8" if name.startswith("utf-8") else name
         raise FileError(
-            f"{path}, line {line} is not {kind}: {bad_byte(error)}. Pass the encoding that it has "
-            '(--encoding, encoding="…"), or save it as UTF-8.'
+            f"{path}, line {line} is not {kind}: {bad_byte(error)}.",
+            'Pass the encoding that it has (encoding="…"), or save it as UTF-8.',
+            command="Pass the encoding that it has (--encoding), or save it as UTF-8.",
         ) from error
 
 
@@ -107,9 +108,12 @@ def encoding_of(path: Path | str, content: bytes, encoding: str | None = None) -
             return "utf-8"
         line = content.count(b"\n", 0, error.start) + 1
         warnings.warn(
-            f"{path} is not UTF-8 ({bad_byte(error)} in line {line}): it is read as {guess}, which "
-            'is a guess. Pass --encoding, or encoding="…", to be sure.',
-            GuessedEncoding,
+            GuessedEncoding(
+                f"{path} is not UTF-8 ({bad_byte(error)} in line {line}): it is read as {guess}, "
+                "which is a guess.",
+                'Pass encoding="…" to be sure.',
+                command="Pass --encoding to be sure.",
+            ),
             stacklevel=3,
         )
         return guess

@@ -27,8 +27,10 @@ class RootActivations:
         notes = self._notes.popleft() if self._notes else ()
         if [note.shape for note in notes] != [tensor.shape for tensor in tensors]:
             raise MethodError(
-                f"the model does not make the same calls at the root as at the input (in "
-                f"{where or 'the model itself'}), as where rows are sent to experts: secants "
-                'between the two are not defined. Use secants="zero".'
+                "the model does not make the same calls at the root as at the input (in "
+                f"{where or 'the model itself'}), as where rows "
+                "are sent to experts: secants between the two are not defined.",
+                'Use secants="zero".',
+                command="Use --set secants=zero.",
             )
         return notes

@@ -1,4 +1,4 @@
-"""The answers to the page's requests, as plain data. Used by one thread."""
+"""Answers to the page's requests, as plain data. Not thread-safe: the worker alone calls it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torch import Tensor
 from wherefrom.core.explanation import Explanation
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import Target
-from wherefrom.errors import InputError, TooLong
-from wherefrom.evaluation.metrics import Sample, fractions
+from wherefrom.errors import InputError, TooLong, for_page
+from wherefrom.evaluation.metrics import Activation, Metric, Pruning, Sample, fractions
 from wherefrom.inputs.reader import Reader
 from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.forward_pass import run
@@ -28,13 +28,20 @@ from wherefrom.show.html import render
 from wherefrom.show.sentence import explained, pieces, sides, source
 from wherefrom.show.text_marks import heading, largest_score, marks
 from wherefrom.studies.layer_profile import unit_profile
-from wherefrom.web.fields import CURVES, FIELDS
-from wherefrom.web.limits import Limits
-from wherefrom.web.request import ParsedRequest, integer, integers
-from wherefrom.web.words import page_words
+from wherefrom.web.request import (
+    AttentionBody,
+    Body,
+    CurveBody,
+    Data,
+    EraseBody,
+    Limits,
+    ParsedRequest,
+    below,
+)
 
-Data = dict[str, Any]
+Request = ParsedRequest[Body]
 Value = TypeVar("Value")
+_CURVES: dict[str, type[Metric]] = {"activation": Activation, "pruning": Pruning}
 _MAX_SINGLE_STEPS = 64  # a curve over more units than this has steps of 10 % of them
 _MAX_CLASSES = 24  # a model with more classes shows only the most likely
 _TOP_CLASSES = 10
@@ -43,7 +50,7 @@ _BATCH_UNITS = 2048  # units in one forward pass
 
 @dataclass(frozen=True)
 class Prediction:
-    """One input with the model's output for it."""
+    """One input with the model's output."""
 
     reader: Reader[Any, Any]
     item: Any  # the input as the reader reads it
@@ -59,7 +66,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class TimedExplanation:
-    """An explanation, how many seconds it took, and the warnings it raised."""
+    """An explanation with its running time and its warnings."""
 
     explanation: Explanation
     seconds: float
@@ -67,7 +74,7 @@ class TimedExplanation:
 
 
 class Cache(Generic[Value]):
-    """The most recently used values, at most `size` of them."""
+    """A least-recently-used cache of at most `size` values."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -95,7 +102,7 @@ class Answers:
         self._explanations: Cache[TimedExplanation] = Cache(limits.cached_explanations)
         self._attention: Cache[CapturedAttention] = Cache(limits.cached_attention)
 
-    def predict(self, request: ParsedRequest) -> Data:
+    def predict(self, request: Request) -> Data:
         """The classes with their probabilities, and the units of the input."""
         prediction = self._predict(request)
         inputs = prediction.inputs
@@ -107,8 +114,8 @@ class Answers:
             "scene": inputs.scenes[0] if inputs.scenes else None,
         }
 
-    def explain(self, request: ParsedRequest) -> Data:
-        """The explanation, its text marks, how long it took and what the library warned of."""
+    def explain(self, request: Request) -> Data:
+        """The explanation with its text marks, running time and warnings."""
         timed = self._explain(request, request.method)
         explanation = timed.explanation
         return {
@@ -120,17 +127,15 @@ class Answers:
             "sides": sides(explanation),
             "largest": largest_score(explanation),
             "seconds": timed.seconds,
-            "warnings": [
-                page_words(warning)
-                for warning in dict.fromkeys((*timed.warnings, *explanation.warnings))
-            ],
+            "warnings": list(dict.fromkeys((*timed.warnings, *explanation.warnings))),
         }
 
-    def erase(self, request: ParsedRequest) -> Data:
+    def erase(self, request: ParsedRequest[EraseBody]) -> Data:
         """The prediction with the units in the field `removed` erased."""
         prediction = self._predict(request)
         present = np.ones((1, prediction.unit_count), dtype=bool)
-        present[:, integers(request.data, "removed", prediction.unit_count)] = False
+        for unit in request.body.removed:
+            present[:, below(unit, "removed", prediction.unit_count)] = False
         logits = self._perturbed_logits(prediction, present)[0]
         target = self._target(request, prediction)
         return {
@@ -139,15 +144,16 @@ class Answers:
             "output_before": float(target(prediction.logits.unsqueeze(0))),
         }
 
-    def curve(self, request: ParsedRequest) -> Data:
+    def curve(self, request: ParsedRequest[CurveBody]) -> Data:
         """The activation or pruning curve of the method, with the prediction at every step."""
-        kind = FIELDS["curve"].read(request.data)
         prediction = self._predict(request)
         explanation = self._explain(request, request.method).explanation
         every_unit = prediction.unit_count <= _MAX_SINGLE_STEPS
-        metric = CURVES[kind]()
+        metric = _CURVES[request.body.curve]()
         erasable: NDArray[np.bool_] = np.ones(prediction.unit_count, dtype=bool)
-        sample = Sample(explanation, erasable, explanation.target.index, every_unit)
+        to_probability = request.model.explainer.output_names.to_probability(len(prediction.logits))
+        index = explanation.target.index
+        sample = Sample(explanation, erasable, index, every_unit, to_probability)
         masks = metric.masks(sample)
         logits = self._perturbed_logits(prediction, masks).double()  # (steps, classes)
         area, values = metric.value(sample, logits.numpy())
@@ -156,7 +162,7 @@ class Answers:
         all_probabilities = request.model.explainer.output_names.probabilities(logits)
         probabilities = None
         if all_probabilities is not None:
-            probabilities = all_probabilities[:, explanation.target.index].tolist()
+            probabilities = all_probabilities[:, index].tolist()
         return {
             "metric": metric.title,
             "better": metric.better,
@@ -168,7 +174,7 @@ class Answers:
             "outputs": outputs.tolist(),
         }
 
-    def layers(self, request: ParsedRequest) -> Data:
+    def layers(self, request: Request) -> Data:
         """The relevance of each unit after each block, by `lrp`; the first row is the input."""
         prediction = self._predict(request)
         runner = prediction.reader.runner
@@ -183,13 +189,13 @@ class Answers:
             "rows": [{"name": n, "units": units, "others": rest} for n, units, rest in rows],
         }
 
-    def attention(self, request: ParsedRequest) -> Data:
+    def attention(self, request: ParsedRequest[AttentionBody]) -> Data:
         """One attention map: a layer, and one head or (head 0) the mean of all heads."""
         prediction = self._predict(request)
         captured = self._captured(request, prediction)
-        layer = integer(request.data, "layer", len(captured.maps) + 1) - 1
+        layer = below(request.body.layer, "layer", len(captured.maps) + 1) - 1
         heads = captured.maps[layer][0]  # (heads, query, key)
-        head = integer(request.data, "head", len(heads) + 1)
+        head = below(request.body.head, "head", len(heads) + 1)
         weights = heads.mean(0) if head == 0 else heads[head - 1]
         query, key = captured.streams[layer]
         return {
@@ -202,7 +208,7 @@ class Answers:
             "weights": [[round(w, 5) for w in row] for row in weights.double().tolist()],
         }
 
-    def heads(self, request: ParsedRequest) -> Data:
+    def heads(self, request: Request) -> Data:
         """All attention maps, each as rows of bytes (weight × 255) in base64."""
         prediction = self._predict(request)
         captured = self._captured(request, prediction)
@@ -224,50 +230,48 @@ class Answers:
             )
         return {"layers": layers}
 
-    def row(self, request: ParsedRequest) -> Data:
+    def row(self, request: Request) -> Data:
         """The prediction for one text of a table."""
         prediction = self._predict(request)
         outputs = self._outputs(request, prediction, prediction.logits)
         best = max(outputs, key=lambda output: output["output"])
         return {"label": best["label"], "probability": best["probability"], "outputs": outputs}
 
-    def _captured(self, request: ParsedRequest, prediction: Prediction) -> CapturedAttention:
+    def _captured(self, request: Request, prediction: Prediction) -> CapturedAttention:
         return self._attention.get(request.input_key, lambda: self._capture(request, prediction))
 
-    def html(self, request: ParsedRequest, methods: Sequence[str]) -> str:
+    def html(self, request: Request, methods: Sequence[str]) -> str:
         """The file that `wherefrom explain --html` and `wherefrom compare --html` write."""
         return render([self._explain(request, name).explanation for name in methods])
 
-    def _predict(self, request: ParsedRequest) -> Prediction:
+    def _predict(self, request: Request) -> Prediction:
         return self._predictions.get(request.input_key, lambda: _predict(request, self._limits))
 
-    def _explain(self, request: ParsedRequest, method: str) -> TimedExplanation:
-        key = (request.input_key, method, request.target, request.against)
+    def _explain(self, request: Request, method: str) -> TimedExplanation:
+        key = (request.input_key, method, request.body.target, request.body.against)
         return self._explanations.get(key, lambda: _explain(request, method, self._limits))
 
-    def _capture(self, request: ParsedRequest, prediction: Prediction) -> CapturedAttention:
+    def _capture(self, request: Request, prediction: Prediction) -> CapturedAttention:
         runner = prediction.reader.runner
         target = self._target(request, prediction).to(runner.device)
         return capture(Case(runner, prediction.inputs, target), gradients=False)
 
-    def _target(self, request: ParsedRequest, prediction: Prediction) -> Target:
-        """The target of a request, on the CPU: the most likely class if it names none."""
+    def _target(self, request: Request, prediction: Prediction) -> Target:
+        """The target of a request, on the CPU; by default the most likely class."""
         output_names = request.model.explainer.output_names
 
         def index(name: int | str | None) -> Tensor | None:
             return None if name is None else torch.tensor([output_names.index(name)])
 
-        target = index(request.target)
+        target = index(request.body.target)
         return Target(
             prediction.target.index if target is None else target,
-            index(request.against),
+            index(request.body.against),
             prediction.target.position,
         )
 
-    def _outputs(
-        self, request: ParsedRequest, prediction: Prediction, logits: Tensor
-    ) -> list[Data]:
-        """The classes with their probabilities: all, or the most likely and those of the target."""
+    def _outputs(self, request: Request, prediction: Prediction, logits: Tensor) -> list[Data]:
+        """The classes with their probabilities; of many classes the most likely and the target."""
         probabilities = request.model.explainer.output_names.probabilities(logits.double())
         target = self._target(request, prediction)
         indices = list(range(len(logits)))
@@ -304,10 +308,10 @@ class Answers:
         return torch.cat(rows).clone()
 
 
-def _read(request: ParsedRequest, limits: Limits) -> tuple[Reader[Any, Any], Any]:
-    """The reader and the input as it reads it, if it has no more units than the page explains."""
+def _read(request: Request, limits: Limits) -> tuple[Reader[Any, Any], Any]:
+    """The reader and its reading of the input; an error if the input has too many units."""
     reader = request.model.explainer.reader(request.input)
-    item = reader.read(request.input, request.truncate)
+    item = reader.read(request.input, request.body.truncate)
     units = reader.size(item)
     if units > limits.units:
         raise TooLong(
@@ -317,7 +321,7 @@ def _read(request: ParsedRequest, limits: Limits) -> tuple[Reader[Any, Any], Any
     return reader, item
 
 
-def _predict(request: ParsedRequest, limits: Limits) -> Prediction:
+def _predict(request: Request, limits: Limits) -> Prediction:
     with torch.inference_mode(False), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the answer of `explain` lists them
         reader, item = _read(request, limits)
@@ -329,7 +333,7 @@ def _predict(request: ParsedRequest, limits: Limits) -> Prediction:
         return Prediction(reader, item, inputs, row, resolved)
 
 
-def _explain(request: ParsedRequest, method: str, limits: Limits) -> TimedExplanation:
+def _explain(request: Request, method: str, limits: Limits) -> TimedExplanation:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _read(request, limits)
@@ -338,17 +342,17 @@ def _explain(request: ParsedRequest, method: str, limits: Limits) -> TimedExplan
         explanation = request.model.explainer(
             request.input,
             method,
-            target=request.target,
-            against=request.against,
-            truncate=request.truncate,
+            target=request.body.target,
+            against=request.body.against,
+            truncate=request.body.truncate,
         )
         seconds = time.perf_counter() - start
     assert isinstance(explanation, Explanation)
-    return TimedExplanation(explanation, seconds, [str(warning.message) for warning in caught])
+    return TimedExplanation(explanation, seconds, [for_page(warning.message) for warning in caught])
 
 
 def _position_units(captured: CapturedAttention, stream: int, size: int) -> list[int | None]:
-    """The number of the unit at each position along a map's axis."""
+    """The index of the unit at each position along an axis of a map."""
     span = captured.spans.get(stream)
     units: list[int | None] = [None] * size
     if span is not None:
@@ -360,7 +364,7 @@ def _position_units(captured: CapturedAttention, stream: int, size: int) -> list
 def _position_names(
     prediction: Prediction, captured: CapturedAttention, stream: int, size: int
 ) -> list[str]:
-    """The units' names along a map's axis; "·" for positions without a unit (a class token)."""
+    """The names of the units along an axis; "·" for positions without a unit (a class token)."""
     units = prediction.inputs.units[0]
     numbers = _position_units(captured, stream, size)
     return ["·" if number is None else units[number].text for number in numbers]

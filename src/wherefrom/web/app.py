@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,23 +27,27 @@ from wherefrom.methods import METHODS
 from wherefrom.show import answer as answer_view
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import STYLE
-from wherefrom.web import openapi
-from wherefrom.web.answers import Answers, Data
-from wherefrom.web.fields import FIELDS
+from wherefrom.web.answers import Answers
 from wherefrom.web.generation import Question, Tell, explained
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import PASSAGES, QUESTION, Models
 from wherefrom.web.reports import Reports, report_policy
 from wherefrom.web.request import (
+    DESCRIPTION,
+    ROUTES,
+    AnswerBody,
+    Body,
+    Data,
+    Limits,
+    MethodsBody,
     NotJson,
     ParsedRequest,
+    TableBody,
     TooLarge,
-    method_names,
+    describe,
     parse_request,
     with_text,
 )
 from wherefrom.web.security import REPORT_POLICY, App, Gate
-from wherefrom.web.words import page_words
 from wherefrom.web.worker import QueueFull, Stopped, Worker
 
 STATIC = Path(__file__).parent / "static"
@@ -54,7 +58,9 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 _LOG = logging.getLogger(__name__)
-Compute = Callable[[ParsedRequest], Data]
+B = TypeVar("B", bound=Body)
+R = TypeVar("R")
+Compute = Callable[[ParsedRequest[Body]], Data]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -80,23 +86,16 @@ class Server:
             "/answer": self.answer_page,
             "/static/{name}": self.static_file,
             "/api/about": self.about,
-            openapi.PATH: self.openapi,
+            DESCRIPTION: self.openapi,
             "/reports/{name:path}": self.report,
         }
-        answers = self.answers
-        post: dict[str, Endpoint] = {
-            "/api/predict": self.json_route(answers.predict),
-            "/api/explain": self.json_route(answers.explain),
-            "/api/erase": self.json_route(answers.erase),
-            "/api/curve": self.json_route(answers.curve),
-            "/api/layers": self.json_route(answers.layers),
-            "/api/attention": self.json_route(answers.attention),
-            "/api/heads": self.json_route(answers.heads),
-            "/api/compare": self.compare,
-            "/api/table": self.table,
-            "/api/html": self.html,
-            "/api/answer": self.answer,
+        streamed = {
+            "compare": self.compare,
+            "table": self.table,
+            "html": self.html,
+            "answer": self.answer,
         }
+        post = {f"/api/{name}": streamed.get(name) or self.json_route(name) for name in ROUTES}
         return [
             *(Route(path, _with_json_errors(route)) for path, route in get.items()),
             *(
@@ -127,7 +126,7 @@ class Server:
 
     async def openapi(self, request: Request) -> Response:
         """The description of the API in OpenAPI."""
-        return JSONResponse(openapi.describe(self.models, self.limits))
+        return JSONResponse(describe(self.models, self.limits))
 
     async def report(self, request: Request) -> Response:
         """A report of the folder, in a sandbox."""
@@ -137,20 +136,19 @@ class Server:
         headers = {"content-security-policy": report_policy()}
         return Response(content, media_type=_MEDIA_TYPES[".html"], headers=headers)
 
-    def json_route(self, compute: Compute) -> Endpoint:
-        """A route that answers with one JSON object."""
+    def json_route(self, name: str) -> Endpoint:
+        """A route that answers with one JSON object: a method of `Answers`."""
+        answer: Compute = getattr(self.answers, name)
 
         async def respond(request: Request) -> Response:
-            body = await self._body(request)
-            return JSONResponse(await self._run(request, lambda: compute(self._parse(body))))
+            return JSONResponse(await self._answered(request, ROUTES[name][0], answer))
 
         return respond
 
     async def compare(self, request: Request) -> Response:
         """One line of JSON for each method, sent as soon as it is ready."""
-        body = await self._body(request)
-        parsed = await self._run(request, lambda: self._parse(body))
-        methods = method_names(parsed.data, METHODS)
+        parsed = await self._answered(request, MethodsBody, _itself)
+        methods = list(dict.fromkeys(parsed.body.methods or METHODS))
         # before the response starts, so that an error still sets its status
         first = await self._run(request, lambda: self._comparison(parsed, methods[0]))
 
@@ -158,74 +156,64 @@ class Server:
             yield _json_line(first)
             for method in methods[1:]:
                 job = partial(self._comparison, parsed, method)
-                try:
-                    row = await self.worker.run(job, wait_for_room=True)
-                except Exception as error:
-                    row = {"method": method, "error": _describe(error)[1]["error"]["message"]}
-                yield _json_line(row)
+                yield await self._line({"method": method}, job)
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def table(self, request: Request) -> Response:
         """One line of JSON for each text, sent as soon as it is ready."""
-        body = await self._body(request)
-        parsed = await self._run(request, lambda: self._parse(body))
-        texts = FIELDS["texts"].read(parsed.data)
+        parsed = await self._answered(request, TableBody, _itself)
+        texts = parsed.body.texts
         if len(texts) > self.limits.table_texts:
             raise InputError(
                 f"a table may have up to {self.limits.table_texts:,} texts, this one has "
                 f"{len(texts):,}. For more, use the command line: wherefrom corpus."
             )
-        seconds = FIELDS["text_pairs"].read(parsed.data)
-        seconds = [None] * len(texts) if seconds is None else seconds
+        pairs = parsed.body.text_pairs
+        seconds: Sequence[str | None] = [None] * len(texts) if pairs is None else pairs
         if len(seconds) != len(texts):
             raise InputError(
-                f"there are {len(texts):,} texts and {len(seconds):,} of text_pairs: a pair is one "
+                f"there are {len(texts):,} texts and {len(seconds):,} text_pairs: a pair needs one "
                 "of each."
             )
 
-        def predicted(number: int, text: str, second: str | None) -> Data:
-            answer = self.answers.row(with_text(parsed, text, second, self.limits))
-            return {"row": number, **answer}
+        def predicted(text: str, second: str | None) -> Data:
+            return self.answers.row(with_text(parsed, text, second, self.limits))
 
         async def lines() -> AsyncIterator[bytes]:
-            for number, (text, second) in enumerate(zip(texts, seconds, strict=True)):
-                try:
-                    job = partial(predicted, number, text, second)
-                    row = await self.worker.run(job, wait_for_room=True)
-                except Exception as error:
-                    row = {"row": number, "error": _describe(error)[1]["error"]["message"]}
-                yield _json_line(row)
+            for number, pair in enumerate(zip(texts, seconds, strict=True)):
+                yield await self._line({"row": number}, partial(predicted, *pair))
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def answer(self, request: Request) -> Response:
         """Lines of JSON: the answer as it is generated, then where it comes from."""
-        body = await self._body(request)
         # before the response starts, so that an error still sets its status
-        question = await self._run(request, lambda: Question.of(self._parse(body), self.limits))
+        question = await self._answered(
+            request, AnswerBody, lambda parsed: Question.of(parsed, self.limits)
+        )
 
         async def lines() -> AsyncIterator[bytes]:
             result: list[Answer] = []
             try:
-                async for row in self._told(
+                async for row in self._sent(
                     lambda on_text: result.append(question.answered(on_text))
                 ):
                     yield _json_line(row)
                 yield _json_line({"text": result[0].text})
                 data: list[Data] = []
-                async for row in self._told(
+                async for row in self._sent(
                     lambda on_text: data.append(explained(result[0], on_text))
                 ):
                     yield _json_line(row)
                 yield _json_line(data[0])
             except Exception as error:
-                yield _json_line({"error": _describe(error)[1]["error"]["message"]})
+                yield _json_line({"error": _message(error)})
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
-    async def _told(self, job: Callable[[Tell], None]) -> AsyncIterator[Data]:
-        """What a job tells while it runs; its error at the end, if there is one."""
+    async def _sent(self, job: Callable[[Tell], None]) -> AsyncIterator[Data]:
+        """The rows that a job sends while it runs; an error of the job is raised at the end."""
         rows: asyncio.Queue[Data | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -243,28 +231,43 @@ class Server:
 
     async def html(self, request: Request) -> Response:
         """The explanation as a file, as the command line writes it."""
-        body = await self._body(request)
 
-        def render() -> str:
-            parsed = self._parse(body)
-            return self.answers.html(parsed, method_names(parsed.data, [parsed.method]))
+        def render(parsed: ParsedRequest[MethodsBody]) -> str:
+            methods = parsed.body.methods or [parsed.method]
+            return self.answers.html(parsed, list(dict.fromkeys(methods)))
 
+        page = await self._answered(request, MethodsBody, render)
         headers = {
             "content-security-policy": REPORT_POLICY,
             "content-disposition": 'attachment; filename="wherefrom.html"',
         }
-        content = await self._run(request, render)
-        return Response(content, media_type=_MEDIA_TYPES[".html"], headers=headers)
+        return Response(page, media_type=_MEDIA_TYPES[".html"], headers=headers)
 
-    def _comparison(self, parsed: ParsedRequest, method: str) -> Data:
+    def _comparison(self, parsed: ParsedRequest[Body], method: str) -> Data:
         """The explanation by one method, or why the method does not apply to the model."""
         try:
             return {"method": method, **self.answers.explain(replace(parsed, method=method))}
         except ModelError as error:
-            return {"method": method, "error": page_words(str(error))}
+            return {"method": method, "error": error.for_page()}
 
-    def _parse(self, body: bytes) -> ParsedRequest:
-        return parse_request(body, self.models, self.limits)
+    async def _line(self, key: Data, job: Callable[[], Data]) -> bytes:
+        """A line of JSON: the result of a job, or its error."""
+        try:
+            return _json_line({**key, **await self.worker.run(job, wait_for_room=True)})
+        except Exception as error:
+            return _json_line({**key, "error": _message(error)})
+
+    async def _answered(
+        self, request: Request, kind: type[B], compute: Callable[[ParsedRequest[B]], R]
+    ) -> R:
+        """Parses the request and computes its answer in one job; parsing may need the model."""
+        content = await self._body(request)
+
+        def job() -> R:
+            return compute(parse_request(content, kind, self.models, self.limits))
+
+        result: R = await self._run(request, job)
+        return result
 
     async def _body(self, request: Request) -> bytes:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
@@ -298,7 +301,7 @@ class Server:
         finally:
             for task in (result, disconnect):
                 task.cancel()
-            await asyncio.wait((result, disconnect))  # a cancelled job is marked before we go on
+            await asyncio.wait((result, disconnect))  # until a cancelled job is marked
 
 
 async def _disconnected(request: Request) -> None:
@@ -362,11 +365,20 @@ def _describe(error: Exception) -> tuple[int, Data]:
     elif isinstance(error, HTTPException):
         status, kind, message = error.status_code, "request", str(error.detail)
     elif isinstance(error, WherefromError) and not isinstance(error, FileError):
-        status, kind, message = 422, type(error).__name__, page_words(str(error))
+        status, kind, message = 422, type(error).__name__, error.for_page()
     else:
         _LOG.error("a request failed", exc_info=error)
     printable = message.encode("utf-8", "replace").decode()  # it may quote half of a character
     return status, {"error": {"kind": kind, "message": printable}}
+
+
+def _itself(value: R) -> R:
+    return value
+
+
+def _message(error: Exception) -> str:
+    message: str = _describe(error)[1]["error"]["message"]
+    return message
 
 
 def _with_json_errors(endpoint: Endpoint) -> Endpoint:

@@ -1,43 +1,37 @@
-"""Answers of language models for the page: generated while it watches, then explained."""
+"""Answers of language models: streamed to the page as they are generated, then explained."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from wherefrom.answers.answer import Answer
 from wherefrom.answers.prompt import Prompt, PromptLike
 from wherefrom.answers.tokens import has_template, read_prompt
-from wherefrom.errors import InputError, ModelError, TooLong
+from wherefrom.errors import InputError, ModelError, TooLong, for_page
 from wherefrom.show.answer import page_data
-from wherefrom.web.fields import FIELDS
-from wherefrom.web.limits import Limits
-from wherefrom.web.request import ParsedRequest
+from wherefrom.web.request import AnswerBody, Data, Limits, ParsedRequest
 
-Data = dict[str, Any]
 Tell = Callable[[Data], None]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A checked request: what the model is asked, and an answer if there is one to explain."""
+    """A checked request: the prompt, and the answer to explain unless the model generates one."""
 
-    request: ParsedRequest
+    request: ParsedRequest[AnswerBody]
     prompt: PromptLike
     answer: str | None
     max_new_tokens: int
 
     @staticmethod
-    def of(request: ParsedRequest, limits: Limits) -> Question:
-        """The question of a request, if it is not larger than the page explains."""
-        model, data = request.model, request.data
+    def of(request: ParsedRequest[AnswerBody], limits: Limits) -> Question:
+        """The question of a request; an error if it is too long for the page."""
+        model, body = request.model, request.body
         if not model.answers:
             raise ModelError(f"{model.name} is not a language model: it gives no answers.")
-        passages = FIELDS["passages"].read(data)
-        answer = FIELDS["answer"].read(data)
-        count = FIELDS["max_new_tokens"].read(data)
+        passages, answer, count = body.passages, body.answer, body.max_new_tokens
         if count > limits.answer_tokens:
             raise InputError(f"max_new_tokens may be up to {limits.answer_tokens}, got {count}.")
         texts = [str(request.input), *passages, answer or ""]
@@ -61,7 +55,7 @@ class Question:
         return Question(request, prompt, answer or None, count)
 
     def answered(self, on_text: Tell) -> Answer:
-        """The answer; `on_text` gets its text as it is generated."""
+        """The answer; `on_text` receives each piece of text as it is generated."""
         explainer, method = self.request.model.explainer, self.request.method
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -76,10 +70,10 @@ class Question:
 
 
 def explained(answer: Answer, on_text: Tell) -> Data:
-    """Where every token of an answer comes from; `on_text` gets how many are explained."""
+    """Explains every token of an answer; `on_text` receives the progress."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         answer.rows(lambda done, count: on_text({"explained": done, "of": count}))
         view = page_data(answer)
-    messages = dict.fromkeys(str(warning.message) for warning in caught)
+    messages = dict.fromkeys(for_page(warning.message) for warning in caught)
     return {"answer": view, "finished": answer.finished, "warnings": list(messages)}

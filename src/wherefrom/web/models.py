@@ -53,7 +53,7 @@ class ServedModel:
 
     @property
     def _graph_kind(self) -> str:
-        """What the nodes of the model's graphs are; empty for a model of text or images."""
+        """What a node of the model's graphs is; empty for a model of text or images."""
         return str(getattr(getattr(self.explainer.runner.model, "config", None), "reads", ""))
 
     @property
@@ -98,7 +98,7 @@ class ServedModel:
 
 
 class Models:
-    """The served models by name. Their number is fixed when the server starts."""
+    """The served models by name, fixed when the server starts."""
 
     def __init__(self, explainers: Mapping[str, Explainer]) -> None:
         if not explainers:

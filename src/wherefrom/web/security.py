@@ -1,4 +1,4 @@
-"""Which requests are let in, and what a browser may do with the responses."""
+"""Access control: the gate for requests, and the headers that restrict the browser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -18,7 +17,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-_LET_IN = "wherefrom_let_in"
 # a name or an address, and a port; no user, path or space, which some parsers skip
 _HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{1,5})?")
 COOKIE = "wherefrom_token"
@@ -83,7 +81,6 @@ class Gate:
         elif not _same_site(headers):
             await _refuse(send_secured, 403, "origin", "requests from other sites are refused.")
         elif self.token is None or self._has_token(headers):
-            scope.setdefault("state", {})[_LET_IN] = True
             await self.app(scope, receive, send_secured)
         elif (token := _token_in_address(scope)) is not None and self._matches(token):
             await _set_cookie(send_secured, token)
@@ -107,12 +104,10 @@ class Gate:
             return name in ("localhost", socket.gethostname().lower())
 
     def _has_token(self, headers: dict[str, str]) -> bool:
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            cookie = None
-        in_cookie = cookie is not None and self._matches(cookie.value)
-        return in_cookie or self._matches(headers.get(HEADER, ""))
+        # read by hand: SimpleCookie gives up at the first cookie of another app that it cannot read
+        cookies = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
+        tokens = [value for name, _, value in cookies if name == COOKIE]
+        return any(map(self._matches, [*tokens, headers.get(HEADER, "")]))
 
     def _matches(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), (self.token or "").encode())
@@ -145,37 +140,14 @@ def _with_headers(send: Send) -> Send:
     return send_secured
 
 
-def was_let_in(scope: Message | None) -> bool:
-    """Whether the gate let the request of this scope in."""
-    return bool(scope and scope.get("state", {}).get(_LET_IN))
-
-
-def refusal(kind: str, message: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """The headers and the body of a refusal, for what never reaches the gate."""
-    body = _error_body(kind, message)
-    headers = {
-        **_HEADERS,
-        "content-security-policy": PAGE_POLICY,
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-    }
-    return [(name.encode(), value.encode()) for name, value in headers.items()], body
-
-
-def _error_body(kind: str, message: str) -> bytes:
-    return json.dumps({"error": {"kind": kind, "message": message}}).encode()
-
-
 async def _refuse(send: Send, status: int, kind: str, message: str) -> None:
-    body = _error_body(kind, message)
+    body = json.dumps({"error": {"kind": kind, "message": message}}).encode()
     await _respond(send, status, [(b"content-type", b"application/json")], body)
 
 
 async def _set_cookie(send: Send, token: str) -> None:
     """Moves the token from the address into a cookie."""
-    jar = SimpleCookie()
-    jar[COOKIE] = token
-    cookie = f"{jar[COOKIE].OutputString()}; Path=/; HttpOnly; SameSite=Strict".encode("latin-1")
+    cookie = f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict".encode("latin-1")
     await _respond(send, 303, [(b"location", b"/"), (b"set-cookie", cookie)], b"")
 
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import signal
 import socket
+import time
 import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wherefrom.errors import FileError, InputError, MissingExtra, WherefromError
 from wherefrom.explainer import Explainer
 from wherefrom.loading import load
 from wherefrom.models.embedded import embedded
-from wherefrom.web.limits import Limits
 from wherefrom.web.models import Models, ServedModel, open_models
-from wherefrom.web.security import is_loopback
+from wherefrom.web.security import App, is_loopback
 from wherefrom.web.worker import Worker
 
+if TYPE_CHECKING:
+    import uvicorn
+
 Say = Callable[[str], None]
+_CONNECTIONS = 256  # at once; more get status 503
+_IDLE_SECONDS = 10.0  # that a connection may take to send a request
 
 
 def serve(
@@ -38,11 +46,11 @@ def serve(
     By default it serves the embedded models. A host that other machines can reach needs a token:
     without `token` a random one is used. Other options go to `load` (`dtype=`, `device=`).
     """
-    for library in ("starlette", "uvicorn"):
+    for library in ("pydantic", "starlette", "uvicorn"):
         if find_spec(library) is None:
             raise MissingExtra(library, "web", "the web page")
     from wherefrom.web.app import make_app
-    from wherefrom.web.connections import run_server
+    from wherefrom.web.request import Limits
 
     if reports is not None and not reports.is_dir():
         raise FileError(f"--reports: {reports} is not a folder.")
@@ -62,7 +70,53 @@ def serve(
         say(f"wherefrom serves {', '.join(served.names)} at {address} (stop with Ctrl-C)")
         if browse:
             webbrowser.open(address)
-        run_server(app, listener)
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            with suppress(ValueError):  # not in the main thread
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+        with suppress(KeyboardInterrupt):
+            asyncio.run(serve_on(make_server(app), listener))
+
+
+def make_server(app: App) -> uvicorn.Server:
+    """The HTTP server of an application."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=2,
+    )
+    return uvicorn.Server(config)
+
+
+async def serve_on(
+    server: uvicorn.Server, listener: socket.socket, idle_seconds: float = _IDLE_SECONDS
+) -> None:
+    """Serves until the server is stopped; connections that send no request are closed."""
+    closing = asyncio.create_task(_close_idle(server, idle_seconds))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        closing.cancel()
+
+
+async def _close_idle(server: uvicorn.Server, seconds: float) -> None:
+    """Closes connections whose request does not arrive: uvicorn waits for its headers forever."""
+    since: dict[Any, float] = {}
+    while True:
+        await asyncio.sleep(seconds / 10)
+        now = time.monotonic()
+        open_connections: Any = server.server_state.connections
+        idle = [c for c in open_connections if c.cycle is None or c.cycle.response_complete]
+        since = {connection: since.get(connection, now) for connection in idle}
+        for connection, start in since.items():
+            if now - start > seconds:
+                connection.transport.close()
 
 
 def _embedded_models(read: Callable[[str], Explainer], say: Say) -> Models:

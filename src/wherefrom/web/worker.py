@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.overrides import TorchFunctionMode
 
 from wherefrom.core.stopping import stopped_by
 
@@ -53,10 +52,10 @@ class Job:
 class Worker:
     """Runs one job at a time in its own thread.
 
-    A thread cannot be killed, but a running model calls torch every few microseconds: there the
-    worker checks the clock, and a job that is late or cancelled ends with `Stopped`. One call ends
-    in time because the sizes of inputs are limited. Should a call still hang, the request is
-    answered at the deadline and `grace` seconds, and the job ends with its call.
+    A thread cannot be killed, but a running model enters a module every few microseconds: there the
+    worker checks the clock, and a job that is late or cancelled ends with `Stopped`. What runs
+    between two modules, such as a backward pass, is short because the sizes of inputs are limited.
+    Should a call hang, the request is answered at the deadline plus `grace` seconds.
     """
 
     def __init__(self, seconds: float, queued_jobs: int, grace: float = _GRACE_SECONDS) -> None:
@@ -115,27 +114,9 @@ class Worker:
                 job.future.set_result(result)
 
 
-class _Checked(TorchFunctionMode):
-    """Checks a job before every torch call of its thread."""
-
-    def __init__(self, job: Job) -> None:
-        super().__init__()
-        self.job = job
-
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        self.job.check()
-        return function(*args, **(kwargs or {}))
-
-
 @contextmanager
 def _stoppable(job: Job) -> Iterator[None]:
-    """Checks a job at every torch call, at every module, and in loops that ask."""
+    """Checks a job at every module, and in loops that call `stop_if_late`."""
     thread = threading.get_ident()
 
     def check(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -144,7 +125,7 @@ def _stoppable(job: Job) -> Iterator[None]:
 
     hook = register_module_forward_pre_hook(check)
     try:
-        with _Checked(job), stopped_by(job.check):
+        with stopped_by(job.check):
             yield
     finally:
         hook.remove()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from wherefrom.errors import ModelError
+from wherefrom.errors import ModelError, use_method
 from wherefrom.tracing.catalogue import TorchCall
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.entry_points import stream_of
@@ -71,8 +71,9 @@ class Maps(Observer):
         else:
             raise ModelError(
                 f"an attention map of shape {tuple(shape)} does not run from all places to all: "
-                "this model attends in windows or chunks. Attention methods cannot follow it; "
-                'try method="lrp".'
+                "this model attends in windows or chunks. "
+                "Attention methods cannot follow it.",
+                **use_method("lrp", verb="Try"),
             )
         query, key = stream_of(weights), tag_of(value).stream
         key = query if key is None else key

@@ -148,7 +148,7 @@ class BlockRun:
         """Runs the block a second time, for the tensors that the graph still waits for."""
         tensors = nested_tensors((self.args, self.kwargs))
         if [version_of(tensor) for tensor in tensors] != self._versions:
-            raise ModelError(self._differs("its input was written into after it had run"))
+            raise self._differs("its input was written into after it had run")
         count = 0
         # beyond the last that is waited for there is nothing to compute
         last = max(
@@ -164,7 +164,7 @@ class BlockRun:
                 value = tensor.detach()
             if saved is not None and saved.value is None:
                 if value.shape != saved.shape:
-                    raise ModelError(self._differs("its tensors have other shapes"))
+                    raise self._differs("its tensors have other shapes")
                 saved.value, saved.version = value, version_of(value)
             count += 1
             if count > last:
@@ -184,12 +184,14 @@ class BlockRun:
                 stack.enter_context(torch.autocast(kind, dtype, enabled))
             self.module.forward(*self.args, **self.kwargs)
         if count <= last:
-            raise ModelError(self._differs("it made fewer calls"))
+            raise self._differs("it made fewer calls")
 
-    def _differs(self, reason: str) -> str:
-        return (
-            f"{self.path[-1] or 'a block'} cannot be run a second time to save memory: {reason}. "
-            "Explain a shorter input, or allow more memory with memory=."
+    def _differs(self, reason: str) -> ModelError:
+        return ModelError(
+            f"{self.path[-1] or 'a block'} cannot be run a second time to save memory: {reason}.",
+            "Explain a shorter input, or allow more memory with memory=.",
+            command="Explain a shorter input.",
+            page="Explain a shorter input.",
         )
 
 

@@ -331,8 +331,9 @@ class EntryPoints(Observer):
         blocks = [state for state in states if state is not None]
         if not blocks or len(blocks) != len(self.entered):
             raise NoBlock(
-                "no block was found: no state of this model is used both in a block and around it. "
-                'Read its input where it enters, with at="embeddings".'
+                "no block was found: no state of this model is used both in a block and around it.",
+                'Read its input where it enters, with at="embeddings".',
+                command="Read its input where it enters, with --set at=embeddings.",
             )
         if self.paths is None:
             pairs = zip(self.paths_to_block, blocks, strict=True)
@@ -348,9 +349,10 @@ class EntryPoints(Observer):
         rows = tensor.numel() // tensor.shape[-1] // self.batch
         if tensor.ndim not in (2, 3) or rows != trail.rows + state.rows_ahead:
             raise NoBlock(
-                f"the state that enters the first block has shape {tuple(tensor.shape)}, in which "
-                "the units cannot be told apart. Read the input where it enters, with "
-                'at="embeddings".'
+                f"the state that enters the first block has shape {tuple(tensor.shape)}, in "
+                "which the units cannot be told apart.",
+                'Read the input where it enters, with at="embeddings".',
+                command="Read the input where it enters, with --set at=embeddings.",
             )
         return Source(tensor, span, places_first, self._biases.get(id(tensor)))
 

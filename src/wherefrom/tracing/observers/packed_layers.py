@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from wherefrom.core.torch_internals import own_tensor, submodules
-from wherefrom.errors import ModelError
+from wherefrom.errors import GIVE_ANSWER, ModelError
 from wherefrom.tracing.catalogue import TorchCall, depends_on_input
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.tag_propagation import propagate
@@ -56,11 +56,9 @@ def _record(tracer: Tracer, module: nn.Module, args: tuple[Any, ...], out: Any) 
     if _is_for_inference(module):
         raise ModelError(
             f"{tracer.where}: bitsandbytes has repacked these 4-bit weights for inference on a "
-            "CPU, as it does when a model first runs without gradients; none pass through them "
-            "any more.",
-            "Load the model anew and give the answer: explainer.answer(prompt, …).",
-            command="Load the model anew and give the answer.",
-            page="Start the server anew and give the answer.",
+            "CPU, as it does when a model first "
+            "runs without gradients; none pass through them any more. Load the model anew.",
+            **GIVE_ANSWER,
         )
     if not depends_on_input(out):
         return

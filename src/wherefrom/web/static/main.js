@@ -130,7 +130,7 @@ async function setRemoved(removed) {
   }
 }
 
-// The prediction without the removed units, beside the change that their scores predict.
+// The prediction without the removed units, with their score.
 async function updateRemoval() {
   const { explanation, prediction } = context;
   state.removed = state.removed.filter((i) => i < explanation.units.length);
@@ -147,7 +147,7 @@ async function updateRemoval() {
   showRemoval(byId("removal"), {
     before: prediction, now: predictionWithoutRemoved, label: explanation.target.label, noun: prediction.noun,
     names: state.removed.map((i) => explanation.units[i].text),
-    predictedChange: scoresAreShares ? -sum(state.removed.map((i) => explanation.scores[i])) : null,
+    score: scoresAreShares ? sum(state.removed.map((i) => explanation.scores[i])) : null,
     restore: () => setRemoved([]),
   });
 }

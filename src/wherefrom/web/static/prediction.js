@@ -41,16 +41,16 @@ export function showClassMenus(targetMenu, againstMenu, outputs, state, resolved
   for (const option of againstMenu.options) option.disabled = option.value === String(resolvedTarget);
 }
 
-// What removing units did to the output, beside what their scores predict.
-export function showRemoval(box, { before, now, label, noun, names, predictedChange, restore }) {
-  const actualChange = now.output - now.output_before;
+// The score of the removed units, and the measured effect of removing them: two quantities that can differ.
+export function showRemoval(box, { before, now, label, noun, names, score, restore }) {
+  const effect = now.output - now.output_before;
   const probability = ({ outputs }) => outputs.find((output) => output.label === label)?.probability ?? null;
   const [probabilityBefore, probabilityNow] = [probability(before), probability(now)];
   const summary = probabilityBefore === null || probabilityNow === null
     ? label : `${label}: ${percent(probabilityBefore)} → ${percent(probabilityNow)}`;
-  const largest = Math.max(Math.abs(actualChange), Math.abs(predictedChange ?? 0)) || 1;
-  const changes = [["actual change", actualChange]];
-  if (predictedChange !== null) changes.unshift(["predicted change", predictedChange]);
+  const largest = Math.max(Math.abs(effect), Math.abs(score ?? 0)) || 1;
+  const changes = [["effect when removed", effect]];
+  if (score !== null) changes.unshift(["score", score]);
   setChildren(box,
     html("p", {}, "Without ", ...names.flatMap((name, i) => [i ? ", " : "", html("q", { dir: "auto", text: name })]),
       `, ${summary} `, html("button", { type: "button", class: "pill", text: "restore all", on: { click: restore } })),
@@ -65,7 +65,7 @@ export function showRemoval(box, { before, now, label, noun, names, predictedCha
           }),
           html("u", {})));
     })),
-    predictedChange === null
-      ? html("p", { class: "dim", text: `The scores of this method rank the ${plural(noun)}. They are not shares of the output, so they predict no change.` })
-      : null);
+    html("p", { class: "dim", text: score === null
+      ? `The scores of this method rank the ${plural(noun)}; they are not parts of the output.`
+      : "The score is a part of the output; the effect when removed is measured by running the model without it. They can differ." }));
 }
