@@ -175,7 +175,7 @@ def _hint_at_file(arguments: list[str]) -> None:
 
 def _is_table(name: str) -> bool:
     """Whether a file is a table by its name."""
-    from wherefrom.inputs.table_files import FORMATS
+    from wherefrom.inputs.table import FORMATS
 
     return name.lower().removesuffix(".gz").endswith(tuple(FORMATS))
 

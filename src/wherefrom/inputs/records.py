@@ -67,6 +67,11 @@ def find_columns(columns: Sequence[str], text: str | None, label: str | None) ->
     )
 
 
+def columns_of(records: Iterable[Record]) -> list[str]:
+    """The columns that any of these rows has, in the order of their first use."""
+    return list(dict.fromkeys(name for record in records for name in record))
+
+
 def pair_columns(
     columns: Sequence[str], text_column: str | None, pair_column: str | None
 ) -> tuple[str, str] | None:
@@ -229,7 +234,7 @@ def _sources(records: Sequence[Record]) -> list[Any]:
     """The input of each row; an error if a row has none."""
     if not records:
         raise InputError("the table has no rows: there is nothing to explain.")
-    columns = list(records[0])
+    columns = columns_of(records)
     pair = pair_columns(columns, None, None)
     text = "" if pair else column(columns, None, TEXT, "text")
     sources = [source_of(record, text, pair) for record in records]
