@@ -306,7 +306,7 @@ class _Lines(Iterator[str]):
             return str(read(size))
         except UnicodeDecodeError as error:
             raise FileError(
-                f"{self.name}, after line {self.number}: not {error.encoding} ({error.reason})."
+                f"{self.name}, line {self.number + 1} is not {error.encoding}: {error.reason}."
             ) from error
         except (EOFError, OSError, zlib.error) as error:
             raise FileError(
@@ -315,9 +315,12 @@ class _Lines(Iterator[str]):
 
 
 def _csv_rows(name: str, lines: _Lines, kind: str) -> Iterator[Record | FileError]:
-    header = next(lines, "")
-    named = _SEPARATOR_LINE.match(header)  # as spreadsheets write it
-    header = next(lines, "") if named else header
+    try:
+        header = next(lines, "")
+        named = _SEPARATOR_LINE.match(header)  # as spreadsheets write it
+        header = next(lines, "") if named else header
+    except _BadLine as error:
+        raise FileError(f"{name}, line {lines.number} {error}.") from error
     lines.rewind(named is not None)
     delimiter = named[1] if named else _delimiter(header, "\t" if kind == "tsv" else ",")
     reader = csv.reader(
@@ -333,8 +336,8 @@ def _csv_rows(name: str, lines: _Lines, kind: str) -> Iterator[Record | FileErro
         surplus = len(cells) - len(columns) if cells else 0
         if surplus > 0 or (surplus < 0 and len(lines.used) > 1):
             problem = (
-                f"has {len(cells)} fields, and the header names {len(columns)}: a text that contains "
-                f"{delimiter!r} or a line break must be in quotes"
+                f"has {len(cells)} fields, and the header names {len(columns)}: a text that "
+                f"contains {delimiter!r} or a line break must be in quotes"
             )
         if problem:
             number, line = lines.used[0]
