@@ -20,7 +20,7 @@ from wherefrom.core.batching import Rejected
 from wherefrom.core.comparison import Comparison
 from wherefrom.core.explanation import Explanation
 from wherefrom.core.memory import parse_memory
-from wherefrom.core.output_names import OutputNames, TargetSpec
+from wherefrom.core.output_names import OutputNames, TargetSpec, ordered_labels
 from wherefrom.core.progress import shown
 from wherefrom.core.runner import Batch, Forward, ModelRunner
 from wherefrom.core.scope import Scope, restores_state
@@ -28,8 +28,7 @@ from wherefrom.core.target import Target
 from wherefrom.core.unwrap import unwrap
 from wherefrom.errors import InputError, ModelError
 from wherefrom.explaining.assemble import library_versions
-from wherefrom.explaining.predicted_spans import has_spans
-from wherefrom.explaining.request import Request
+from wherefrom.explaining.request import Request, has_spans
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
@@ -63,7 +62,7 @@ class Explainer:
         *,
         processor: Any = None,
         forward: Forward | None = None,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[str] | Mapping[int, str] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module) and hasattr(model, "model"):  # a pipeline
             tokenizer = tokenizer or getattr(model, "tokenizer", None)
@@ -86,7 +85,7 @@ class Explainer:
         # a processor of texts and images has one of each
         self._tokenizer = tokenizer or getattr(processor, "tokenizer", None)
         self._set_processor(processor)
-        self._labels = None if labels is None else tuple(labels)
+        self._labels = None if labels is None else tuple(ordered_labels(labels, "labels="))
         self._readers: dict[type, Reader[Any, Any]] = {}
         self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
 

@@ -27,11 +27,6 @@ _OUTSIDE = "O"  # the class of tokens that are part of no entity
 _CHUNKED = ("B-", "I-", "E-", "S-", "L-", "U-")  # begin, inside, end, single, last, unit
 
 
-def has_spans(runner: ModelRunner) -> bool:
-    """Whether the model's predictions are about spans of its input."""
-    return runner.forward is None and runner.task in ("QuestionAnswering", "TokenClassification")
-
-
 def explain_answer(
     runner: ModelRunner,
     inputs: Batch,

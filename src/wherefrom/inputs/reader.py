@@ -103,6 +103,10 @@ class Reader(ABC, Generic[Item, Form]):
     def units_of(self, item: Item) -> tuple[Unit, ...]:
         """Its units, by name."""
 
+    def warnings_of(self, item: Item) -> tuple[str, ...]:
+        """Sentences for `Explanation.warnings`: what to beware of in this item."""
+        return ()
+
     # For evaluation.
 
     @abstractmethod

@@ -344,10 +344,10 @@ def _csv_rows(name: str, lines: _Lines, kind: str) -> Iterator[Record | FileErro
             lines.rewind(1)  # only this line is rejected
             cells = _unquoted(line, delimiter)
             if len(cells) != len(columns):
-                error = FileError(f"{name}, line {number} {problem}.")
+                rejected = FileError(f"{name}, line {number} {problem}.")
                 if not columns:
-                    raise error
-                yield error
+                    raise rejected
+                yield rejected
                 continue
         if cells:  # else a blank line
             pairs = zip(columns, chain(cells, repeat(None)), strict=False)

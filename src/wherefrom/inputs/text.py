@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.core.explanation import Unit
+from wherefrom.core.explanation import Unit, word_groups
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TextCut, TooLong
 from wherefrom.inputs.text_pair import TextPair
@@ -21,12 +21,16 @@ from wherefrom.inputs.text_pair import TextPair
 
 @dataclass(frozen=True)
 class Encoded:
-    """One text as ids with named units, before it is padded into a batch."""
+    """One text as ids with named units, before it is padded into a batch.
+
+    `cut_from` is the number of its tokens before it was truncated.
+    """
 
     ids: list[int]
     units: tuple[Unit, ...]
     text: str | None
     types: list[int] | None = None
+    cut_from: int | None = None
 
 
 def is_pair(source: Any) -> bool:
@@ -256,7 +260,44 @@ def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
         tuple(encoded.units[i] for i in kept),
         encoded.text,
         [encoded.types[i] for i in kept] if encoded.types else None,
+        length,
     )
+
+
+def warnings_of(encoded: Encoded, unknown: int | None) -> tuple[str, ...]:
+    """Sentences on a text that was truncated, or that has words of the unknown token."""
+    length, notes = len(encoded.ids), []
+    if encoded.cut_from is not None:
+        notes.append(
+            f"The text was cut from {encoded.cut_from} to {length} tokens: "
+            f"{encoded.cut_from - length} are not part of the explanation."
+        )
+    if encoded.text is None or unknown not in encoded.ids:
+        return tuple(notes)
+    pairs = [
+        (unit, number == unknown and not _is_written_out(unit))
+        for unit, number in zip(encoded.units, encoded.ids, strict=True)
+        if not unit.special
+    ]
+    words = [
+        all(pairs[k][1] for k in group)
+        for group in word_groups([unit for unit, _ in pairs])
+        if any(flag or re.search(r"\w", unit.text) for unit, flag in (pairs[k] for k in group))
+    ]
+    count = sum(words)
+    if count:
+        verb = "is" if count == 1 else "are"
+        notes.append(
+            "The tokenizer knows none of these words, so the prediction does not depend on them."
+            if count == len(words)
+            else f"{count} of {len(words)} words {verb} unknown to the tokenizer."
+        )
+    return tuple(notes)
+
+
+def _is_written_out(unit: Unit) -> bool:
+    """Whether a text has the token itself, as in "<|endoftext|>", the unknown token of GPT-2."""
+    return unit.start is not None and re.fullmatch(r"<.*>|\[.*\]", unit.text) is not None
 
 
 def batch(

@@ -35,10 +35,12 @@ from wherefrom.inputs.text import (
     longest,
     takes_mask,
     vocabulary,
+    warnings_of,
 )
 from wherefrom.inputs.text_pair import TextPair
 
 Ids = NDArray[np.int64]
+_PADDINGS = 4  # of other ids, that a model is tried with
 Form = tuple[Ids, Ids | None]  # token ids, and their types where the model gets some
 
 
@@ -71,8 +73,8 @@ class TextReader(Reader[Encoded, Form]):
 
     @property
     def pads(self) -> bool:  # type: ignore[override]
-        """Whether texts of several lengths may share a batch, as far as was tried."""
-        return self.tried.get("padding", True) and self._can_be_padded
+        """Whether texts of several lengths may share a batch without a further check."""
+        return self.tried.get("any padding", True) and self._can_be_padded
 
     @property
     def alone(self) -> bool:  # type: ignore[override]
@@ -243,7 +245,8 @@ class TextReader(Reader[Encoded, Form]):
             ids = tensors["decoder_input_ids"]
             other = torch.where(ids == 0, torch.ones_like(ids), ids - 1)
             first, second = (
-                self._run({**tensors, "decoder_input_ids": given}) for given in (ids, other)
+                self._run({**tensors, "decoder_input_ids": prefix_ids})
+                for prefix_ids in (ids, other)
             )
             self.tried["prefix"] = not torch.equal(first, second)
         return self.tried["prefix"]
@@ -253,6 +256,9 @@ class TextReader(Reader[Encoded, Form]):
 
     def units_of(self, item: Encoded) -> tuple[Unit, ...]:
         return item.units
+
+    def warnings_of(self, item: Encoded) -> tuple[str, ...]:
+        return warnings_of(item, getattr(self.tokenizer, "unk_token_id", None))
 
     def chunks(
         self, items: Sequence[Encoded], size: int, tokens: int | None = None
@@ -269,26 +275,55 @@ class TextReader(Reader[Encoded, Form]):
         for numbers in filter(None, groups):
             lengths = [len(items[i].ids) for i in numbers]
             short, long = (items[numbers[lengths.index(pick(lengths))]] for pick in (min, max))
-            parts = like_lengths(lengths, size, tokens, same=not self._can_pad(short, long))
+            self._try_padding(short, long)
+            same = not self.tried.get("padding", False)
+            parts = like_lengths(lengths, size, tokens, same)
+            if not (same or self.tried["any padding"]) and not all(
+                self._is_padded_alike([items[numbers[k]] for k in part]) for part in parts
+            ):
+                self.tried["padding"] = False
+                parts = like_lengths(lengths, size, tokens, same=True)
             chunks += [[numbers[k] for k in part] for part in parts]
         return chunks
 
-    def _can_pad(self, short: Encoded, long: Encoded) -> bool:
-        """Whether the model ignores padding: tried once, on a text padded to another's length."""
-        if "padding" not in self.tried and len(short.ids) < len(long.ids):
-            self.tried["padding"] = self._can_be_padded and self._same_padded(short, long)
-        return self.tried.get("padding", False)
+    def _try_padding(self, short: Encoded, long: Encoded) -> None:
+        """Finds out, once, whether outputs depend on padding, and on the ids it consists of.
 
-    def _same_padded(self, short: Encoded, long: Encoded) -> bool:
-        alone, padded = self.batch([short]), self.batch([short, long]).take([0])
-        expected, actual = (
-            Target(position=self.positions(inputs, None)).row(self._logits(inputs))
-            for inputs in (alone, padded)
+        A pooling that ignores the mask may by chance give the same output for one padding, hence
+        also paddings of other ids.
+        """
+        if "padding" in self.tried or len(short.ids) == len(long.ids):
+            return
+        self.tried["padding"] = self.tried["any padding"] = False
+        if not self._can_be_padded:
+            return
+        padded = self.batch([short, long]).take([0])
+        self.tried["padding"] = self._same_outputs([self.batch([short]), padded])
+        field, tail = padded.fields[0], long.ids[len(short.ids) :]
+        others = []
+        for shift in range(_PADDINGS):
+            ids = padded.tensors[field].clone()
+            pool = torch.tensor([*tail, *long.ids]).roll(shift)[: len(tail)]
+            ids[0, len(short.ids) :] = pool.to(ids)
+            others.append(padded.with_tensors({field: ids}))
+        self.tried["any padding"] = self.tried["padding"] and self._same_outputs([padded, *others])
+
+    def _same_outputs(self, batches: Sequence[Batch]) -> bool:
+        expected, *others = (
+            Target(position=self.positions(inputs, None)).row(self._run(inputs.model_tensors()))
+            for inputs in batches
         )
-        return same_logits(expected, actual)
+        return all(same_logits(expected, other) for other in others)
 
-    def _logits(self, inputs: Batch) -> Tensor:
-        return self._run(inputs.model_tensors())
+    def _is_padded_alike(self, items: Sequence[Encoded]) -> bool:
+        """Whether texts have the same outputs in one padded batch as without padding."""
+        together = self.batch(items)
+        widths = sorted({len(item.ids) for item in items})
+        return all(
+            self._same_outputs([self.batch([items[i] for i in rows]), together.take(rows)])
+            for width in widths[:-1]
+            for rows in [[i for i, item in enumerate(items) if len(item.ids) == width]]
+        )
 
     @restores_state
     def _run(self, tensors: Mapping[str, Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from wherefrom.errors import InputError, nearest
 from wherefrom.explainer import Explainer
-from wherefrom.explaining.predicted_spans import has_spans
+from wherefrom.explaining.request import has_spans
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text_reader import TextReader
 
