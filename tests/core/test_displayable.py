@@ -277,7 +277,7 @@ def test_a_bar_in_a_terminal_appears_only_in_a_long_call(monkeypatch, capsys):
 
 def test_long_calls_report_their_steps(explainer, monkeypatch):
     calls = []
-    for module in ("explain", "batches"):
+    for module in ("explainer", "explaining.request"):
         monkeypatch.setattr(f"wherefrom.{module}.shown", _recorder(calls))
     explainer(TEXTS, batch_size=1)
     explainer.compare(TEXTS[0], ["lrp", "gradient"])

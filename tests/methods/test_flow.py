@@ -7,7 +7,7 @@ from tests.methods.calling import family, of_ids, scores
 from tests.methods.cases import IDS, Case, case
 from tests.oracles import attended
 from tests.oracles import maps as oracle
-from wherefrom.core.stopping import stopped_by
+from wherefrom.core.progress import stopped_by
 from wherefrom.methods.flow import flows
 
 SHORT = IDS[:5]

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from wherefrom.core.stopping import stopped_by
+from wherefrom.core.progress import stopped_by
 
 Result = TypeVar("Result")
 _TOO_LONG = "this took too long and was stopped"
