@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from wherefrom.answers.prompt import Passage, Prompt
     from wherefrom.audits.audit import audit
     from wherefrom.audits.report import Audit
-    from wherefrom.core.comparison import Comparison
-    from wherefrom.core.explanation import Explanation, Unit
+    from wherefrom.core.explanation import Comparison, Explanation, Unit
     from wherefrom.core.runner import Batch, ModelRunner
     from wherefrom.core.target import Target
     from wherefrom.errors import WherefromError
@@ -37,7 +36,7 @@ _HOMES = {
     "READERS": "wherefrom.inputs.readers",
     "Answer": "wherefrom.answers.answer",
     "Audit": "wherefrom.audits.report",
-    "Comparison": "wherefrom.core.comparison",
+    "Comparison": "wherefrom.core.explanation",
     "Evaluation": "wherefrom.evaluation.results",
     "Explainer": "wherefrom.explainer",
     "Explanation": "wherefrom.core.explanation",

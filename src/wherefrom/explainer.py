@@ -17,8 +17,7 @@ from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.answers.request import AnswerRequest, is_several, listed, no_images, one_of_each
 from wherefrom.core.batching import Rejected
-from wherefrom.core.comparison import Comparison
-from wherefrom.core.explanation import Explanation
+from wherefrom.core.explanation import Comparison, Explanation
 from wherefrom.core.memory import parse_memory
 from wherefrom.core.output_names import OutputNames, TargetSpec, ordered_labels
 from wherefrom.core.progress import shown
@@ -33,9 +32,8 @@ from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
 from wherefrom.inputs.readers import READERS, Reader, ReaderContext, find_reader
-from wherefrom.inputs.records import as_inputs, paired
+from wherefrom.inputs.records import TextPair, as_inputs, paired
 from wherefrom.inputs.text import Encoded
-from wherefrom.inputs.text_pair import TextPair
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method

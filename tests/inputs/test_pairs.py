@@ -8,7 +8,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from wherefrom import Explainer, evaluate, load, read_table
 from wherefrom.errors import InputError
-from wherefrom.inputs.text_pair import TextPair
+from wherefrom.inputs.records import TextPair
 
 PAIR = ("The film is great.", "I love the movie")
 OTHER = ("it was dull", "the script is unlikeable and not good")

@@ -18,9 +18,9 @@ from wherefrom.core.runner import ModelRunner
 from wherefrom.corpus.checkpoint import Checkpoint, Window
 from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, concatenated, word_sums
 from wherefrom.errors import InputError, TargetError, TextCut, TooLong
+from wherefrom.inputs.records import TextPair
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.inputs.text import Encoded, batch, like_lengths
-from wherefrom.inputs.text_pair import TextPair
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.runner import Batch, Forward, Layout, ModelRunner
 from wherefrom.core.scope import restores_state
-from wherefrom.errors import InputError, TooLong
-from wherefrom.inputs.fills import FILLS, filled
-from wherefrom.inputs.image_text import compare_with, compares_with_texts, no_class_texts
+from wherefrom.errors import InputError, TargetError, TooLong
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
 from wherefrom.inputs.pictures import is_image, opened, png_of
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
 
 Units = Literal["patches", "pixels"] | int
+FILLS = ("zero", "mean", "blur")
+"""What erased pixels become: 0 (the mean colour, once normalised), the image's mean, a blur."""
 _MOST_UNITS = 1 << 18
 
 _MANY = 10.0  # times the largest normalised pixel: not an image that was changed a little
@@ -296,3 +296,54 @@ def _units(owners: Tensor) -> tuple[Unit, ...]:
     ]
     boxes = torch.stack([edges[0], edges[1], edges[2] + 1, edges[3] + 1], 1).tolist()
     return tuple(Unit(f"{left},{top}", box=(left, top, r, b)) for left, top, r, b in boxes)
+
+
+def filled(pixels: Tensor, fill: str) -> Tensor:
+    """An image (C, H, W) without content: zero (the mean colour, once normalised), mean, blur."""
+    if fill == "mean":
+        return pixels.mean((1, 2), keepdim=True).expand_as(pixels)
+    return _blurred(pixels) if fill == "blur" else torch.zeros_like(pixels)
+
+
+def _blurred(pixels: Tensor, share: float = 0.125) -> Tensor:
+    """A Gaussian blur as wide as an eighth of the image."""
+    sigma = max(1.0, share * min(pixels.shape[1:]))
+    reach = int(3 * sigma)
+    steps = torch.arange(-reach, reach + 1, device=pixels.device, dtype=pixels.dtype)
+    weights = torch.exp(-(steps**2) / (2 * sigma**2))
+    weights = weights / weights.sum()
+    for axis in (1, 2):
+        size = pixels.shape[axis]
+        places = (torch.arange(size)[:, None] + steps.long().cpu()[None, :]).clamp(0, size - 1)
+        gathered = pixels.index_select(axis, places.flatten().to(pixels.device))
+        shape = (*pixels.shape[:axis], size, len(steps), *pixels.shape[axis + 1 :])
+        along = weights.reshape(1, *(1,) * (axis), -1, *(1,) * (2 - axis))
+        pixels = (gathered.reshape(shape) * along).sum(axis + 1)
+    return pixels
+
+
+def compares_with_texts(runner: ModelRunner) -> bool:
+    """Whether the model takes an image together with texts."""
+    return runner.forward is None and runner.takes("pixel_values", "input_ids")
+
+
+def no_class_texts(runner: ModelRunner) -> TargetError:
+    """The error for a model that compares images with texts and got no text."""
+    return TargetError(
+        f"{runner.name} compares images with texts: name the texts, as in "
+        'target="a photo of a cat", or pass Explainer(…, labels=[…]).'
+    )
+
+
+def compare_with(tokenizer: Any, texts: Sequence[str]) -> Forward:
+    """Runs such a model on images, with these texts as its classes."""
+    if tokenizer is None:
+        raise InputError("texts as classes need a tokenizer: Explainer(model, tokenizer).")
+    encoded = tokenizer(list(texts), return_tensors="pt", padding=True)
+    names = [name for name in ("input_ids", "attention_mask") if name in encoded]
+
+    def forward(model: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
+        device = tensors["pixel_values"].device
+        return model(**tensors, **{name: encoded[name].to(device) for name in names})
+
+    return forward

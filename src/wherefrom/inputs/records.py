@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from wherefrom.core.tensors import is_tensor
 from wherefrom.errors import InputError, nearest
-from wherefrom.inputs.text_pair import TextPair
 
 Record = Mapping[str, Any]
 
@@ -31,6 +31,23 @@ PAIRS = (
     ("text1", "text2"),
 )
 """Columns that are the two halves of one input where a table has both."""
+
+
+@dataclass(frozen=True)
+class TextPair:
+    """Two texts that a model reads as one input: premise and hypothesis, question and context.
+
+    `fields` are the names of the halves, which their units carry.
+    """
+
+    first: str
+    second: str
+    fields: tuple[str, str] = ("first", "second")
+
+    @property
+    def text(self) -> str:
+        """Both halves, a line each: what the spans of the units refer to."""
+        return f"{self.first}\n{self.second}"
 
 
 def column(

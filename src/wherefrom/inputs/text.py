@@ -16,7 +16,7 @@ from torch import Tensor
 from wherefrom.core.explanation import Unit, word_groups
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TextCut, TooLong
-from wherefrom.inputs.text_pair import TextPair
+from wherefrom.inputs.records import TextPair
 
 
 @dataclass(frozen=True)

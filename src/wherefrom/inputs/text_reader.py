@@ -21,6 +21,7 @@ from wherefrom.errors import InputError, TargetError
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, placed, resolve_position
+from wherefrom.inputs.records import TextPair
 from wherefrom.inputs.text import (
     Encoded,
     batch,
@@ -37,7 +38,6 @@ from wherefrom.inputs.text import (
     vocabulary,
     warnings_of,
 )
-from wherefrom.inputs.text_pair import TextPair
 
 Ids = NDArray[np.int64]
 _PADDINGS = 4  # of other ids, that a model is tried with

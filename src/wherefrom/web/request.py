@@ -13,7 +13,7 @@ from typing import Any
 from wherefrom.core.output_names import TargetSpec
 from wherefrom.errors import InputError, MethodError, TooLong, nearest
 from wherefrom.inputs.pictures import decoded, is_image
-from wherefrom.inputs.text_pair import TextPair
+from wherefrom.inputs.records import TextPair
 from wherefrom.methods import METHODS
 from wherefrom.web.fields import FIELDS, matches
 from wherefrom.web.limits import Limits
