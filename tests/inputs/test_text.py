@@ -134,7 +134,7 @@ class Unmasked(nn.Module):
 def test_a_model_that_looks_at_padding_is_run_on_one_length_at_a_time(wordpiece):
     explainer = Explainer(Unmasked(), wordpiece)
     texts = ["good", "the film was good and great", "bad film", "dull"]
-    reader = explainer.reader("")
+    reader = explainer._reader("")
     assert reader.pads  # not tried yet
     for text, together in zip(texts, explainer(texts, target=0), strict=True):
         alone = explainer(text, target=0)
@@ -159,7 +159,7 @@ def test_padding_that_one_text_does_not_show_is_found_all_the_same(wordpiece):
     texts = ["good", "the film was great", "bad film", "dull", "the dull film was great fun"]
     for text, together in zip(texts, explainer(texts, target=0), strict=True):
         exactly(together.output, explainer(text, target=0).output)
-    assert not explainer.reader("").pads
+    assert not explainer._reader("").pads
 
 
 class LastToken(Unmasked):
@@ -173,14 +173,14 @@ class LastToken(Unmasked):
 
 def test_padding_that_is_found_by_its_id_may_be_used(wordpiece):
     explainer = Explainer(LastToken(), wordpiece)
-    reader = explainer.reader("")
+    reader = explainer._reader("")
     items = reader.read_all(["good", "the film was good and great", "bad film"])
     assert reader.chunks(items, 16) == [[0, 2, 1]]
     assert not reader.pads  # each batch is checked
 
 
 def test_a_model_that_ignores_padding_is_run_on_several_lengths(bert, wordpiece):
-    reader = Explainer(bert, wordpiece).reader("")
+    reader = Explainer(bert, wordpiece)._reader("")
     items = reader.read_all(["good", "the film was good and great"])
     assert reader.chunks(items, 16) == [[0, 1]]
     assert reader.pads

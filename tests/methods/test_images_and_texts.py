@@ -83,12 +83,12 @@ def test_patches_are_found_once_for_the_same_texts(clip, pixels, monkeypatch):
 
 def test_explainers_for_texts_are_kept_in_a_bounded_number(clip, pixels):
     explainer = wherefrom.Explainer(clip, letters)
-    first = explainer.with_text_classes(["a cat"])
-    assert explainer.with_text_classes(["a cat"]) is first
-    forgotten = weakref.ref(explainer.with_text_classes(["a dog"]))
+    first = explainer._with_text_classes(["a cat"])
+    assert explainer._with_text_classes(["a cat"]) is first
+    forgotten = weakref.ref(explainer._with_text_classes(["a dog"]))
     for number in range(30):
-        explainer.with_text_classes([f"text {number}"])
-        assert explainer.with_text_classes(["a cat"]) is first  # used again and again: kept
+        explainer._with_text_classes([f"text {number}"])
+        assert explainer._with_text_classes(["a cat"]) is first  # used again and again: kept
     gc.collect()
     assert forgotten() is None
     assert len(explainer._by_class_texts) == 8
@@ -108,7 +108,7 @@ def test_threads_may_ask_for_texts_of_their_own_at_once(clip):
     explainer._by_class_texts = SlowlyRead()
     asked = [(f"text {number % 11}",) for number in range(66)]
     with ThreadPoolExecutor(6) as pool:
-        answered = list(pool.map(explainer.with_text_classes, asked))
+        answered = list(pool.map(explainer._with_text_classes, asked))
     assert [tuple(each.labels()) for each in answered] == asked
     assert len(explainer._by_class_texts) == 8
 

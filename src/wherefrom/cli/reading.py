@@ -99,7 +99,7 @@ def with_setting(name: str, settings: list[str] | None) -> Method:
 
 def check_molecules(explainer: Explainer, smiles: list[str] | None) -> None:
     """Refuses `--smiles` for a model of texts."""
-    if smiles and explainer.reader(smiles).name == "text":
+    if smiles and explainer._reader(smiles).name == "text":
         raise InputError(
             f"{explainer.runner.name} reads texts, and --smiles is for models of molecules: leave "
             f'out --model, or pass "{smiles[0]}" without --smiles.'

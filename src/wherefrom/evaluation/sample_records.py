@@ -68,7 +68,7 @@ class SampleRecorder:
 
     def __post_init__(self) -> None:
         check_single_input(self.explainer.runner)
-        self.reader = self.explainer.reader(self.rows.texts[0])
+        self.reader = self.explainer._reader(self.rows.texts[0])
         self.skipped.update(self.rows.skipped)
         self.labels = (
             None

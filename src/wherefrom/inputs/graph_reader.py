@@ -16,7 +16,7 @@ from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TooLong
 from wherefrom.inputs.graph import Graph, batch
 from wherefrom.inputs.pictures import opened, png_of
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
 _NOUNS = {"molecule": "atom", "superpixels": "superpixel"}
 
@@ -119,9 +119,9 @@ class GraphReader(Reader[Graph, ErasedGraph]):
             for name, t in tensors.items()
         }
 
-    def erased(self, item: Graph, present: Present, blank: str | int | None) -> list[ErasedGraph]:
-        if blank is not None:
-            raise InputError("blank= is not for graphs: their nodes are removed, not replaced.")
+    def erased(self, item: Graph, present: Present, replacement: Replacement) -> list[ErasedGraph]:
+        if replacement is not None:
+            raise InputError("replacement= is not for graphs: their nodes are removed.")
         return [ErasedGraph(item, row) for row in present]
 
     def key(self, form: ErasedGraph) -> bytes:

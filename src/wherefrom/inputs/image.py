@@ -17,7 +17,7 @@ from wherefrom.core.scope import restores_state
 from wherefrom.errors import InputError, TargetError, TooLong
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
 from wherefrom.inputs.pictures import is_image, opened, png_of
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
 Units = Literal["patches", "pixels"] | int
 FILLS = ("zero", "mean", "blur")
@@ -42,7 +42,7 @@ class ErasedImage:
 
     picture: Picture
     present: NDArray[np.bool_]
-    blank: str | int | None
+    replacement: Replacement
 
 
 @dataclass
@@ -245,12 +245,14 @@ class ImageReader(Reader[Picture, ErasedImage]):
     def units_of(self, item: Picture) -> tuple[Unit, ...]:
         return self.grid(item)[1]
 
-    def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[ErasedImage]:
-        if blank not in (None, *FILLS):
+    def erased(
+        self, item: Picture, present: Present, replacement: Replacement
+    ) -> list[ErasedImage]:
+        if replacement not in (None, *FILLS):
             raise InputError(
-                f'there is no blank "{blank}" for pixels; there are: {", ".join(FILLS)}.'
+                f'no replacement "{replacement}" for pixels; there are: {", ".join(FILLS)}.'
             )
-        return [ErasedImage(item, row, blank) for row in present]
+        return [ErasedImage(item, row, replacement) for row in present]
 
     def key(self, form: ErasedImage) -> bytes:
         return id(form.picture).to_bytes(8) + np.packbits(form.present).tobytes()
@@ -272,11 +274,11 @@ class ImageReader(Reader[Picture, ErasedImage]):
     def _filled(self, form: ErasedImage) -> Tensor:
         """What erased pixels become, computed once for each image."""
         fill = self._fill
-        if fill is None or fill[0] is not form.picture or fill[1] != form.blank:
+        if fill is None or fill[0] is not form.picture or fill[1] != form.replacement:
             fill = (
                 form.picture,
-                form.blank,
-                filled(form.picture.pixels, str(form.blank or "zero")),
+                form.replacement,
+                filled(form.picture.pixels, str(form.replacement or "zero")),
             )
             self._fill = fill
         return fill[2]

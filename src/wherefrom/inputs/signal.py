@@ -22,7 +22,7 @@ from wherefrom.core.explanation import Unit
 from wherefrom.core.runner import Batch, Layout, ModelRunner
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.patches import layout_of
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
 SECONDS = 0.1  # of a stretch of sound, unless units= says otherwise
 RATE = 16_000  # samples of sound in a second, where no processor says otherwise
@@ -200,9 +200,13 @@ class SignalReader(Reader[Signal, ErasedSignal]):
 
     # For evaluation
 
-    def erased(self, item: Signal, present: Present, blank: str | int | None) -> list[ErasedSignal]:
-        if blank not in (None, "zero"):
-            raise InputError(f'there is no blank "{blank}" for signals; there is: zero.')
+    def erased(
+        self, item: Signal, present: Present, replacement: Replacement
+    ) -> list[ErasedSignal]:
+        if replacement not in (None, "zero"):
+            raise InputError(
+                f'there is no replacement "{replacement}" for signals; there is: zero.'
+            )
         return [ErasedSignal(item, row) for row in present]
 
     def key(self, form: ErasedSignal) -> bytes:

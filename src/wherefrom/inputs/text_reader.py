@@ -20,7 +20,14 @@ from wherefrom.core.target import Target
 from wherefrom.errors import InputError, TargetError
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
 from wherefrom.inputs.pictures import is_image
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, placed, resolve_position
+from wherefrom.inputs.reader import (
+    Present,
+    Reader,
+    ReaderContext,
+    Replacement,
+    placed,
+    resolve_position,
+)
 from wherefrom.inputs.records import TextPair
 from wherefrom.inputs.text import (
     Encoded,
@@ -360,20 +367,20 @@ class TextReader(Reader[Encoded, Form]):
                 "explain with position= (0 is the first token, −1 the last)."
             )
 
-    def erased(self, item: Encoded, present: Present, blank: str | int | None) -> list[Form]:
-        number = self._blank_id("unk" if blank is None else blank)
+    def erased(self, item: Encoded, present: Present, replacement: Replacement) -> list[Form]:
+        number = self._blank_id("unk" if replacement is None else replacement)
         typed = gets_types(self.runner, item)
         types = np.array(item.types, dtype=np.int64) if typed else None
         ids = np.where(present, np.array(item.ids, dtype=np.int64), number)
         return [(row, types) for row in ids]
 
-    def note_on_erasing(self, blank: str | int | None) -> str | None:
-        if blank not in (None, "unk") or not self._unknown_ends_a_text:
+    def note_on_erasing(self, replacement: Replacement) -> str | None:
+        if replacement not in (None, "unk") or not self._unknown_ends_a_text:
             return None
         token = getattr(self.tokenizer, "unk_token", None)
         return (
-            f"erased tokens become {token!r}, which this tokenizer also ends texts with: what "
-            'follows is read as a new one; choose another by blank=, such as "pad" or a token id'
+            f"erased tokens become {token!r}, which also ends a text for this tokenizer: what "
+            'follows is read as a new text; choose another with replacement=, such as "pad"'
         )
 
     def _blank_id(self, token: str | int) -> int:

@@ -306,7 +306,7 @@ class Answers:
 
 def _read(request: ParsedRequest, limits: Limits) -> tuple[Reader[Any, Any], Any]:
     """The reader and the input as it reads it, if it has no more units than the page explains."""
-    reader = request.model.explainer.reader(request.input)
+    reader = request.model.explainer._reader(request.input)
     item = reader.read(request.input, request.truncate)
     units = reader.size(item)
     if units > limits.units:
