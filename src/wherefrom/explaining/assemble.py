@@ -1,4 +1,4 @@
-"""Explanations from the scores that a method gives a batch."""
+"""Makes explanations of the scores of a batch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def explain_batch(
 def _target_infos(
     target: Target, output_names: OutputNames, has_positions: bool, outputs: int
 ) -> list[TargetInfo]:
-    """What is explained of each sample, by index and by name."""
+    """The explained output of each sample, by index and name."""
     name = cache(partial(output_names.name, outputs=outputs))
     target = target.first if isinstance(target, SpanTarget) else target
     assert target.index is not None
@@ -109,7 +109,7 @@ def _as_numpy(values: Tensor) -> Any:
 
 @cache  # reading them takes longer than explaining a sentence
 def library_versions() -> dict[str, str]:
-    """The versions of what an explanation depends on."""
+    """The versions of the libraries that compute explanations."""
     return {
         "wherefrom": __version__,
         **{name: version(name) for name in ("torch", "transformers")},

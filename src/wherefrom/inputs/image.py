@@ -71,7 +71,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
 
     @classmethod
     def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
-        """Pictures where the model sees; floats with more axes than rows of units have."""
+        """Pictures for vision models; float tensors with more axes than rows of units have."""
         first = first_of(inputs)
         floats = isinstance(first, Tensor) and first.is_floating_point()
         sees = context.processor is not None or context.runner.takes("pixel_values")
@@ -102,7 +102,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         if units is None or (units == self.units and type(units) is type(self.units)):
             return self
         key = repr(units)
-        if key not in self._other_units:  # their grids are found once
+        if key not in self._other_units:  # the grid of each is found once
             reader = ImageReader(self.runner, self.processor, units, self.argument)
             self._other_units[key] = reader
         return self._other_units[key]
@@ -152,7 +152,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return Picture(pixels, name)
 
     def _check_normalised(self, pixels: Tensor) -> None:
-        """Refuses bytes as floats where the model takes what its processor has normalised."""
+        """Refuses bytes as floats if the model's processor normalises pixels."""
         if not getattr(self.processor, "do_normalize", False):
             return
         means, deviations = (
@@ -176,7 +176,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return image.convert("RGB")
 
     def grid(self, picture: Picture) -> tuple[Layout, tuple[Unit, ...]]:
-        """The layout and the units of an image of this size, found once."""
+        """The layout and the units of images of this size, cached."""
         shape = tuple(picture.pixels.shape)
         if shape not in self._grids:
             owners = self._owners(picture.pixels)
@@ -205,7 +205,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return self.grid(item)[0].units
 
     def shape(self, item: Picture) -> tuple[int, ...]:
-        """Of the image: the same number of patches may lie differently."""
+        """The shape of the image: one number of patches can have several grids."""
         return tuple(item.pixels.shape)
 
     def batch(self, items: Sequence[Picture]) -> Batch:

@@ -24,8 +24,8 @@ from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.patches import layout_of
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
-SECONDS = 0.1  # of a stretch of sound, unless units= says otherwise
-RATE = 16_000  # samples of sound in a second, where no processor says otherwise
+SECONDS = 0.1  # of a stretch of sound, by default
+RATE = 16_000  # samples of sound in a second, by default
 FRAMES = 100  # frames of a spectrogram in a second, of all families of speech
 _SOUND = ("input_values", "input_features")
 _SERIES = "past_values"
@@ -150,7 +150,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
     # Units
 
     def laid_out(self, signal: Signal) -> tuple[Layout, tuple[Unit, ...]]:
-        """The layout and the units of a signal of this shape, found once."""
+        """The layout and the units of signals of this shape, cached."""
         shape = tuple(signal.values.shape)
         if shape not in self._layouts:
             if self.argument in _VIDEO:

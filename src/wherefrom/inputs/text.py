@@ -134,7 +134,7 @@ def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encode
 
 
 def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) -> Encoded:
-    """Token ids as they are; their names come from the tokenizer when there is one."""
+    """Token ids without a text; the tokenizer names them if there is one."""
     for number in ids:
         if isinstance(number, bool) or not isinstance(number, Integral):
             raise InputError(f"token ids must be integers, got {number!r}.")
@@ -212,7 +212,7 @@ def special_ids(tokenizer: Any) -> set[int]:
 def longest(runner: ModelRunner, tokenizer: Any) -> int | None:
     """The largest number of tokens the model takes, or None where it is not known."""
     config = getattr(runner.model, "config", None)
-    own = (config, getattr(config, "text_config", None))  # of a model that sees, the latter
+    own = (config, getattr(config, "text_config", None))  # vision-language models have the latter
     limits = [
         getattr(tokenizer, "model_max_length", None),
         *(getattr(one, "max_position_embeddings", None) for one in own),
@@ -353,9 +353,9 @@ def padded(
 
 
 def gets_types(runner: ModelRunner, row: Encoded) -> bool:
-    """Whether the model is told which of two texts each token belongs to.
+    """Whether the model gets token types, which tell two texts apart.
 
-    A forward of the user's is told where there are two.
+    The user's own forward gets them if there are two texts.
     """
     if not row.types or not runner.takes("token_type_ids"):
         return False
@@ -386,7 +386,7 @@ def _blanks(tokenizer: Any) -> dict[str, int]:
 
 
 def takes_mask(runner: ModelRunner) -> bool:
-    """Whether the model can be told which places are padding."""
+    """Whether the model takes an attention mask."""
     return runner.forward is not None or runner.takes("attention_mask")
 
 
@@ -397,7 +397,7 @@ def has_padding(runner: ModelRunner) -> bool:
 
 
 def padding_id(runner: ModelRunner, tokenizer: Any) -> int:
-    """The id that texts are padded with; which one is all the same where it is ignored."""
+    """The id for padding; any id will do for models that ignore padding."""
     config = getattr(runner.model, "config", None)
     for owner in (config, tokenizer):
         number = getattr(owner, "pad_token_id", None)
