@@ -155,7 +155,7 @@ def as_rows(data: Any) -> Rows:
     if isinstance(data, Rows):
         return data
     if isinstance(data, (str, Path)):
-        raise InputError("pass a list of texts, or wherefrom.read_table(path).")
+        raise InputError("give a list of texts, or wherefrom.read_table(path).")
     data = collected(data)
     if records_of(data) is not None:
         return read_table(data)
@@ -168,7 +168,7 @@ def as_rows(data: Any) -> Rows:
     samples = list(inputs)
     if not samples:
         raise InputError(
-            "the list of texts is empty: pass a list of texts, or wherefrom.read_table(path)."
+            "the list of texts is empty: give a list of texts, or wherefrom.read_table(path)."
         )
     is_pair = [isinstance(sample, (tuple, list)) for sample in samples]
     if not any(is_pair):
