@@ -142,5 +142,5 @@ def test_a_folder_that_is_no_adapter_to_read_is_refused_in_a_line(folder):
     with pytest.raises(ModelError, match="read from safetensors only"):
         load(folder)
     (folder / "adapter_config.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(FileError, match="is no config of an adapter"):
+    with pytest.raises(FileError, match="is not the config of an adapter"):
         load(folder)

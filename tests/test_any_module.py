@@ -356,7 +356,7 @@ def test_a_token_classifier_needs_a_position():
     with pytest.raises(TargetError, match=r"which words are entities: name the words .*position"):
         explainer(IDS)
     with pytest.raises(ModelError, match="predicts spans"):
-        explainer.prepare(IDS)
+        explainer._prepared(IDS)
     assert explainer(IDS, position=1).target.position == 1
 
 

@@ -134,12 +134,12 @@ def scored(method):
 
 
 def run_forms(model):
-    cache = ForwardCache(Explainer(model).reader([IDS[0]]))
+    cache = ForwardCache(Explainer(model)._reader([IDS[0]]))
     cache.request([(np.array(row), None) for row in IDS])
     cache.run()
 
 
-PREPARED = Explainer(Encoder()).prepare(IDS[0])
+PREPARED = Explainer(Encoder())._prepared(IDS[0])
 ACTIONS = {
     "lrp": explained("lrp"),
     "integrated_gradients": explained("integrated_gradients", steps=2),

@@ -15,9 +15,9 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import BEFORE_TORCH_2_6, exactly
 from wherefrom import load, loading
 from wherefrom.errors import ModelError
-from wherefrom.loading import _beside_model, find_device
+from wherefrom.loading import _companion, find_device
 from wherefrom.models import smollm2
-from wherefrom.models.pretrained import pretrained_options
+from wherefrom.models.weights import pretrained_options
 
 
 class Payload:
@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 
 def test_weights_in_a_pickle_are_refused(folder):
-    with pytest.raises(ModelError, match=r"weights in pytorch_model\.bin, a pickle, .*convert it"):
+    with pytest.raises(ModelError, match=r"are in pytorch_model\.bin, a pickle, .*convert it"):
         load(folder)
 
 
@@ -50,6 +50,22 @@ def test_a_pickle_is_never_unpickled(folder, tmp_path):
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(mark)))
     with pytest.raises(ModelError):
         load(folder)
+    assert not mark.exists()
+
+
+def test_an_index_that_names_a_pickle_is_refused(tmp_path):
+    mark = tmp_path / "was_run"
+    home = tmp_path / "model"
+    tiny("bert", "classify").float().save_pretrained(home, max_shard_size="20KB")
+    assert load(home).runner.model is not None  # shards of safetensors
+    file = home / "model.safetensors.index.json"
+    index = json.loads(file.read_text(encoding="utf-8"))
+    name = next(iter(index["weight_map"]))
+    index["weight_map"][name] = "more.bin"
+    file.write_text(json.dumps(index), encoding="utf-8")
+    (home / "more.bin").write_bytes(pickle.dumps(Payload(mark)))
+    with pytest.raises(ModelError, match=r"names more\.bin, which is not a safetensors file"):
+        load(home)
     assert not mark.exists()
 
 
@@ -99,7 +115,7 @@ def test_nothing_to_load_is_said_with_what_there_is(source):
 
 
 def test_a_misspelled_name_is_not_looked_up(monkeypatch):
-    monkeypatch.setattr(loading, "_read_quietly", None)
+    monkeypatch.setattr(loading, "_read", None)
     for name, meant in (("sentimnet", "sentiment"), ("Digit", "digits"), ("smollm", "smollm2")):
         with pytest.raises(ModelError, match=f'there is no model "{name}"; did you mean "{meant}"'):
             load(name)
@@ -144,15 +160,6 @@ def test_auto_is_the_accelerator_where_there_is_one(monkeypatch):
     assert find_device("auto") == torch.device("meta")
 
 
-def test_auto_asks_each_backend_where_torch_does_not_name_its_accelerator(monkeypatch):
-    monkeypatch.delattr(torch, "accelerator", raising=False)
-    for backend in (torch.cuda, torch.xpu, torch.backends.mps):
-        monkeypatch.setattr(backend, "is_available", lambda: False)
-    assert find_device("auto") == torch.device("cpu")
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert find_device("auto") == torch.device("mps")
-
-
 def test_half_precision_stays_on_a_gpu(tmp_path, monkeypatch):
     tiny("bert", "classify").half().save_pretrained(tmp_path)
     assert next(load(tmp_path).runner.model.parameters()).dtype == torch.float32
@@ -192,9 +199,9 @@ def test_a_hub_id_without_a_tokenizer_is_warned_of():
         def from_pretrained(self, source):
             raise OSError(f"{source} has no file tokenizer.json")
 
-    said = r"no tokenizer could be read of some/model: some/model has no file tokenizer\.json"
+    said = r"some/model has no tokenizer: some/model has no file tokenizer\.json"
     with pytest.warns(UserWarning, match=said):
-        assert _beside_model(Absent(), "tokenizer", "some/model") is None
+        assert _companion(Absent(), "tokenizer", "some/model") is None
 
 
 @pytest.mark.parametrize(("version", "name"), [("4.55.4", "torch_dtype"), ("4.56.0", "dtype")])

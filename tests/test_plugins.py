@@ -53,7 +53,7 @@ class MaskOut(Method):
 READER = '''
 import torch
 
-from wherefrom.inputs import first_of
+from wherefrom.inputs.readers import first_of
 from wherefrom.inputs.rows import RowsReader
 
 

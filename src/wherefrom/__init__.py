@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.prompt import Passage, Prompt
     from wherefrom.audits.audit import Audit, audit
-    from wherefrom.core.comparison import Comparison
-    from wherefrom.core.explanation import Explanation, Unit
+    from wherefrom.core.explanation import Comparison, Explanation, Unit
     from wherefrom.core.runner import Batch, Case, ModelRunner
     from wherefrom.core.target import Target
     from wherefrom.errors import WherefromError
@@ -36,7 +35,7 @@ _HOMES = {
     "READERS": "wherefrom.inputs.readers",
     "Answer": "wherefrom.answers.answer",
     "Audit": "wherefrom.audits.audit",
-    "Comparison": "wherefrom.core.comparison",
+    "Comparison": "wherefrom.core.explanation",
     "Evaluation": "wherefrom.evaluation.results",
     "Explainer": "wherefrom.explainer",
     "Explanation": "wherefrom.core.explanation",

@@ -1,4 +1,4 @@
-"""The explainer: a model, what reads its inputs, and every method by name."""
+"""The explainer: a model with its readers of inputs, and every method by name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
 from wherefrom.answers.request import AnswerRequest, is_several, listed, no_images, one_of_each
 from wherefrom.core.batching import Rejected
-from wherefrom.core.comparison import Comparison
-from wherefrom.core.explanation import Explanation
+from wherefrom.core.explanation import Comparison, Explanation
 from wherefrom.core.memory import parse_memory
-from wherefrom.core.output_names import OutputNames, TargetSpec
+from wherefrom.core.output_names import OutputNames, TargetSpec, ordered_labels
 from wherefrom.core.progress import shown
 from wherefrom.core.runner import Batch, Case, Forward, ModelRunner
 from wherefrom.core.scope import Scope, restores_state
@@ -28,15 +27,13 @@ from wherefrom.core.target import Target
 from wherefrom.core.unwrap import unwrap
 from wherefrom.errors import InputError, ModelError
 from wherefrom.explaining.assemble import library_versions
-from wherefrom.explaining.predicted_spans import has_spans
-from wherefrom.explaining.request import Request
+from wherefrom.explaining.request import Request, has_spans
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
 from wherefrom.inputs.readers import READERS, Reader, ReaderContext, find_reader
-from wherefrom.inputs.records import as_inputs, paired
+from wherefrom.inputs.records import TextPair, as_inputs, paired
 from wherefrom.inputs.text import Encoded
-from wherefrom.inputs.text_pair import TextPair
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import METHODS, Method
 from wherefrom.methods import method as find_method
@@ -44,16 +41,17 @@ from wherefrom.methods.forward_pass import run
 
 Single = str | Path | Encoded | TextPair | Graph | Picture
 _TEXT_CLASSES = 8  # explainers kept for a model that compares images with texts
-_LOCK = threading.RLock()  # of all explainers: one of its own could not be copied or pickled
+_LOCK = threading.RLock()  # for all explainers: an attribute could not be copied or pickled
 
 
 class Explainer:
     """Explains the predictions of one model.
 
-    `model` is a Hugging Face model, a pipeline, or any `nn.Module`. For the latter,
-    `forward(model, inputs)` can say how to run it: `inputs` is a dict of tensors (`input_ids` and
+    `model` is a Hugging Face model, a pipeline, or any `nn.Module`. `forward(model, inputs)` runs a
+    module that takes other arguments: `inputs` is a dict of tensors (`input_ids` and
     `attention_mask`; `pixel_values` for images; `x` for a float tensor), the result its logits.
-    A compiled or parallel model is explained by the plain one inside it.
+    `labels` are the names of the classes: a list in their order, or a dict by class number. A
+    compiled or parallel model is explained by the plain module inside it.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class Explainer:
         *,
         processor: Any = None,
         forward: Forward | None = None,
-        labels: Sequence[str] | None = None,
+        labels: Sequence[str] | Mapping[int, str] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module) and hasattr(model, "model"):  # a pipeline
             tokenizer = tokenizer or getattr(model, "tokenizer", None)
@@ -73,8 +71,7 @@ class Explainer:
         if isinstance(model, torch.jit.ScriptModule):
             raise ModelError(
                 f"cannot explain a traced or scripted model ({type(model).__name__}): it runs "
-                "outside Python, where its calls cannot be seen. Pass the module that it was "
-                "made from."
+                "outside Python, where its calls cannot be intercepted. Pass the original module."
             )
         if not isinstance(model, nn.Module):
             raise ModelError(
@@ -88,12 +85,12 @@ class Explainer:
         # a processor of texts and images has one of each
         self._tokenizer = tokenizer or getattr(processor, "tokenizer", None)
         self._set_processor(processor)
-        self._labels = None if labels is None else tuple(labels)
+        self._labels = None if labels is None else tuple(ordered_labels(labels, "labels="))
         self._readers: dict[type, Reader[Any, Any]] = {}
         self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
 
     def _refuse_offloaded(self) -> None:
-        """Weights that come from elsewhere for each pass are not there for the backward pass."""
+        """Refuses weights that are loaded for each pass: the backward pass would lack them."""
         weights = self.runner.model.named_parameters()
         name = next((name for name, weight in weights if weight.device.type == "meta"), None)
         if name is not None:
@@ -110,7 +107,7 @@ class Explainer:
 
     @property
     def tokenizer(self) -> Any:
-        """What texts are read with; a new one takes effect at once."""
+        """The tokenizer of texts; a new one takes effect at once."""
         return self._tokenizer
 
     @tokenizer.setter
@@ -120,7 +117,7 @@ class Explainer:
 
     @property
     def processor(self) -> Any:
-        """What images are read with; a new one takes effect at once."""
+        """The processor of images; a new one takes effect at once."""
         return self._processor
 
     @processor.setter
@@ -146,7 +143,7 @@ class Explainer:
 
     @property
     def output_names(self) -> OutputNames:
-        """What the model's outputs are called."""
+        """The names of the model's outputs."""
         return self._context.output_names
 
     @overload
@@ -196,20 +193,20 @@ class Explainer:
     ) -> Explanation | list[Explanation]:
         """Explains one input, or a list of inputs.
 
-        An input is a text, its token ids, or what a tokenizer or `encode` returns; a pair of texts
-        (a tuple of two, or `text_pair`); an image; a graph; rows of numbers. A tensor may be one
-        input or a batch, which gives a list, as a data frame, a data set or a list of dicts does.
+        An input is a text, its token ids, or the result of a tokenizer or of `encode`; a pair of
+        texts (a tuple of two, or `text_pair`); an image; a graph; rows of numbers. A batch as a
+        tensor, a data frame, a data set or a list of dicts gives a list.
 
         `target`: a class by index or label, a next token by id or text; by default the most
         likely. `against`: explain the difference to this class or token. `position`: the token
-        whose successor is explained (language models), or whose own output is (models with an
-        output for every token). `entity`: the words whose class is explained (token
-        classification; by default the first entity that the model finds). Of a model that answers
-        questions, `target` "start" or "end" explains one end of the answer instead of both.
-        `prefix`: what the decoder has generated so far. `units` of an image: "patches", "pixels",
-        or the side of square cells. `truncate`: cut what is too long. `memory`: bytes that a pass
-        may use, or a text such as "4GB"; by default what is free on the device. All other settings
-        go to the method.
+        whose successor (language models) or own output (models with an output for every token) is
+        explained. `entity`: the words whose class is explained (token classification; by default
+        the first entity that the model finds). For question answering, `target` "start" or "end"
+        explains one end of the answer instead of both. `prefix`: the text that the decoder has
+        generated so far. `units` of an image: "patches", "pixels", or the side of square cells.
+        `truncate`: cut inputs that are too long. `memory`: bytes that a pass may use, or a text
+        such as "4GB"; by default the free memory of the device. All other settings go to the
+        method.
         """
         request = Request(
             find_method(method, **settings),
@@ -261,7 +258,7 @@ class Explainer:
             explainer = self._with_text_classes([spec for spec in specs if isinstance(spec, str)])
         # tensors made under the caller's inference mode could carry no gradient
         with Scope(inference=False):
-            reader = explainer.reader(inputs, options.get("units"))
+            reader = explainer._reader(inputs, options.get("units"))
             reader = reader.with_options(prefix=options.get("prefix"))
             sources, is_single = reader.listed(inputs)
             return request.explained(reader, sources, explainer.output_names), is_single
@@ -302,15 +299,15 @@ class Explainer:
     ) -> Answer | list[Answer]:
         """Explains an answer of a language model: which part of the prompt it comes from.
 
-        `prompt`: a text, chat messages, a `Prompt` of named parts, or token ids. `of` is what of
-        each token is explained: "contrast", its logit less the runner-up's; "logit"; "logprob".
-        `against`: another answer; the first token at which the two differ is explained. `images`
-        are for a model that sees: pictures or paths, in the order of their places in the prompt.
+        `prompt`: a text, chat messages, a `Prompt` of named parts, or token ids. `of` is the
+        explained quantity of each token: "contrast", its logit minus the runner-up's; "logit";
+        "logprob". `against`: another answer; the first token at which the two differ is explained.
+        `images` are for vision-language models: pictures or paths, in their order in the prompt.
         `memory`: bytes that a pass may use, or a text such as "4GB". All other settings go to the
         method.
 
-        A list of prompts, with a list of as many answers, gives a list: each answer as a whole is
-        explained at once, several of them in one forward and one backward pass (`batch_size`).
+        A list of prompts with a list of answers gives a list: each answer is explained as a whole,
+        several in one forward and one backward pass (`batch_size`).
         """
         resolved = find_method(method, **settings)
         asking = self._asking(resolved, of, memory)
@@ -361,12 +358,12 @@ class Explainer:
         memory: float | str | None = None,
         **settings: Any,
     ) -> Answer | list[Answer]:
-        """Lets the model answer a prompt, and explains the answer as `answer` does.
+        """Generates the model's answer to a prompt, and explains it as `answer` does.
 
-        Greedy, unless `temperature`, `top_p` or `do_sample` ask for sampling, which `seed` makes
-        repeatable. `generation` has further options of the model's `generate`. A stop token ends
-        the answer and is no part of it. `on_text(text)` is called with the answer as it grows.
-        A list of prompts gives a list, as of `answer`; greedy answers are generated in batches.
+        Decoding is greedy unless `temperature`, `top_p` or `do_sample` turn on sampling, which
+        `seed` makes repeatable. `generation` has further options of the model's `generate`. A stop
+        token ends the answer and is not part of it. `on_text(text)` is called with the answer as
+        it grows. A list of prompts gives a list; greedy answers are generated in batches.
         """
         resolved = find_method(method, **settings)
         options = dict(generation or {})
@@ -381,10 +378,10 @@ class Explainer:
         return asking.generated_for_each(prompt, others, how, _checked_size(batch_size), on_text)
 
     def _asking(self, method: Method, of: Of, memory: float | str | None) -> AnswerRequest:
-        reader = self.reader("")
+        reader = self._reader("")
         if not isinstance(reader, TextReader) or not self.output_names.is_language_model:
             raise ModelError(
-                f"{self.runner.name} is not a language model: it gives no answers.",
+                f"{self.runner.name} is not a language model and generates no answers.",
                 "Explain its prediction: explainer(input).",
                 command="Explain its prediction: wherefrom explain.",
                 page="Explain its prediction.",
@@ -400,7 +397,7 @@ class Explainer:
         starting: Callable[[str], None] | None = None,
         **options: Any,
     ) -> Comparison:
-        """Explains one input with several methods, without those that do not apply to the model.
+        """Explains one input with several methods, except those that do not apply to the model.
 
         `starting(name)` is called before each method.
         """
@@ -421,10 +418,10 @@ class Explainer:
             raise errors[0]
         return explanations
 
-    def prepare(self, inputs: Any, truncate: bool = False) -> tuple[Batch, Target]:
-        """One input as the methods see it, a batch of one, and its most likely class."""
+    def _prepared(self, inputs: Any, truncate: bool = False) -> tuple[Batch, Target]:
+        """One input as a batch, and its most likely class as the target."""
         inputs = self._plain(inputs)
-        reader = self.reader(inputs)
+        reader = self._reader(inputs)
         if has_spans(reader.runner):
             raise ModelError(
                 f"{reader.runner.name} predicts spans of its input.",
@@ -444,17 +441,17 @@ class Explainer:
 
     def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
         """Each text as tokens, or the reason why the model cannot take it."""
-        return self.reader("").read_each(texts, truncate)
+        return self._reader("").read_each(texts, truncate)
 
     def index_of(self, label: str | int) -> int:
         """The index of a class, by its label or index."""
         return self.output_names.index(label)
 
     def _with_text_classes(self, texts: Sequence[str]) -> Explainer:
-        """For a model that compares images with texts: the same with these texts as classes."""
+        """For a model that compares images with texts: an explainer with these texts as classes."""
         names = tuple(dict.fromkeys(texts))
         with _LOCK:
-            # kept, since the patches are found once; no texts: the reader says what is missing
+            # kept, since its reader finds patches once; without texts the reader raises the error
             explainer = self._by_class_texts.pop(names, None) or Explainer(
                 self.runner.model,
                 self._tokenizer,
@@ -466,8 +463,8 @@ class Explainer:
                 del self._by_class_texts[next(iter(self._by_class_texts))]
         return explainer
 
-    def reader(self, inputs: Any, units: Units | None = None) -> Reader[Any, Any]:
-        """The reader of inputs such as these: texts, images, graphs, or rows of numbers."""
+    def _reader(self, inputs: Any, units: Units | None = None) -> Reader[Any, Any]:
+        """The reader of this kind of input: texts, images, graphs, or rows of numbers."""
         context = self._context
         kind = find_reader(context, inputs)
         reader = self._readers.get(kind)
@@ -477,9 +474,10 @@ class Explainer:
 
     def _plain(self, inputs: Any) -> Any:
         """Tables as lists of inputs, unless a reader of another package takes them."""
-        context = self._context
-        others = READERS.extras().values()
-        return inputs if any(o.accepts(context, inputs) for o in others) else as_inputs(inputs)
+        context, plugins = self._context, READERS.extras().values()
+        if isinstance(inputs, str) or any(kind.accepts(context, inputs) for kind in plugins):
+            return inputs
+        return as_inputs(inputs)
 
 
 def _checked_size(size: int | None) -> int | None:

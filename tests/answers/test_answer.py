@@ -112,7 +112,7 @@ def test_a_padded_batch_of_spans_is_its_samples_one_by_one():
     from wherefrom.methods import method
 
     own = explainer("llama")
-    reader = own.reader("")
+    reader = own._reader("")
     texts = [[*PROMPT, *ANSWER[:-1]], [1, 7, 9, 11, 44]]
     items = reader.read_all(texts)
     targets = [

@@ -57,7 +57,7 @@ def assert_closed(row, bound):
 def test_a_batch_is_its_prompts_one_by_one(family, dtype, of):
     own, bound = explainer(family, dtype), BOUNDS[dtype]
     answers = own.answer(PROMPTS, ANSWERS, of=of)
-    assert own.reader("").tried["padding"] is True
+    assert own._reader("").tried["padding"] is True
     for answer, prompt, ids in zip(answers, PROMPTS, ANSWERS, strict=True):
         single = own.answer(prompt, ids, of=of)
         assert [token.id for token in answer.tokens] == ids

@@ -69,7 +69,7 @@ def test_a_row_is_what_the_explainer_says_of_the_next_token(family):
     answer = own.answer(SOURCE, ANSWER)
     matrix = answer.matrix
     assert matrix.shape == (len(ANSWER), len(SOURCE) + 1 + len(ANSWER))
-    reader = own.reader("")
+    reader = own._reader("")
     for token in range(len(ANSWER)):
         prefix = from_ids(None, [1, *ANSWER[:token]])
         units = tuple(replace(u, special=i == 0) for i, u in enumerate(prefix.units))

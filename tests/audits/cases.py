@@ -47,5 +47,5 @@ def random_case(module, places=4):
 
 
 def float64_case(explainer, item):
-    case = Case(explainer.reader(item).runner, *explainer.prepare(item))
+    case = Case(explainer._reader(item).runner, *explainer._prepared(item))
     return on_copy(case, in_float64(case.runner))

@@ -231,5 +231,5 @@ def test_a_note_says_that_erased_tokens_end_the_text(bert, wordpiece):
     tokenizer.eos_token = tokenizer.unk_token
     explainer = Explainer(bert, tokenizer)
     (note,) = set(evaluate(explainer, TEXTS, ["random"]).notes) - set(before)
-    assert "'[UNK]', which this tokenizer also ends texts with" in note
+    assert "'[UNK]', which also ends a text" in note
     assert evaluate(explainer, TEXTS, ["random"], blank="pad").notes == before

@@ -14,7 +14,7 @@ from wherefrom import Explainer, Explanation, WherefromError, evaluate, read_tab
 from wherefrom.cli.reading import parsed
 from wherefrom.corpus import explain_corpus, overview
 from wherefrom.errors import TargetError
-from wherefrom.inputs.table_files import records
+from wherefrom.inputs.table import records
 from wherefrom.show.corpus import render_overview
 from wherefrom.show.terminal import render, render_rows
 from wherefrom.testing import snapshot

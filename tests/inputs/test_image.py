@@ -267,7 +267,7 @@ def test_erased_units_become_zero_or_the_mean_or_a_blur(model, pixels):
     assert 0 < float(blur.std()) < 0.5 * float(item.pixels.std())
     flat = reader.read(torch.full((3, 32, 32), 0.7))
     torch.testing.assert_close(erased(flat, "blur")[1], flat.pixels)
-    with pytest.raises(InputError, match='no blank "unk"'):
+    with pytest.raises(InputError, match='no replacement "unk"'):
         reader.erased(item, present, "unk")
 
 

@@ -8,7 +8,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from wherefrom import Explainer, evaluate, load, read_table
 from wherefrom.errors import InputError
-from wherefrom.inputs.text_pair import TextPair
+from wherefrom.inputs.records import TextPair
 
 PAIR = ("The film is great.", "I love the movie")
 OTHER = ("it was dull", "the script is unlikeable and not good")
@@ -106,7 +106,7 @@ def test_pairs_and_texts_share_a_list(explainer, model, pair_wordpiece):
 
 
 def test_what_has_types_never_shares_a_batch_with_what_has_none(explainer):
-    reader = explainer.reader("")
+    reader = explainer._reader("")
     items = reader.read_all([PAIR, [2, 5, 3], OTHER])
     assert sorted(map(sorted, reader.chunks(items, 16))) == [[0, 2], [1]]
 
@@ -135,7 +135,7 @@ def test_a_forward_of_the_users_gets_the_types(model, pair_wordpiece):
 
 
 def test_an_evaluation_keeps_the_types_of_what_it_erases(explainer, model, pair_wordpiece):
-    reader = explainer.reader("")
+    reader = explainer._reader("")
     (item,) = reader.read_all([PAIR])
     present = np.ones((2, len(item.ids)), dtype=bool)
     present[1, 2] = False

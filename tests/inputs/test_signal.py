@@ -12,7 +12,7 @@ from benchmarks.signal_families import cases, listen
 from tests.helpers import exactly, normal
 from wherefrom import Explainer
 from wherefrom.errors import InputError
-from wherefrom.inputs.sound import read_sound
+from wherefrom.inputs.signal import read_sound
 
 
 class Linear(nn.Module):

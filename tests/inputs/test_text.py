@@ -92,6 +92,8 @@ def test_a_long_text_is_cut_when_asked_with_its_closing_token_kept(wordpiece):
         "good",
         "[SEP]",
     ]
+    assert "cut from" in explanation.warnings[0]
+    assert explanation.warnings[0] in explanation.to_json()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         exactly(explanation.scores, explainer("the film was good", truncate=True).scores, tol=1e-6)
@@ -106,6 +108,14 @@ def test_both_of_two_closing_tokens_are_kept():
     assert cut.ids == [5, 6, 1, 2]
     assert [unit.text for unit in cut.units] == ["a", "b", "</s>", "<end>"]
     assert cut.types == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("special", ["", "a", "abcd"])
+def test_only_closing_tokens_are_kept_of_the_end(special):
+    units = tuple(Unit(letter, special=letter in special) for letter in "abcdef")
+    with pytest.warns(UserWarning, match="cut from 6 to 4"):
+        cut = fitted(Encoded([1, 2, 3, 4, 5, 6], units, "abcdef"), 4, truncate=True)
+    assert (cut.ids, cut.cut_from) == ([1, 2, 3, 4], 6)
 
 
 class Unmasked(nn.Module):
@@ -124,7 +134,7 @@ class Unmasked(nn.Module):
 def test_a_model_that_looks_at_padding_is_run_on_one_length_at_a_time(wordpiece):
     explainer = Explainer(Unmasked(), wordpiece)
     texts = ["good", "the film was good and great", "bad film", "dull"]
-    reader = explainer.reader("")
+    reader = explainer._reader("")
     assert reader.pads  # not tried yet
     for text, together in zip(texts, explainer(texts, target=0), strict=True):
         alone = explainer(text, target=0)
@@ -133,8 +143,44 @@ def test_a_model_that_looks_at_padding_is_run_on_one_length_at_a_time(wordpiece)
     assert not reader.pads
 
 
+class MaxPooled(Unmasked):
+    """The maximum of all embeddings: whether padding changes the output depends on the text."""
+
+    def forward(self, input_ids, attention_mask):
+        return self.head(self.table(input_ids).amax(1))
+
+
+def test_padding_that_one_text_does_not_show_is_found_all_the_same(wordpiece):
+    model = MaxPooled()
+    explainer = Explainer(model, wordpiece)
+    with torch.no_grad():  # the padding, token 0, wins only where a text has no large value
+        model.table.weight[0] = 0.5
+        model.table.weight[wordpiece("good")["input_ids"]] = 1.0
+    texts = ["good", "the film was great", "bad film", "dull", "the dull film was great fun"]
+    for text, together in zip(texts, explainer(texts, target=0), strict=True):
+        exactly(together.output, explainer(text, target=0).output)
+    assert not explainer._reader("").pads
+
+
+class LastToken(Unmasked):
+    """Finds the last token by its id, as some decoders do, and ignores what follows it."""
+
+    def forward(self, input_ids, attention_mask):
+        assert (input_ids != 0).any(1).all()
+        last = (input_ids != 0).int().cumsum(1).argmax(1)
+        return self.head(self.table(input_ids)[torch.arange(len(last)), last])
+
+
+def test_padding_that_is_found_by_its_id_may_be_used(wordpiece):
+    explainer = Explainer(LastToken(), wordpiece)
+    reader = explainer._reader("")
+    items = reader.read_all(["good", "the film was good and great", "bad film"])
+    assert reader.chunks(items, 16) == [[0, 2, 1]]
+    assert not reader.pads  # each batch is checked
+
+
 def test_a_model_that_ignores_padding_is_run_on_several_lengths(bert, wordpiece):
-    reader = Explainer(bert, wordpiece).reader("")
+    reader = Explainer(bert, wordpiece)._reader("")
     items = reader.read_all(["good", "the film was good and great"])
     assert reader.chunks(items, 16) == [[0, 1]]
     assert reader.pads

@@ -16,7 +16,7 @@ from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
 
 def embedded(family, task, rows):
     explainer = Explainer(tiny(family, task))
-    reader = explainer.reader(rows)
+    reader = explainer._reader(rows)
     inputs = reader.batch(reader.read_all(rows))
     return EmbeddedInputs.capture(Case(explainer.runner, inputs))
 

@@ -97,7 +97,7 @@ def test_gradient_x_input_is_that_of_plain_autograd(explainer):
 
 def test_removed_nodes_are_gone_and_the_empty_graph_can_be_asked(explainer):
     graph = random_graph(8, 6)
-    reader = explainer.reader(graph)
+    reader = explainer._reader(graph)
     present = np.array([[True] * 6, [True, False, True, True, False, True], [False] * 6])
     logits = explainer.runner.run(reader.collate(reader.erased(graph, present, None)))
     given = batch([graph], path_length=2)

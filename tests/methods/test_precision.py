@@ -70,7 +70,7 @@ def test_float32_ranks_as_float64_and_alone_as_in_a_batch(explainers, model, nam
 @pytest.mark.parametrize(("float64", "dtype"), [(False, torch.float32), (True, torch.float64)])
 def test_a_pass_in_float64_is_that_of_the_wide_model(explainers, float64, dtype):
     narrow, wide = explainers["sentiment"]
-    inputs, target = narrow.prepare(INPUTS["sentiment"][0])
+    inputs, target = narrow._prepared(INPUTS["sentiment"][0])
     with intercepted_forward(
         PLAIN, Case(narrow.runner, inputs, target), float64=float64
     ) as forward:

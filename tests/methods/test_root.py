@@ -10,7 +10,7 @@ from tests.modules import D, Vision
 from wherefrom.core.explanation import Unit
 from wherefrom.core.runner import Batch, Case, Layout, ModelRunner
 from wherefrom.errors import InputError, MethodError
-from wherefrom.inputs.fills import filled
+from wherefrom.inputs.image import filled
 from wherefrom.methods import method
 from wherefrom.methods.root import _MEANS, _mean_row, root_change
 from wherefrom.tracing.observers.entry_points import EmbeddedInput, Span

@@ -120,7 +120,7 @@ def test_heads_one_after_the_other_are_one_layer(name, way, rng):
 
 def test_maps_of_heads_in_a_loop_are_joined_in_order(rng):
     x = normal(rng, 2, 5, D)
-    inputs = Explainer(Heads("loop")).reader(x).batch(list(x))
+    inputs = Explainer(Heads("loop"))._reader(x).batch(list(x))
     found, expected = (
         capture(Case(ModelRunner(Heads(way)), inputs, Target()), gradients=True)
         for way in ("loop", "together")

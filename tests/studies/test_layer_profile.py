@@ -76,7 +76,7 @@ def test_norms_are_those_of_proposition_two(family):
 def test_each_norm_of_the_embedded_model_counts_once():
     """Four blocks with two norms each, and one after the embeddings."""
     explainer = load("sentiment")
-    inputs, target = explainer.prepare("a dull movie")
+    inputs, target = explainer._prepared("a dull movie")
     assert sum(isinstance(m, nn.LayerNorm) for m in explainer.runner.model.modules()) == 9
     norms = relevance_sums(explainer.runner, inputs, target, PLAIN).norms
     assert len({name for name, *_ in norms}) == len(norms) == 9

@@ -13,7 +13,7 @@ TEXT = "the film is good, not dull."
 @pytest.fixture
 def explained(bert, wordpiece):
     explainer = Explainer(bert, wordpiece)
-    return explainer, *explainer.prepare(TEXT)
+    return explainer, *explainer._prepared(TEXT)
 
 
 def test_relevance_after_each_block_and_the_biases_above_sum_to_the_output(explained):

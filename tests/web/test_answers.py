@@ -46,7 +46,7 @@ def test_about_lists_models_methods_and_limits(client):
 
 def test_predict_gives_every_class_its_probability(client, sentiment):
     answer = client.post("/api/predict", json=body()).json()
-    inputs, target = sentiment.prepare(TEXT)
+    inputs, target = sentiment._prepared(TEXT)
     with torch.no_grad():
         logits = sentiment.runner.run(inputs.model_tensors())[0]
     outputs = answer["outputs"]
@@ -117,7 +117,7 @@ def test_compare_gives_the_reason_for_a_method_that_does_not_apply(
 
 def test_erase_removes_units_as_evaluations_do(client, sentiment):
     answer = client.post("/api/erase", json=body(removed=[2, 4, 2])).json()
-    reader = sentiment.reader(TEXT)
+    reader = sentiment._reader(TEXT)
     item = reader.read(TEXT)
     present = np.ones((1, reader.size(item)), dtype=bool)
     present[0, [2, 4]] = False
@@ -206,7 +206,7 @@ def test_curve_has_a_step_for_each_of_up_to_64_units(client, units, steps):
 
 def test_layers_sum_to_the_layer_profile(client, sentiment):
     answer = client.post("/api/layers", json=body()).json()
-    inputs, target = sentiment.prepare(TEXT)
+    inputs, target = sentiment._prepared(TEXT)
     expected = relevance_sums(sentiment.runner, inputs, target, Lrp().table_for(inputs))
     sums = {row["name"]: sum(row["units"]) + row["others"] for row in answer["rows"][1:]}
     assert sums == pytest.approx({k: v for k, v in expected.blocks.items() if k != "input"})
@@ -214,7 +214,7 @@ def test_layers_sum_to_the_layer_profile(client, sentiment):
 
 
 def test_attention_is_the_map_of_a_layer_and_a_head(client, sentiment):
-    inputs, target = sentiment.prepare(TEXT)
+    inputs, target = sentiment._prepared(TEXT)
     maps = capture(Case(sentiment.runner, inputs, target), gradients=False).maps
     head = client.post("/api/attention", json=body(layer=3, head=3)).json()
     mean = client.post("/api/attention", json=body(layer=3, head=0)).json()
@@ -234,7 +234,7 @@ def test_positions_of_a_map_say_their_units(client):
 
 
 def test_heads_are_all_maps_in_bytes(client, sentiment):
-    inputs, target = sentiment.prepare(TEXT)
+    inputs, target = sentiment._prepared(TEXT)
     maps = capture(Case(sentiment.runner, inputs, target), gradients=False).maps
     layers = client.post("/api/heads", json=body()).json()["layers"]
     assert [len(layer["heads"]) for layer in layers] == [m.shape[1] for m in maps]

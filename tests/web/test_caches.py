@@ -75,7 +75,7 @@ def test_requests_that_differ_in_the_input_get_their_own_attention(models, chang
     answers = Answers(Limits(cached_attention=8))
     for request in (request_of(models), request_of(models, **change)):
         explainer = request.model.explainer
-        inputs, target = explainer.prepare(request.input)
+        inputs, target = explainer._prepared(request.input)
         expected = (
             capture(Case(explainer.runner, inputs, target), gradients=False).maps[0][0].mean(0)
         )

@@ -102,7 +102,7 @@ def test_a_path_to_an_image_is_never_opened(client, tmp_path):
 def test_a_model_of_superpixels_takes_no_path(bace):
     config = SimpleNamespace(reads="superpixels")
     runner = replace(bace.runner, model=SimpleNamespace(config=config))
-    explainer = SimpleNamespace(reader=bace.reader, runner=runner)
+    explainer = SimpleNamespace(_reader=bace._reader, runner=runner)
     content = json.dumps({"model": "pieces", "text": "/etc/hostname"}).encode()
     with pytest.raises(InputError, match="takes images"):
         parse_request(content, Body, Models({"pieces": explainer}), Limits())

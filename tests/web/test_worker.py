@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.web.test_cancellation import Slow, SlowJob
-from wherefrom.core.stopping import stop_if_late
+from wherefrom.core.progress import stop_if_late
 from wherefrom.web import worker as worker_module
 from wherefrom.web.worker import QueueFull, Stopped, Worker
 

@@ -117,8 +117,8 @@ class Audit(Displayable, Record):
 class Explains(Protocol):
     """The parts of an explainer that an audit uses."""
 
-    def reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
-    def prepare(self, item: Any, truncate: bool, /) -> tuple[Batch, Target]: ...
+    def _reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
+    def _prepared(self, item: Any, truncate: bool, /) -> tuple[Batch, Target]: ...
 
 
 def audit(
@@ -138,13 +138,13 @@ def audit(
     are rewritten and restored; the model itself is never changed.
     """
     started = time.perf_counter()
-    reader = explainer.reader(TEXTS if inputs is None else inputs)
+    reader = explainer._reader(TEXTS if inputs is None else inputs)
     if inputs is None and not isinstance(reader, TextReader):
         raise InputError(f"{reader.runner.name} does not read texts: pass inputs for the audit.")
     items, _ = reader.listed(TEXTS if inputs is None else inputs)
     if not items:
         raise InputError("the list of inputs is empty: there is nothing to audit.")
-    cases = [Case(reader.runner, *explainer.prepare(item, truncate)) for item in items]
+    cases = [Case(reader.runner, *explainer._prepared(item, truncate)) for item in items]
     audit_run = _AuditRun.prepared(cases, [find_method(entry) for entry in methods or METHODS])
     with shown("auditing", progress) as report:
         audit_run.run(report)

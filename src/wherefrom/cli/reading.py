@@ -99,7 +99,7 @@ def with_setting(name: str, settings: list[str] | None) -> Method:
 
 def check_molecules(explainer: Explainer, smiles: list[str] | None) -> None:
     """Refuses `--smiles` for a model of texts."""
-    if smiles and explainer.reader(smiles).name == "text":
+    if smiles and explainer._reader(smiles).name == "text":
         raise InputError(
             f"{explainer.runner.name} reads texts, and --smiles is for models of molecules: leave "
             f'out --model, or pass "{smiles[0]}" without --smiles.'
@@ -175,7 +175,7 @@ def _hint_at_file(arguments: list[str]) -> None:
 
 def _is_table(name: str) -> bool:
     """Whether a file is a table by its name."""
-    from wherefrom.inputs.table_files import FORMATS
+    from wherefrom.inputs.table import FORMATS
 
     return name.lower().removesuffix(".gz").endswith(tuple(FORMATS))
 

@@ -38,7 +38,7 @@ def split_on_failure(
 ) -> Iterator[tuple[int, Result | Rejected]]:
     """Calls `work` on the indices and yields each index with its result.
 
-    A batch that fails for one of its inputs or for want of memory is halved. An input that fails
+    A batch that fails because of one input, or for lack of memory, is halved. An input that fails
     alone is an error, or with `reject` a `Rejected`.
     """
     try:

@@ -1,4 +1,4 @@
-"""What every result offers beside its data: a notebook's view, a page, a table."""
+"""The common base of results: a view in a notebook, a page, a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wherefrom.storage.writing import write_text
 
 
 class Displayable:
-    """Derived from by results; they say what their page and their rows are."""
+    """A result that can be shown: subclasses define its page and its rows."""
 
     @abstractmethod
     def _html(self, whole_page: bool) -> str:
@@ -30,7 +30,7 @@ class Displayable:
     def to_html(self, path: str | Path) -> Path: ...
 
     def to_html(self, path: str | Path | None = None) -> str | Path:
-        """A self-contained page as text; with `path` it is written there, and the path returned."""
+        """A self-contained page as text; with `path` it is written and the path returned."""
         page = self._html(whole_page=True)
         if path is None:
             return page

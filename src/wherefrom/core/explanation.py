@@ -1,15 +1,18 @@
-"""The result: units and their scores, and the ledger that says how they add up."""
+"""Explanations: units with scores, and the ledger of everything that adds up to the output."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 from wherefrom.core.displayable import Displayable
 from wherefrom.errors import InputError
 from wherefrom.storage.record import Record
+from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,10 +44,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the ledger: what something contributed to the output."""
+    """One line of the ledger: a contribution to the output."""
 
     label: str
-    kind: str  # word (patch, node), position, type, padding: of units; token, bias: of the model
+    kind: str  # of units: word (patch, node), position, type, padding; of the model: token, bias
     value: float
 
 
@@ -62,7 +65,7 @@ class Ledger:
 
     @property
     def residual(self) -> float:
-        """What the lines do not account for."""
+        """The part of the output that the lines do not account for."""
         return self.output - self.total
 
     @property
@@ -76,14 +79,14 @@ class Ledger:
 
 
 RUNNERS_UP = "the runner-up of each token"
-"""What several tokens of an answer are compared with."""
+"""`against_label` for several tokens of an answer."""
 
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """What is explained: a class or token, or the difference to a second one, `against`.
+    """The explained class or token, or its difference to a second one, `against`.
 
-    `place` says in words where, of a model that has outputs for every token.
+    `place` names the token, for a model with outputs for every token.
     """
 
     index: int
@@ -110,11 +113,10 @@ class Output:
 class Explanation(Displayable, Record):
     """Where one prediction comes from.
 
-    `scores` has one float32 for each of `units`; `parts` splits them into what the word, its
-    position and its type contributed. `scene` is the picture that units other than tokens are
-    drawn on. `warnings` say in a sentence each what to beware of in these scores. `largest` are
-    the two largest outputs of the model, the prediction first. Two explanations are equal if
-    their JSON is.
+    `scores` has one float32 for each of `units`; `parts` splits them into the contributions of the
+    word, its position and its type. `scene` is the picture that units other than tokens are drawn
+    on. `warnings` are sentences on the limits of these scores. `largest` are the two largest
+    outputs of the model, the prediction first. Explanations are equal if their JSON is equal.
     """
 
     schema: ClassVar[str] = SCHEMA
@@ -162,19 +164,19 @@ class Explanation(Displayable, Record):
         return self.method not in _UNSIGNED or self.settings.get("reduce") == "sum"
 
     def top(self, n: int = 5) -> list[tuple[str, float]]:
-        """The n units with the largest absolute scores, without special tokens."""
+        """The n units with the largest absolute scores, except special tokens."""
         plain = [i for i, unit in enumerate(self.units) if not unit.special]
         plain.sort(key=lambda i: -abs(float(self.scores[i])))
         return [(self.units[i].text, float(self.scores[i])) for i in plain[:n]]
 
     def words(self) -> Explanation:
-        """The same explanation with the tokens of a word joined, their scores added."""
+        """The explanation by words: the tokens of a word joined, their scores added."""
         import numpy as np
 
         if self.text is None or all(unit.word is None for unit in self.units):
             raise InputError(
-                "cannot join tokens to words: the tokens have no word numbers. "
-                "That needs a fast tokenizer and a text as the input."
+                "cannot join tokens to words: the tokens have no word numbers. They need a fast "
+                "tokenizer and a text as the input."
             )
         groups = word_groups(self.units)
 
@@ -265,13 +267,13 @@ class Explanation(Displayable, Record):
             largest=tuple(Output(**output) for output in data.get("largest", ())),
         )
 
-    # Rendering. The renderers see only an Explanation; imported by name, they stay above this file.
+    # Rendering: by modules of a higher layer, which are imported by name when they are needed.
 
     def __str__(self) -> str:
-        return str(_renderer("terminal")(self))
+        return str(import_module("wherefrom.show.terminal").render(self))
 
     def _html(self, whole_page: bool) -> str:
-        return str(_renderer("html")([self], whole_page))
+        return str(import_module("wherefrom.show.html").render([self], whole_page))
 
     def _rows(self) -> list[dict[str, Any]]:
         """One row for each unit."""
@@ -306,25 +308,57 @@ class Explanation(Displayable, Record):
     ) -> Any:
         """A plot of the strongest units: a matplotlib figure, or with `path` a file.
 
-        "waterfall": from zero to the output, each bar starts where the one before ended; "bar":
-        the scores by size. `units` is how many are shown by name.
+        "waterfall": bars from zero to the output, each starting where the last one ended; "bar":
+        the scores by size. `units` is the number of units shown by name.
         """
-        from importlib import import_module
-
         figure = import_module("wherefrom.show.explanation_figure")
         return figure.plot(self, kind, None if path is None else Path(path), units)
 
     def to_png(self, path: str | Path) -> None:
         """The image or molecule next to its heatmap, as a PNG file."""
-        from importlib import import_module
-
         if self.scene is None or "png" not in self.scene:
             raise InputError("a PNG is for images and molecules; for texts use to_html.")
         import_module("wherefrom.show.explanation_figure").scene_plot([self], Path(path))
 
 
+class Comparison(Displayable, list[Explanation]):
+    """Explanations of one input by several methods, from `Explainer.compare`, shown as rows."""
+
+    def __str__(self) -> str:
+        if not self:
+            return "no explanations"
+        return str(import_module("wherefrom.show.terminal").render_rows(self))
+
+    def _html(self, whole_page: bool) -> str:
+        if not self:
+            return ""
+        return str(import_module("wherefrom.show.html").render(self, whole_page))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """A row for each unit, with a column for each method."""
+        names = [explanation.method_label for explanation in self]
+        columns = [explanation.scores.tolist() for explanation in self]
+        units = self[0].units if self else ()
+        return [
+            {"unit": unit.text} | dict(zip(names, scores, strict=True))
+            for unit, scores in zip(units, zip(*columns, strict=True), strict=True)
+        ]
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The explanations as a JSON list; with `path` also written there."""
+        text = json.dumps([each.to_dict() for each in self], ensure_ascii=False, indent=1)
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> Comparison:
+        """Reads JSON: a path, or the text itself."""
+        return cls(Explanation.list_from_json(source))
+
+
 def word_groups(units: Sequence[Unit]) -> list[list[int]]:
-    """The units of each word; a unit without a word number is a group of its own."""
+    """The units of each word; a unit without a word number is a group by itself."""
     groups: list[list[int]] = []
     for i, unit in enumerate(units):
         before = units[groups[-1][0]] if groups else None
@@ -346,13 +380,6 @@ def plural(noun: str) -> str:
 
 
 def unit_of(data: Mapping[str, Any]) -> Unit:
-    """A unit back from plain data."""
+    """A unit from plain data."""
     box = data.get("box")
     return Unit(**{**data, "box": None if box is None else tuple(box)})
-
-
-def _renderer(kind: str) -> Callable[..., str]:
-    from importlib import import_module
-
-    render: Callable[..., str] = import_module(f"wherefrom.show.{kind}").render
-    return render

@@ -1,10 +1,9 @@
-"""How much memory a run may use: what is allowed, what is free, and what is in use."""
+"""Memory of a run: how much is allowed, free and in use."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import re
 import weakref
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +22,6 @@ Storage = weakref.ref[torch.UntypedStorage] | int
 _SHARE = 0.9  # of what is free: the rest is left to everything else
 _UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-_UNKNOWN = 4e9  # free memory of a system that does not say
 _MESSAGES = ("out of memory", "can't allocate memory", "not enough memory", "Invalid buffer size")
 _CGROUPS = (  # limit, use, statistics, and the name of the cached files among these
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
@@ -35,7 +34,6 @@ _CGROUPS = (  # limit, use, statistics, and the name of the cached files among t
 )
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 CGROUP = Path("/sys/fs/cgroup")
-PROC = Path("/proc")
 
 
 def parse_memory(memory: float | str | None) -> float | None:
@@ -58,47 +56,36 @@ def parse_memory(memory: float | str | None) -> float | None:
 
 
 def allowed_memory(limit: float | None, device: torch.device) -> float:
-    """The bytes that a run may use beyond what is in use: the limit, else what is free."""
+    """The bytes that a run may use on top of those in use: the limit, else 90 % of what is free."""
     return limit if limit is not None else _SHARE * free_memory(device)
 
 
 def free_memory(device: torch.device | None = None) -> float:
-    """Free bytes on a GPU, or of the host as far as its control group lets this process use it."""
-    knows_limit = hasattr(torch.mps, "recommended_max_memory")  # torch 2.4: that of the host
-    if device is not None and device.type == "mps" and knows_limit:
+    """Free bytes of a GPU, or of the host within the limit of this process's control group."""
+    if device is not None and device.type == "mps":
         limit = torch.mps.recommended_max_memory()
         return float(max(0, limit - torch.mps.driver_allocated_memory()))
     module = _accelerator(device)
     if module is not None:
-        # what torch has reserved and does not use is free as well
+        # memory that torch has reserved and does not use is free as well
         unused = module.memory_reserved(device) - module.memory_allocated(device)
         return float(module.mem_get_info(device)[0] + max(0, unused))
-    return min(_free_of_host(), _free_of_group())
+    return min(float(psutil.virtual_memory().available), _free_of_group())
 
 
 def _accelerator(device: torch.device | None) -> Any:
-    """The module of torch that counts the memory of a GPU (cuda, xpu); None if there is none."""
+    """The module of torch that counts the memory of this GPU (cuda, xpu); None for others."""
     if device is None or device.type == "cpu":
         return None
     module = getattr(torch, device.type, None)
     return module if hasattr(module, "mem_get_info") else None
 
 
-def _free_of_host() -> float:
-    available = _field(PROC / "meminfo", "MemAvailable:")
-    if available is not None:
-        return available * 1024  # in kB
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):
-        return _UNKNOWN
-
-
 def _free_of_group() -> float:
     for limit_file, use_file, statistics, cached in _CGROUPS:
         limit, use = _number(CGROUP / limit_file), _number(CGROUP / use_file)
         if limit is not None and use is not None:
-            # cached files are given up when memory is short
+            # the system drops cached files when memory is short
             return max(0.0, limit - use + (_field(CGROUP / statistics, cached) or 0.0))
     return float("inf")
 
@@ -123,21 +110,17 @@ def _field(path: Path, name: str) -> float | None:
 
 
 def memory_in_use(device: torch.device) -> float | None:
-    """Bytes that this process uses on the device; None where that is not known."""
+    """Bytes that this process uses on the device; None if unknown."""
     if device.type == "mps":
         return float(torch.mps.current_allocated_memory())
     if device.type != "cpu":
         module = _accelerator(device)
         return None if module is None else float(module.memory_allocated(device))
-    try:
-        pages = (PROC / "self/statm").read_text(encoding="ascii").split()[1]
-        return float(pages) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return None
+    return float(psutil.Process().memory_info().rss)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or what caused it, says that memory did not suffice."""
+    """Whether an error, or one of its causes, means that memory ran out."""
     link: BaseException | None = error
     while link is not None:
         if isinstance(link, (MemoryError, torch.OutOfMemoryError)):
@@ -150,7 +133,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @cache
 def _trim() -> Callable[[int], int] | None:
-    """The call of glibc that gives free pages within its heap back to the system."""
+    """The function of glibc that returns free pages of its heap to the system."""
     try:
         return ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # another allocator, another system
@@ -158,16 +141,16 @@ def _trim() -> Callable[[int], int] | None:
 
 
 def trim_heap(device: torch.device) -> None:
-    """Gives free pages back to the system: freed tensors leave gaps that new ones do not fill."""
+    """Returns free pages to the system: freed tensors leave gaps that new ones do not fill."""
     trim = _trim() if device.type == "cpu" else None
     if trim is not None:
         trim(0)
 
 
 def keep_heap() -> None:
-    """Keeps freed memory for the next batch, in a process of our own: a command or a worker.
+    """Keeps freed memory for the next batch; for processes of our own, commands and workers.
 
-    By itself glibc gives large pieces back to the system, and each batch pays for new pages.
+    By default glibc returns large pieces to the system, and each batch pays for new pages.
     """
     try:
         option = ctypes.CDLL(None).mallopt
@@ -178,16 +161,16 @@ def keep_heap() -> None:
 
 
 def set_objects_aside() -> None:
-    """Leaves the objects that there are out of garbage collections, in a process of our own.
+    """Excludes all present objects from garbage collection; for processes of our own.
 
-    Python looks at all objects again and again; those of modules and models stay to the end anyway.
+    Modules and models live to the end anyway, and scanning them again and again takes time.
     """
     gc.collect()
     gc.freeze()
 
 
 def release_memory(device: torch.device) -> None:
-    """Gives back what is no longer in use, also what only reference cycles hold."""
+    """Frees unused memory, also that of reference cycles."""
     gc.collect()
     trim_heap(device)
     module = torch.mps if device.type == "mps" else _accelerator(device)
@@ -196,7 +179,7 @@ def release_memory(device: torch.device) -> None:
 
 
 class SavedBytes:
-    """Counts the bytes that autograd keeps, a storage once; used as a hook on saved tensors."""
+    """Counts the bytes that autograd keeps, each storage once; used as a hook on saved tensors."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -216,18 +199,18 @@ class SavedBytes:
 
 
 def storage_of(tensor: Tensor) -> Storage:
-    """What tells the storage of a tensor from all others; one without any is known by itself.
+    """An identity of the tensor's storage, or of the tensor if it has none.
 
-    Not its address: when a storage is freed, the next may come to lie there.
+    It is not the address, which a later storage can have too.
     """
     return weakref.ref(tensor.untyped_storage()) if _has_storage(tensor) else id(tensor)
 
 
 def storage_bytes(tensor: Tensor) -> int:
-    """The bytes that are in use as long as there is a view of this tensor."""
+    """The bytes that any view of this tensor keeps in use."""
     return tensor.untyped_storage().nbytes() if _has_storage(tensor) else 0
 
 
 def _has_storage(tensor: Tensor) -> bool:
-    """Whether a tensor is neither sparse nor a class of its own that wraps others."""
+    """Whether a tensor is neither sparse nor of a subclass that wraps other tensors."""
     return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided

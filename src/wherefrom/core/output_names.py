@@ -1,20 +1,49 @@
-"""What a model's outputs are called: classes by label, tokens by text."""
+"""The names of a model's outputs: classes by label, tokens by text."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
 
 from wherefrom.core.runner import ModelRunner
-from wherefrom.errors import TargetError, nearest
+from wherefrom.errors import ModelError, TargetError, nearest
 
 _LARGE = 1 << 62  # a tensor holds no larger index
+_MOST_CLASSES = 1 << 20
 _DIGITS = 40
 ToProbability = Literal["softmax", "sigmoid", "none"]
 TargetSpec = int | str | None  # an index, a label or the text of a token; None: the most likely
+
+
+def ordered_labels(labels: Any, owner: str) -> list[str]:
+    """The labels in the order of the classes: a list, or a dict with class numbers as keys.
+
+    A class without a label is called by its number.
+
+    >>> ordered_labels({"2": "good", "0": "bad"}, "labels=")
+    ['bad', '1', 'good']
+    """
+    if isinstance(labels, Mapping):
+        by_class: dict[int, str] = {}
+        for key, label in labels.items():
+            is_number = isinstance(key, (int, str)) and str(key).isdecimal()
+            if not is_number or int(key) >= _MOST_CLASSES or int(key) in by_class:
+                raise ModelError(
+                    f"the keys of {owner} must be the numbers of the classes, each once, got "
+                    f"{key!r}."
+                )
+            by_class[int(key)] = str(label)
+        return [by_class.get(i, str(i)) for i in range(max(by_class, default=-1) + 1)]
+    if isinstance(labels, (str, bytes, Set)) or not isinstance(labels, Iterable):
+        raise ModelError(
+            f"{owner} must be a list of labels in the order of the classes, or a dict from class "
+            f"number to label, got a {type(labels).__name__}."
+        )
+    return [str(label) for label in labels]
 
 
 @dataclass(frozen=True)
@@ -52,17 +81,19 @@ class OutputNames:
         """The labels of the classes; empty if the model has none."""
         if self.labels_override is not None:
             return list(self.labels_override)
-        if self.runner.forward is not None:  # what the user's forward returns is no class
+        if self.runner.forward is not None:  # which may return other outputs
             return []
         labels = getattr(getattr(self.runner.model, "config", None), "id2label", None)
-        return [labels[i] for i in sorted(labels)] if labels and not self.is_language_model else []
+        if not labels or self.is_language_model:
+            return []
+        return ordered_labels(labels, "config.id2label")
 
     def to_probability(self, outputs: int, per_place: bool = False) -> ToProbability:
-        """What turns so many outputs into probabilities; "none" where they are no such thing.
+        """The function that turns outputs into probabilities; "none" if there is none.
 
-        Several labels at once have a sigmoid each, by the config's `problem_type`; numbers of a
-        regression are no probabilities, nor is a single output unless the config says so. Outputs
-        for each place are always one class of several.
+        The config's `problem_type` decides: multi-label outputs have a sigmoid each, those of a
+        regression no probabilities. A single output has none either unless the config says so.
+        Outputs for each token are always one class of several.
         """
         config = getattr(self.runner.model, "config", None)
         kind = None if per_place else getattr(config, "problem_type", None)
@@ -102,10 +133,10 @@ class OutputNames:
         return index
 
     def name(self, index: int, outputs: int | None = None) -> str:
-        """The name of the output with this index, of so many `outputs`.
+        """The name of the output with this index; `outputs` is how many there are.
 
-        Tokens have names where the outputs are those of the vocabulary: a forward of the user's
-        may return others.
+        An output is a token only if there is one for each token of the vocabulary: the user's own
+        forward may return others.
         """
         labels = self.labels
         if index < len(labels):
@@ -119,10 +150,14 @@ class OutputNames:
 
     def _label_index(self, text: str) -> int | None:
         """The index of a label, in any case; None for a number that is not a label."""
-        labels = self.labels
-        exact = {label: i for i, label in enumerate(labels)}
-        folded = {label.lower(): i for label, i in exact.items()}
-        index = exact.get(text, folded.get(text.lower()))
+        labels, lower = self.labels, text.lower()
+        found = [i for i, label in enumerate(labels) if label == text]
+        found = found or [i for i, label in enumerate(labels) if label.lower() == lower]
+        if len(found) > 1:
+            raise TargetError(
+                f'"{text}" is the label of the classes {", ".join(map(str, found))}: pass an index.'
+            )
+        index = found[0] if found else None
         if index is None and not text.isdecimal():
             known = nearest(text, labels) if labels else "the model has no labels; pass an index."
             raise TargetError(f'there is no label "{text}"; {known}')
@@ -150,7 +185,7 @@ class OutputNames:
 
 
 def _number(digits: str) -> int:
-    """The number that a target's digits say; one of very many digits is no class of any model."""
+    """The number that these digits spell; Python parses no integer of thousands of digits."""
     if len(digits) > _DIGITS:
         raise TargetError(
             f"there is no class {digits[:_DIGITS]}… (a number of {len(digits):,} digits)."

@@ -1,4 +1,4 @@
-"""Classes by name: ours, and those that installed packages add through entry points."""
+"""Tables of classes by name: built-in ones, and those of installed packages (entry points)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Kind = TypeVar("Kind", bound=type)
 
 
 class PluginTable(Mapping[str, Kind]):
-    """Built-in classes and, after them, those added by `add` and by entry points of a group.
+    """Built-in classes, then those from entry points of a group and from `add`.
 
-    The entry points are looked up once, when a name is not built in or all names are listed. One
-    that cannot be used is left out with a warning that names its package.
+    Entry points are loaded once, when a name is not built in or all names are listed. One that
+    cannot be used is left out with a warning that names its package.
     """
 
     def __init__(
         self, group: str, builtin: Mapping[str, Kind], problem: Callable[[str, Any], str | None]
     ) -> None:
-        """`problem(name, loaded)` says why an object cannot be used under this name, or None."""
+        """`problem(name, object)` is why an object cannot have this name, or None."""
         self.group = group
         self.builtin = dict(builtin)
         self._problem = problem
@@ -46,21 +46,21 @@ class PluginTable(Mapping[str, Kind]):
         return f"<{self.group}: {', '.join(self)}>"
 
     def add(self, name: str, kind: Kind) -> None:
-        """Adds a class for this process; one added before under the same name is replaced."""
+        """Adds a class for this process, in place of one that was added under the same name."""
         problem = f"{name!r} is built in" if name in self.builtin else self._problem(name, kind)
         if problem is not None:
             raise PluginError(f"cannot add {kind!r} to {self.group}: {problem}.")
         self._added[name] = kind
 
     def remove(self, name: str) -> None:
-        """Takes back what `add` added."""
+        """Removes a class that `add` added."""
         del self._added[name]
 
     def extras(self) -> dict[str, Kind]:
         """The classes that are not built in."""
         with self._lock:
             if self._plugins is None:
-                self._plugins = {}  # a package may list the table while it is being imported
+                self._plugins = {}  # a package may list the table during its import
                 self._plugins = self._load()
             return {**self._plugins, **self._added}
 
@@ -74,7 +74,7 @@ class PluginTable(Mapping[str, Kind]):
                     problem = f'the name "{point.name}" is taken'
                 else:
                     problem = self._problem(point.name, kind)
-            except Exception as error:  # whatever a package does when it is imported
+            except Exception as error:  # the import of a package can raise anything
                 problem = f"{type(error).__name__}: {error}"
             if problem is None:
                 plugins[point.name] = kind

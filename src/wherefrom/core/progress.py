@@ -1,4 +1,4 @@
-"""Progress of long calls: a bar in a terminal, a line of HTML in a notebook, lines in a log."""
+"""Progress of long calls, as a bar, a line of HTML or lines of a log; and stopping them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from html import escape
 from typing import Any
 
 from wherefrom.errors import printable
 
-Progress = Callable[[float, int, str], None]  # done, of how many, the current step
+Progress = Callable[[float, int, str], None]  # done, total, the current step
 PATIENCE = 1.0  # seconds before a bar appears: short calls stay quiet
 _SECONDS_OF_A_LINE = 10.0
 _PAUSE = 0.2  # seconds between two updates in a notebook
+_check: ContextVar[Callable[[], None] | None] = ContextVar("_check", default=None)
 
 
 @contextmanager
 def shown(what: str, progress: Progress | bool | None = None) -> Iterator[Progress]:
-    """What to report progress to: the caller's own function, or a bar where people would see it.
+    """The function to report progress to: the caller's own, or that of a bar.
 
-    None and True: a bar, once the call has taken a second, in a terminal or a notebook; False:
+    None and True: a bar in a terminal or a notebook, once the call has taken a second; False:
     nothing.
     """
     if callable(progress):
         yield progress
     elif progress is False:
-        yield lambda done, total, note: None
+        yield _ignored
     elif _in_notebook():
         with _notebook_bar(what) as advance:
             yield advance
@@ -42,35 +44,13 @@ def shown(what: str, progress: Progress | bool | None = None) -> Iterator[Progre
 def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Iterator[Progress]:
     """A bar with rate and time left, on stderr if that is a terminal.
 
-    It appears after `patience` seconds: a short call stays quiet, and a long one that does not
-    report yet is seen to work. Where stderr is no terminal but a log, there is nothing, or with
-    `lines` a line now and then.
+    It appears after `patience` seconds, also before the first report. If stderr is a log, nothing
+    is shown, or with `lines` a line every few seconds.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(), TextColumn("{task.fields[pace]}", markup=False),
-    )  # fmt: skip
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _line_now_and_then(what) if lines else lambda done, total, note: None
+    bar, advance = _bar(what)
+    if not bar.console.is_terminal:
+        yield _every(_SECONDS_OF_A_LINE, bar, advance, _print_line) if lines else _ignored
         return
-    bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task(what, total=None, pace="")
-    clock = _Clock()
-
-    def advance(done: float, total: int, note: str) -> None:
-        pace = clock.pace(done, total)
-        bar.update(task, completed=done, total=total, pace=printable(f"{pace}  {note}"))
-
     appears = threading.Timer(patience, bar.start)
     appears.daemon = True
     try:
@@ -86,44 +66,75 @@ def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Itera
         bar.stop()
 
 
-def _line_now_and_then(what: str) -> Progress:
-    """Reports progress to a log: a line on stderr every few seconds."""
-    clock = _Clock()
-
-    def advance(done: float, total: int, note: str) -> None:
-        pace = clock.pace(done, total)
-        if clock.is_due(_SECONDS_OF_A_LINE):
-            print(printable(f"{what}: {done:,.0f} of {total:,}, {pace}"), file=sys.stderr)
-
-    return advance
-
-
 @contextmanager
 def _notebook_bar(what: str) -> Iterator[Progress]:
-    """A bar that a notebook draws, without widgets; it is cleared at the end."""
+    """A bar as HTML, which needs no widgets; it is cleared at the end."""
     from IPython.display import HTML, display
 
-    clock = _Clock()
     handles: list[Any] = []
+    started = time.monotonic()
 
     def show(markup: str) -> None:
         if handles:
             handles[0].update(HTML(markup))
-        else:
+        elif time.monotonic() - started >= PATIENCE:
             handles.append(display(HTML(markup), display_id=True))
 
-    def advance(done: float, total: int, note: str) -> None:
-        pace = clock.pace(done, total)
-        if clock.elapsed < PATIENCE or not clock.is_due(_PAUSE):
-            return
-        words = escape(f"{what}: {done:.0f} of {total}  {pace}  {note}")
-        show(f'<progress value="{done}" max="{total}"></progress> {words}')
+    def show_task(task: Any) -> None:
+        words = f"{what}: {task.completed:.0f} of {task.total}  {task.fields['pace']}"
+        bar = f'<progress value="{task.completed}" max="{task.total}"></progress>'
+        show(f"{bar} {escape(words)}")
 
     try:
-        yield advance
+        yield _every(_PAUSE, *_bar(what), show_task)
     finally:
         if handles:
             show("")
+
+
+def _bar(what: str) -> tuple[Any, Progress]:
+    """A bar of rich, not shown yet, and the function that updates it."""
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"), progress.BarColumn(),
+        progress.MofNCompleteColumn(), progress.TimeElapsedColumn(),
+        progress.TextColumn("{task.fields[pace]}", markup=False),
+    )  # fmt: skip
+    bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+    number = bar.add_task(what, total=None, pace="")
+
+    def advance(done: float, total: int, note: str) -> None:
+        bar.update(number, completed=done, total=total)
+        task = bar.tasks[0]
+        pace = _pace(task.speed, task.time_remaining)
+        bar.update(number, pace=printable(f"{pace}  {note}".strip()))
+
+    return bar, advance
+
+
+def _every(seconds: float, bar: Any, advance: Progress, show: Callable[[Any], None]) -> Progress:
+    """`advance`, followed by `show` of the task if it was not shown for some seconds."""
+    last = time.monotonic()
+
+    def report(done: float, total: int, note: str) -> None:
+        nonlocal last
+        advance(done, total, note)
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            show(bar.tasks[0])
+
+    return report
+
+
+def _print_line(task: Any) -> None:
+    words = f"{task.description}: {task.completed:,.0f} of {task.total:,}, {task.fields['pace']}"
+    print(printable(words), file=sys.stderr)
+
+
+def _ignored(done: float, total: int, note: str) -> None:
+    """Reports nothing."""
 
 
 def _in_notebook() -> bool:
@@ -133,41 +144,30 @@ def _in_notebook() -> bool:
     return running is not None and hasattr(running, "kernel")
 
 
-class _Clock:
-    """The time since the start, and the rate of the work done since then."""
+def _pace(rate: float | None, seconds_left: float | None) -> str:
+    """The rate and the time left.
 
-    def __init__(self) -> None:
-        self._started = self._last = time.monotonic()
-        self._first: float | None = None  # done by an earlier run: no part of this one's rate
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self._started
-
-    def pace(self, done: float, total: int) -> str:
-        """The rate and the time left; to be asked for at every report, the first one too."""
-        if self._first is None:
-            self._first = done
-        return _pace(done - self._first, total - done, self.elapsed)
-
-    def is_due(self, seconds: float) -> bool:
-        """Whether so many seconds have passed since it last was, or since the start."""
-        now = time.monotonic()
-        due = now - self._last >= seconds
-        if due:
-            self._last = now
-        return due
-
-
-def _pace(done: float, left: float, seconds: float) -> str:
-    """The rate so far and the time left at that rate.
-
-    >>> _pace(30, 60, 20), _pace(1, 9, 100), _pace(0, 5, 1)
+    >>> _pace(1.5, 40), _pace(0.01, 900), _pace(None, None)
     ('1.5/s, 0:00:40 left', '100.0 s each, 0:15:00 left', '')
     """
-    if done <= 0 or seconds <= 0:
+    if not rate or seconds_left is None:
         return ""
-    rate = done / seconds
-    shown = f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
-    return f"{shown}, {timedelta(seconds=round(left / rate))} left"
+    pace = f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
+    return f"{pace}, {timedelta(seconds=round(seconds_left))} left"
+
+
+@contextmanager
+def stopped_by(check: Callable[[], None]) -> Iterator[None]:
+    """Within this context, `stop_if_late` calls `check`, which may raise."""
+    token = _check.set(check)
+    try:
+        yield
+    finally:
+        _check.reset(token)
+
+
+def stop_if_late() -> None:
+    """Stops a loop without torch calls: raises what the surrounding `stopped_by` raises."""
+    check = _check.get()
+    if check is not None:
+        check()

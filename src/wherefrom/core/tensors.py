@@ -1,4 +1,4 @@
-"""Whether a value is a tensor, asked without torch: its import takes a second."""
+"""A test for tensors that does not import torch, which takes a second."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 
 def is_tensor(value: Any) -> TypeGuard[Tensor]:
-    """Whether a value is a tensor; where torch was not imported, there is none."""
+    """Whether a value is a tensor; before torch is imported, nothing is."""
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
     return kind is not None and isinstance(value, kind)

@@ -18,10 +18,10 @@ from wherefrom.core.torch_internals import (
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The module that `torch.compile`, `DataParallel` and the like were given.
+    """The module inside the wrappers of `torch.compile`, `DataParallel` and the like.
 
-    Compiled code cannot be intercepted, and copies on several devices have no labels. Modules
-    that were compiled in place, at any depth, are replaced by views that share all weights.
+    Compiled code cannot be intercepted, and parallel wrappers hide the config. Modules that were
+    compiled in place, at any depth, are replaced by views that share all weights.
     """
     return _plain(model, {})
 
@@ -34,7 +34,7 @@ def _plain(module: nn.Module, done: dict[int, nn.Module]) -> nn.Module:
 
 
 def _inner(module: nn.Module) -> nn.Module | None:
-    """What a wrapper wraps."""
+    """The module inside a wrapper."""
     if isinstance(module, (nn.DataParallel, DistributedDataParallel)):
         wrapped: nn.Module = module.module
         return wrapped

@@ -33,9 +33,9 @@ from wherefrom.errors import (
     WherefromError,
 )
 from wherefrom.explainer import Explainer
+from wherefrom.inputs.records import TextPair
 from wherefrom.inputs.table import Rows, as_rows
 from wherefrom.inputs.text import Encoded, batch
-from wherefrom.inputs.text_pair import TextPair
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run

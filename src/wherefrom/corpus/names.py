@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from wherefrom.errors import FileError, InputError
 from wherefrom.inputs.records import column
-from wherefrom.inputs.table_files import records
+from wherefrom.inputs.table import records
 
 AMBIGUOUS = "ambiguous"
 WORD = re.compile(r"[^\W_]+")

@@ -45,7 +45,7 @@ class ExplainerLike(Protocol):
     def each(
         self, inputs: Sequence[Any], method: Any = ..., **options: Any
     ) -> list[Explanation | Rejected]: ...
-    def reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
+    def _reader(self, inputs: Any, /) -> Reader[Any, Any]: ...
     def index_of(self, label: str | int) -> int: ...
 
 
@@ -224,7 +224,7 @@ class SampleRecorder:
     def __post_init__(self) -> None:
         runner = self.explainer.runner
         _check_single_input(runner)
-        self.reader = self.explainer.reader(self.rows.texts[0])
+        self.reader = self.explainer._reader(self.rows.texts[0])
         self.labels = (
             None
             if self.rows.labels is None

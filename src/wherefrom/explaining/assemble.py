@@ -1,8 +1,7 @@
-"""Explanations from the scores that a method gives a batch."""
+"""Makes explanations of the scores of a batch."""
 
 from __future__ import annotations
 
-import re
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
@@ -11,15 +10,7 @@ import torch
 from torch import Tensor
 
 from wherefrom import __version__
-from wherefrom.core.explanation import (
-    Explanation,
-    Ledger,
-    Line,
-    Output,
-    TargetInfo,
-    Unit,
-    word_groups,
-)
+from wherefrom.core.explanation import Explanation, Ledger, Line, Output, TargetInfo
 from wherefrom.core.output_names import OutputNames
 from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import SpanTarget, Target
@@ -45,7 +36,6 @@ def explain_batch(
     values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
     parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
     ledgers = _ledgers(scores, outputs)
-    unknown = _unknown_words(inputs)
     method, versions = method.resolved(inputs), library_versions()
     settings, label = method.settings(), method.short_label
     return [
@@ -65,7 +55,7 @@ def explain_batch(
             scene=inputs.scenes[i] if inputs.scenes else None,
             model=runner.name,
             versions=dict(versions),
-            warnings=(*(scores.warnings[i] if scores.warnings else ()), *unknown.get(i, ())),
+            warnings=tuple(scores.warnings[i]) if scores.warnings else (),
         )
         for i, info in enumerate(targets)
     ]
@@ -74,7 +64,7 @@ def explain_batch(
 def _target_infos(
     target: Target, output_names: OutputNames, has_positions: bool, outputs: int
 ) -> list[TargetInfo]:
-    """What is explained of each sample, by index and by name."""
+    """The explained output of each sample, by index and name."""
     name = cache(partial(output_names.name, outputs=outputs))
     target = target.first if isinstance(target, SpanTarget) else target
     assert target.index is not None
@@ -103,44 +93,6 @@ def _largest(
     ]
 
 
-def _unknown_words(inputs: Batch) -> dict[int, tuple[str, ...]]:
-    """What to say of the texts that have words the tokenizer does not know, by sample."""
-    unk, ids = inputs.blanks.get("unk"), [inputs.tensors[name] for name in inputs.fields]
-    if unk is None or any(field.shape[:1] != (len(inputs),) or field.ndim != 2 for field in ids):
-        return {}
-    is_unknown = torch.cat([field == unk for field in ids], 1).cpu()  # (B, units)
-    if is_unknown.shape != inputs.mask.shape or not is_unknown.any():
-        return {}
-    found: dict[int, tuple[str, ...]] = {}
-    for i in is_unknown.any(1).nonzero().flatten().tolist():
-        flags = is_unknown[i][inputs.mask[i].cpu()].tolist()
-        units = [
-            (unit, flag and not _is_written_out(unit))
-            for unit, flag in zip(inputs.units[i], flags, strict=True)
-            if not unit.special
-        ]
-        words = [
-            all(units[k][1] for k in group)
-            for group in word_groups([unit for unit, _ in units])
-            if any(flag or re.search(r"\w", unit.text) for unit, flag in (units[k] for k in group))
-        ]
-        count = sum(words)
-        if inputs.texts[i] is None or not count:
-            continue
-        verb = "is" if count == 1 else "are"
-        found[i] = (
-            "The tokenizer knows none of these words, so the prediction does not depend on them."
-            if count == len(words)
-            else f"{count} of {len(words)} words {verb} unknown to the tokenizer.",
-        )
-    return found
-
-
-def _is_written_out(unit: Unit) -> bool:
-    """Whether a text has the token itself, as in "<|endoftext|>", the unknown token of GPT-2."""
-    return unit.start is not None and re.fullmatch(r"<.*>|\[.*\]", unit.text) is not None
-
-
 def _ledgers(scores: Scores, outputs: list[float]) -> list[Ledger | None]:
     if scores.lines is None:
         return [None] * len(outputs)
@@ -157,7 +109,7 @@ def _as_numpy(values: Tensor) -> Any:
 
 @cache  # reading them takes longer than explaining a sentence
 def library_versions() -> dict[str, str]:
-    """The versions of what an explanation depends on."""
+    """The versions of the libraries that compute explanations."""
     return {
         "wherefrom": __version__,
         **{name: version(name) for name in ("torch", "transformers")},

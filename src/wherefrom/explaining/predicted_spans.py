@@ -27,11 +27,6 @@ _OUTSIDE = "O"  # the class of tokens that are part of no entity
 _CHUNKED = ("B-", "I-", "E-", "S-", "L-", "U-")  # begin, inside, end, single, last, unit
 
 
-def has_spans(runner: ModelRunner) -> bool:
-    """Whether the model's predictions are about spans of its input."""
-    return runner.forward is None and runner.task in ("QuestionAnswering", "TokenClassification")
-
-
 def explain_answer(
     runner: ModelRunner,
     inputs: Batch,
@@ -41,7 +36,7 @@ def explain_answer(
     against: TargetSpec,
     position: int | None,
 ) -> Explanation:
-    """Why the answer lies where it does: z_start of its first token plus z_end of its last.
+    """Explains where the answer is: z_start of its first token plus z_end of its last.
 
     `target` "start" or "end" explains one of them, at `position` instead of the likeliest place.
     """
@@ -75,12 +70,12 @@ def explain_answer(
         runner, inputs, method, AnswerTarget(index, weights=weights), output_names
     )
     info = TargetInfo(ends[0], _text(units, *ends, inputs.texts[0]), place=words)
-    # a start is no class: there are no others to name beside it
+    # a start is not a class: there are no other outputs to name
     return replace(explanation, target=info, probability=math.exp(log), largest=())
 
 
 def _context(runner: ModelRunner, units: Sequence[Unit]) -> list[int]:
-    """The tokens of the context, in which the answer lies: those of the second text."""
+    """The tokens of the context, the second text."""
     fields = list(dict.fromkeys(unit.field for unit in units if unit.field))
     if len(fields) < 2:
         raise InputError(
@@ -217,7 +212,7 @@ def _words(units: Sequence[Unit]) -> list[list[int]]:
 
 
 def _classes(output_names: OutputNames, spec: TargetSpec, count: int) -> list[int] | None:
-    """The class of each of so many words; "PER" is B-PER of the first and I-PER of the others."""
+    """The class of each of `count` words; "PER" is B-PER for the first and I-PER for the others."""
     if spec is None:
         return None
     known = set(output_names.labels)

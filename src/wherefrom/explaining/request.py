@@ -1,4 +1,4 @@
-"""Inputs in batches, each with its target, and what a method says of them."""
+"""Inputs in batches, each with its target, and their explanations by one method."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.errors import InputError, TargetError
 from wherefrom.explaining.assemble import explain_batch
-from wherefrom.explaining.predicted_spans import explain_answer, explain_entity, has_spans
-from wherefrom.inputs import Reader
-from wherefrom.inputs.text_reader import TextReader
+from wherefrom.explaining.predicted_spans import explain_answer, explain_entity
+from wherefrom.inputs.reader import Reader
 from wherefrom.methods import Method
+
+
+def has_spans(runner: ModelRunner) -> bool:
+    """Whether the model's predictions are about spans of its input."""
+    return runner.forward is None and runner.task in ("QuestionAnswering", "TokenClassification")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is explained of inputs, and by which method: see `Explainer.__call__`."""
+    """How inputs are explained, and by which method: see `Explainer.__call__`."""
 
     method: Method
     target: TargetSpec | Sequence[TargetSpec] = None
@@ -47,27 +51,34 @@ class Request:
         A source that cannot be explained is an error, or with `reject` a `Rejected`.
         """
         results: dict[int, Explanation | Rejected] = {}
-        if self.reject:
-            items = dict(enumerate(reader.read_each(sources, self.truncate)))
-            for i, item in list(items.items()):
-                if isinstance(item, InputError):
-                    results[i] = Rejected(i, items.pop(i))
-        else:
-            items = dict(enumerate(reader.read_all(sources, self.truncate)))
+        read = reader.read_each if self.reject else reader.read_all
+        items = dict(enumerate(read(sources, self.truncate)))
+        for i, item in list(items.items()):
+            if isinstance(item, InputError):
+                results[i] = Rejected(i, items.pop(i))
         runner = replace(reader.runner, memory=self.memory)
-        of_spans = isinstance(reader, TextReader) and has_spans(runner)
+        of_spans = reader.name == "text" and has_spans(runner)
         if self.entity is not None and not (of_spans and runner.task == "TokenClassification"):
             raise TargetError("an entity is for models that classify every token.")
         one_by_one = of_spans and (self.position is None or runner.task == "QuestionAnswering")
+        targets, others = (
+            _spec_of_each(specs, len(sources)) for specs in (self.target, self.against)
+        )
 
         def explain(indices: Sequence[int]) -> list[Explanation]:
-            targets, others = (
-                _spec_of_each(specs, indices, len(sources)) for specs in (self.target, self.against)
-            )
             batch = reader.batch([items[i] for i in indices])
+            chosen, against = ([specs[i] for i in indices] for specs in (targets, others))
             if one_by_one:
-                return [self._of_span(runner, batch, targets[0], others[0], output_names)]
-            return self._of_batch(runner, reader, batch, targets, others, output_names)
+                done = [self._of_span(runner, batch, chosen[0], against[0], output_names)]
+            else:
+                done = self._of_batch(runner, reader, batch, chosen, against, output_names)
+            notes = (reader.warnings_of(items[i]) for i in indices)
+            return [
+                replace(explanation, warnings=(*explanation.warnings, *more))
+                if more
+                else explanation
+                for explanation, more in zip(done, notes, strict=True)
+            ]
 
         order = list(items)
         size = 1 if one_by_one else self.batch_size
@@ -90,7 +101,11 @@ class Request:
         others: list[TargetSpec],
         output_names: OutputNames,
     ) -> list[Explanation]:
-        indices, against = (_indices(output_names, specs, runner) for specs in (targets, others))
+        indices, against = (
+            None if specs[0] is None
+            else torch.tensor([output_names.index(spec) for spec in specs], device=runner.device)
+            for specs in (targets, others)
+        )  # fmt: skip
         _check_contrast(output_names, indices, against)
         target = Target(indices, against, reader.positions(batch, self.position))
         results = explain_batch(runner, batch, self.method, target, output_names)
@@ -120,14 +135,17 @@ class Request:
         return explain_entity(runner, inputs, method, output_names, target, against, self.entity)
 
 
-def _indices(
-    output_names: OutputNames, specs: list[TargetSpec], runner: ModelRunner
-) -> Tensor | None:
-    if all(spec is None for spec in specs):
-        return None
-    if any(spec is None for spec in specs):
+def _spec_of_each(specs: Any, count: int) -> list[TargetSpec]:
+    """The target of each input, from one for all or one for each."""
+    if isinstance(specs, (Tensor, np.ndarray)):
+        specs = specs.tolist()
+    if not isinstance(specs, (list, tuple)):
+        return [specs] * count
+    if len(specs) != count:
+        raise TargetError(f"there are {len(specs)} targets for {count} inputs.")
+    if None in specs and any(spec is not None for spec in specs):
         raise TargetError("pass a target for every input, or for none.")
-    return torch.tensor([output_names.index(spec) for spec in specs], device=runner.device)
+    return list(specs)
 
 
 def _check_contrast(
@@ -144,19 +162,8 @@ def _check_contrast(
         )
 
 
-def _spec_of_each(specs: Any, chunk: Sequence[int], count: int) -> list[TargetSpec]:
-    """The target of each sample of a chunk, from one for all or one for each."""
-    if isinstance(specs, (Tensor, np.ndarray)):
-        specs = specs.tolist()
-    if not isinstance(specs, (list, tuple)):
-        return [specs] * len(chunk)
-    if len(specs) != count:
-        raise TargetError(f"there are {len(specs)} targets for {count} inputs.")
-    return [specs[i] for i in chunk]
-
-
 def _placed(explanation: Explanation) -> Explanation:
-    """The explanation, saying in words which token's output it is of."""
+    """The explanation with the token whose output it is of, in words."""
     target = explanation.target
     assert target.position is not None
     text = explanation.units[target.position].text

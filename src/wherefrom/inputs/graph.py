@@ -1,4 +1,4 @@
-"""Graphs as inputs: nodes with features are the units, edges say how far apart they are."""
+"""Graphs as inputs: nodes with features, which are the units, joined by edges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wherefrom.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-UNREACHABLE = 255  # a distance: no path, or one of so many steps
+UNREACHABLE = 255  # a distance: no path, or one of 255 steps or more
 
 
 @dataclass(frozen=True, eq=False)

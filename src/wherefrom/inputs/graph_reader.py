@@ -1,4 +1,4 @@
-"""Reads graphs: as they are, from a SMILES, or from an image split into superpixels."""
+"""The reader of graphs, of molecules as SMILES, and of images as superpixels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TooLong
 from wherefrom.inputs.graph import Graph, batch
 from wherefrom.inputs.pictures import opened, png_of
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
 _NOUNS = {"molecule": "atom", "superpixels": "superpixel"}
 
@@ -31,7 +31,7 @@ class ErasedGraph:
 
 @dataclass(frozen=True)
 class GraphReader(Reader[Graph, ErasedGraph]):
-    """Reads what the graphs of the model stand for: molecules, superpixels, or just graphs."""
+    """Reads graphs, or the molecules or images that the model takes as graphs."""
 
     name: ClassVar[str] = "graph"
     runner: ModelRunner
@@ -92,7 +92,7 @@ class GraphReader(Reader[Graph, ErasedGraph]):
     def chunks(
         self, items: Sequence[Graph], size: int, tokens: int | None = None
     ) -> list[list[int]]:
-        """Graphs of like size together: the model masks what pads them."""
+        """Batches of graphs of similar size: the model masks padding."""
         order = sorted(range(len(items)), key=lambda i: len(items[i]))
         return [order[start : start + size] for start in range(0, len(order), size)]
 
@@ -119,8 +119,8 @@ class GraphReader(Reader[Graph, ErasedGraph]):
             for name, t in tensors.items()
         }
 
-    def erased(self, item: Graph, present: Present, blank: str | int | None) -> list[ErasedGraph]:
-        if blank is not None:
+    def erased(self, item: Graph, present: Present, replacement: Replacement) -> list[ErasedGraph]:
+        if replacement is not None:
             raise InputError("graphs have no replacement for erased nodes: nodes are removed.")
         return [ErasedGraph(item, row) for row in present]
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.runner import Batch, Forward, Layout, ModelRunner
 from wherefrom.core.scope import restores_state
-from wherefrom.errors import InputError, TooLong
-from wherefrom.inputs.fills import FILLS, filled
-from wherefrom.inputs.image_text import compare_with, compares_with_texts, no_class_texts
+from wherefrom.errors import InputError, TargetError, TooLong
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
 from wherefrom.inputs.pictures import is_image, opened, png_of
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
 Units = Literal["patches", "pixels"] | int
+FILLS = ("zero", "mean", "blur")
+"""What erased pixels become: 0 (the mean colour, once normalised), the image's mean, a blur."""
 _MOST_UNITS = 1 << 18
 
 _MANY = 10.0  # times the largest normalised pixel: not an image that was changed a little
@@ -42,7 +42,7 @@ class ErasedImage:
 
     picture: Picture
     present: NDArray[np.bool_]
-    blank: str | int | None
+    replacement: Replacement
 
 
 @dataclass
@@ -71,7 +71,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
 
     @classmethod
     def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
-        """Pictures where the model sees; floats with more axes than rows of units have."""
+        """Pictures for vision models; float tensors with more axes than rows of units have."""
         first = first_of(inputs)
         floats = isinstance(first, Tensor) and first.is_floating_point()
         sees = context.processor is not None or context.runner.takes("pixel_values")
@@ -102,7 +102,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         if units is None or (units == self.units and type(units) is type(self.units)):
             return self
         key = repr(units)
-        if key not in self._other_units:  # their grids are found once
+        if key not in self._other_units:  # the grid of each is found once
             reader = ImageReader(self.runner, self.processor, units, self.argument)
             self._other_units[key] = reader
         return self._other_units[key]
@@ -153,7 +153,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return Picture(pixels, name)
 
     def _check_normalised(self, pixels: Tensor) -> None:
-        """Refuses bytes as floats where the model takes what its processor has normalised."""
+        """Refuses bytes as floats if the model's processor normalises pixels."""
         if not getattr(self.processor, "do_normalize", False):
             return
         means, deviations = (
@@ -177,7 +177,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return image.convert("RGB")
 
     def grid(self, picture: Picture) -> tuple[Layout, tuple[Unit, ...]]:
-        """The layout and the units of an image of this size, found once."""
+        """The layout and the units of images of this size, cached."""
         shape = tuple(picture.pixels.shape)
         if shape not in self._grids:
             owners = self._owners(picture.pixels)
@@ -211,7 +211,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return self.grid(item)[0].units
 
     def shape(self, item: Picture) -> tuple[int, ...]:
-        """Of the image: the same number of patches may lie differently."""
+        """The shape of the image: one number of patches can have several grids."""
         return tuple(item.pixels.shape)
 
     def batch(self, items: Sequence[Picture]) -> Batch:
@@ -251,12 +251,14 @@ class ImageReader(Reader[Picture, ErasedImage]):
     def units_of(self, item: Picture) -> tuple[Unit, ...]:
         return self.grid(item)[1]
 
-    def erased(self, item: Picture, present: Present, blank: str | int | None) -> list[ErasedImage]:
-        if blank not in (None, *FILLS):
+    def erased(
+        self, item: Picture, present: Present, replacement: Replacement
+    ) -> list[ErasedImage]:
+        if replacement not in (None, *FILLS):
             raise InputError(
-                f'there is no blank "{blank}" for pixels; there are: {", ".join(FILLS)}.'
+                f'no replacement "{replacement}" for pixels; there are: {", ".join(FILLS)}.'
             )
-        return [ErasedImage(item, row, blank) for row in present]
+        return [ErasedImage(item, row, replacement) for row in present]
 
     def key(self, form: ErasedImage) -> bytes:
         return id(form.picture).to_bytes(8) + np.packbits(form.present).tobytes()
@@ -278,11 +280,11 @@ class ImageReader(Reader[Picture, ErasedImage]):
     def _filled(self, form: ErasedImage) -> Tensor:
         """What erased pixels become, computed once for each image."""
         fill = self._fill
-        if fill is None or fill[0] is not form.picture or fill[1] != form.blank:
+        if fill is None or fill[0] is not form.picture or fill[1] != form.replacement:
             fill = (
                 form.picture,
-                form.blank,
-                filled(form.picture.pixels, str(form.blank or "zero")),
+                form.replacement,
+                filled(form.picture.pixels, str(form.replacement or "zero")),
             )
             self._fill = fill
         return fill[2]
@@ -302,3 +304,54 @@ def _units(owners: Tensor) -> tuple[Unit, ...]:
     ]
     boxes = torch.stack([edges[0], edges[1], edges[2] + 1, edges[3] + 1], 1).tolist()
     return tuple(Unit(f"{left},{top}", box=(left, top, r, b)) for left, top, r, b in boxes)
+
+
+def filled(pixels: Tensor, fill: str) -> Tensor:
+    """An image (C, H, W) without content: zero (the mean colour, once normalised), mean, blur."""
+    if fill == "mean":
+        return pixels.mean((1, 2), keepdim=True).expand_as(pixels)
+    return _blurred(pixels) if fill == "blur" else torch.zeros_like(pixels)
+
+
+def _blurred(pixels: Tensor, share: float = 0.125) -> Tensor:
+    """A Gaussian blur as wide as an eighth of the image."""
+    sigma = max(1.0, share * min(pixels.shape[1:]))
+    reach = int(3 * sigma)
+    steps = torch.arange(-reach, reach + 1, device=pixels.device, dtype=pixels.dtype)
+    weights = torch.exp(-(steps**2) / (2 * sigma**2))
+    weights = weights / weights.sum()
+    for axis in (1, 2):
+        size = pixels.shape[axis]
+        places = (torch.arange(size)[:, None] + steps.long().cpu()[None, :]).clamp(0, size - 1)
+        gathered = pixels.index_select(axis, places.flatten().to(pixels.device))
+        shape = (*pixels.shape[:axis], size, len(steps), *pixels.shape[axis + 1 :])
+        along = weights.reshape(1, *(1,) * (axis), -1, *(1,) * (2 - axis))
+        pixels = (gathered.reshape(shape) * along).sum(axis + 1)
+    return pixels
+
+
+def compares_with_texts(runner: ModelRunner) -> bool:
+    """Whether the model takes an image together with texts."""
+    return runner.forward is None and runner.takes("pixel_values", "input_ids")
+
+
+def no_class_texts(runner: ModelRunner) -> TargetError:
+    """The error for a model that compares images with texts and got no text."""
+    return TargetError(
+        f"{runner.name} compares images with texts: name the texts, as in "
+        'target="a photo of a cat", or pass Explainer(…, labels=[…]).'
+    )
+
+
+def compare_with(tokenizer: Any, texts: Sequence[str]) -> Forward:
+    """Runs such a model on images, with these texts as its classes."""
+    if tokenizer is None:
+        raise InputError("texts as classes need a tokenizer: Explainer(model, tokenizer).")
+    encoded = tokenizer(list(texts), return_tensors="pt", padding=True)
+    names = [name for name in ("input_ids", "attention_mask") if name in encoded]
+
+    def forward(model: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
+        device = tensors["pixel_values"].device
+        return model(**tensors, **{name: encoded[name].to(device) for name in names})
+
+    return forward

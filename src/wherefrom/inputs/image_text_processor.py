@@ -32,7 +32,7 @@ class PromptImages:
 
 @dataclass(frozen=True)
 class EncodedImages(PromptImages):
-    """The images of a prompt with what the model takes of them.
+    """The images of a prompt as tensors for the model.
 
     `types` has numbers for each token of the prompt, such as whether it stands for an image; all
     tokens that follow have `fill`.
@@ -64,7 +64,7 @@ class EncodedImages(PromptImages):
 
 @dataclass(eq=False)
 class ImageTextProcessor:
-    """A processor of texts and images, with the model that reads what it returns."""
+    """A processor of texts and images, and its model."""
 
     runner: ModelRunner
     processor: Any
@@ -130,7 +130,7 @@ class ImageTextProcessor:
     def _layout(
         self, pixels: str, others: Mapping[str, Tensor], types: Mapping[str, Tensor], ids: Tensor
     ) -> Layout:
-        """The patches, found by what the model does with images of this shape."""
+        """The patches of images of this shape, found by running the model."""
         key = (pixels, *others[pixels].shape)
         if key not in self._layouts:
             if len(self._layouts) == _LAYOUTS:
@@ -144,11 +144,10 @@ class ImageTextProcessor:
     def _units(
         self, text: str, pictures: Sequence[Any], chat: bool, pixels: str, layout: Layout
     ) -> tuple[Unit, ...]:
-        """The patches with their boxes in the images, seen by what the processor makes of ramps.
+        """The patches with their boxes in the images, found by processing test images.
 
-        It is given images of the same sizes: all black, all white, bright towards the right and
-        towards the bottom, and white ones by turns. So resizing, cropping, tiling and any order
-        of the patches are found without being known.
+        These have the same sizes: all black, all white, ramps to the right and to the bottom, and
+        each image white in turn. This covers any resizing, cropping, tiling and order of patches.
         """
 
         def rows(images: Sequence[Any]) -> NDArray[np.float64]:

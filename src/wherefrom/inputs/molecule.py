@@ -86,7 +86,7 @@ def molecule(smiles: str, max_atoms: int | None = None) -> Graph:
 
 
 def _check_characters(text: str) -> None:
-    """Refuses what RDKit would reject without a reason, or read only the first part of."""
+    """Refuses texts that RDKit rejects without a reason, or reads only in part."""
     if not text:
         raise InputError("the SMILES is empty: there is no molecule to explain.")
     for place, character in enumerate(text, 1):
@@ -105,7 +105,7 @@ def _check_characters(text: str) -> None:
 
 
 def _check_size(mol: Any, max_atoms: int | None) -> None:
-    """Refuses what would take RDKit minutes: large molecules, and cages of very many rings."""
+    """Refuses large molecules and cages of many rings, which take RDKit minutes."""
     atoms = sum(atom.GetAtomicNum() != 1 for atom in mol.GetAtoms())
     hydrogens = mol.GetNumAtoms() - atoms
     if max_atoms is None and atoms > MOST_ATOMS:
@@ -127,7 +127,7 @@ def _short(text: str) -> str:
 
 
 def drawing(smiles: str, width: int = 420, height: int = 300) -> dict[str, Any]:
-    """The structure as a picture without background, and where in it each atom lies."""
+    """The structure as a picture without background, with the place of each atom."""
     try:
         from rdkit import Chem
         from rdkit.Chem.Draw import rdMolDraw2D
@@ -151,7 +151,7 @@ def drawing(smiles: str, width: int = 420, height: int = 300) -> dict[str, Any]:
 
 
 def scaffold(smiles: str) -> str:
-    """The Bemis–Murcko scaffold: rings and what links them, as SMILES; empty without rings."""
+    """The Bemis–Murcko scaffold, rings and their linkers, as SMILES; empty without rings."""
     try:
         from rdkit.Chem.Scaffolds import MurckoScaffold
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Finds the patches of an image by what the model does with it, not by what it is called."""
+"""Finds the patches of an image by running the model, without knowing its class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import Tag, set_tag, tag_of
 
-EXTRA_TOKENS = 16  # class tokens, registers: a map has at most so many places beside the patches
+EXTRA_TOKENS = 16  # class tokens, registers: the most that an attention map has besides patches
 _OF_THE_IMAGE = Tag(stream=0)
 _PRODUCTS = (Kind.LINEAR, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM)
 
@@ -25,7 +25,7 @@ class _Seen(Exception):
 
 
 class _Watch(CallMode):
-    """Notes what is made of the image until attention first looks at it; there it may stop.
+    """Records how the image is processed up to the first attention; there it may stop.
 
     `grids` are the sizes of what convolutions gave, `rows` the first matrix after them that is
     multiplied with weights: its rows are the patches, in the order in which the model has them.
@@ -65,7 +65,7 @@ class _Watch(CallMode):
 def try_image(
     runner: ModelRunner, name: str, pixels: Tensor, others: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Runs the model on images (…, C, H, W), to say in words that it does not take such."""
+    """Runs the model on images (…, C, H, W); an error in words if it does not take them."""
     try:
         runner.run({**(others or {}), name: pixels})
     except _Seen:
@@ -134,7 +134,7 @@ def _owners_within(
 
 
 def _chosen(grids: Sequence[tuple[int, int]], queries: int | None) -> tuple[int, int]:
-    """The last grid that attention sees place by place; else the first there was."""
+    """The last grid whose patches match the queries of attention, else the first grid."""
     fitting = [
         (rows, columns)
         for rows, columns in grids
@@ -144,7 +144,7 @@ def _chosen(grids: Sequence[tuple[int, int]], queries: int | None) -> tuple[int,
 
 
 def cells(height: int, width: int, rows: int, columns: int) -> Tensor:
-    """An image of so many pixels cut into so many cells, numbered row by row."""
+    """The cell of each pixel of an image cut into rows × columns, numbered row by row."""
     down = torch.arange(height) * rows // height
     right = torch.arange(width) * columns // width
     return down[:, None] * columns + right[None, :]

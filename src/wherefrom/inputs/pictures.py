@@ -29,13 +29,13 @@ def is_image(source: Any) -> bool:
 
 
 def decoded(data: bytes, max_pixels: int) -> Any:
-    """The picture in the bytes of a file, of at most so many pixels."""
+    """The picture in the bytes of a file, of at most `max_pixels`."""
     _pillow()
     try:
         return _read(io.BytesIO(data), max_pixels)
     except WherefromError:
         raise
-    except Exception as error:  # Pillow raises what its decoders happen to raise
+    except Exception as error:  # decoders of Pillow raise anything
         raise InputError(f"these bytes contain no image in {_ALLOWED}.") from error
 
 
@@ -52,7 +52,7 @@ def opened(source: Any) -> tuple[Any, str | None]:
             ) from error
         except InputError as error:
             raise error.at(str(source)) from error
-        except Exception as error:  # Pillow raises what its decoders happen to raise
+        except Exception as error:  # decoders of Pillow raise anything
             raise FileError(f"cannot read {source} as an image in {_ALLOWED}: {error}") from error
     if is_tensor(source):
         array = source.cpu().numpy()

@@ -1,4 +1,4 @@
-"""What a kind of input is: it is recognised, read, batched, and its units can be erased."""
+"""The base class of readers, one for each kind of input."""
 
 from __future__ import annotations
 
@@ -20,31 +20,39 @@ from wherefrom.inputs.image_text_processor import ImageTextProcessor
 
 Item = TypeVar("Item")
 Form = TypeVar("Form")
+Replacement = str | int | None  # of an erased unit; None: the default of the reader
 Present = NDArray[np.bool_]  # (K, units): which units are there
 
 
 @dataclass(frozen=True)
 class ReaderContext:
-    """What an explainer has to read inputs with."""
+    """The model of an explainer, and its tokenizer and processors."""
 
     runner: ModelRunner
     tokenizer: Any = None
     processor: Any = None
-    labels: tuple[str, ...] | None = None  # passed to the explainer, in place of the model's
-    sight: ImageTextProcessor | None = None  # of a model that reads images with texts
+    labels: tuple[str, ...] | None = None  # from the user, in place of the model's
+    sight: ImageTextProcessor | None = None  # of vision-language models
+
+    @property
+    def reads_only_texts(self) -> bool:
+        """Whether the model takes token ids and nothing that another built-in reader makes."""
+        config = getattr(self.runner.model, "config", None)
+        others = self.processor is not None or self.runner.takes("pixel_values")
+        return self.runner.takes("input_ids") and not others and not hasattr(config, "reads")
 
     @property
     def output_names(self) -> OutputNames:
-        """What the model's outputs are called."""
+        """The names of the model's outputs."""
         return OutputNames(self.runner, self.tokenizer, self.labels)
 
 
 class Reader(ABC, Generic[Item, Form]):
-    """Turns what a person passes into batches that the model takes.
+    """Turns inputs into batches for the model.
 
-    A source is one input as a person passes it; an item is the same, read but not yet in a batch.
-    A form is an item with some of its units erased, as evaluations run by the thousand: light
-    until it is collated.
+    A source is one input as the user passes it; an item is a source after reading. A form is an
+    item with some of its units erased; evaluations make thousands, so it becomes tensors only
+    when it is collated.
     """
 
     name: ClassVar[str]  # of the kind of input: text, image, …
@@ -52,7 +60,7 @@ class Reader(ABC, Generic[Item, Form]):
     pads: bool = True  # whether items of several sizes may share a batch
     alone: bool = False  # whether each item must be run by itself
 
-    # How an explainer finds it.
+    # Recognising inputs.
 
     @classmethod
     @abstractmethod
@@ -66,11 +74,11 @@ class Reader(ABC, Generic[Item, Form]):
 
     @classmethod
     def needs_class_texts(cls, context: ReaderContext) -> bool:
-        """Whether the model compares inputs with texts, and no text was passed as a label."""
+        """Whether the model compares inputs with texts, and the user passed no labels."""
         return False
 
     def with_options(self, *, units: Any = None, prefix: str | None = None) -> Reader[Item, Form]:
-        """The same reader for other units of an image, or after a decoder's prefix."""
+        """The same reader with other units of an image, or with a prefix for the decoder."""
         if units is not None:
             raise InputError("units are for images.")
         if prefix is not None:
@@ -103,36 +111,40 @@ class Reader(ABC, Generic[Item, Form]):
     def units_of(self, item: Item) -> tuple[Unit, ...]:
         """Its units, by name."""
 
+    def warnings_of(self, item: Item) -> tuple[str, ...]:
+        """Sentences for `Explanation.warnings`: what to beware of in this item."""
+        return ()
+
     # For evaluation.
 
     @abstractmethod
-    def erased(self, item: Item, present: Present, blank: str | int | None) -> list[Form]:
-        """The item with only some of its units left, once for each row of `present`."""
+    def erased(self, item: Item, present: Present, replacement: Replacement) -> list[Form]:
+        """Copies of the item with some units replaced, one for each row of `present`."""
 
-    def note_on_erasing(self, blank: str | int | None) -> str | None:
-        """What a reader of results should know of the units that are erased; None: nothing."""
+    def note_on_erasing(self, replacement: Replacement) -> str | None:
+        """A caveat on erased units for the notes of an evaluation, if there is one."""
         return None
 
     @abstractmethod
     def key(self, form: Form) -> bytes:
-        """Equal for forms that are the same to the model."""
+        """A key that is equal for forms that are equal to the model."""
 
     @abstractmethod
     def length(self, form: Form) -> int:
         """The number of its units."""
 
     def batch_shape(self, form: Form) -> Hashable:
-        """Forms may share a batch if this is equal; by default any, or those of one length."""
+        """Forms with equal shapes may share a batch."""
         return None if self.pads else self.length(form)
 
     @abstractmethod
     def collate(self, forms: Sequence[Form]) -> dict[str, Tensor]:
-        """The tensors that the model takes for these forms."""
+        """The forms as tensors for the model."""
 
-    # What follows from the above.
+    # Defaults.
 
     def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Item]:
-        """Each input; the first that cannot be read is an error, which says where it stands."""
+        """Each input; the first that cannot be read is an error with its number."""
         items = []
         for number, source in enumerate(sources):
             try:
@@ -154,7 +166,7 @@ class Reader(ABC, Generic[Item, Form]):
     def chunks(
         self, items: Sequence[Item], size: int, tokens: int | None = None
     ) -> list[list[int]]:
-        """Which items go into a batch together: those of one shape."""
+        """The items of each batch: those of one shape."""
         shapes = [self.shape(item) for item in items]
         chunks: list[list[int]] = []
         for i in sorted(range(len(items)), key=lambda i: shapes[i]):
@@ -166,12 +178,12 @@ class Reader(ABC, Generic[Item, Form]):
         return chunks
 
     def positions(self, inputs: Batch, position: int | None) -> Tensor:
-        """The row of the logits to explain, where they have one for each place."""
+        """The token whose logits are explained, for models with an output for every token."""
         lengths = inputs.mask.sum(1)
         return lengths - 1 if position is None else resolve_position(lengths, position)
 
     def check_position(self, inputs: Batch) -> None:
-        """Refuses a model with an output for every place where no default is the right one."""
+        """Refuses a model with an output for every token that has no natural default."""
 
 
 def first_of(inputs: Any) -> Any:
@@ -180,12 +192,12 @@ def first_of(inputs: Any) -> Any:
 
 
 def placed(error: InputError, number: int, count: int) -> InputError:
-    """The error of one of several inputs, with its place among them."""
+    """The error with the number of its input, if there are several."""
     return error.at(f"input {number} of {count}, counted from 0") if count > 1 else error
 
 
 def resolve_position(lengths: Tensor, position: int) -> Tensor:
-    """A position in each sample, counted from its end if negative."""
+    """A position in each sample; negative ones count from its end."""
     shortest = int(lengths.min())
     if not -shortest <= position < shortest:
         raise TargetError(f"there is no position {position}: the input has {shortest} tokens.")

@@ -1,6 +1,6 @@
-"""Every kind of input: the one place where a new reader is entered.
+"""The table of readers: add a new built-in one here.
 
-Another package adds one through the entry point group `wherefrom.readers`: name = "module:Class".
+Other packages add theirs by the entry point group `wherefrom.readers`: name = "module:Class".
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from wherefrom.inputs.text_reader import TextReader
 
 AnyReader = TypeVar("AnyReader", bound=type[Reader[Any, Any]])
 
-# in the order in which they are asked; the last one takes what no other accepts
+# in the order in which they are tried; the last one takes all other inputs
 _BUILTIN: tuple[type[Reader[Any, Any]], ...] = (
     GraphReader, SignalReader, ImageReader, RowsReader, TextReader,
 )  # fmt: skip
 
 
 def _problem(name: str, kind: Any) -> str | None:
-    """Why a class cannot be the reader of this name."""
+    """Why an object cannot be the reader of this name; None if it can."""
     if not (isinstance(kind, type) and issubclass(kind, Reader)):
         return f"{kind!r} is not derived from wherefrom.Reader"
     if getattr(kind, "name", None) != name:
@@ -39,15 +39,19 @@ READERS: PluginTable[type[Reader[Any, Any]]] = PluginTable(
 
 
 def register_reader(kind: AnyReader) -> AnyReader:
-    """Adds a reader for this process, asked before the built-in ones; usable as a decorator."""
+    """Adds a reader for this process, tried before the built-in ones; usable as a decorator."""
     READERS.add(kind.name, kind)
     return kind
 
 
 def find_reader(context: ReaderContext, inputs: Any) -> type[Reader[Any, Any]]:
-    """The reader for these inputs: the first that accepts them, those of others asked first."""
-    kinds = (*READERS.extras().values(), *READERS.builtin.values())
-    return next(kind for kind in kinds if kind.accepts(context, inputs))
+    """The first reader that accepts these inputs; those of other packages are tried first."""
+    plugins = READERS.extras().values()
+    if isinstance(inputs, str) and not plugins and context.reads_only_texts:
+        return TextReader
+    return next(
+        kind for kind in (*plugins, *READERS.builtin.values()) if kind.accepts(context, inputs)
+    )
 
 
 __all__ = ["READERS", "Reader", "ReaderContext", "find_reader", "first_of", "register_reader"]

@@ -1,19 +1,19 @@
-"""Tables in memory: data frames, data sets, lists of dicts, columns; by what they can do.
+"""Tables in memory: data frames, data sets, lists of dicts and dicts of columns.
 
-No library of tables is imported: who passes a data frame has imported it already.
+They are recognised by their attributes, so no library of tables is imported.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from wherefrom.core.tensors import is_tensor
 from wherefrom.errors import InputError, nearest
-from wherefrom.inputs.text_pair import TextPair
 
 Record = Mapping[str, Any]
 
@@ -31,6 +31,23 @@ PAIRS = (
     ("text1", "text2"),
 )
 """Columns that are the two halves of one input where a table has both."""
+
+
+@dataclass(frozen=True)
+class TextPair:
+    """Two texts that a model reads as one input: premise and hypothesis, question and context.
+
+    `fields` are the names of the halves, which their units carry.
+    """
+
+    first: str
+    second: str
+    fields: tuple[str, str] = ("first", "second")
+
+    @property
+    def text(self) -> str:
+        """Both halves, a line each; the spans of the units refer to it."""
+        return f"{self.first}\n{self.second}"
 
 
 def column(
@@ -61,11 +78,16 @@ def column(
 
 
 def find_columns(columns: Sequence[str], text: str | None, label: str | None) -> tuple[str, str]:
-    """The columns of texts and of labels; the latter is empty if there is none."""
+    """The columns of texts and of labels; "" for no labels."""
     return (
         column(columns, text, TEXT, "text"),
         column(columns, label, LABEL, "label", needed=label is not None),
     )
+
+
+def columns_of(records: Iterable[Record]) -> list[str]:
+    """The columns that any of these rows has, in the order of their first use."""
+    return list(dict.fromkeys(name for record in records for name in record))
 
 
 def pair_columns(
@@ -82,7 +104,7 @@ def pair_columns(
 
 
 def records_of(data: Any) -> list[Record] | None:
-    """The rows of a table in memory, each as its columns; None for what is no table.
+    """The rows of a table in memory as dicts; None if the data is not a table.
 
     A table is a data frame, a data set, a list of dicts, or a dict of columns of one length.
     """
@@ -108,7 +130,7 @@ def _has_columns(data: Any) -> bool:
 
 
 def _of_columns(data: Mapping[Any, Any]) -> list[Record] | None:
-    """A dict of columns as rows; None for one row, and for what a tokenizer returns."""
+    """A dict of columns as rows; None for a single row and for the output of a tokenizer."""
     columns = [value for value in data.values() if isinstance(value, (list, tuple, np.ndarray))]
     if not columns or len(columns) < len(data) or "input_ids" in data:
         return None
@@ -119,7 +141,7 @@ def _of_columns(data: Mapping[Any, Any]) -> list[Record] | None:
 
 
 def source_of(record: Record, text: str, pair: tuple[str, str] | None) -> Any:
-    """What a row has the model read: a text, a pair of texts, an image; None if it is missing."""
+    """The input in a row: a text, a pair of texts or an image; None if it is missing."""
     if pair is not None:
         halves = [record.get(name) for name in pair]
         if not all(isinstance(half, str) and half.strip() for half in halves):
@@ -133,13 +155,13 @@ def source_of(record: Record, text: str, pair: tuple[str, str] | None) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell is empty: None, NaN, or what pandas has for it."""
+    """Whether a cell is empty: None, NaN, or the NA and NaT of pandas."""
     missing = isinstance(value, float) and math.isnan(value)
     return value is None or missing or type(value).__name__ in ("NAType", "NaTType")
 
 
 def collected(data: Any) -> Any:
-    """A generator, the column of a data set and the like as a list; everything else as it is."""
+    """Generators, columns of data sets and the like as a list; other data unchanged."""
     plain = isinstance(data, _AS_THEY_ARE) or is_tensor(data)
     plain = plain or _has_columns(data) or _is_series(data)
     return list(data) if isinstance(data, Iterable) and not plain else data
@@ -148,7 +170,7 @@ def collected(data: Any) -> Any:
 def as_inputs(inputs: Any) -> Any:
     """Tables and arrays of texts as a list of inputs; a dict with a text as that text.
 
-    Everything else stays as it is. What would be read wrongly is refused.
+    Other inputs are returned unchanged; those that would be misread are refused.
     """
     inputs = collected(inputs)
     if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "UTO":
@@ -237,7 +259,7 @@ def _sources(records: Sequence[Record]) -> list[Any]:
     """The input of each row; an error if a row has none."""
     if not records:
         raise InputError("the table has no rows: there is nothing to explain.")
-    columns = list(records[0])
+    columns = columns_of(records)
     pair = pair_columns(columns, None, None)
     text = "" if pair else column(columns, None, TEXT, "text")
     sources = [source_of(record, text, pair) for record in records]

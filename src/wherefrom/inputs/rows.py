@@ -13,7 +13,7 @@ from torch import Tensor
 from wherefrom.core.explanation import Unit
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RowsReader(Reader[Tensor, Tensor]):
             texts=(None,) * len(rows),
         )
 
-    def erased(self, item: Tensor, present: Present, blank: str | int | None) -> list[Tensor]:
+    def erased(self, item: Tensor, present: Present, replacement: Replacement) -> list[Tensor]:
         kept = torch.from_numpy(present).to(item).unsqueeze(-1)
         return list(item * kept)
 

@@ -6,29 +6,31 @@ a series by its distance from the last one. The model gets the tensor that the u
 
 from __future__ import annotations
 
+import wave
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.core.explanation import Unit
 from wherefrom.core.runner import Batch, Layout, ModelRunner
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.patches import layout_of
-from wherefrom.inputs.reader import Present, Reader, ReaderContext, first_of
-from wherefrom.inputs.sound import is_sound, read_sound
+from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
-SECONDS = 0.1  # of a stretch of sound, unless units= says otherwise
-RATE = 16_000  # samples of sound in a second, where no processor says otherwise
+SECONDS = 0.1  # of a stretch of sound, by default
+RATE = 16_000  # samples of sound in a second, by default
 FRAMES = 100  # frames of a spectrogram in a second, of all families of speech
 _SOUND = ("input_values", "input_features")
 _SERIES = "past_values"
 _VIDEO = ("pixel_values_videos", "pixel_values")
+_WIDTHS = {1: np.uint8, 2: np.int16, 4: np.int32}  # bytes of a sample in a WAV file
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
     # Units
 
     def laid_out(self, signal: Signal) -> tuple[Layout, tuple[Unit, ...]]:
-        """The layout and the units of a signal of this shape, found once."""
+        """The layout and the units of signals of this shape, cached."""
         shape = tuple(signal.values.shape)
         if shape not in self._layouts:
             if self.argument in _VIDEO:
@@ -198,9 +200,13 @@ class SignalReader(Reader[Signal, ErasedSignal]):
 
     # For evaluation
 
-    def erased(self, item: Signal, present: Present, blank: str | int | None) -> list[ErasedSignal]:
-        if blank not in (None, "zero"):
-            raise InputError(f'there is no blank "{blank}" for signals; there is: zero.')
+    def erased(
+        self, item: Signal, present: Present, replacement: Replacement
+    ) -> list[ErasedSignal]:
+        if replacement not in (None, "zero"):
+            raise InputError(
+                f'there is no replacement "{replacement}" for signals; there is: zero.'
+            )
         return [ErasedSignal(item, row) for row in present]
 
     def key(self, form: ErasedSignal) -> bytes:
@@ -284,3 +290,34 @@ def _steps(shape: tuple[int, ...]) -> tuple[Tensor, tuple[Unit, ...]]:
 def _extractor(processor: Any) -> Any:
     """The part of a processor that reads sound."""
     return getattr(processor, "feature_extractor", None) or processor
+
+
+def is_sound(source: Any) -> bool:
+    """Whether something is named like a file of sound."""
+    return isinstance(source, (str, Path)) and Path(source).suffix.lower() == ".wav"
+
+
+def read_sound(path: str | Path, rate: int) -> NDArray[np.float32]:
+    """The samples of a recording at this rate, its channels averaged."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            width, channels, own = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            data = file.readframes(file.getnframes())
+    except (OSError, EOFError, wave.Error) as error:
+        raise InputError(
+            f"cannot read the sound {path}: {error or 'it ends too early'}."
+        ) from error
+    if width not in _WIDTHS:
+        raise InputError(f"{path} has samples of {8 * width} bits; 8, 16 and 32 can be read.")
+    numbers = np.frombuffer(data, _WIDTHS[width]).astype(np.float64)
+    if not numbers.size:
+        raise InputError(f"the sound {path} is empty.")
+    scaled = (numbers - 128) / 128 if width == 1 else numbers / 2 ** (8 * width - 1)
+    mono = scaled.reshape(-1, channels).mean(1)
+    if own != rate:
+        from scipy.signal import resample_poly  # slow to import
+
+        common = gcd(own, rate)
+        mono = resample_poly(mono, rate // common, own // common)
+    samples: NDArray[np.float32] = mono.astype(np.float32)
+    return samples

@@ -13,20 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.core.explanation import Unit
+from wherefrom.core.explanation import Unit, word_groups
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TextCut, TooLong
-from wherefrom.inputs.text_pair import TextPair
+from wherefrom.inputs.records import TextPair
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """One text as ids with named units, before it is padded into a batch."""
+    """One text as ids with named units, before it is padded into a batch.
+
+    `cut_from` is the number of its tokens before it was truncated.
+    """
 
     ids: list[int]
     units: tuple[Unit, ...]
     text: str | None
     types: list[int] | None = None
+    cut_from: int | None = None
 
 
 def is_pair(source: Any) -> bool:
@@ -133,7 +137,7 @@ def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encode
 
 
 def from_ids(tokenizer: Any, ids: Sequence[Any], vocabulary: int | None = None) -> Encoded:
-    """Token ids as they are; their names come from the tokenizer when there is one."""
+    """Token ids without a text; the tokenizer names them if there is one."""
     for number in ids:
         if isinstance(number, bool) or not isinstance(number, Integral):
             raise InputError(f"token ids must be integers, got {number!r}.")
@@ -211,7 +215,7 @@ def special_ids(tokenizer: Any) -> set[int]:
 def longest(runner: ModelRunner, tokenizer: Any) -> int | None:
     """The largest number of tokens the model takes, or None where it is not known."""
     config = getattr(runner.model, "config", None)
-    own = (config, getattr(config, "text_config", None))  # of a model that sees, the latter
+    own = (config, getattr(config, "text_config", None))  # vision-language models have the latter
     limits = [
         getattr(tokenizer, "model_max_length", None),
         *(getattr(one, "max_position_embeddings", None) for one in own),
@@ -261,7 +265,44 @@ def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
         tuple(encoded.units[i] for i in kept),
         encoded.text,
         [encoded.types[i] for i in kept] if encoded.types else None,
+        length,
     )
+
+
+def warnings_of(encoded: Encoded, unknown: int | None) -> tuple[str, ...]:
+    """Sentences on a text that was truncated, or that has words of the unknown token."""
+    length, notes = len(encoded.ids), []
+    if encoded.cut_from is not None:
+        notes.append(
+            f"The text was cut from {encoded.cut_from} to {length} tokens: "
+            f"{encoded.cut_from - length} are not part of the explanation."
+        )
+    if encoded.text is None or unknown not in encoded.ids:
+        return tuple(notes)
+    pairs = [
+        (unit, number == unknown and not _is_written_out(unit))
+        for unit, number in zip(encoded.units, encoded.ids, strict=True)
+        if not unit.special
+    ]
+    words = [
+        all(pairs[k][1] for k in group)
+        for group in word_groups([unit for unit, _ in pairs])
+        if any(flag or re.search(r"\w", unit.text) for unit, flag in (pairs[k] for k in group))
+    ]
+    count = sum(words)
+    if count:
+        verb = "is" if count == 1 else "are"
+        notes.append(
+            "The tokenizer knows none of these words, so the prediction does not depend on them."
+            if count == len(words)
+            else f"{count} of {len(words)} words {verb} unknown to the tokenizer."
+        )
+    return tuple(notes)
+
+
+def _is_written_out(unit: Unit) -> bool:
+    """Whether a text has the token itself, as in "<|endoftext|>", the unknown token of GPT-2."""
+    return unit.start is not None and re.fullmatch(r"<.*>|\[.*\]", unit.text) is not None
 
 
 def batch(
@@ -317,9 +358,9 @@ def padded(
 
 
 def gets_types(runner: ModelRunner, row: Encoded) -> bool:
-    """Whether the model is told which of two texts each token belongs to.
+    """Whether the model gets token types, which tell two texts apart.
 
-    A forward of the user's is told where there are two.
+    The user's own forward gets them if there are two texts.
     """
     if not row.types or not runner.takes("token_type_ids"):
         return False
@@ -350,7 +391,7 @@ def _blanks(tokenizer: Any) -> dict[str, int]:
 
 
 def takes_mask(runner: ModelRunner) -> bool:
-    """Whether the model can be told which places are padding."""
+    """Whether the model takes an attention mask."""
     return runner.forward is not None or runner.takes("attention_mask")
 
 
@@ -361,7 +402,7 @@ def has_padding(runner: ModelRunner) -> bool:
 
 
 def padding_id(runner: ModelRunner, tokenizer: Any) -> int:
-    """The id that texts are padded with; which one is all the same where it is ignored."""
+    """The id for padding; any id will do for models that ignore padding."""
     config = getattr(runner.model, "config", None)
     for owner in (config, tokenizer):
         number = getattr(owner, "pad_token_id", None)

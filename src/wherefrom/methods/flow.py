@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.core.stopping import stop_if_late
+from wherefrom.core.progress import stop_if_late
 
 _UNIT = 10**9  # capacities are shares of one; the solver counts in whole numbers of 32 bits
 

@@ -15,7 +15,7 @@ from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import Target
 from wherefrom.core.torch_internals import version_of
 from wherefrom.errors import MethodError
-from wherefrom.inputs.fills import FILLS, filled
+from wherefrom.inputs.image import FILLS, filled
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.tracing.observers.entry_points import Change, EmbeddedInput, Place
 from wherefrom.tracing.root_activations import RootActivations

@@ -20,12 +20,12 @@ _TASKS = {
     "SEQ_CLS": "AutoModelForSequenceClassification",
     "TOKEN_CLS": "AutoModelForTokenClassification",
 }
-_HEADS = ("classifier", "score", "out_proj")  # what the last layer of a classifier is called
+_HEADS = ("classifier", "score", "out_proj")  # names of the last layer of a classifier
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """The folder of an adapter, and what its config says of the base model."""
+    """The folder of an adapter, and the base model that its config names."""
 
     folder: Path
     base: str
@@ -43,7 +43,7 @@ class Adapter:
             base, task = config["base_model_name_or_path"], config.get("task_type")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise FileError(
-                f"{file} is no config of an adapter: it names no base_model_name_or_path."
+                f"{file} is not the config of an adapter: it has no base_model_name_or_path."
             ) from error
         if not (folder / _WEIGHTS).is_file():
             raise ModelError(

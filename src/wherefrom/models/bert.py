@@ -1,4 +1,4 @@
-"""BERT as a classifier (Devlin et al., 2019): what the embedded model of text needs, and no more.
+"""BERT as a classifier (Devlin et al., 2019), with only what the embedded text model needs.
 
 `transformers` has the same model under the same names of modules, but its import takes three times
 as long as that of torch. The weights, the output and the explanations are the same.

@@ -19,7 +19,7 @@ KIND = "graphormer"
 
 @dataclass(frozen=True)
 class GraphormerConfig:
-    """The architecture of a Graphormer; `reads` says what its graphs stand for."""
+    """The architecture of a Graphormer; `reads` is what its graphs represent."""
 
     features: int
     labels: tuple[str, ...]
@@ -120,7 +120,7 @@ class Graphormer(nn.Module):
         self.nodes = nn.Linear(config.features, config.width, bias=False)
         self.centrality = nn.Embedding(config.max_degree + 1, config.width)
         self.virtual = nn.Parameter(torch.empty(config.width))
-        # one for each distance, the last for what is unreachable or farther
+        # one for each distance, the last for unreachable or farther nodes
         self.spatial = nn.Parameter(torch.zeros(config.max_distance + 2, config.heads))
         self.virtual_distance = nn.Parameter(torch.zeros(config.heads))
         self.path = nn.Parameter(torch.zeros(config.max_path, config.edge_features, config.heads))
@@ -159,7 +159,7 @@ class Graphormer(nn.Module):
         self, distance: Tensor, mask: Tensor, edges: Tensor | None, paths: Tensor | None
     ) -> Tensor:
         """What is added to the products of queries and keys, (B, H, 1 + N, 1 + N)."""
-        # as a lookup: the gradient of an index by so many pairs is slow
+        # as a lookup: the gradient of indexing by that many pairs is slow
         pairs = F.embedding(distance.long().clamp(max=self.config.max_distance + 1), self.spatial)
         if self.config.max_path:
             assert edges is not None  # `_check` made sure
@@ -215,7 +215,7 @@ class Graphormer(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path, dtype: torch.dtype | None = torch.float32) -> Graphormer:
-        """Reads the files of `save`, in evaluation mode; with the dtype None as it is stored."""
+        """Reads the files of `save`, in evaluation mode; dtype None: the one in the file."""
         home = Path(folder)
         model = cls(GraphormerConfig.load(home))
         model.name_or_path = str(home)

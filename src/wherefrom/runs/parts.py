@@ -10,14 +10,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from wherefrom.errors import FileError, InputError
 from wherefrom.inputs.records import find_columns
-from wherefrom.inputs.table import Rows, as_label, as_rows
-from wherefrom.inputs.table_files import FORMATS, kind_of, text_records
+from wherefrom.inputs.table import (
+    FORMATS,
+    Rows,
+    as_label,
+    as_rows,
+    kind_of,
+    text_records,
+    with_columns,
+)
 from wherefrom.storage.arrow import File, find_files
 from wherefrom.storage.fingerprint import digest
 from wherefrom.storage.text_file import encoding_of
@@ -88,14 +95,12 @@ class FilePiece(Piece):
     def _parts(self) -> Iterator[Part]:
         records, position = _records(self.file, self.columns.encoding)
         with closing(records):
-            leading: list[Any] = []
-            head = next(_keeping(records, leading), None)
+            columns, rows = with_columns(records)
             text = label = ""
-            if head is not None:  # else there is no row, or none that can be read
-                text, label = find_columns(list(head), self.columns.text, self.columns.label)
-                if self.columns.id is not None and self.columns.id not in head:
+            if columns:  # else there is no row, or none that can be read
+                text, label = find_columns(columns, self.columns.text, self.columns.label)
+                if self.columns.id is not None and self.columns.id not in columns:
                     raise InputError(f'{self.file.path} has no column "{self.columns.id}".')
-            rows = chain(leading, records)
             number, first, start = 0, 0, 0
             while batch := list(islice(rows, self.part_rows)):
                 end = position()
@@ -253,14 +258,6 @@ def _parquet_rows(file: File) -> tuple[Generator[Any], Any]:
             yield from batch
 
     return rows(), lambda: read
-
-
-def _keeping(records: Iterator[Any], leading: list[Any]) -> Iterator[dict[str, Any]]:
-    """The rows that could be read; all that were taken are kept in `leading`."""
-    for record in records:
-        leading.append(record)
-        if not isinstance(record, FileError):
-            yield record
 
 
 def _label(record: Any, column: str) -> Label:

@@ -310,7 +310,7 @@ class Answers:
 
 def _read(request: Request, limits: Limits) -> tuple[Reader[Any, Any], Any]:
     """The reader and its reading of the input; an error if the input has too many units."""
-    reader = request.model.explainer.reader(request.input)
+    reader = request.model.explainer._reader(request.input)
     item = reader.read(request.input, request.body.truncate)
     units = reader.size(item)
     if units > limits.units:

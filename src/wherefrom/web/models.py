@@ -9,7 +9,7 @@ from typing import Literal
 
 from wherefrom.errors import InputError, nearest
 from wherefrom.explainer import Explainer
-from wherefrom.explaining.predicted_spans import has_spans
+from wherefrom.explaining.request import has_spans
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text_reader import TextReader
 
@@ -48,7 +48,7 @@ class ServedModel:
     @property
     def input_kind(self) -> Literal["text", "image"]:
         """What a request must contain for this model."""
-        is_image = isinstance(self.explainer.reader(""), ImageReader)
+        is_image = isinstance(self.explainer._reader(""), ImageReader)
         return "image" if is_image or self._graph_kind == "superpixels" else "text"
 
     @property
@@ -60,7 +60,7 @@ class ServedModel:
     def answers(self) -> bool:
         """Whether the model generates text, so that its answers can be explained."""
         output_names = self.explainer.output_names
-        is_text = isinstance(self.explainer.reader(""), TextReader)
+        is_text = isinstance(self.explainer._reader(""), TextReader)
         return is_text and output_names.generates and output_names.is_language_model
 
     @property
@@ -79,7 +79,7 @@ class ServedModel:
     def takes_pairs(self) -> bool:
         """Whether the model reads two texts as one input."""
         explainer = self.explainer
-        is_text = isinstance(explainer.reader(""), TextReader) and explainer.tokenizer is not None
+        is_text = isinstance(explainer._reader(""), TextReader) and explainer.tokenizer is not None
         return is_text and not explainer.output_names.generates
 
     @property
@@ -92,7 +92,7 @@ class ServedModel:
         """Example inputs that the page offers."""
         if self._graph_kind == "molecule":
             return MOLECULES
-        if not isinstance(self.explainer.reader(""), TextReader):
+        if not isinstance(self.explainer._reader(""), TextReader):
             return ()
         return PROMPTS if self.explainer.output_names.generates else SENTENCES
 

@@ -24,7 +24,7 @@ from pydantic import (
 from wherefrom import __version__
 from wherefrom.errors import InputError, MethodError, TooLong, WherefromError, nearest
 from wherefrom.inputs.pictures import decoded, is_image
-from wherefrom.inputs.text_pair import TextPair
+from wherefrom.inputs.records import TextPair
 from wherefrom.methods import METHODS
 from wherefrom.web.models import Models, ServedModel
 

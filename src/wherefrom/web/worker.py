@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from wherefrom.core.stopping import stopped_by
+from wherefrom.core.progress import stopped_by
 
 Result = TypeVar("Result")
 _TOO_LONG = "this took too long and was stopped"
