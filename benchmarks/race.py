@@ -38,13 +38,13 @@ Run = Callable[[], object]
 
 
 def llama() -> Any:
-    """A Llama of 8 layers, 512 wide, with 8 heads and 32,000 tokens; random weights."""
+    """A Llama of 24 layers, 512 wide, with 8 heads and 32,000 tokens; random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        hidden_size=512, intermediate_size=1376, num_hidden_layers=8, num_attention_heads=8,
+        hidden_size=512, intermediate_size=1376, num_hidden_layers=24, num_attention_heads=8,
         num_key_value_heads=8, vocab_size=32_000, max_position_embeddings=4096,
     )  # fmt: skip
     return LlamaForCausalLM(config).eval()
@@ -494,7 +494,7 @@ def report(
 ) -> str:
     """All tables as Markdown."""
     lines = [
-        f"Llama of 8 layers, 512 wide, 8 heads, 32,000 tokens, random weights, one text. {rounds} "
+        f"Llama of 24 layers, 512 wide, 8 heads, 32,000 tokens, random weights, one text. {rounds} "
         f"rounds, {max(2, rounds // 2)} beyond {LONG:,} tokens; {_versions()}; {os.cpu_count()} "
         f"processors, load average {os.getloadavg()[0]:.1f} at the end.",
         "",
