@@ -232,7 +232,7 @@ def test_what_cannot_be_read_is_said():
     with pytest.raises(InputError, match="images need a prompt as text"):
         own.answer([5, 6], "red", images=[picture()])
     message = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what"}]}]
-    with pytest.raises(InputError, match=r"1 place for an image.*got 2"):
+    with pytest.raises(InputError, match=r"1 place for an image.*there are 2 images"):
         own.answer(message, "red", images=[picture(), picture()])
 
 
