@@ -87,7 +87,7 @@ def test_integrated_gradients_close_from_the_mean_and_say_so_where_they_do_not(s
             ledger = smollm2.answer(prompt, word, method="integrated_gradients").of().ledger
         rise = ledger.output - ledger.of("baseline")
         assert abs(ledger.residual) < 0.05 * abs(rise)
-    with pytest.warns(NotComplete, match='use baseline="mean"'):
+    with pytest.warns(NotComplete, match="use the mean as baseline"):
         zero = smollm2.answer("The capital of France is", " Paris", method="integrated_gradients",
                               baseline="zero").of()  # fmt: skip
     assert abs(zero.ledger.residual) > abs(zero.output)
