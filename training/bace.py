@@ -64,8 +64,8 @@ molecules of the random split, among these:
 $tried
 
 An earlier run, 30 epochs with batches of 32 and 8 heads, had 0.792 there and still underfitted the
-training molecules; therefore smaller batches and more epochs. The test molecules were not used for any
-of these choices. In each epoch a random fifth of the training molecules has some atoms removed, so
+training molecules; therefore smaller batches and more epochs. The test molecules were not used for
+any of these choices. In each epoch a random fifth of the training molecules has some atoms removed, so
 that the model has seen the perturbed inputs of an evaluation. The scaffold split is that of
 MoleculeNet: molecules with the same Bemis–Murcko scaffold stay together, and the largest groups are
 training data.
@@ -73,8 +73,8 @@ training data.
 ## Limits
 
 It was trained on $seen molecules from one line of research, many of them similar. A test set of
-$unseen molecules determines the ROC-AUC to about ± 0.03. It is an example to explain, not a tool for
-chemistry.
+$unseen molecules determines the ROC-AUC to about ± 0.03. It is an example to explain, not a tool
+for chemistry.
 
 Data: Subramanian et al., Computational Modeling of β-Secretase 1 (BACE-1) Inhibitors Using Ligand
 Based Approaches, J. Chem. Inf. Model. 2016; Wu et al., MoleculeNet, Chem. Sci. 2018. Model: Ying et

@@ -33,8 +33,8 @@ tags: [digits, explainability]
 # digits
 
 A ViT of 4 layers (width 64, 4 heads, 7 × 7 patches of 4 × 4 pixels; $parameters parameters,
-$megabytes MB as float16) that classifies handwritten digits. It comes with wherefrom so that examples
-and tests on images run on a real model, without a network.
+$megabytes MB as float16) that classifies handwritten digits. It comes with wherefrom so that
+examples and tests on images run on a real model, without a network.
 
 | MNIST split | accuracy |
 |---|---|

@@ -58,8 +58,8 @@ with wherefrom so that examples and tests run on a real model, without a network
 `make -C training sentiment DATA=… EXTRA=…` (`training/sentiment.py`, seeded): the teacher,
 all-MiniLM-L6-v2 (Apache-2.0), was fine-tuned on the 67,349 phrases of SST-2 ($teacher on the
 validation sentences). The student was distilled from the teacher's logits on the phrases and on
-copies of them with words replaced by [UNK] (copies of each phrase: $copies; passes: $passes), then also
-on $sentences sentences of IMDB reviews, without their labels (passes: $extra_passes). Its word
+copies of them with words replaced by [UNK] (copies of each phrase: $copies; passes: $passes), then
+also on $sentences sentences of IMDB reviews, without their labels (passes: $extra_passes). Its word
 and position vectors were initialised with the teacher's, reduced by PCA.
 
 The validation figure is not from unseen data: after the first stages, on phrases alone, the student
