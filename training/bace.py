@@ -65,8 +65,8 @@ $tried
 
 An earlier run, 30 epochs with batches of 32 and 8 heads, had 0.792 there and still underfitted the
 training molecules; therefore smaller batches and more epochs. The test molecules were not used for
-any of these choices. In each epoch a random fifth of the training molecules has some atoms removed, so
-that the model has seen the perturbed inputs of an evaluation. The scaffold split is that of
+any of these choices. In each epoch a random fifth of the training molecules has some atoms removed,
+so that the model has seen the perturbed inputs of an evaluation. The scaffold split is that of
 MoleculeNet: molecules with the same Bemis–Murcko scaffold stay together, and the largest groups are
 training data.
 
