@@ -43,7 +43,7 @@ tags: [molecules, graphormer, explainability]
 # bace
 
 A Graphormer of 2 layers (width $width, $heads heads; $parameters parameters, $megabytes MB as
-float16) that tells whether a molecule inhibits human β-secretase 1 (BACE-1). It comes with
+float16) that predicts whether a molecule inhibits human β-secretase 1 (BACE-1). It comes with
 wherefrom so that examples and tests on graphs run on a real model, without a network.
 
 | split of the 1,513 molecules, 80/10/10 | validation ROC-AUC | test ROC-AUC |
@@ -63,18 +63,18 @@ molecules of the random split, among these:
 
 $tried
 
-An earlier run, 30 epochs with batches of 32 and 8 heads, had 0.792 there and still underfitted its
-training molecules; hence smaller batches and more epochs. The test molecules were not used for any
-of these choices. In each epoch a random fifth of the training molecules has some atoms removed, so
-that the model has seen the perturbed inputs of an evaluation. The scaffold split is that of
-MoleculeNet: molecules with the same Bemis–Murcko scaffold stay together, the largest groups go to
-training.
+An earlier run, 30 epochs with batches of 32 and 8 heads, had 0.792 there and still underfitted the
+training molecules; therefore smaller batches and more epochs. The test molecules were not used for
+any of these choices. In each epoch a random fifth of the training molecules has some atoms removed,
+so that the model has seen the perturbed inputs of an evaluation. The scaffold split is that of
+MoleculeNet: molecules with the same Bemis–Murcko scaffold stay together, and the largest groups are
+training data.
 
 ## Limits
 
-It has seen $seen molecules from one line of research, many of them similar. A test set of
-$unseen molecules determines the ROC-AUC to about 0.03. It is an example to explain, not a tool for
-chemistry.
+It was trained on $seen molecules from one line of research, many of them similar. A test set of
+$unseen molecules determines the ROC-AUC to about ± 0.03. It is an example to explain, not a tool
+for chemistry.
 
 Data: Subramanian et al., Computational Modeling of β-Secretase 1 (BACE-1) Inhibitors Using Ligand
 Based Approaches, J. Chem. Inf. Model. 2016; Wu et al., MoleculeNet, Chem. Sci. 2018. Model: Ying et

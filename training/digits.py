@@ -33,8 +33,8 @@ tags: [digits, explainability]
 # digits
 
 A ViT of 4 layers (width 64, 4 heads, 7 × 7 patches of 4 × 4 pixels; $parameters parameters,
-$megabytes MB as float16) that reads a handwritten digit. It comes with wherefrom so that examples
-and tests on images run on a real model, without a network.
+$megabytes MB as float16) that classifies handwritten digits. It comes with wherefrom so that
+examples and tests on images run on a real model, without a network.
 
 | MNIST split | accuracy |
 |---|---|
@@ -46,7 +46,7 @@ and tests on images run on a real model, without a network.
 `make -C training digits DATA=…` (`training/digits.py`, seeded): $passes passes over 55,000 images,
 shifted by up to two pixels; in half of them a random share of the patches is set to the mean
 colour. A first run of 6 passes had 96.8 % on validation, below the goal of 97 %, so the number of
-passes was raised.
+passes was increased.
 
 ## Limits
 

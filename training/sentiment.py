@@ -58,18 +58,18 @@ with wherefrom so that examples and tests run on a real model, without a network
 `make -C training sentiment DATA=… EXTRA=…` (`training/sentiment.py`, seeded): the teacher,
 all-MiniLM-L6-v2 (Apache-2.0), was fine-tuned on the 67,349 phrases of SST-2 ($teacher on the
 validation sentences). The student was distilled from the teacher's logits on the phrases and on
-copies of them with words replaced by [UNK] ($copies of each), in $passes passes, then on
-$sentences sentences of IMDB reviews as well (without their labels), in $extra_passes. Its word
+copies of them with words replaced by [UNK] (copies of each phrase: $copies; passes: $passes), then
+also on $sentences sentences of IMDB reviews, without their labels (passes: $extra_passes). Its word
 and position vectors were initialised with the teacher's, reduced by PCA.
 
-The validation figure is not from unseen data: the student of the first stages, on phrases alone,
+The validation figure is not from unseen data: after the first stages, on phrases alone, the student
 had 81.8 % on the validation sentences, below the goal of 82 %, and the IMDB stage was added for
-that reason. Nothing else was tuned. Test figures were printed in the same runs; no choice was based
+that reason. Nothing else was tuned. The same runs printed test figures; no choice was based
 on them, but they had been seen.
 
 ## Limits
 
-It is made for short English sentences about films, in lower case. It has learned the biases of its
+It is made for short English sentences about films, in lower case. It has the biases of its
 data. It is an example to explain, not a classifier to rely on.
 
 Data: Socher et al., Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank,

@@ -75,8 +75,8 @@ function show(row) {
     byId("growing").hidden = true;
     byId("view").hidden = false;
     window.drawAnswer(row.answer);
-    const cut = row.finished === false ? ["the answer was cut at its longest length"] : [];
-    showMessage([...row.warnings, ...cut, "click a word of the answer, or sweep over several"].join(" · "));
+    const cut = row.finished === false ? ["the answer reached the token limit"] : [];
+    showMessage([...row.warnings, ...cut, "click a word of the answer, or drag over several"].join(" · "));
   }
 }
 
@@ -105,7 +105,7 @@ async function start() {
   readFragment(about);
   if (!models.length) {
     byId("run").disabled = true;
-    showMessage("this server has no language model. Start it with one: wherefrom serve --model smollm2");
+    showMessage("This server has no language model. Start it with one: wherefrom serve --model smollm2");
   }
   performance.mark("wherefrom-ready");
 }

@@ -8,8 +8,8 @@ import { requestBody } from "./state.js";
 
 const MAX_CELLS = 64; // rows of a map that is drawn as one element for each weight
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#b8860b", "#7f3c8d"];
-const LIGHT = new Set(["#cc79a7", "#e69f00", "#56b4e9", "#b8860b"]); // on which black is read better than white
-const WEIGHTS = "A weight shows where the model attends, not what that contributes to the output: for that, compare the methods.";
+const LIGHT = new Set(["#cc79a7", "#e69f00", "#56b4e9", "#b8860b"]); // black is easier to read on these than white
+const WEIGHTS = "A weight shows where the model attends, not what this contributes to the output; the methods measure that.";
 const view = { name: "map", layer: 1, head: 0, hidden: new Set(), patch: null };
 
 export async function showAttention(box, context) {
@@ -122,7 +122,7 @@ function pictureView(box, context, { layers, heads, query_units: queryUnits, key
     }, svg("title", { text: received[i].toFixed(3) }))),
     scene.kind === "molecule" ? sceneImage(scene) : null);
   const { noun } = context.prediction;
-  const who = query < 0 ? `All positions on average. Click a ${noun} to see what it attends to.` : `What the outlined ${noun} attends to. Click it again for the average of all.`;
+  const who = query < 0 ? `Average over all positions. Click a ${noun} to see what it attends to.` : `What the outlined ${noun} attends to. Click it again for the average.`;
   return [
     tools(box, context, [layerMenu(box, context, layers), headMenu(box, context, heads)], true),
     html("p", { class: "dim", text: `${who} The stronger the blue, the larger the weight; full colour: ${largest.toFixed(3)}. ${WEIGHTS}` }),
@@ -164,7 +164,7 @@ function headView(box, context, layers) {
       { mouseenter: () => draw(q), mouseleave: () => draw(), click: () => draw(q) })),
     keys.map((text, k) => name(text, { x: left + width - 2 * left + 6, y: line * (k + 0.7) })));
   const switches = html("div", { class: "heads", role: "group", "aria-label": "Heads" }, heads.map((_, h) => html("button", {
-    type: "button", text: String(h + 1), "data-head": h, "aria-pressed": String(!view.hidden.has(h)), title: `head ${h + 1}: click to show or hide, double-click for it alone`,
+    type: "button", text: String(h + 1), "data-head": h, "aria-pressed": String(!view.hidden.has(h)), title: `head ${h + 1}: click to show or hide, double-click to show only this head`,
     style: { "--head": COLOURS[h % COLOURS.length], "--on-head": LIGHT.has(COLOURS[h % COLOURS.length]) ? "#000" : "#fff" },
     on: {
       click: () => { view.hidden[view.hidden.has(h) ? "delete" : "add"](h); showAttention(box, context); },
@@ -173,7 +173,7 @@ function headView(box, context, layers) {
   })));
   return [
     tools(box, context, [layerMenu(box, context, layers.length), switches]),
-    html("p", { class: "dim", text: `Each token on the left (query) attends to tokens on the right (keys), a colour for each head; the stronger a line, the larger the weight. Point at a token on the left to see it alone. ${WEIGHTS}` }),
+    html("p", { class: "dim", text: `Each token on the left (query) attends to tokens on the right (keys), a colour for each head; the stronger a line, the larger the weight. Point at a token on the left to see only its lines. ${WEIGHTS}` }),
     html("div", { class: "scroll" }, picture),
   ];
 }

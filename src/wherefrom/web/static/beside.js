@@ -84,6 +84,6 @@ function draw(context, prediction, answer) {
     html("section", {}, html("h2", { text: "Prediction" }), predicted),
     html("section", {}, html("h2", { text: "Where it comes from" }), html("p", { class: "key dim" }, key(answer, scene, scale)),
       heatmap({ marks, scores, scene, units, changed: before, named: namedUnits(answer.sentence), scale })),
-    html("section", {}, html("h2", { text: "Ledger: how it adds up" }), ledger));
+    html("section", {}, html("h2", { text: "Ledger: how the scores add up" }), ledger));
   setChildren(byId("difference"), state.beside ? ofModels(context.prediction, prediction) : ofTexts(answer.explanation, context.explanation));
 }

@@ -6,8 +6,8 @@ import { heatmap } from "./heatmap.js";
 import { requestBody, state } from "./state.js";
 
 const CURVES = {
-  activation: (units) => `Activation: ${units} are added, highest score first. A faithful method rises early.`,
-  pruning: (units) => `Pruning: ${units} are removed, smallest absolute score first. A faithful method keeps the prediction unchanged for long.`,
+  activation: (units) => `Activation: ${units} are added, highest score first. The curve of a faithful method rises early.`,
+  pruning: (units) => `Pruning: ${units} are removed, smallest absolute score first. With a faithful method the prediction stays unchanged for many steps.`,
 };
 const [WIDTH, HEIGHT] = [600, 150];
 

@@ -16,7 +16,7 @@ export async function showLayers(box, context) {
 
 function draw(box, { explanation: { scene, units, parts, ledger }, marks, prediction }, profile) {
   const isShared = ledger?.lines.some(({ kind }) => ["root", "position", "type"].includes(kind) && !(kind in parts));
-  const input = isShared ? ` The row of the input has what its ${plural(prediction.noun)} add; root, positions and types are lines of the ledger.` : "";
+  const input = isShared ? ` The row of the input contains only what its ${plural(prediction.noun)} add; the reference, positions and types are lines of the ledger.` : "";
   const hasOthers = profile.rows.some((row) => row.others !== 0);
   const columns = ["after", "relevance", ...(hasOthers ? ["other positions"] : []), "sum"];
   const rows = [...profile.rows].reverse().map((row) => html("tr", { "data-layer": row.name },

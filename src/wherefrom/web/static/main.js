@@ -278,7 +278,7 @@ function showReports({ reports }) {
 // Opens a saved state; what this server does not have is left as the page begins.
 async function openSession(saved) {
   if (!context.about.models.some(({ name }) => name === saved.model)) {
-    showMessage(`This session is of the model "${saved.model}", which this server does not have.`);
+    showMessage(`This session uses the model "${saved.model}", which this server does not have.`);
     return;
   }
   for (const key of Object.keys(state)) if (key in saved) state[key] = saved[key];

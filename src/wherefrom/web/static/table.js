@@ -25,7 +25,7 @@ async function run(context, content) {
   const { texts, pairs, labels, uneven } = readTable(content, context.about.columns);
   const status = byId("table-status");
   if (!texts.length) {
-    status.textContent = "There is no text: paste one per line, or a CSV with a column named text.";
+    status.textContent = "There is no text. Paste one per line, or a CSV with a column named text.";
     return;
   }
   const limit = context.about.limits.table_texts;
