@@ -13,6 +13,7 @@ from torch import Tensor
 
 from wherefrom.answers.attribution import AnswerAttribution, Measured, batch_of
 from wherefrom.answers.rows import Row
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.memory import is_out_of_memory, release_memory
 from wherefrom.core.progress import shown
 from wherefrom.core.runner import Case
@@ -20,7 +21,6 @@ from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import SpanTarget
 from wherefrom.errors import SamplesRunAlone
 from wherefrom.inputs.text import like_lengths
-from wherefrom.methods.base import RowsUnclear
 from wherefrom.methods.forward_pass import run
 from wherefrom.methods.graph_cache import release_graph
 

@@ -6,19 +6,20 @@ import warnings
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from wherefrom.core.batching import split_on_failure
 from wherefrom.core.explanation import plural
-from wherefrom.core.memory import is_out_of_memory, release_memory
+from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import restores_state
 from wherefrom.core.target import SpanTarget
-from wherefrom.errors import NotEnoughMemory, RoundingOnly, SamplesRunAlone
+from wherefrom.errors import NotEnoughMemory, NotFinite, RoundingOnly, counted, use_method
 from wherefrom.methods.graph_cache import release_graph
 
 if TYPE_CHECKING:
@@ -105,8 +106,22 @@ def by_sample(count: int, *messages: dict[int, str]) -> tuple[tuple[str, ...], .
     return tuple(tuple(found[i] for found in messages if i in found) for i in range(count))
 
 
-class RowsUnclear(Exception):
-    """The rows of a batch cannot be told apart by sample: its samples have to be run alone."""
+def require_finite(scores: Scores, label: str, case: Case, finite_at: str = "") -> None:
+    """Raises an error for scores that are NaN or infinite although the output is finite."""
+    bad = ~scores.values.isfinite().all(1)
+    if not bool(bad.any()):
+        return
+    place = f"; at the output of {finite_at} it is still finite" if finite_at else ""
+    advice = use_method("occlusion")
+    if case.runner.dtype in (torch.float16, torch.bfloat16):
+        start = {"remedy": "Run the model in float32.", "command": "Run with --dtype float32."}
+        start["page"] = "Serve the model in float32."
+        advice = {front: f"{start[front]} {text}" for front, text in advice.items()}
+    raise NotFinite(
+        f"{label}: the scores of {int(bad.sum())} of {counted(len(bad), 'input')} are NaN or "
+        f"infinite, since the gradient overflows or is undefined{place}.",
+        **advice,
+    )
 
 
 class Method(ABC):
@@ -121,36 +136,21 @@ class Method(ABC):
 
     @restores_state
     def __call__(self, case: Case) -> Scores:
-        """The scores of a batch; in parts, or one by one with a warning, where it must be.
-
-        A batch that needs more memory than there is is halved, again and again.
-        """
+        """The scores of a batch, in several passes where one cannot take it all."""
         release_graph(case.runner.model)
-        try:
-            return self._within_memory(case)
-        except RowsUnclear as reason:
-            warnings.warn(
-                f"{case.runner.name}: {reason}; the {len(case.batch)} inputs of this batch are run "
-                "one by one, which takes as many passes. The scores are the same.",
-                SamplesRunAlone,
-                stacklevel=2,
-            )
-        return Scores.joined([self._within_memory(case.take([i])) for i in range(len(case.batch))])
+        pieces: list[Scores] = []
 
-    def _within_memory(self, case: Case) -> Scores:
-        count = len(case.batch)
-        if count == 1:
-            with self.naming_memory(case):
-                return self.scores(case)
-        try:
-            return self.scores(case)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        # here, where the error no longer holds what the pass has allocated
-        release_memory(case.runner.device)
-        halves = list(range(count // 2)), list(range(count // 2, count))
-        return Scores.joined([self._within_memory(case.take(half)) for half in halves])
+        def run(rows: Sequence[int]) -> Sequence[None]:
+            part = case if len(rows) == len(case.batch) else case.take(list(rows))
+            with self.naming_memory(part) if len(rows) == 1 else nullcontext():
+                scores = self.scores(part)
+            require_finite(scores, self.label, part)
+            pieces.append(scores)
+            return [None] * len(rows)
+
+        for _ in split_on_failure(range(len(case.batch)), run, device=case.runner.device):
+            pass
+        return Scores.joined(pieces) if len(pieces) > 1 else pieces[0]
 
     @contextmanager
     def naming_memory(self, case: Case) -> Iterator[None]:

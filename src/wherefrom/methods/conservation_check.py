@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Case
-from wherefrom.methods.base import RowsUnclear, Scores
+from wherefrom.methods.base import Scores
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.tracing.observers.balances import Balance, Balances
 from wherefrom.tracing.tracer import Table
@@ -78,13 +80,16 @@ class ConservationCheck:
         detached = torch.zeros_like(output)
         for (_, kind), values in scores.lines.items():
             detached += values if kind == "detached" else 0
-        lost = residual.abs() > tolerance * sizes
+        lost = ~(residual.abs() <= tolerance * sizes)  # NaN too
         cut = detached.abs() > _DETACHED * sizes
         messages: dict[int, str] = {}
         if bool(lost.any()):
             worst = int((residual.abs() / sizes).argmax())
             allowed = tolerance * float(sizes[worst])
-            first = self._first_open(worst, float(lines[:, worst].sum()), allowed, residual / sizes)
+            first = None
+            if math.isfinite(allowed):
+                total = float(lines[:, worst].sum())
+                first = self._first_open(worst, total, allowed, residual / sizes)
             for i in lost.nonzero().flatten().tolist():
                 messages[i] = _not_conserved(self.label, output[i], residual[i], first, tolerance)
         for i in (cut & ~lost).nonzero().flatten().tolist():

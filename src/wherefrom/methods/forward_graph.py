@@ -9,12 +9,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.explanation import plural
 from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import SpanTarget, Target
 from wherefrom.errors import MethodError, NotConserved
-from wherefrom.methods.base import Advance, RowsUnclear, Scores, by_sample, warn_of_rounding
+from wherefrom.methods.base import Advance, Scores, by_sample, require_finite, warn_of_rounding
 from wherefrom.methods.conservation_check import ConservationCheck
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import Rooted, RootPass
@@ -164,6 +165,7 @@ class ForwardGraph:
         if self.root is not None and root_activations is not None:
             at_root = self.root.output(target.resolved(self.logits))
         scores = _collect(recorder, relevance, sources.length, self.logits, inputs, at_root)
+        require_finite(scores, self.label, self.case, recorder.last_finite())
         summed = relevance.summed * inputs.mask
         rounding = warn_of_rounding(self.label, scores.values, summed, output.dtype)
         offset = target.offset(self.logits)

@@ -118,7 +118,7 @@ class _AlongPath(Method):
             values = self._integral(embedded, start, steps)
             gap = (values.sum(1) - rise).abs().max()
             tolerance = self._tolerance()
-            if tolerance is None or float(gap) <= tolerance:
+            if tolerance is None or not float(gap) > tolerance:  # NaN: refused later
                 return values
             if steps >= 4096:
                 raise MethodError(

@@ -8,9 +8,9 @@ from typing import Literal, TypeVar
 
 from torch import nn
 
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.runner import Case
 from wherefrom.errors import NoBlock
-from wherefrom.methods.base import RowsUnclear
 from wherefrom.methods.conservation_check import ConservationCheck
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.rules.tables import CONSERVATIVE

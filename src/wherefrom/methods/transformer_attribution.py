@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.runner import Case
 from wherefrom.errors import ModelError, first_line
 from wherefrom.methods.attention_maps import (
@@ -20,7 +21,7 @@ from wherefrom.methods.attention_maps import (
     roll_out,
     without_readout_row,
 )
-from wherefrom.methods.base import Method, RowsUnclear, Scores
+from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
 from wherefrom.tracing.observers.attention_maps import Maps

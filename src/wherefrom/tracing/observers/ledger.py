@@ -133,6 +133,15 @@ class LedgerRecorder(Observer):
                 part = part[..., :1, :] if part.ndim > 1 and _same_rows(part) else part
                 self._enter(gradient, part, where, "bias", tag_of(leaf))
 
+    def last_finite(self) -> str:
+        """The module that the backward pass reached last before a number was NaN or infinite."""
+        last = ""
+        for (where, _), entry in self.entries.items():
+            if not bool(entry.total.isfinite().all()):
+                break
+            last = where
+        return last
+
     def lose_track(self, where: str) -> None:
         """Notes that rows could not be told apart by sample in a module."""
         place = f"in {where}" if where else "in the model itself"
