@@ -142,6 +142,15 @@ def test_a_length_is_a_constant(f, table, rng):
     exactly(found.relevance[0], F.normalize(x, dim=-1) * seed)
 
 
+@FROZEN
+def test_normalize_takes_the_length_along_its_own_axis(table, rng):
+    x, seed = normal(rng, B, T, D), normal(rng, B, T, D)
+    for dim in (0, 1, -1):
+        found = through(table, lambda x, dim=dim: F.normalize(x, dim=dim), x, seed=seed)
+        exactly(found.relevance[0], x / x.norm(dim=dim, keepdim=True) * seed)
+    exactly(through(table, F.normalize, x, seed=seed).out, x / x.norm(dim=1, keepdim=True))
+
+
 @pytest.mark.parametrize("table", [PLAIN, AH], ids=["plain", "ah"])
 @pytest.mark.parametrize(
     "f",
