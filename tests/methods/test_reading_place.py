@@ -192,7 +192,7 @@ class Paired(Plain):
     ("kind", "message"),
     [
         (Pooled, "no state of this model is used both in a block and around it"),
-        (Paired, r"has shape \(2, 2, 12\), in which the units cannot be told apart"),
+        (Paired, r"has shape \(2, 2, 12\), whose rows are not the units"),
     ],
 )
 @pytest.mark.parametrize(

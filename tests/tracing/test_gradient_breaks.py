@@ -153,6 +153,6 @@ def test_a_length_as_the_output_is_held_constant_by_its_rule(rng):
             return self.head(x).square().sum(1).sqrt()
 
     x = normal(rng, 5, D)
-    with pytest.raises(ModelError, match=r"at sqrt \(its rule holds it constant\)"):
+    with pytest.raises(ModelError, match=r"at sqrt \(its rule makes it a constant\)"):
         Explainer(Length())(x)
     assert abs(Explainer(Length())(x, "gradient").scores).min() > 0

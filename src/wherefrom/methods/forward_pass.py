@@ -18,6 +18,7 @@ from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.checkpointing import SavedTensors
 from wherefrom.tracing.observers.entry_points import Change, EntryPoints, Place
+from wherefrom.tracing.observers.first_block import FirstBlock
 from wherefrom.tracing.observers.gradient_breaks import gradient_break_of
 from wherefrom.tracing.precision import Float64
 from wherefrom.tracing.root_activations import RootActivations
@@ -128,12 +129,16 @@ def intercepted_forward(
     with case.runner.evaluating():  # a leaf of the caller's inference mode would carry no gradient
         # tensors of our own to tag and to take gradients at: the user's stay as they are
         tensors = {name: tensor.detach().clone() for name, tensor in case.batch.tensors.items()}
-        sources = EntryPoints([tensors[name] for name in case.batch.fields], change, at, paths)
+        sources = EntryPoints(
+            [tensors[name] for name in case.batch.fields],
+            change if paths is None else None,
+            FirstBlock(paths, change) if at == "first_block" else None,
+        )
         for number, name in enumerate(case.batch.fields):
             if tensors[name].is_floating_point():
                 entered = sources.enter(tensors[name], sources.span_of(number))
                 tensors[name] = like(case.batch.whole(name, entered), entered)
-                sources.begin(tensors[name], sources.span_of(number))
+                tensors[name] = sources.begin(tensors[name], sources.span_of(number))
     saved = SavedTensors(
         case.runner.model,
         case.runner.allowed_memory,
@@ -161,7 +166,8 @@ def intercepted_forward(
                 f"(saw {describe(tracer.seen)}). Units are found where the model embeds its ids: "
                 "give it the ids of a text, or a float tensor with a row for each unit."
             )
-        block_paths = sources.read_at_block() if at == "first_block" else None
+        first_block = sources.first_block
+        block_paths = None if first_block is None else first_block.read(sources)
         with without_function_modes():  # choosing a logit is no call of the model
             output = case.target(logits)
         if gradients and (not output.requires_grad or gradient_break_of(logits) is not None):

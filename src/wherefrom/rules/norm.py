@@ -46,7 +46,6 @@ def layer_norm(tracer: Tracer, call: TorchCall) -> Any:
 def _with_bias(tracer: Tracer, call: TorchCall, out: Any, bias: Tensor | None) -> Any:
     if bias is None:
         return out
-    tracer.entry_points.normed(out, bias)
     return tracer.constant(call, out, bias)
 
 
