@@ -244,7 +244,7 @@ class JoinedFirst(Plain):
 
 
 def test_patches_that_are_joined_before_all_maps_have_no_attention_method(images):
-    with pytest.raises(ModelError, match=r"have 8 places, its image 16: patches are joined"):
+    with pytest.raises(ModelError, match=r"have 8 positions, its image 16: the model joins"):
         Explainer(JoinedFirst())(images[0], "attention_last")
 
 

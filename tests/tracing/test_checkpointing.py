@@ -456,7 +456,7 @@ class Overwrites(Stack):
 
 
 def test_an_input_that_is_written_into_later_is_told(monkeypatch):
-    with pytest.raises(ModelError, match="its input was written into"):
+    with pytest.raises(ModelError, match="its input was overwritten"):
         stack_scores(Overwrites(Block(), Block()).double(), monkeypatch, forced=True)
 
 

@@ -1,4 +1,4 @@
-"""What a method is: a frozen dataclass that gives each unit a score."""
+"""The base class of methods, and the scores that they return."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from wherefrom.methods.graph_cache import release_graph
 if TYPE_CHECKING:
     from wherefrom.methods.forward_graph import ForwardGraph
 
-Advance = Callable[[int, int], None]  # how many are done, of how many
+Advance = Callable[[int, int], None]  # done, all
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a batch, and what the method learned on the way.
+    """The scores of a batch, with their parts and ledger.
 
-    `logits` are those at the input itself, if the method has run the model there. `lines` are
-    the ledger's: (label, kind) to a value for each sample. `warnings` has those of each sample,
-    or is empty where there are none.
+    `logits` are those at the input, if the method ran the model there. `lines` are those of the
+    ledger: (label, kind) to a value for each sample. `warnings` has a tuple for each sample, or is
+    empty.
     """
 
     values: Tensor  # (B, units)
@@ -45,7 +45,7 @@ class Scores:
 
     @staticmethod
     def joined(pieces: Sequence[Scores]) -> Scores:
-        """The scores of several batches of the same width as those of one."""
+        """Concatenates the scores of several batches with the same number of units."""
         first = pieces[0]
         keys = dict.fromkeys(key for piece in pieces for key in piece.lines or ())
         absent = [torch.zeros(len(piece.values), dtype=torch.float64) for piece in pieces]
@@ -74,23 +74,22 @@ class Scores:
         )
 
 
-_ROUNDING = 8  # errors of a gradient, in units of the precision
+_ROUNDING = 8  # rounding error of a gradient, in machine epsilons
 
 
 def warn_of_rounding(
     label: str, values: Tensor, summed: Tensor, dtype: torch.dtype
 ) -> dict[int, str]:
-    """Warns where the scores of a sample are no larger than the rounding of what they sum up.
+    """Warns of samples whose scores are no larger than the rounding error of their terms.
 
-    `summed` is the sum of the sizes, of which `values` is the sum. Returns the warning of each
-    such sample.
+    `summed` are the sums of the absolute terms of `values`. Returns the warnings by sample.
     """
     largest, sizes = values.abs().amax(1), summed.abs().amax(1)
     lost = (sizes > 0) & (largest <= _ROUNDING * torch.finfo(dtype).eps * sizes)
     messages = {
         i: f"{label}: the scores are rounding errors and explain nothing (terms of "
-        f"{float(sizes[i]):.0e} cancel to {float(largest[i]):.0e}). This happens before a "
-        "norm, which removes what gradient × input finds there. Read the input "
+        f"{float(sizes[i]):.0e} cancel to {float(largest[i]):.0e}). This happens in front of a "
+        "norm, whose derivative removes gradient × input. Read the input "
         'at="first_block", or use method="lrp".'
         for i in lost.nonzero().flatten().tolist()
     }
@@ -100,10 +99,10 @@ def warn_of_rounding(
 
 
 def by_sample(count: int, *messages: dict[int, str]) -> tuple[tuple[str, ...], ...]:
-    """Warnings of some samples as those of each of so many; empty where there are none."""
+    """The warnings of each of `count` samples; empty if there are none."""
     if not any(messages):
         return ()
-    return tuple(tuple(found[i] for found in messages if i in found) for i in range(count))
+    return tuple(tuple(each[i] for each in messages if i in each) for i in range(count))
 
 
 def require_finite(scores: Scores, label: str, case: Case, finite_at: str = "") -> None:
@@ -125,10 +124,9 @@ def require_finite(scores: Scores, label: str, case: Case, finite_at: str = "") 
 
 
 class Method(ABC):
-    """Gives every unit of every sample a score. Subclasses are frozen dataclasses.
+    """Scores every unit of every sample. Subclasses are frozen dataclasses.
 
-    Their fields are their settings; the first line of their docstring is what `wherefrom methods`
-    shows.
+    Their fields are their settings; `wherefrom methods` shows the first line of their docstring.
     """
 
     name: ClassVar[str]
@@ -171,11 +169,11 @@ class Method(ABC):
         return NotEnoughMemory(allowed, allowed, at_least=True, what=what)
 
     def resolved(self, inputs: Batch) -> Method:
-        """The same method with what is "auto" filled in for this kind of input."""
+        """The same method with "auto" settings resolved for this kind of input."""
         return self
 
     def graph(self, case: Case) -> ForwardGraph | None:
-        """One forward pass, from whose graph any target at these places can be explained.
+        """One forward pass whose graph can explain any target at these positions.
 
         None for a method that needs other passes.
         """
@@ -183,7 +181,7 @@ class Method(ABC):
 
     @abstractmethod
     def scores(self, case: Case) -> Scores:
-        """The scores of a batch; zero on padding."""
+        """The scores of a batch; padding gets zero."""
 
     def each(
         self,
@@ -191,7 +189,7 @@ class Method(ABC):
         places: range,
         advance: Advance | None = None,
     ) -> list[Scores]:
-        """The scores of places of a target, each by itself; `advance(done, all)` after each."""
+        """The scores of each position of a target; calls `advance(done, all)` after each."""
         target = case.target
         assert isinstance(target, SpanTarget)
         rows: list[Scores] = []
@@ -202,22 +200,22 @@ class Method(ABC):
         return rows
 
     def settings(self) -> dict[str, Any]:
-        """The fields as JSON can hold them, as they travel in an explanation."""
+        """The fields in a form that JSON can represent."""
         return {f.name: as_json(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
 
     @property
     def label(self) -> str:
-        """The name and the settings that are not the default: `integrated_gradients(steps=64)`.
+        """The name with all settings that are not the default: `integrated_gradients(steps=64)`.
 
-        Two methods with the same label compute the same thing, so results are keyed by it.
+        Methods with the same label compute the same scores, so results are keyed by it.
         """
         return self._labelled(lambda value, default: value != default)
 
     @property
     def short_label(self) -> str:
-        """The label without "auto", and without what it came to where that is nothing.
+        """The label without "auto" settings that were resolved to 0 or None.
 
-        `lrp(root=unk)`: the unknown token was chosen, and no relevance goes to attention weights.
+        `lrp(root=unk)`: the unknown token was chosen, and attention weights get no relevance.
         """
         return self._labelled(
             lambda value, default: value != default and (bool(value) or default != "auto")
@@ -240,14 +238,14 @@ def _default(setting: Field[Any]) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """A setting as JSON can hold it: a tensor by shape and checksum, a function by name."""
+    """A setting for JSON: a tensor as shape and checksum, a function as its name."""
     if isinstance(value, Tensor):
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         return f"tensor{tuple(value.shape)} {zlib.crc32(content.numpy().tobytes()):08x}"
     if isinstance(value, dict):
-        return {str(key): as_json(held) for key, held in value.items()}
+        return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(held) for held in value]
+        return [as_json(item) for item in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return getattr(value, "__name__", None) or repr(value)

@@ -1,4 +1,4 @@
-"""Gradient × input through a model whose calls are made locally linear by a table."""
+"""Gradient × input through a model that a table of rules makes locally linear."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ Result = TypeVar("Result")
 
 
 def propagate(table: Table, case: Case, **settings: Any) -> Scores:
-    """One forward and one backward pass; scores with their parts and the ledger's lines.
-
-    The settings are those of `ForwardGraph.of`.
-    """
+    """The scores of one forward and one backward pass; settings as in `ForwardGraph.of`."""
     return ForwardGraph.of(table, case, **settings).scores(case.target)
 
 
@@ -34,7 +31,7 @@ class Propagation(Method):
     """Gradient × (input − root) under a table."""
 
     needs: ClassVar[str | None] = None
-    closes: ClassVar[bool] = False  # whether the ledger of this method adds up
+    closes: ClassVar[bool] = False  # whether its ledger must add up
     at: At
 
     @abstractmethod
@@ -42,13 +39,13 @@ class Propagation(Method):
         """The table of this method."""
 
     def table_for(self, inputs: Batch) -> Table:
-        """The table on inputs of this kind, with what is "auto" filled in."""
+        """The table for inputs of this kind, with "auto" settings resolved."""
         method = self.resolved(inputs)
         assert isinstance(method, Propagation)
         return method.table()
 
     def rooted(self) -> Rooted | None:
-        """The root that inputs are compared with, if any."""
+        """The root of this method, if it has one."""
         root: Root = getattr(self, "root", None)
         return None if root is None else Rooted(root)
 
@@ -63,7 +60,7 @@ class Propagation(Method):
             return self._propagated(ForwardGraph.of, case)
 
     def _propagated(self, run: Callable[..., Result], case: Case) -> Result:
-        """What `run` gives of a pass under this method's table, read where `at` says."""
+        """The result of `run` for this method's table, with the input read at `at`."""
         method = self.resolved(case.batch)
         assert isinstance(method, Propagation)
 
@@ -125,9 +122,9 @@ class LrpAhLn(Propagation):
 class Lrp(Propagation):
     """Conservative propagation: AH and LN rules, secant activations, shared gates; it adds up.
 
-    `attention` is the share of the relevance of an attention layer that goes to its weights: 0 is
-    the AH rule, ½ that of AttnLRP. "auto" is what was most faithful for the kind of input: of
-    tokens, with images or without, the AH rule and the root that their reader names, of pixels
+    `attention` is the share of an attention layer's relevance that its weights get: 0 is the AH
+    rule, ½ that of AttnLRP. "auto" depends on the kind of input, by measured faithfulness: for
+    tokens, with or without images, the AH rule and the root that their reader names; for pixels
     and nodes alone a share of ¼ and no root.
     """
 

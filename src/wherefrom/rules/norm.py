@@ -1,4 +1,4 @@
-"""The LN rule: a norm centres what it gets, which stays in the graph; its scale is a constant."""
+"""The LN rule: centring stays in the graph, the scale of a norm is a constant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wherefrom.tracing.tracer import Table, Tracer
 
 
 class _LayerNorm(Function):
-    """The fused kernel forward; backward the transpose of centring, scale and weight."""
+    """The fused kernel forward; backward the transpose of weight, scale and centring."""
 
     @staticmethod
     def forward(
@@ -33,7 +33,7 @@ class _LayerNorm(Function):
 
 
 def layer_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """Y = (x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
+    """(x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
     x, bias = call["input"], call.get("bias")
     if not depends_on_input(x):
         return call.run()
@@ -50,12 +50,12 @@ def _with_bias(tracer: Tracer, call: TorchCall, out: Any, bias: Tensor | None) -
 
 
 def layer_norm_bias(tracer: Tracer, call: TorchCall) -> Any:
-    """The true derivative; only the bias is recorded."""
+    """The true derivative; only records the bias."""
     return _with_bias(tracer, call, call.run(), call.get("bias"))
 
 
 def rms_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """Y = x · [1/rms] · w, the bracket a constant."""
+    """x · [1/rms] · w, the bracket a constant."""
     x, weight, eps = call["input"], call.get("weight"), call.get("eps")
     if not depends_on_input(x):
         return call.run()
@@ -67,7 +67,7 @@ def rms_norm(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def group_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """Each group is centred and scaled, the scale a constant."""
+    """Centres and scales each group, the scale a constant."""
     x, weight, bias = call["input"], call.get("weight"), call.get("bias")
     if not depends_on_input(x):
         return call.run()
@@ -84,9 +84,9 @@ def group_norm(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def instance_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """Each channel of each sample is centred and scaled, the scale a constant.
+    """Centres and scales each channel of each sample, the scale a constant.
 
-    With running statistics it is affine.
+    With running statistics the call is affine.
     """
     x, weight, bias = call["input"], call.get("weight"), call.get("bias")
     if not depends_on_input(x):
@@ -113,7 +113,7 @@ def instance_norm(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def scale(tracer: Tracer, call: TorchCall) -> Any:
-    """A root, or a length, is what a hand-written norm divides by: a constant."""
+    """A root or a length: a constant, since hand-written norms divide by it."""
     out = call.run()
     if depends_on_input(out):
         tracer.touched["norm"] += 1
@@ -130,7 +130,7 @@ def power(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def normalize(tracer: Tracer, call: TorchCall) -> Any:
-    """The quotient x / [‖x‖], the length a constant."""
+    """x / [‖x‖], the bracket a constant."""
     x = call["input"]
     if not depends_on_input(x):
         return call.run()

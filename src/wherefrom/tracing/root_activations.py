@@ -27,8 +27,8 @@ class RootActivations:
         at_root = self._recorded.popleft() if self._recorded else ()
         if [recorded.shape for recorded in at_root] != [tensor.shape for tensor in tensors]:
             raise MethodError(
-                f"the model makes other calls at the root than at the input (in "
-                f"{where or 'the model itself'}), as models that route rows to experts do: "
+                f"the model does not make the same calls at the root as at the input (in "
+                f"{where or 'the model itself'}), for example if it routes rows to experts: "
                 'secants between the two are undefined. Use secants="zero".'
             )
         return at_root

@@ -1,4 +1,4 @@
-"""Where the input enters the model: the lookups on its ids, or the tensor itself."""
+"""Where the input enters the model: lookups on its ids, or a tensor of floats."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from wherefrom.tracing.tracer import Tracer
 
 Place = Literal["embeddings", "first_block"]
-"""Where an input is read: as it enters, or as the state that enters the first block."""
+"""Where an input is read: at its embeddings, or as the state that enters the first block."""
 
 
 @dataclass(frozen=True)
 class Span:
     """The units of one field of the input, and the rows of a tensor that hold them.
 
-    Row r of the tensor holds the unit r − shift + start, for `width` rows. Rows in front are a
-    class token or a decoder's start; rows behind are padding that the model adds.
+    Row r of the tensor holds the unit r − shift + start, for `width` rows. Rows before them are
+    a class token or a decoder's start token; rows after them are padding that the model adds.
     """
 
     field: int
@@ -37,15 +37,15 @@ class Span:
 
     @property
     def stream(self) -> int:
-        """The number of the stream: a shifted copy of a field is the stream after it."""
+        """The number of the stream; a shifted copy of a field is the next stream."""
         return self.field + self.shift
 
     def behind(self, rows: int) -> Span:
-        """The same units in a tensor with some rows put in front."""
+        """The same units in a tensor with more rows in front."""
         return Span(self.field, self.start, self.shift + rows, self.width)
 
     def row_of(self, unit: int) -> int | None:
-        """The row that holds a unit, or None if the unit is of another field."""
+        """The row that holds a unit; None for a unit of another field."""
         inside = self.start <= unit < self.start + self.width
         return unit - self.start + self.shift if inside else None
 
@@ -54,13 +54,13 @@ class Span:
         return rows[:, self.shift : self.shift + self.width]
 
     def add_to(self, units: Tensor, rows: Tensor) -> Tensor:
-        """Adds numbers of rows, (B, T), to those of their units, (B, all units)."""
+        """Adds values of rows, (B, T), to those of their units, (B, all units); returns them."""
         own = self.of_rows(rows).to(units)
         units[:, self.start : self.start + own.shape[1]] += own
         return own
 
     def rows_of(self, units: Tensor, rows: Tensor) -> Tensor:
-        """Writes numbers of units, (B, all units), into the rows that hold them, (B, T)."""
+        """Writes values of units, (B, all units), into their rows, (B, T)."""
         own = units[:, self.start : self.start + self.width]
         rows[:, self.shift : self.shift + self.width] = own[:, : rows.shape[1] - self.shift]
         return rows
@@ -68,26 +68,26 @@ class Span:
 
 @dataclass(frozen=True)
 class EmbeddedInput:
-    """What is read of the input, before it becomes a leaf of the graph."""
+    """The embedded input where it enters, before it becomes a leaf of the graph."""
 
     rows: Tensor  # (B, T, D)
     span: Span
-    table: Tensor | None = None  # in which ids were looked up
+    table: Tensor | None = None  # of the lookup, if it is one
 
 
 Change = Callable[[EmbeddedInput], Tensor]
-"""Gives what enters in place of the rows."""
+"""Returns the rows that enter instead."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A leaf of the graph where the units of one span enter."""
+    """An entry point: a leaf of the graph that holds the units of one span."""
 
-    leaf: Tensor  # (B, T, D), or (T, B, D) where the model puts places first
+    leaf: Tensor  # (B, T, D), or (T, B, D) where positions come first
     span: Span
     places_first: bool = False
-    bias: Tensor | None = None  # of the norm that made the leaf
-    table: Tensor | None = None  # in which ids were looked up
+    bias: Tensor | None = None  # of the norm whose result the leaf is
+    table: Tensor | None = None  # of the lookup, if it is one
 
     def by_sample(self, tensor: Tensor, batch: int) -> Tensor:
         """The leaf, or its gradient, as (B, T, D)."""
@@ -100,13 +100,13 @@ class Source:
 class Relevance:
     """Gradient × (input − root) in float64.
 
-    A row of no unit is a decoder's start token, or padding that the model itself puts behind.
+    Rows of no unit are a decoder's start token, or padding that the model itself adds.
     """
 
     units: Tensor  # (B, units)
     others: Tensor  # (B,): of rows of no unit
-    biases: Tensor  # (B, units): the part of a norm's bias, where a norm made what is read
-    summed: Tensor  # (B, units): Σ |gradient · input|, which the sums are made of
+    biases: Tensor  # (B, units): the part of a norm's bias, if the leaf is the result of a norm
+    summed: Tensor  # (B, units): Σ |gradient · input|
     root: Tensor  # (B,): gradient × root
 
 
@@ -148,31 +148,31 @@ class EntryPoints(Observer):
 
     @property
     def places_first(self) -> bool:
-        """Whether the model looks its ids up with positions on the first axis."""
+        """Whether positions lie on the first axis of the embedded input."""
         return any(source.places_first for source in self.entered)
 
     @property
     def batch(self) -> int:
-        """Samples in the batch."""
+        """The number of samples."""
         return self.fields[0].shape[0]
 
     @property
     def length(self) -> int:
-        """Units of the first field: the extent that tells a position from a bias."""
+        """The number of units of the first field."""
         return self.fields[0].shape[1]
 
     @property
     def units(self) -> int:
-        """Units of all fields."""
+        """The number of units of all fields."""
         return sum(ids.shape[1] for ids in self.fields)
 
     def span_of(self, number: int) -> Span:
-        """The units of a field, where a tensor has a row for each of them."""
+        """The units of a field, in a tensor with a row for each of them."""
         start = sum(ids.shape[1] for ids in self.fields[:number])
         return Span(number, start, 0, self.fields[number].shape[1])
 
     def span_in(self, stream: int) -> Span | None:
-        """The units of the field that a stream runs along with, in a tensor of the model's body."""
+        """The units of a stream in a state of the model's body; None for a stream of no unit."""
         for source in self.entered:
             if source.span.stream == stream:
                 return source.span.behind(self.rows_ahead.get(stream, 0))
@@ -201,7 +201,7 @@ class EntryPoints(Observer):
             entering = EmbeddedInput(rows.reshape(self.batch, -1, rows.shape[-1]), span, table)
             moved = change(entering).reshape(rows.shape)
             value = moved.transpose(0, 1) if places_first else moved
-        # a tensor that someone else differentiates by stays in their graph
+        # a tensor with a graph of its own (Captum differentiates by it) stays in that graph
         leaf = value if value.requires_grad else value.detach().requires_grad_()
         self.entered.append(Source(leaf, span, places_first, table=table))
         self.leaves.append(leaf)
@@ -213,9 +213,9 @@ class EntryPoints(Observer):
         return value if self.first_block is None else self.first_block.begin(self, value, span)
 
     def _join(self, call: TorchCall) -> None:
-        """Counts the constant rows, such as a class token, that are put in front of a field.
+        """Counts the constant rows, such as a class token, that a model puts in front of a field.
 
-        What was put in front before may come first, as where registers follow the class token.
+        Registers can follow a class token that was put in front before.
         """
         if call.get("dim", 0) not in (1, -2):
             return
@@ -223,7 +223,7 @@ class EntryPoints(Observer):
         stream = next((tag_of(part).stream for part in parts if part.requires_grad), None) or 0
         count = self.rows_ahead.get(stream, 0)
         for part in parts:
-            if part.ndim < 2:  # torch joins an empty tensor of one axis with any other
+            if part.ndim < 2:  # torch.cat accepts an empty 1-D tensor with any other
                 continue
             if not part.requires_grad:
                 count += part.shape[1]
@@ -268,7 +268,7 @@ class EntryPoints(Observer):
         return out
 
     def rows_of_prompt(self, ids: Tensor) -> int:
-        """How many ids of its own the model put in front of the input's."""
+        """The number of its own ids that the model put in front of the input's."""
         first = self.fields[0]
         if role_of(ids) != "ids" or ids.ndim != 2 or first.ndim != 2 or len(ids) != len(first):
             return 0
@@ -281,14 +281,14 @@ class EntryPoints(Observer):
         return self.begin(self.enter(out, span, places_first, table), span)
 
     def _is_shifted(self, ids: Tensor) -> bool:
-        """Whether these are the input's ids moved one place to the right, a decoder's start."""
+        """Whether these are the input's ids shifted right by one, as a decoder reads them."""
         first = self.fields[0]
         return ids.shape == first.shape and torch.equal(ids[:, 1:], first[:, :-1].to(ids.dtype))
 
     def relevance(
         self, gradients: list[Tensor], roots: Sequence[Tensor] | None = None
     ) -> Relevance:
-        """Gradient × (input − root); all are as `by_sample` gives them."""
+        """Gradient × (input − root), with gradients and roots as (B, T, D)."""
         units = torch.zeros(self.batch, self.units, dtype=torch.float64)
         biases, summed = torch.zeros_like(units), torch.zeros_like(units)
         others, root = (torch.zeros(self.batch, dtype=torch.float64) for _ in range(2))
@@ -309,12 +309,12 @@ class EntryPoints(Observer):
 
 
 def stream_of(value: object) -> int:
-    """Which field of the input a tensor runs along with; the first where that is not known."""
+    """The stream of a tensor; 0 if unknown."""
     return tag_of(value).stream or 0
 
 
 def _begins_with(ids: Tensor, own: Tensor) -> bool:
-    """Whether these are the input's ids, perhaps in one row, perhaps with padding behind."""
+    """Whether these are the input's ids, possibly in one row or with padding behind."""
     if own.ndim != 2:  # rows of floats
         return False
     batch, width = own.shape
@@ -341,9 +341,9 @@ def _start_in(ids: Tensor, own: Tensor) -> int | None:
 
 
 def _has_replaced(ids: Tensor, own: Tensor) -> bool:
-    """Whether these are the input's ids with some of them, wherever they stand, made one other.
+    """Whether these are the input's ids with some tokens replaced by one other token.
 
-    So models do with the tokens that stand for an image, which their tables may not have.
+    Models do this with image tokens, which their tables need not contain.
     """
     if ids.shape != own.shape or own.is_floating_point():
         return False
@@ -353,7 +353,7 @@ def _has_replaced(ids: Tensor, own: Tensor) -> bool:
 
 
 def _role_of_lookup(ids: Tensor) -> Role:
-    """Positions follow each other along the last axis, padding aside; types repeat."""
+    """Positions increase by one along the last axis, apart from padding; types repeat."""
     if ids.shape[-1:] == (1,):
         return "position"
     follow = (ids[..., 1:] - ids[..., :-1] == 1).float().mean(-1)
