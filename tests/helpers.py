@@ -32,7 +32,7 @@ class Run(NamedTuple):
     tracer: Tracer
 
     @property
-    def booked(self) -> float:
+    def recorded(self) -> float:
         """The sum of all constants."""
         return sum(float(entry.total.sum()) for entry in self.tracer.ledger.entries.values())
 

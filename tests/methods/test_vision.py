@@ -16,7 +16,7 @@ from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
-from wherefrom.methods.attention_maps import _check_places
+from wherefrom.methods.attention_maps import _check_patches
 from wherefrom.testing import untouched
 from wherefrom.tracing.observers.attention_maps import Map
 
@@ -252,5 +252,5 @@ def test_patches_that_are_joined_before_all_maps_have_no_attention_method(images
 def test_maps_of_an_image_have_one_size_that_is_its_own(sizes, model):
     maps = [Map([torch.zeros(1, 1, *size)], 0, 0) for size in sizes]
     with pytest.raises(ModelError, match="joined or pooled"):
-        _check_places(ModelRunner(model), maps, 16)
-    _check_places(ModelRunner(model), [Map([torch.zeros(1, 1, 17, 17)], 0, 0)], 16)
+        _check_patches(ModelRunner(model), maps, 16)
+    _check_patches(ModelRunner(model), [Map([torch.zeros(1, 1, 17, 17)], 0, 0)], 16)

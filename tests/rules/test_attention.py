@@ -315,4 +315,4 @@ def test_a_mask_that_depends_on_the_input_gets_what_a_sum_of_scores_would_give_i
     one, other = (through(ATTN_LRP, f, x) for f in (fused, written_out))
     exactly(one.out, other.out)
     exactly(one.relevance[0], other.relevance[0])
-    exactly(float(one.relevance[0].sum()) + one.booked, float(one.out.sum()))
+    exactly(float(one.relevance[0].sum()) + one.recorded, float(one.out.sum()))

@@ -118,4 +118,4 @@ def test_any_block_of_attention_norm_and_gate_adds_up(number, layers):
 
     for table in (CONSERVATIVE, CONSERVATIVE_SHARED):
         found = through(table, f, x)
-        exactly(float(found.relevance[0].sum()) + found.booked, float(f(x)), tol=1e-9)
+        exactly(float(found.relevance[0].sum()) + found.recorded, float(f(x)), tol=1e-9)

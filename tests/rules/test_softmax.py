@@ -26,7 +26,7 @@ def test_a_softmax_without_an_axis_takes_the_one_that_torch_takes(shape, rng):
     x, seed = normal(rng, *shape), normal(rng, *shape)
     found = through(ATTN_LRP, lambda x: F.softmax(x), x, seed=seed)
     exactly(found.out, F.softmax(x))
-    exactly(float(found.relevance[0].sum()) + found.booked, float((found.out * seed).sum()))
+    exactly(float(found.relevance[0].sum()) + found.recorded, float((found.out * seed).sum()))
 
 
 @pytest.mark.parametrize("table", [AH, AH_LN])

@@ -19,8 +19,9 @@ from wherefrom.errors import MethodError, NotComplete
 from wherefrom.methods.base import Method, Scores, by_sample
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, Pair, baseline_values, over_sources
 from wherefrom.methods.reading import At, read_at
-from wherefrom.rules.tables import plain_table
+from wherefrom.rules.tables import PLAIN, plain_table
 from wherefrom.tracing.observers.entry_points import Place
+from wherefrom.tracing.tracer import Table
 
 _INCOMPLETE = 0.5  # relative gap from which on a warning is given
 Baseline = str | int | Tensor
@@ -69,12 +70,12 @@ class _AlongPath(Method):
     def _scores(self, case: Case, at: Place) -> Scores:
         embedded = EmbeddedInputs.capture(case, at)
         start = baseline_values(embedded, self.baseline)
-        low = torch.zeros(len(case.batch), dtype=torch.float64)
-        samples = [(i, 0) for i in range(len(case.batch))]
-        for rows, outputs in embedded.outputs(samples, lambda k, i, _: start[k][i]):
-            low[[i for i, _ in rows]] = outputs
+        low = self._at(embedded, start)
         high = embedded.case.target(embedded.logits).double().cpu()
-        rise = high - low if self.softplus is None else self._rise(embedded, start)
+        rise = high - low
+        if self.softplus is not None:
+            table = plain_table(self.softplus)
+            rise = self._at(embedded, embedded.values, table) - self._at(embedded, start, table)
         values = self._until_close(embedded, start, rise)
         advice = "choose another baseline"
         is_mean = isinstance(self.baseline, str) and self.baseline == "mean"
@@ -99,17 +100,13 @@ class _AlongPath(Method):
             warnings.warn(message, NotComplete, stacklevel=4)
         return messages
 
-    def _rise(self, embedded: EmbeddedInputs, start: list[Tensor]) -> Tensor:
-        """f(x) − f(x′) of the network with softplus instead of ReLU."""
-        ends, batch = (start, embedded.values), len(embedded.case.batch)
-        at_ends = torch.zeros(2, batch, dtype=torch.float64)
-        pairs = [(i, end) for end in (0, 1) for i in range(batch)]
-        for rows, outputs in embedded.outputs(
-            pairs, lambda k, i, end: ends[end][k][i], plain_table(self.softplus)
-        ):
-            for (i, end), output in zip(rows, outputs, strict=True):
-                at_ends[end, i] = output
-        return at_ends[1] - at_ends[0]
+    def _at(self, embedded: EmbeddedInputs, point: list[Tensor], table: Table = PLAIN) -> Tensor:
+        """The target at an embedded input of each sample."""
+        values = torch.zeros(len(embedded.case.batch), dtype=torch.float64)
+        samples = [(i, 0) for i in range(len(values))]
+        for rows, outputs in embedded.outputs(samples, lambda k, i, _: point[k][i], table):
+            values[[i for i, _ in rows]] = outputs
+        return values
 
     def _until_close(self, embedded: EmbeddedInputs, start: list[Tensor], rise: Tensor) -> Tensor:
         """The integral, with the steps doubled until the gap is within the tolerance."""

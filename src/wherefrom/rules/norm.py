@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from wherefrom.rules.linear import affine
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tracer import Table, Tracer
 
@@ -68,11 +69,22 @@ def rms_norm(tracer: Tracer, call: TorchCall) -> Any:
 
 def group_norm(tracer: Tracer, call: TorchCall) -> Any:
     """Centres and scales each group, the scale a constant."""
+    return _of_groups(tracer, call, call["num_groups"])
+
+
+def instance_norm(tracer: Tracer, call: TorchCall) -> Any:
+    """A group norm with a group for each channel; affine with running statistics."""
+    if call.get("use_input_stats", True):
+        return _of_groups(tracer, call, call["input"].shape[1])
+    return affine(tracer, call)
+
+
+def _of_groups(tracer: Tracer, call: TorchCall, groups: int) -> Any:
     x, weight, bias = call["input"], call.get("weight"), call.get("bias")
     if not depends_on_input(x):
         return call.run()
     tracer.touched["norm"] += 1
-    rows = x.reshape(x.shape[0], call["num_groups"], -1)
+    rows = x.reshape(x.shape[0], groups, -1)
     variance = rows.detach().var(-1, correction=0, keepdim=True)
     scale = torch.rsqrt(variance + call.get("eps", 1e-5))
     out = ((rows - rows.mean(-1, keepdim=True)) * scale).reshape(x.shape)
@@ -81,35 +93,6 @@ def group_norm(tracer: Tracer, call: TorchCall) -> Any:
     if bias is None:
         return out
     return tracer.constant(call, out + bias.reshape(channels), bias.reshape(channels))
-
-
-def instance_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """Centres and scales each channel of each sample, the scale a constant.
-
-    With running statistics the call is affine.
-    """
-    x, weight, bias = call["input"], call.get("weight"), call.get("bias")
-    if not depends_on_input(x):
-        return call.run()
-    channels = (-1, *(1,) * (x.ndim - 2))
-    eps = call.get("eps", 1e-5)
-    axes = tuple(range(2, x.ndim))
-    if call.get("use_input_stats", True):
-        tracer.touched["norm"] += 1
-        variance = x.detach().var(axes, correction=0, keepdim=True)
-        out = (x - x.mean(axes, keepdim=True)) * torch.rsqrt(variance + eps)
-        constant = None
-    else:
-        mean = call["running_mean"].reshape(channels)
-        scale = torch.rsqrt(call["running_var"].reshape(channels) + eps)
-        out, constant = (x - mean) * scale, -mean * scale
-    if weight is not None:
-        weight = weight.reshape(channels)
-        out, constant = out * weight, None if constant is None else constant * weight
-    if bias is not None:
-        bias = bias.reshape(channels)
-        out, constant = out + bias, bias if constant is None else constant + bias
-    return out if constant is None else tracer.constant(call, out, constant)
 
 
 def scale(tracer: Tracer, call: TorchCall) -> Any:
