@@ -207,7 +207,7 @@ def test_a_curved_path_is_complete_and_another_explanation(rng):
 )
 def test_a_path_with_wrong_ends_is_refused(rng, path, place):
     inputs = of_tensor(normal(rng, 1, 3, D))
-    with pytest.raises(MethodError, match=f"at {place} it is elsewhere"):
+    with pytest.raises(MethodError, match=f"input at a = {place}\\."):
         scores(Block(), inputs, PATH, 1, path=path)
 
 

@@ -308,7 +308,7 @@ class ModelRunner:
             own = self.forward is not None and not isinstance(self.forward, _FirstArgument)
             of_torch = type(error) in _RAW_ERRORS or type(error).__module__.startswith("torch.")
             if not of_torch or own or is_out_of_memory(error):
-                raise  # raised by the user's code, or of a class of its own
+                raise  # from the user's code, or of an unknown class
             raise ModelError(self._not_run(tensors, error)) from error
         logits = _logits(out)
         if logits.ndim == 1:

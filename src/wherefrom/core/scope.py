@@ -168,9 +168,7 @@ class Scope:
 
     def _restore(self) -> None:
         scopes = self._scopes
-        if (
-            not self.is_open
-        ):  # or a generator was collected in another thread: its own thread restores
+        if not self.is_open:  # closed, or a generator was collected in another thread
             return
         index = next(i for i, scope in enumerate(scopes) if scope is self)
         while len(scopes) > index:

@@ -95,7 +95,7 @@ class ForwardGraph:
     def each(
         self, target: SpanTarget, places: range, advance: Advance | None = None
     ) -> list[Scores]:
-        """The scores of places of a target, each by itself; `advance(done, all)` after some."""
+        """The scores of each position of a target; `advance(done, all)` reports progress."""
         together, count = self._together(), len(places)
         rows: list[Scores] = []
         while len(rows) < count:
@@ -123,7 +123,7 @@ class ForwardGraph:
         return max(1, min(_MOST, int(allowed / 2 / max(1, each))))
 
     def _rows(self, target: SpanTarget, first: int, last: int) -> list[Scores]:
-        """The scores of the places `first` to `last` − 1, each by itself."""
+        """The scores of each of the positions `first` to `last` − 1."""
         singles = [target.within(place, place + 1) for place in range(first, last)]
         if len(singles) == 1:  # the call that loses relevance is named for spans only
             return [self.scores(singles[0], retain=True, diagnosed=False)]

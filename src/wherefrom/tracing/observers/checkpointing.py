@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from wherefrom.tracing.tracer import Tracer
 
 _WORKING = 2.0  # memory for results and gradients in use, in multiples of the largest block
-_MANY = 64  # counting stops once memory suffices for so many more blocks
+_MANY = 64  # counting stops once memory suffices for this many more blocks
 _SMALL = 1 << 20  # bytes; smaller tensors are never dropped
 _LARGE = 1 << 25  # bytes; after a larger result the memory in use is checked
 _CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)

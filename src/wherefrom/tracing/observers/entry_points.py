@@ -201,7 +201,7 @@ class EntryPoints(Observer):
             entering = EmbeddedInput(rows.reshape(self.batch, -1, rows.shape[-1]), span, table)
             moved = change(entering).reshape(rows.shape)
             value = moved.transpose(0, 1) if places_first else moved
-        # a tensor with a graph of its own (Captum differentiates by it) stays in that graph
+        # a tensor that already has a graph (Captum differentiates by it) stays in it
         leaf = value if value.requires_grad else value.detach().requires_grad_()
         self.entered.append(Source(leaf, span, places_first, table=table))
         self.leaves.append(leaf)
