@@ -1,4 +1,4 @@
-"""The embedded input: which of its places hold a unit."""
+"""The embedded input: which of its rows hold a unit."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Scores that are NaN or infinite although the output is finite are refused, never returned."""
+"""Scores that are NaN or infinite are an error, even if the output is finite."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Scores are no rounding: float32 ranks as float64 does, and alone as in a batch."""
+"""Scores are not rounding errors: float32 ranks like float64, alone like in a batch."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def explainers():
 def ranks_agree(one, other, least):
     largest = np.abs(other.scores).max()
     assert largest > 0
-    # scores that are equal but for rounding have no rank of their own
+    # scores that differ by rounding only have no order
     a, b = (np.round(e.scores.astype(float) / largest, 4) for e in (one, other))
     assert spearmanr(a, b).statistic >= least
 

@@ -1,4 +1,4 @@
-"""Scores belong to the units that they are shown on, whatever the model does with its places."""
+"""Scores belong to the right units, however the model arranges its positions."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def decoded(model, count, ids, name, **settings):
 @pytest.mark.parametrize("family", ["bart", "t5", "marian"])
 @pytest.mark.parametrize("name", ["lrp", "attn_lrp", "gradient_x_input"])
 def test_a_decoder_as_long_as_its_source_does_not_give_its_places_to_it(family, name):
-    """A decoder is causal: what it has after the explained place changes nothing."""
+    """A decoder is causal: later positions than the explained one change nothing."""
     model = tiny(family, "translate")
     shorter, equal, longer = (decoded(model, n, SOURCE, name, at="embeddings") for n in (4, 5, 6))
     assert set(equal.parts) == set(shorter.parts)
@@ -157,15 +157,15 @@ def test_an_input_that_the_model_shortens_is_refused_by_attention(name, method, 
     model, width = AUDIO[name]().double().eval(), 20 if name == "ast" else 1
     explainer, units = Explainer(model), 1 / 100 if width > 1 else 1 / 16_000  # a row each
     x = normal(rng, 40, width).squeeze(-1)
-    with pytest.raises(ModelError, match=r"no attention method can tell the stretches within one"):
+    with pytest.raises(ModelError, match=r"attention methods cannot score the stretches within a patch"):
         explainer(x, method, units=units)
-    explanation = explainer(x, units=units)  # lrp reads the input where it enters
+    explanation = explainer(x, units=units)  # lrp reads the embeddings
     assert explanation.ledger.relative < 1e-9
     assert (abs(explanation.scores) > 1e-9).sum() > 30
 
 
 def test_rollout_through_latents_is_the_product_of_its_maps():
-    """A Perceiver's latents are constants: their places are no units, though there are as many."""
+    """A Perceiver's latents are constants, not units, even if their numbers are equal."""
     ids = [5, 17, 33, 8, 60, 71, 2]
     sizes = {"num_latents": len(ids), "num_self_attends_per_block": 2}
     model = tiny("perceiver", "classify", attn_implementation="eager", **sizes)

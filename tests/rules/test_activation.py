@@ -34,7 +34,7 @@ HOLDS = {
 
 
 def secant(f, x):
-    """The relevance and f(0), by the rule as it is written in words."""
+    """The relevance and f(0) by the formula of the rule."""
     at_zero = f(torch.zeros(1, dtype=x.dtype))
     return f(x) - at_zero, at_zero.expand_as(x)
 
@@ -167,7 +167,7 @@ def test_what_an_activation_module_is_at_zero_is_a_bias(gate, rng):
 
 
 def test_an_activation_of_a_parameter_is_a_constant(rng):
-    """As the gates of layers that are put into a trained model: tanh(α) · x."""
+    """tanh(α) · x, the gate of adapters in a trained model."""
     gate, layer, x = nn.Tanh(), nn.Module(), normal(rng, 1, 5, 3)
     layer.alpha = nn.Parameter(normal(rng, 3))
     found = through(CONSERVATIVE_SHARED, lambda x: gate(layer.alpha) * x, x, model=layer)

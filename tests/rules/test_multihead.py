@@ -1,4 +1,4 @@
-"""torch's own attention module, spelled out, and the encoder built on it."""
+"""torch's attention module from its parts, and its encoder."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What gradient × input loses in a Transformer (Ali et al., ICML 2022), and what the rules keep."""
+"""Relevance that gradient × input loses in a Transformer (Ali et al., ICML 2022) and rules keep."""
 
 import math
 

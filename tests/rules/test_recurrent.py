@@ -1,4 +1,4 @@
-"""Recurrent layers are written out: same values, gates as factors, and nothing lost."""
+"""Recurrent layers step by step: the same values, gates as factors, relevance conserved."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ class Recurrent(Plain):
         return self.head(self.layer(x.transpose(0, 1))[0].mean(0))
 
 
-@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # places come first
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # positions come first
 @pytest.mark.parametrize("gate", ["frozen", "shared"])
 @pytest.mark.parametrize("name", list(LAYERS))
 def test_a_recurrent_layer_is_as_it_was_and_its_ledger_closes(name, gate, rng):

@@ -1,4 +1,4 @@
-"""A softmax is followed to its use: only a product with values makes it attention."""
+"""A softmax is attention only where it is multiplied by values."""
 
 import pytest
 import torch
@@ -88,7 +88,7 @@ def test_the_mark_ends_at_a_linear_layer(rng):
     x, weight = normal(rng, B, T, D), normal(rng, T, T)
 
     def f(x):
-        mixed = F.linear((x @ x.mT).softmax(-1), weight)  # no longer weights of anything
+        mixed = F.linear((x @ x.mT).softmax(-1), weight)  # not attention weights
         return mixed @ x
 
     leaf = x.clone().requires_grad_()

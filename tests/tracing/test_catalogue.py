@@ -1,4 +1,4 @@
-"""What a call is, and its arguments by name whatever way they were given."""
+"""The kind of a call, and its arguments by name, positional or not."""
 
 import pytest
 import torch

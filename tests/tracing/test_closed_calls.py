@@ -1,4 +1,4 @@
-"""Calls that used to leave the ledger open: each against its formula."""
+"""Rules of less common calls, each against its formula."""
 
 import pytest
 import torch

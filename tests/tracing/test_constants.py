@@ -1,4 +1,4 @@
-"""Whatever constant is added to something live is recorded, by what the call does."""
+"""Every constant added to an input-dependent tensor is recorded."""
 
 import pytest
 import torch
@@ -91,7 +91,7 @@ def test_an_affine_call_is_its_linear_part_and_a_recorded_constant(f, table, rng
 
 
 class Positions(nn.Module):
-    """A class token, a learned table of positions and a bias; channels last or over time."""
+    """A class token, learned position embeddings and a bias; channels last or over time."""
 
     def __init__(self, channels):
         super().__init__()

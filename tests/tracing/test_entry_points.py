@@ -30,7 +30,7 @@ def test_a_span_adds_rows_to_units_and_writes_units_into_rows():
 
 
 def test_rows_that_end_before_the_span_does_hold_fewer_units():
-    """A decoder's ids moved to the right lose the last."""
+    """A decoder's ids shifted right lose the last one."""
     units = torch.zeros(1, 8)
     assert SPAN.add_to(units, torch.ones(1, 5)).shape == (1, 3)
     assert units[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0]
@@ -94,7 +94,7 @@ def test_constant_rows_in_front_are_counted_once(rng):
     sources = EntryPoints([normal(rng, 2, 3, 4)])
     depends_on_input = normal(rng, 2, 3, 4).requires_grad_()
     token, registers = normal(rng, 2, 1, 4), normal(rng, 2, 2, 4)
-    join(sources, [token, depends_on_input, registers])  # what stands behind does not count
+    join(sources, [token, depends_on_input, registers])  # rows behind do not count
     assert sources.rows_ahead == {0: 1}
     with_token = torch.cat([token, depends_on_input], 1)
     join(sources, [with_token[:, :1], registers, with_token[:, 1:]])
@@ -127,13 +127,13 @@ def test_relevance_is_that_of_units_other_rows_and_biases(rng):
 
 
 def looked_up(ids, own, **options):
-    """What a lookup on some ids makes of the sources of the input's own ids."""
+    """The entry points after a lookup, and its table."""
     sources, weight, _ = lookup(ids, own, **options)
     return sources, weight
 
 
 def lookup(ids, own, **options):
-    """The sources, the table, and the rows that the model is given."""
+    """The entry points, the table, and the rows that the model gets."""
     sources = EntryPoints([own], **options)
     marked = own if ids is None else sources.fields[0].new_tensor(ids.tolist())
     marked.wherefrom_tag = own.wherefrom_tag
@@ -222,7 +222,7 @@ def test_other_lookups_are_of_positions_or_of_types(ids, role):
 
 
 def test_an_empty_tensor_of_one_axis_is_no_row_in_front():
-    """As torch.cat takes it, whatever the others' shape."""
+    """torch.cat accepts it with tensors of any shape."""
     sources = EntryPoints([torch.arange(4)[None]])
     rows = torch.ones(1, 4, 3, requires_grad=True)
     join(sources, [torch.empty(0), torch.ones(1, 2, 3), rows])

@@ -1,4 +1,4 @@
-"""Where the gradient ends before the input is reached, that is said, by module and call."""
+"""A gradient that ends before the input is reported with its module and call."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from wherefrom.errors import ModelError, NotConserved
 
 
 class Frozen(Plain):
-    """A backbone that the gradient does not pass, or not wholly."""
+    """A backbone through which no gradient, or only a part, passes."""
 
     def __init__(self, way):
         super().__init__()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import restores_state
@@ -18,13 +17,6 @@ from wherefrom.rules.secants import TWO_POINTS
 from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, PLAIN, conservative
 from wherefrom.tracing.observers.entry_points import Place
 from wherefrom.tracing.tracer import Table
-
-Result = TypeVar("Result")
-
-
-def propagate(table: Table, case: Case, **settings: Any) -> Scores:
-    """The scores of one forward and one backward pass; settings as in `ForwardGraph.of`."""
-    return ForwardGraph.of(table, case, **settings).scores(case.target)
 
 
 class Propagation(Method):
@@ -52,20 +44,19 @@ class Propagation(Method):
     def scores(self, case: Case) -> Scores:
         if not self.closes:
             require_samples_as_rows(case)
-        return self._propagated(propagate, case)
+        return self._forward_graph(case).scores(case.target)
 
     @restores_state
     def graph(self, case: Case) -> ForwardGraph:
         with self.naming_memory(case):
-            return self._propagated(ForwardGraph.of, case)
+            return self._forward_graph(case)
 
-    def _propagated(self, run: Callable[..., Result], case: Case) -> Result:
-        """The result of `run` for this method's table, with the input read at `at`."""
+    def _forward_graph(self, case: Case) -> ForwardGraph:
         method = self.resolved(case.batch)
         assert isinstance(method, Propagation)
 
-        def at_place(place: Place) -> Result:
-            return run(
+        def run(place: Place) -> ForwardGraph:
+            return ForwardGraph.of(
                 method.table(),
                 case,
                 needs=self.needs,
@@ -75,7 +66,7 @@ class Propagation(Method):
                 rooted=method.rooted(),
             )
 
-        return read_at(self.at, case, at_place)
+        return read_at(self.at, case, run)
 
 
 @dataclass(frozen=True)
