@@ -30,20 +30,6 @@ _NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of operators withou
 _WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR}  # all others in the catalogue
 
 
-class GradientBreaks(Observer):
-    """Marks the results of calls that depend on the input but not through the graph."""
-
-    def __init__(self) -> None:
-        self._watches = torch.is_grad_enabled()
-
-    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
-        if self._watches and not passes_on(call.kind, out):
-            frozen = call.kind in tracer.table and not tracer.suspended and torch.is_grad_enabled()
-            entered = call.kind is Kind.LOOKUP and tag_of(out).stream is not None
-            follow_gradient_break(call, out, tracer.where, frozen, entered)
-        return out
-
-
 class GradientBreak(NamedTuple):
     """The module and the call at which the gradient ends, and why."""
 
@@ -74,47 +60,45 @@ def constant_gradient_break(call: TorchCall) -> GradientBreak | None:
     return min(marks, key=lambda mark: mark.by_rule, default=None)
 
 
-def passes_on(kind: Kind | None, out: Any) -> bool:
-    """Whether a result is in the graph, as most are: no gradient ends there."""
-    return type(out) is Tensor and out.requires_grad and kind in _WITH_DERIVATIVE
-
-
-def follow_gradient_break(
-    call: TorchCall, out: Any, where: str, frozen: bool, entered: bool
-) -> None:
-    """Marks the results of a call that depend on the input but not through the graph.
-
-    `frozen`: a rule made the result a constant on purpose. `entered`: the call is an entry
-    point of the input.
-    """
-    if passes_on(call.kind, out):
-        return
-    written = call.args[0] if out is None and call.args else out  # x[i] = y returns None
-    results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
-    if not results:
-        return
-    mark = constant_gradient_break(call)
-    # a second argument of these calls is only a shape or a type
-    values = list_tensors(call.args[:1]) if call.kind in FORM_ONLY else call.tensors()
-    if mark is None and (entered or any(map(depends_on_input, values))):
-        mark = _break_at(call, where, frozen)
-    if mark is not None:
-        for tensor in results:
-            # an index or a comparison selects; it passes no value on
-            if tensor.is_floating_point() or call.kind is Kind.CAST or tensor.is_quantized:
-                tensor.wherefrom_gradient_break = mark  # type: ignore[attr-defined]
-
-
 def _ends(tensor: Tensor) -> bool:
     return not tensor.requires_grad or type(tensor.grad_fn).__name__ in _NO_DERIVATIVE
 
 
-def _break_at(call: TorchCall, where: str, frozen: bool) -> GradientBreak | None:
+class GradientBreaks(Observer):
+    """Marks the results of calls that depend on the input but not through the graph."""
+
+    def __init__(self) -> None:
+        self._watches = torch.is_grad_enabled()
+
+    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
+        in_graph = type(out) is Tensor and out.requires_grad and call.kind in _WITH_DERIVATIVE
+        if in_graph or not self._watches:  # most calls
+            return out
+        written = call.args[0] if out is None and call.args else out  # x[i] = y returns None
+        results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
+        mark = _break_at(tracer, call, out) if results else None
+        if mark is not None:
+            for tensor in results:
+                # an index or a comparison selects; it passes no value on
+                if tensor.is_floating_point() or call.kind is Kind.CAST or tensor.is_quantized:
+                    tensor.wherefrom_gradient_break = mark  # type: ignore[attr-defined]
+        return out
+
+
+def _break_at(tracer: Tracer, call: TorchCall, out: Any) -> GradientBreak | None:
+    """Why the results of a call have no gradient; None if they do not depend on the input."""
+    mark = constant_gradient_break(call)
+    if mark is not None:
+        return mark
+    # a second argument of these calls is only a shape or a type
+    values = list_tensors(call.args[:1]) if call.kind in FORM_ONLY else call.tensors()
+    is_entry_point = call.kind is Kind.LOOKUP and tag_of(out).stream is not None
     name = attribute_name(call.function) or call.name
-    if name.endswith("_like") or name.startswith("new_"):  # uses a shape, not a value
+    uses_a_shape = name.endswith("_like") or name.startswith("new_")
+    if uses_a_shape or not (is_entry_point or any(map(depends_on_input, values))):
         return None
-    if frozen:
-        return GradientBreak(where, name, "its rule makes it a constant", by_rule=True)
+    if call.kind in tracer.table and not tracer.suspended and torch.is_grad_enabled():
+        return GradientBreak(tracer.where, name, "its rule makes it a constant", by_rule=True)
     if torch.is_inference_mode_enabled():
         reason = "torch.inference_mode()"
     elif not torch.is_grad_enabled():
@@ -123,4 +107,4 @@ def _break_at(call: TorchCall, where: str, frozen: bool) -> GradientBreak | None
         reason = f".{name}"
     else:
         reason = "it has no derivative"
-    return GradientBreak(where, name, reason)
+    return GradientBreak(tracer.where, name, reason)
