@@ -30,7 +30,8 @@ from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
-from wherefrom.methods.propagation import Lrp, propagate
+from wherefrom.methods.forward_graph import ForwardGraph
+from wherefrom.methods.propagation import Lrp
 
 
 def bert_base() -> Any:
@@ -139,22 +140,16 @@ def _compare(
     rounds: int,
 ) -> None:
     frozen = method("lrp", gate="frozen", attention=0, root=None)
-    lrp = Lrp().resolved(inputs)
+    lrp, case = Lrp().resolved(inputs), Case(runner, inputs, target)
     found = turns(
         {
             "plain": plainly,
-            "lrp without ledger": lambda: propagate(
-                lrp.table(),
-                runner,
-                inputs,
-                target,
-                rooted=lrp.rooted(),
-                ledger=False,
-                narrow=True,
-            ),
-            "lrp": lambda: lrp.scores(Case(runner, inputs, target)),
-            "lrp, rules of CP-LRP": lambda: frozen.scores(Case(runner, inputs, target)),
-            "lrp_ah_ln": lambda: method("lrp_ah_ln").scores(Case(runner, inputs, target)),
+            "lrp without ledger": lambda: ForwardGraph.of(
+                lrp.table(), case, rooted=lrp.rooted(), ledger=False
+            ).scores(target),
+            "lrp": lambda: lrp.scores(case),
+            "lrp, rules of CP-LRP": lambda: frozen.scores(case),
+            "lrp_ah_ln": lambda: method("lrp_ah_ln").scores(case),
         },
         rounds,
     )

@@ -19,7 +19,6 @@ from wherefrom.tracing.tracer import Table, Tracer
 
 # transformers 5 has it a second time, for torchvision, and this name for the one without
 ViTProcessor = getattr(transformers, "ViTImageProcessorPil", transformers.ViTImageProcessor)
-TORCH_2_4 = torch.__version__.startswith("2.4.")
 BEFORE_TORCH_2_6 = torch.__version__.startswith(("2.4.", "2.5."))
 GLOBAL_HOOKS = list(global_hook_registries())
 
@@ -32,7 +31,7 @@ class Run(NamedTuple):
     tracer: Tracer
 
     @property
-    def booked(self) -> float:
+    def recorded(self) -> float:
         """The sum of all constants."""
         return sum(float(entry.total.sum()) for entry in self.tracer.ledger.entries.values())
 

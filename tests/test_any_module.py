@@ -78,7 +78,10 @@ def test_a_module_that_needs_more_than_ids_is_refused():
         def forward(self, tokens, context):
             return self.head(self.hidden(tokens))
 
-    with pytest.raises(ModelError, match=r"^Two needs context besides tokens\. Say how to "):
+    with pytest.raises(
+        ModelError,
+        match=r"^Two needs context in addition to tokens\. Pass a function that runs it: ",
+    ):
         Explainer(Two())(IDS)
     explainer = Explainer(Two(), forward=lambda model, inputs: model(inputs["input_ids"], None))
     exactly(explainer(IDS, target=2).scores, Explainer(Named())(IDS, target=2).scores)

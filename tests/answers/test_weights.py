@@ -79,7 +79,7 @@ def test_weights_that_were_repacked_for_inference_are_refused_in_a_line(model):
     packed.model.layers[1].mlp.up_proj = Packed()
     packed.model.layers[1].mlp.gate_proj = nn.Linear(32, 32)
     packed.model.layers[1].mlp.down_proj = nn.Linear(32, 32)
-    with pytest.raises(ModelError, match=r"layers.1.mlp.up_proj: bitsandbytes has repacked"):
+    with pytest.raises(ModelError, match=r"layers.1.mlp.up_proj: bitsandbytes repacked"):
         Explainer(packed).answer(PROMPT, ANSWER).of()
 
 

@@ -1,4 +1,4 @@
-"""Targets of samples: taken, moved, and those of a span with their weights."""
+"""Targets: selected samples, devices, and spans with weights."""
 
 import torch
 

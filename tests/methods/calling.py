@@ -1,4 +1,4 @@
-"""How these tests call a method: on padded ids or on float tensors, in float64 to the end."""
+"""Calls methods on padded ids or float tensors, in float64."""
 
 from contextlib import contextmanager
 from functools import cache
@@ -22,7 +22,7 @@ def family(name, task, **changes):
 
 
 def of_ids(model, rows, prefix=None):
-    """Ids padded into one batch, with what the decoder has written where there is one."""
+    """Ids padded into one batch, with the decoder's ids if it has some."""
     openings = None if prefix is None else [from_ids(None, prefix)] * len(rows)
     return batch(ModelRunner(model), None, [from_ids(None, row) for row in rows], openings)
 
@@ -43,7 +43,7 @@ def of_tensor(x):
 
 
 def asked(inputs, target):
-    """The class or token, at the last place that is no padding."""
+    """The class or token at the last position that is not padding."""
     width = inputs.tensors[inputs.fields[-1]].shape[1]
     index = None if target is None else torch.full((len(inputs),), target)
     return Target(index, position=inputs.mask[:, -width:].sum(1) - 1)
@@ -55,7 +55,7 @@ def runner_of(model, inputs):
 
 
 def found(model, inputs, name, target=None, **settings):
-    """All that the method says."""
+    """The result of a method."""
     case = Case(runner_of(model, inputs), inputs, asked(inputs, target))
     return method(name, **settings)(case)
 

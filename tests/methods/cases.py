@@ -1,4 +1,4 @@
-"""Inputs of which the oracle knows the maps, and the models that wherefrom runs on them."""
+"""Models and inputs whose attention maps the oracle computes."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +12,7 @@ from tests.oracles.attended import Seen
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 PREFIX = [1, 44, 21]
-FEWER_PASSES = {  # settings of the methods that take many, where the number is no matter
+FEWER_PASSES = {  # settings for tests where the number of passes does not matter
     "smoothgrad": {"samples": 4},
     "integrated_gradients": {"steps": 6},
     "path_gradients": {"steps": 6},
@@ -22,7 +22,7 @@ FEWER_PASSES = {  # settings of the methods that take many, where the number is 
 
 @dataclass
 class Case:
-    """What the oracle saw, and for each attention implementation the model."""
+    """The maps of the oracle, and a model for each attention implementation."""
 
     seen: Seen
     models: dict
@@ -36,7 +36,7 @@ class Case:
         return of_ids(self.models[how], [self.ids], self.prefix)
 
     def units(self, joint: Tensor) -> Tensor:
-        """Numbers of places as numbers of units: those of a shifted copy go to the original."""
+        """Values of positions as values of units; a shifted copy counts for the original."""
         if not self.shifted:
             return joint
         size = len(self.ids)

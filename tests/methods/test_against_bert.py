@@ -1,4 +1,4 @@
-"""Methods against a BERT that is written out by hand."""
+"""Methods against an explicit BERT."""
 
 import pytest
 import torch

@@ -84,7 +84,7 @@ def test_a_bfloat16_model_has_the_scores_of_its_weights_in_float64(method):
 
 
 class Doubled(torch.autograd.Function):
-    """Takes float32 only, as a kernel of one's own may."""
+    """Takes float32 only, as a custom kernel may."""
 
     @staticmethod
     def forward(ctx, x, weight):

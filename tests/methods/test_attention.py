@@ -1,4 +1,4 @@
-"""Attention methods against explicit matrices over the maps that transformers gives."""
+"""Attention methods against explicit matrices of the maps that transformers returns."""
 
 from itertools import product
 
@@ -152,7 +152,7 @@ def test_rows_that_sum_below_zero_are_still_divided_by_their_sum():
         model.classifier.weight.mul_(1e5)
     seen = attended.bert(model, IDS, 1)
     sums = torch.stack([oracle.weighted(seen, i, False).sum(-1) + 1 for i in (0, 1)])
-    assert float(sums.min()) < 0  # else this test shows nothing
+    assert float(sums.min()) < 0  # otherwise the test proves nothing
     actual = scores(model, of_ids(model, [IDS]), "gradient_rollout", 1, normalise=True)
     same(actual[0], oracle.gradient_rollout(seen, normalise=True))
 
@@ -160,7 +160,7 @@ def test_rows_that_sum_below_zero_are_still_divided_by_their_sum():
 def test_windowed_attention_is_refused_with_its_shape():
     model = family("longformer", "classify")
     for method in (*READING, "gradient_x_attention"):
-        with pytest.raises(ModelError, match=r"attention map of shape \(\d+, \d+, \d+, \d+\)"):
+        with pytest.raises(ModelError, match=r"attention map has shape \(\d+, \d+, \d+, \d+\)"):
             scores(model, of_ids(model, [IDS]), method, 1)
     assert scores(model, of_ids(model, [IDS]), "lrp", 1).abs().max() > 0
 
@@ -190,7 +190,7 @@ def test_gae_refuses_decoder_ids_hidden_in_forward():
         lambda model, tensors: model(tensors["input_ids"], decoder_input_ids=decoder).logits,
     )
     inputs = of_ids(model, [[2, 17, 9, 33, 3]])
-    with pytest.raises(ModelError, match=r"such as latents or a decoder's own ids"):
+    with pytest.raises(ModelError, match=r"such as latents or a decoder's"):
         find_method("gae")(
             Case(runner, inputs, Target(torch.tensor([4]), position=torch.tensor([2])))
         )

@@ -1,4 +1,4 @@
-"""How many rows a pass may have: by what autograd keeps, and its gradients on top."""
+"""The rows of a pass, from the bytes that autograd saves and those of gradients."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def of_one_unit(samples, memory_mib=None):
 
 
 def rows_after(memory_mib, kept_mib, rows, batch=1000):
-    """The rows of the next pass, when the first of `rows` kept so many MiB."""
+    """The rows of the next pass if the first one, of `rows`, saved `kept_mib` MiB."""
     budget = Budget(of_one_unit(batch, memory_mib))
     with budget.measured(rows):
         x = torch.zeros(kept_mib * MIB // 4, requires_grad=True)

@@ -107,5 +107,5 @@ def test_without_captum_the_error_has_the_install_line(bert, monkeypatch):
 
 def test_two_places_of_entry_are_refused():
     model = family("t5", "translate")
-    with pytest.raises(MethodError, match="enters T5ForConditionalGeneration at 2 places"):
+    with pytest.raises(MethodError, match="enters T5ForConditionalGeneration at 2 points"):
         Explainer(model)(IDS, "captum:IntegratedGradients")

@@ -31,7 +31,7 @@ def explained(f, numbers, method, **options):
 
 
 def saturated(x):
-    """Y = min(1, x1 + x2), which more of either leaves as it is."""
+    """Y = min(1, x1 + x2): it does not change when either grows."""
     return 1 - F.relu(1 - x.sum(-1))
 
 
@@ -67,7 +67,7 @@ class TestDiscontinuity:
     step = 1e-6
 
     def at_the_bend(self, method, **settings):
-        """How far the score jumps from just below 10 to just above it."""
+        """The jump of the score at 10."""
         below, above = (
             explained(hinge, [10 + sign * self.step], method, **settings) for sign in (-1, 1)
         )

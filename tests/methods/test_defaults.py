@@ -1,9 +1,11 @@
 """What "auto" means for `lrp`: by the kind of input, and shown in the explanation."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import wherefrom
 from tests.helpers import exactly
@@ -73,6 +75,15 @@ def test_two_points_have_no_share_of_attention():
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(MethodError, match="from 0 to 1"):
         method("lrp", attention=share)
+
+
+def test_tokens_with_an_image_get_the_rule_of_tokens(bert):
+    tokens = of_ids(bert, ROWS)
+    pixels = torch.zeros(len(ROWS), 2, 3)
+    both = replace(tokens.with_tensors({"pixels": pixels}), fields=(*tokens.fields, "pixels"))
+    alone = replace(both, fields=("pixels",))
+    shares = [method("lrp").resolved(inputs).attention for inputs in (tokens, both, alone)]
+    assert shares == [0.0, 0.0, 0.25]
 
 
 def test_what_is_auto_does_not_change_the_label_that_results_are_keyed_by(bert):

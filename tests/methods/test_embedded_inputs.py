@@ -1,4 +1,4 @@
-"""The embedded input: which of its places hold a unit."""
+"""The embedded input: which of its rows hold a unit."""
 
 import pytest
 import torch
@@ -78,5 +78,5 @@ def test_occlusion_by_removal_takes_a_token_out_of_the_mask(bert):
 
 
 def test_occlusion_by_removal_needs_a_mask(rng):
-    with pytest.raises(MethodError, match="which units are there"):
+    with pytest.raises(MethodError, match="which units exist"):
         scores(nn.Flatten(), of_tensor(normal(rng, 1, 3, 2)), "occlusion", 0, baseline="remove")

@@ -1,4 +1,4 @@
-"""What every method keeps on every family: batches, padding, the model, the implementation."""
+"""Properties of all methods on all families: batches, padding, an unchanged model."""
 
 from functools import cache
 
@@ -28,7 +28,7 @@ FAMILIES = {
     "deberta": ("deberta", "classify"),
     "mixtral": ("mixtral", "classify"),
 }
-# families whose stack another one has too: a method of each kind
+# families with the same layers as another one: one method of each kind
 OTHER_HEAD = ["gpt2 that classifies", "bart that classifies"]
 OF_EACH_KIND = [
     "gradient_x_input", "integrated_gradients", "occlusion", "lrp", "attn_lrp", "attention_flow",
@@ -66,7 +66,7 @@ def together(name, method, how="sdpa"):
 
 
 def size_of(result):
-    """The largest score, or part of one: gradient × input all but vanishes behind a norm."""
+    """The largest score or part; gradient × input almost vanishes behind a norm."""
     parts = [result.values, *result.parts.values()]
     return max(float(part.abs().max()) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Attention flow against the maximum flow of networkx, and the facts that any cut gives."""
+"""Attention flow against the maximum flow of networkx, and against bounds from cuts."""
 
 import pytest
 import torch
@@ -57,7 +57,9 @@ def test_flow_is_the_maximum_flow_of_the_layered_graph(small, name, readout):
     expected = oracle.attention_flow(small[name].seen, readout == "all")
     found = flow(small[name], readout=readout)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)
-    assert float(expected.std()) > 1e-3  # else all places are alike and nothing is compared
+    assert (
+        float(expected.std()) > 1e-3
+    )  # otherwise all positions are equal and the test proves nothing
 
 
 def test_the_flow_of_a_row_through_two_maps_is_the_one_that_the_solver_finds():

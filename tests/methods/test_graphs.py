@@ -1,4 +1,4 @@
-"""Graphs are inputs like any other: every method, permuted nodes, padding, removal, the ledger."""
+"""Graphs as inputs: all methods, permuted nodes, padding, removal, the ledger."""
 
 import json
 
@@ -104,7 +104,7 @@ def test_removed_nodes_are_gone_and_the_empty_graph_can_be_asked(explainer):
     given = {k: v.double() if v.is_floating_point() else v for k, v in given.items()}
     for row, kept in zip(logits, present, strict=True):
         changed = given["x"].clone()
-        changed[0, ~torch.from_numpy(kept)] = 99.0  # what is not there may be anything
+        changed[0, ~torch.from_numpy(kept)] = 99.0  # arbitrary values at removed nodes
         given["mask"] = torch.from_numpy(kept)[None]
         exactly(explainer.runner.model(**{**given, "x": changed})[0].detach(), row.detach())
 

@@ -88,7 +88,7 @@ def test_explainers_for_texts_are_kept_in_a_bounded_number(clip, pixels):
     forgotten = weakref.ref(explainer._with_text_classes(["a dog"]))
     for number in range(30):
         explainer._with_text_classes([f"text {number}"])
-        assert explainer._with_text_classes(["a cat"]) is first  # used again and again: kept
+        assert explainer._with_text_classes(["a cat"]) is first  # cached
     gc.collect()
     assert forgotten() is None
     assert len(explainer._by_class_texts) == 8

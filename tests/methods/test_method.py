@@ -1,4 +1,4 @@
-"""What names a method: its label, and its settings as JSON can hold them."""
+"""The label of a method, and its settings for JSON."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Integrated gradients against Captum, and what a path from baseline to input must keep."""
+"""Integrated gradients against Captum, and the properties of paths."""
 
 import math
 import warnings
@@ -34,7 +34,7 @@ def logit(model, target=1):
 
 
 def nodes(rule, steps):
-    """Where on [0, 1] a rule reads the integrand, and with which weight."""
+    """Nodes and weights of a quadrature rule."""
     if rule == "gauss":
         points, weights = roots_legendre(steps)
         return (points + 1) / 2, weights / 2
@@ -132,7 +132,7 @@ def test_steps_are_raised_until_the_tolerance_is_met(bert, rule, tolerance):
 
 
 class Halving(path.IntegratedGradients):
-    """Its integral of a rise of 1 has a gap of 1 / steps, exactly."""
+    """A model whose completeness gap is exactly 1 / steps."""
 
     def _integral(self, embedded, start, steps):
         return torch.tensor([[1 - 1 / steps]])
@@ -207,7 +207,7 @@ def test_a_curved_path_is_complete_and_another_explanation(rng):
 )
 def test_a_path_with_wrong_ends_is_refused(rng, path, place):
     inputs = of_tensor(normal(rng, 1, 3, D))
-    with pytest.raises(MethodError, match=f"at {place} it is elsewhere"):
+    with pytest.raises(MethodError, match=f"input at a = {place}\\."):
         scores(Block(), inputs, PATH, 1, path=path)
 
 
@@ -264,7 +264,7 @@ def test_an_integral_that_misses_its_ends_is_warned_of():
 
 
 def test_a_language_model_is_compared_with_the_mean_embedding_behind_its_first_token(gpt2):
-    """The first token takes attention that has nowhere to go: it stays, and the path is smooth."""
+    """The first token is an attention sink: it stays, so the path is smooth."""
     ids = [[5, 17, 33, 8], [9, 2]]
     table = gpt2.get_input_embeddings().weight.detach()
     explainer = Explainer(gpt2)

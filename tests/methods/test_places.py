@@ -1,4 +1,4 @@
-"""Which place a unit has: class tokens in front, places on the first axis, two streams."""
+"""Positions of units: class tokens in front, positions on the first axis, two streams."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_a_class_token_in_front_moves_no_score(name, rng):
 
 
 class Encoder(Plain):
-    """torch's encoder, its places on the first axis or on the second."""
+    """torch's encoder, with positions on the first or second axis."""
 
     def __init__(self, batch_first):
         super().__init__()
@@ -49,10 +49,10 @@ class Encoder(Plain):
 
 
 @pytest.mark.parametrize(
-    ("name", "size"),  # five samples of five places are the hard ones
+    ("name", "size"),  # as many samples as positions
     [*((name, 5) for name in METHODS if name != "random"), ("lrp", 1), ("gae", 1), ("lrp", 3)],
 )
-@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # places come first
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # positions come first
 def test_the_axis_of_places_is_no_matter(name, size, rng):
     plain, turned = Encoder(batch_first=True), Encoder(batch_first=False)
     turned.load_state_dict(plain.state_dict())
@@ -67,7 +67,7 @@ def test_the_axis_of_places_is_no_matter(name, size, rng):
 
 
 class TwoStreams(nn.Module):
-    """Two texts of which each looks into the other; read at the first word of the first."""
+    """Two texts that attend to each other; read at the first word of the first."""
 
     def __init__(self):
         super().__init__()

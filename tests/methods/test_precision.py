@@ -1,4 +1,4 @@
-"""Scores are no rounding: float32 ranks as float64 does, and alone as in a batch."""
+"""Scores are not rounding errors: float32 ranks like float64, alone like in a batch."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def explainers():
 def ranks_agree(one, other, least):
     largest = np.abs(other.scores).max()
     assert largest > 0
-    # scores that are equal but for rounding have no rank of their own
+    # scores that differ by rounding only have no order
     a, b = (np.round(e.scores.astype(float) / largest, 4) for e in (one, other))
     assert spearmanr(a, b).statistic >= least
 
@@ -107,6 +107,6 @@ def test_what_a_constant_adds_is_summed_up_in_more_than_half_precision(dtype, rn
     weight = torch.eye(96, dtype=dtype)
     run = through(CONSERVATIVE, lambda x: F.linear(x, weight, bias), x, seed=seed)
     expected = float((seed.double() * bias.double()).sum())
-    assert abs(run.booked - expected) < 1e-5 * float((seed.double() * bias.double()).abs().sum())
+    assert abs(run.recorded - expected) < 1e-5 * float((seed.double() * bias.double()).abs().sum())
     relevance = run.tracer.entry_points.relevance([seed])
     exactly(relevance.units, (seed.double() * x.double()).sum(2), tol=1e-5)

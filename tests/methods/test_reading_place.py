@@ -22,7 +22,7 @@ MASK = 3  # the token id of [MASK] in the tiny models
 
 
 def output_of(module, run):
-    """What a module inside a model gives while `run` runs."""
+    """The output of a submodule while `run` runs."""
     seen = []
     handle = module.register_forward_hook(lambda _module, _args, out: seen.append(out.detach()))
     with torch.no_grad():
@@ -131,7 +131,7 @@ def test_the_ledger_of_lrp_closes_at_both_places(family, at, request):
     same(total, target(result.logits), 1e-9)
 
 
-# Before a norm, gradient × input is nothing but rounding.
+# In front of a norm, gradient × input is only rounding.
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_scores_of_an_input_that_is_all_zero_are_not_warned_of():
 
 
 class Paired(Plain):
-    """Two places become one row before the first block."""
+    """Two positions become one row before the first block."""
 
     def __init__(self):
         super().__init__()
@@ -192,7 +192,7 @@ class Paired(Plain):
     ("kind", "message"),
     [
         (Pooled, "no state of this model is used both in a block and around it"),
-        (Paired, r"has shape \(2, 2, 12\), in which the units cannot be told apart"),
+        (Paired, r"has shape \(2, 2, 12\), whose rows are not the units"),
     ],
 )
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_another_error_at_the_block_is_not_hidden_by_auto(rng):
         read_at("auto", Case(None, of_tensor(normal(rng, 1, 4, D))), run)
 
 
-# Where the units lie in the state.
+# The axis of the units in the state.
 
 
 def test_a_class_token_in_front_of_the_block_is_a_line_of_its_own(rng):
@@ -263,7 +263,7 @@ def test_integrated_gradients_leave_the_class_token_in_front_of_the_block_as_it_
 
 
 class Looked(Plain):
-    """Words, positions and a norm before torch's encoder, its places on either axis."""
+    """Words, positions and a norm before torch's encoder, with positions on either axis."""
 
     def __init__(self, places_first):
         super().__init__()
@@ -283,7 +283,7 @@ class Looked(Plain):
         return self.head(self.encoder(self.norm(state)).mean(0 if self.places_first else 1))
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])  # four samples of four places are the hard ones
+@pytest.mark.parametrize("size", [1, 2, 4])  # as many samples as positions
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -292,7 +292,7 @@ class Looked(Plain):
         ("integrated_gradients", {"steps": 3}),
     ],
 )
-@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # places come first
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # positions come first
 def test_places_first_is_no_matter_at_the_block(name, settings, size):
     plain, turned = Looked(places_first=False), Looked(places_first=True)
     turned.load_state_dict(plain.state_dict())

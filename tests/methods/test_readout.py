@@ -52,6 +52,14 @@ def test_the_row_that_alone_is_read_may_get_the_least_score(rng):
     )
 
 
+def test_the_least_score_is_that_of_a_unit_not_of_padding(rng):
+    attention = captured([0.0, 1.0, 0.0, 0.0], rng)
+    attention.valid[0, 3] = 0
+    state = {0: torch.tensor([[3.0, 9.0, 2.0, 0.0], [3.0, 9.0, 2.0, 0.0]]).double()}
+    filled = without_readout_row(attention, state, "auto", "minimum")
+    exactly(filled[:, 1], [2, 0])
+
+
 def test_a_row_that_is_read_among_others_stays(rng):
     attention = captured([0.05, 1.0, 0.0, 0.0], rng)
     assert 0.5 < float(attention.readout[0, 1]) < 0.999

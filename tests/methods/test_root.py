@@ -1,5 +1,7 @@
 """Root points: what each kind of root is, that the ledger stays exact, and where it is read."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -155,6 +157,20 @@ def test_a_root_for_rows_of_numbers(rng):
         for secants in SECANTS:
             result = found(model, inputs, "lrp", 1, root=root, secants=secants)
             closed(result, model(x)[:, 1].detach())
+
+
+def test_the_mean_of_rows_of_numbers_leaves_padding_out(rng):
+    x = normal(rng, 2, 4, D)
+    inputs = of_tensor(x)
+    inputs.mask[0, 2:] = False
+    units = tuple(
+        row[: int(mask.sum())] for row, mask in zip(inputs.units, inputs.mask, strict=True)
+    )
+    inputs = dataclasses.replace(inputs, units=units)
+    changed = root_change(inputs, "mean")(EmbeddedInput(x, Span(0, 0, 0, 4)))
+    exactly(changed[0, :2], x[0, :2].mean(0).expand(2, -1))
+    exactly(changed[0, 2:], x[0, 2:])  # padding stays
+    exactly(changed[1], x[1].mean(0).expand(4, -1))
 
 
 def test_what_cannot_be_a_root_is_refused(bert):

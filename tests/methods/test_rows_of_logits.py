@@ -1,4 +1,4 @@
-"""Logits are computed only where they are explained, and no score changes by that."""
+"""Logits are computed only where they are explained, without changing scores."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ METHODS = ["lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "occlu
 
 
 def rows_seen(layer, run):
-    """The shape of what enters a layer at each call while `run` runs."""
+    """The shapes of a layer's inputs while `run` runs."""
     shapes = []
     handle = layer.register_forward_pre_hook(lambda _module, args: shapes.append(args[0].shape))
     try:

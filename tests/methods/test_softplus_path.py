@@ -1,4 +1,4 @@
-"""Integrated gradients of the network with softplus in place of ReLU sum to its own rise."""
+"""Integrated gradients with softplus instead of ReLU sum to that network's f(x) − f(x′)."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Transformer attribution against a relevance pass written out layer by layer."""
+"""Transformer attribution against an explicit relevance pass, layer by layer."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ OPTIONS = [{}, {"normalise": True}, {"start_layer": 1}, {"normalise": True, "sta
 
 
 class Seeing(nn.Module):
-    """A ViT on patches that are embedded already; `whole` if its class token is among them."""
+    """A ViT on embedded patches; `whole`: the class token is among them."""
 
     def __init__(self, model, whole):
         super().__init__()
@@ -198,7 +198,7 @@ def test_a_norm_is_the_identity_whether_fused_or_by_hand(rng):
 
 
 class Residual(Plain):
-    """Attention joined with what went in, in one spelling or another."""
+    """Attention concatenated with its input, in several spellings."""
 
     def __init__(self, join):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Scores belong to the units that they are shown on, whatever the model does with its places."""
+"""Scores belong to the right units, however the model arranges its positions."""
 
 import pytest
 import torch
@@ -10,7 +10,8 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import of_ids
 from tests.modules import CLASSES, D, Plain
 from wherefrom import METHODS, Explainer
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.explanation import Unit
+from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.methods import method as find_method
@@ -37,7 +38,7 @@ def decoded(model, count, ids, name, **settings):
 @pytest.mark.parametrize("family", ["bart", "t5", "marian"])
 @pytest.mark.parametrize("name", ["lrp", "attn_lrp", "gradient_x_input"])
 def test_a_decoder_as_long_as_its_source_does_not_give_its_places_to_it(family, name):
-    """A decoder is causal: what it has after the explained place changes nothing."""
+    """A decoder is causal: later positions than the explained one change nothing."""
     model = tiny(family, "translate")
     shorter, equal, longer = (decoded(model, n, SOURCE, name, at="embeddings") for n in (4, 5, 6))
     assert set(equal.parts) == set(shorter.parts)
@@ -156,15 +157,15 @@ def test_an_input_that_the_model_shortens_is_refused_by_attention(name, method, 
     model, width = AUDIO[name]().double().eval(), 20 if name == "ast" else 1
     explainer, units = Explainer(model), 1 / 100 if width > 1 else 1 / 16_000  # a row each
     x = normal(rng, 40, width).squeeze(-1)
-    with pytest.raises(ModelError, match=r"no attention method can tell the stretches within one"):
+    with pytest.raises(ModelError, match="cannot score the stretches within a patch"):
         explainer(x, method, units=units)
-    explanation = explainer(x, units=units)  # lrp reads the input where it enters
+    explanation = explainer(x, units=units)  # lrp reads the embeddings
     assert explanation.ledger.relative < 1e-9
     assert (abs(explanation.scores) > 1e-9).sum() > 30
 
 
 def test_rollout_through_latents_is_the_product_of_its_maps():
-    """A Perceiver's latents are constants: their places are no units, though there are as many."""
+    """A Perceiver's latents are constants, not units, even if their numbers are equal."""
     ids = [5, 17, 33, 8, 60, 71, 2]
     sizes = {"num_latents": len(ids), "num_self_attends_per_block": 2}
     model = tiny("perceiver", "classify", attn_implementation="eager", **sizes)
@@ -182,3 +183,78 @@ def test_rollout_through_latents_is_the_product_of_its_maps():
     for name in ("attention_last", "gae"):
         with pytest.raises(ModelError, match="latents"):
             explainer(ids, name)
+
+
+class TwoTables(Plain):
+    """Sums of embeddings, weighted by position: the score of a unit is what it adds."""
+
+    def __init__(self, look_up):
+        super().__init__()
+        self.first, self.second = nn.Embedding(50, D), nn.Embedding(2500, D)
+        self.head = nn.Linear(D, CLASSES, bias=False)
+        self.look_up = look_up
+        self.shaken()
+
+    def forward(self, tensors):
+        total = 0
+        for rows in self.look_up(self, *tensors.values()):  # (B, T, D)
+            total = total + (rows * torch.arange(1, rows.shape[1] + 1)[:, None]).sum(1)
+        return self.head(total)
+
+
+def scored(look_up, *fields, **settings):
+    """The model, and the scores by `lrp` of the units of some fields of ids, (B, units)."""
+    model = TwoTables(look_up)
+    width = sum(ids.shape[1] for ids in fields)
+    inputs = Batch(
+        {f"ids_{number}": ids for number, ids in enumerate(fields)},
+        tuple(f"ids_{number}" for number in range(len(fields))),
+        (tuple(Unit(str(i)) for i in range(width)),) * len(fields[0]),
+        torch.ones(len(fields[0]), width, dtype=torch.bool),
+        (None,) * len(fields[0]),
+    )
+    runner = ModelRunner(model, lambda model, tensors: model(tensors))
+    target = Target(torch.zeros(len(inputs), dtype=torch.long))
+    scores = find_method("lrp", root="zero", **settings)(Case(runner, inputs, target))
+    return model, scores.values
+
+
+def added(model, rows):
+    """What rows (B, T, D) add to the first class, (B, T)."""
+    places = torch.arange(1, rows.shape[1] + 1)
+    return (rows @ model.head.weight[0] * places).detach()
+
+
+SECOND = [[5, 6, 7], [9, 4, 8]]
+
+
+@pytest.mark.parametrize("more", [[], [[3, 1], [5, 2]]])
+def test_a_second_field_that_begins_with_the_first_has_units_of_its_own(more):
+    first = torch.tensor(SECOND)
+    second = torch.cat([first, torch.tensor(more)], 1) if more else first.clone()
+
+    def look_up(model, a, b):
+        return model.second(b), model.first(a)
+
+    model, scores = scored(look_up, first, second)
+    exactly(scores[:, :3], added(model, model.first(first)))
+    exactly(scores[:, 3:], added(model, model.second(second)))
+
+
+def test_a_lookup_on_pairs_of_ids_belongs_to_the_units_of_the_later_ones():
+    ids = torch.tensor(SECOND)
+
+    def pairs(ids):
+        return ids * 50 + nn.functional.pad(ids[:, :-1], (1, 0))
+
+    model, scores = scored(lambda model, ids: (model.first(ids), model.second(pairs(ids))), ids)
+    exactly(scores, added(model, model.first(ids)) + added(model, model.second(pairs(ids))))
+
+
+@pytest.mark.parametrize("part", [slice(0, 3), slice(1, 4), slice(1, 3)])
+def test_a_slice_of_ids_that_repeat_holds_the_units_it_was_cut_from(part):
+    ids = torch.tensor([[7, 7, 7, 7], [7, 7, 7, 7]])
+    model, scores = scored(lambda model, ids: (model.first(ids[:, part]),), ids)
+    expected = torch.zeros(2, 4).double()
+    expected[:, part] = added(model, model.first(ids[:, part]))
+    exactly(scores, expected)

@@ -1,4 +1,4 @@
-"""Every method on images: against a ViT written out, and against its own batches."""
+"""All methods on images, against an explicit ViT and against other batches."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from wherefrom.core.target import Target
 from wherefrom.errors import ModelError
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
-from wherefrom.methods.attention_maps import _check_places
+from wherefrom.methods.attention_maps import _check_patches
 from wherefrom.testing import untouched
 from wherefrom.tracing.observers.attention_maps import Map
 
@@ -49,7 +49,7 @@ def scores_of(model, images, name, units="patches", **settings):
     reader = ImageReader(ModelRunner(model), None, units)
     inputs = reader.batch([reader.read(image) for image in images])
     target = Target(torch.full((len(images),), TARGET))
-    if name == "lrp":  # as it is written out below
+    if name == "lrp":  # the explicit formula is below
         settings = {"attention": 0, **settings}
     return method(name, **settings)(Case(reader.runner, inputs, target)), inputs
 
@@ -224,7 +224,7 @@ def test_windows_and_pooled_keys_close_and_have_no_attention_method(kind):
     explainer = Explainer(other)
     assert explainer(image).ledger.relative < 1e-9
     for name in ("attention_last", "attention_rollout", "gae", "dix", "transformer_attribution"):
-        with pytest.raises(ModelError, match=r"windows or chunks|joined or pooled"):
+        with pytest.raises(ModelError, match=r"windows or chunks|joins or pools"):
             explainer(image, name)
 
 
@@ -244,13 +244,13 @@ class JoinedFirst(Plain):
 
 
 def test_patches_that_are_joined_before_all_maps_have_no_attention_method(images):
-    with pytest.raises(ModelError, match=r"have 8 places, its image 16: patches are joined"):
+    with pytest.raises(ModelError, match=r"have 8 positions, its image 16: the model joins"):
         Explainer(JoinedFirst())(images[0], "attention_last")
 
 
 @pytest.mark.parametrize("sizes", [[(16, 16), (17, 17)], [(8, 8)], [(16, 20)]])
 def test_maps_of_an_image_have_one_size_that_is_its_own(sizes, model):
     maps = [Map([torch.zeros(1, 1, *size)], 0, 0) for size in sizes]
-    with pytest.raises(ModelError, match="joined or pooled"):
-        _check_places(ModelRunner(model), maps, 16)
-    _check_places(ModelRunner(model), [Map([torch.zeros(1, 1, 17, 17)], 0, 0)], 16)
+    with pytest.raises(ModelError, match="joins or pools"):
+        _check_patches(ModelRunner(model), maps, 16)
+    _check_patches(ModelRunner(model), [Map([torch.zeros(1, 1, 17, 17)], 0, 0)], 16)

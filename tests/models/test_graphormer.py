@@ -217,7 +217,7 @@ def test_the_ledger_closes_from_the_node_features_on():
     model, graphs = graphormer(), [random_graph(1), random_graph(2, nodes=5)]
     ran, mask = inside(model, graphs, CONSERVATIVE)
     relevance = ran.relevance[0].sum(-1)  # (B, N)
-    exactly(float(relevance.sum()) + ran.booked, float(ran.out.sum()), tol=1e-10)
+    exactly(float(relevance.sum()) + ran.recorded, float(ran.out.sum()), tol=1e-10)
     assert not relevance[~mask].any()
     assert (relevance[mask] != 0).all()
     kinds = {kind for _, kind in ran.tracer.ledger.entries}

@@ -34,7 +34,7 @@ HOLDS = {
 
 
 def secant(f, x):
-    """The relevance and f(0), by the rule as it is written in words."""
+    """The relevance and f(0) by the formula of the rule."""
     at_zero = f(torch.zeros(1, dtype=x.dtype))
     return f(x) - at_zero, at_zero.expand_as(x)
 
@@ -46,7 +46,7 @@ def test_activation_is_the_line_through_its_value_and_its_value_at_zero(f, rng):
     relevance, at_zero = secant(f, x)
     exactly(found.out, f(x))
     exactly(found.relevance[0], relevance * seed)
-    exactly(found.booked, float((at_zero * seed).sum()))
+    exactly(found.recorded, float((at_zero * seed).sum()))
 
 
 @pytest.mark.parametrize("f", [torch.exp, torch.sigmoid], ids=["exp", "sigmoid"])
@@ -56,7 +56,7 @@ def test_where_a_mask_makes_it_infinite_the_value_is_a_constant(f, rng):
     found = through(CONSERVATIVE, lambda x: f(x.masked_fill(mask, -math.inf)), x, seed=seed)
     relevance, at_zero = secant(f, x)
     exactly(found.relevance[0], (relevance * seed).masked_fill(mask, 0.0))
-    exactly(found.booked, float((at_zero * seed)[:, ~mask].sum()))
+    exactly(found.recorded, float((at_zero * seed)[:, ~mask].sum()))
 
 
 @pytest.mark.parametrize("table", [PLAIN, AH_LN], ids=["plain", "ah_ln"])
@@ -94,7 +94,7 @@ def test_activation_module_written_in_primitives_is_one_unit(name, rng):
     relevance, at_zero = secant(act, x)
     exactly(found.out, act(x))
     exactly(found.relevance[0], relevance * seed)
-    exactly(found.booked, float((at_zero * seed).sum()))
+    exactly(found.recorded, float((at_zero * seed).sum()))
     assert found.tracer.touched["activation"] == 1
 
 
@@ -115,7 +115,7 @@ def test_activation_written_by_hand_is_the_same_secant(f, rng):
     x, seed = normal(rng, 1, 5, 3), normal(rng, 1, 5, 3)
     found = through(CONSERVATIVE, f, x, seed=seed)
     exactly(found.relevance[0], f(x) * seed)  # f(0) = 0
-    exactly(found.booked, 0.0)
+    exactly(found.recorded, 0.0)
 
 
 IN_PLACE = {
@@ -146,7 +146,7 @@ def test_in_place_activation_is_the_same_secant(f, rng):
     inner = x @ weight
     slopes = (values - at_zero) / inner
     exactly(found.relevance[0], x * ((seed * slopes) @ weight.T))
-    exactly(found.booked, float((at_zero * seed).sum()))
+    exactly(found.recorded, float((at_zero * seed).sum()))
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -167,7 +167,7 @@ def test_what_an_activation_module_is_at_zero_is_a_bias(gate, rng):
 
 
 def test_an_activation_of_a_parameter_is_a_constant(rng):
-    """As the gates of layers that are put into a trained model: tanh(α) · x."""
+    """tanh(α) · x, the gate of adapters in a trained model."""
     gate, layer, x = nn.Tanh(), nn.Module(), normal(rng, 1, 5, 3)
     layer.alpha = nn.Parameter(normal(rng, 3))
     found = through(CONSERVATIVE_SHARED, lambda x: gate(layer.alpha) * x, x, model=layer)

@@ -67,7 +67,7 @@ def test_an_activation_in_place_is_the_identity_and_spares_what_a_rule_keeps(rng
     def f(activation):
         def call(x):
             h = x * 1.0
-            before = F.linear(h, weight)  # its rule needs h as it was
+            before = F.linear(h, weight)  # the rule needs h before the write
             return before + F.linear(activation(h), weight)
 
         return through(DEEP_TAYLOR, call, x, seed=seed)

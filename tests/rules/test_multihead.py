@@ -1,4 +1,4 @@
-"""torch's own attention module, spelled out, and the encoder built on it."""
+"""torch's attention module from its parts, and its encoder."""
 
 import math
 
@@ -185,7 +185,7 @@ def test_transformer_encoder_is_seen_and_conserved(batch_first, norm_first, trai
     exactly(found.out, plain)
     assert found.tracer.touched["attention"] == 2
     assert found.tracer.touched["norm"] == 4
-    exactly(found.relevance[0].sum() + found.booked, (plain * seed).sum())
+    exactly(found.relevance[0].sum() + found.recorded, (plain * seed).sum())
 
 
 def test_maps_of_an_encoder_sum_to_one_and_come_in_order(rng):

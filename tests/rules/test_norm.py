@@ -25,14 +25,14 @@ def test_ln_rule_is_the_papers(table, rng):
 
 
 @FROZEN
-def test_layer_norm_is_linear_with_its_bias_booked(table, rng):
+def test_layer_norm_is_linear_with_its_bias_recorded(table, rng):
     x, seed = normal(rng, B, T, D), normal(rng, B, T, D)
     w, b = normal(rng, D), normal(rng, D)
     found = through(table, lambda x: F.layer_norm(x, (D,), w, b, EPS), x, seed=seed)
     scale = (x.var(-1, correction=0, keepdim=True) + EPS).rsqrt()
     g = seed * w * scale
     exactly(found.relevance[0], x * (g - g.mean(-1, keepdim=True)))
-    exactly(found.booked, float((b * seed).sum()))
+    exactly(found.recorded, float((b * seed).sum()))
 
 
 @FROZEN
@@ -72,7 +72,7 @@ def test_hand_written_layer_norm_equals_the_fused(f, table, rng):
     written = through(table, lambda x: f(x, w, b), x, seed=seed)
     exactly(written.out, fused.out)
     exactly(written.relevance[0], fused.relevance[0])
-    exactly(written.booked, fused.booked)
+    exactly(written.recorded, fused.recorded)
 
 
 @FROZEN
@@ -121,7 +121,7 @@ def test_group_norm_centres_and_scales_each_group(table, rng):
         rows.var(-1, correction=0, keepdim=True) + EPS
     ).rsqrt()
     exactly(found.relevance[0], x * (g - g.mean(-1, keepdim=True)).view_as(x))
-    exactly(found.booked, float((b[:, None] * seed).sum()))
+    exactly(found.recorded, float((b[:, None] * seed).sum()))
 
 
 @FROZEN
@@ -140,6 +140,15 @@ def test_a_length_is_a_constant(f, table, rng):
     found = through(table, f, x, seed=seed)
     exactly(found.out, F.normalize(x, dim=-1))
     exactly(found.relevance[0], F.normalize(x, dim=-1) * seed)
+
+
+@FROZEN
+def test_normalize_takes_the_length_along_its_own_axis(table, rng):
+    x, seed = normal(rng, B, T, D), normal(rng, B, T, D)
+    for dim in (0, 1, -1):
+        found = through(table, lambda x, dim=dim: F.normalize(x, dim=dim), x, seed=seed)
+        exactly(found.relevance[0], x / x.norm(dim=dim, keepdim=True) * seed)
+    exactly(through(table, F.normalize, x, seed=seed).out, x / x.norm(dim=1, keepdim=True))
 
 
 @pytest.mark.parametrize("table", [PLAIN, AH], ids=["plain", "ah"])
@@ -171,4 +180,4 @@ def test_batch_norm_in_evaluation_is_affine(table, rng):
     slope = (w / (var + 1e-5).sqrt())[:, None]
     found = through(table, f, x, seed=seed)
     exactly(found.relevance[0], x * slope * seed)
-    exactly(found.booked, float(((b[:, None] - mean[:, None] * slope) * seed).sum()))
+    exactly(found.recorded, float(((b[:, None] - mean[:, None] * slope) * seed).sum()))

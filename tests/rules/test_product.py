@@ -101,7 +101,7 @@ def test_frozen_gate_is_a_constant_on_either_side(gate, turned, ab):
     found = through(CONSERVATIVE, f, a, b)
     exactly(found.relevance[0], torch.zeros_like(a))
     exactly(found.relevance[1], gate(a) * b)
-    exactly(found.booked, 0.0)
+    exactly(found.recorded, 0.0)
 
 
 WRITTEN = {
@@ -133,7 +133,7 @@ def test_attention_to_values_that_are_constants_is_a_line_of_the_ledger(spelled,
     own = torch.ones(D, 5, dtype=a.dtype)
     found = through(CONSERVATIVE, lambda a: a @ own + spelled(a.softmax(-1), values), a)
     exactly(found.relevance[0], a * own.sum(1))
-    exactly(found.booked, float((a.softmax(-1) @ values).sum()))
+    exactly(found.recorded, float((a.softmax(-1) @ values).sum()))
 
 
 def test_shared_gate_gives_half_to_each_and_its_value_at_zero_to_the_books(ab):
@@ -142,7 +142,7 @@ def test_shared_gate_gives_half_to_each_and_its_value_at_zero_to_the_books(ab):
     half = b / 2
     exactly(found.relevance[0], (torch.sigmoid(a) - 0.5) * half)
     exactly(found.relevance[1], torch.sigmoid(a) * half)
-    exactly(found.booked, float((0.5 * half).sum()))
+    exactly(found.recorded, float((0.5 * half).sum()))
 
 
 def test_two_activated_factors_get_half_each(ab):
@@ -167,7 +167,7 @@ def test_a_bilinear_form_of_two_gives_half_to_each_and_books_its_bias(ab, rng):
     form = torch.einsum("bti,oij,btj->bt", a, weight, b)
     exactly(found.relevance[0].sum(-1), form / 2)
     exactly(found.relevance[1].sum(-1), form / 2)
-    exactly(found.booked, T * float(bias.sum()))
+    exactly(found.recorded, T * float(bias.sum()))
 
 
 @pytest.mark.parametrize("table", [PLAIN, AH_LN], ids=["plain", "ah_ln"])
@@ -191,7 +191,7 @@ def test_glu_is_a_gate_of_two_halves(dim, table, rng):
     written = through(table, by_hand, x)
     exactly(fused.out, F.glu(x, dim))
     exactly(fused.relevance[0], written.relevance[0])
-    exactly(fused.relevance[0].sum() + fused.booked, F.glu(x, dim).sum())
+    exactly(fused.relevance[0].sum() + fused.recorded, F.glu(x, dim).sum())
 
 
 def test_a_divisor_is_a_constant(ab):
@@ -230,4 +230,4 @@ def test_swiglu_block_adds_up(gate, rng):
         return (F.silu(x @ side + b) * (x @ up + b)) @ down
 
     found = through(table, f, x)
-    exactly(found.relevance[0].sum() + found.booked, f(x).sum())
+    exactly(found.relevance[0].sum() + found.recorded, f(x).sum())

@@ -1,4 +1,4 @@
-"""What gradient × input loses in a Transformer (Ali et al., ICML 2022), and what the rules keep."""
+"""Relevance that gradient × input loses in a Transformer (Ali et al., ICML 2022) and rules keep."""
 
 import math
 
@@ -118,4 +118,4 @@ def test_any_block_of_attention_norm_and_gate_adds_up(number, layers):
 
     for table in (CONSERVATIVE, CONSERVATIVE_SHARED):
         found = through(table, f, x)
-        exactly(float(found.relevance[0].sum()) + found.booked, float(f(x)), tol=1e-9)
+        exactly(float(found.relevance[0].sum()) + found.recorded, float(f(x)), tol=1e-9)

@@ -1,4 +1,4 @@
-"""Packed weights: the value is the layer's own, relevance passes by the dequantised weights."""
+"""Packed weights: the layer's own value, and the gradient of its dequantised weights."""
 
 import warnings
 
@@ -28,7 +28,7 @@ class Net(nn.Module):
 
 def dynamic(module, dtype=torch.qint8):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch announces that this moves to another package
+        warnings.simplefilter("ignore")  # torch warns that this is deprecated
         return torch.ao.quantization.quantize_dynamic(module, {nn.Linear}, dtype=dtype)
 
 
@@ -69,7 +69,7 @@ def test_other_methods_see_through_it(method, x):
 
 
 class Packed(torch.Tensor):
-    """A weight as libraries pack it: a tensor class of its own, one that knows to dequantise."""
+    """A packed weight as in other libraries: a tensor subclass with `dequantize`."""
 
     @staticmethod
     def __new__(cls, codes, scale):
@@ -110,7 +110,7 @@ def test_a_weight_that_is_a_tensor_class_of_its_own(x):
 
 
 class PackedMatmul(torch.autograd.Function):
-    """Weights in bytes, activations rounded, the bias added within: as libraries do it."""
+    """Weights in bytes, rounded activations and a bias inside, as in other libraries."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, eighths):
@@ -138,7 +138,7 @@ class PackedLinear(nn.Module):
 @pytest.mark.parametrize("eighths", [False, True])
 @pytest.mark.parametrize("inside", [False, True])
 def test_what_a_packed_layer_adds_within_is_in_the_ledger(inside, eighths, x):
-    """As wide as its input, it must not be taken for an activation, nor the module around it."""
+    """A layer as wide as its input is not an activation, nor is the module around it."""
     model = Net()
     layer = PackedLinear(D, eighths)
     model.first = nn.Sequential(nn.Sequential(layer) if inside else layer, model.first)
@@ -157,7 +157,7 @@ def test_what_a_packed_layer_adds_within_is_in_the_ledger(inside, eighths, x):
 
 
 def test_a_quantised_call_without_a_rule_is_warned_of(x):
-    """A fused linear and ReLU has no derivative: what goes through it is lost, and that is said."""
+    """A fused linear and ReLU layer has no derivative: a warning reports the lost relevance."""
     packed = dynamic(nn.Sequential(nn.Linear(D, D)).eval())[0]._packed_params._packed_params
 
     class Fused(Net):

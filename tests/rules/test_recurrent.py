@@ -1,4 +1,4 @@
-"""Recurrent layers are written out: same values, gates as factors, and nothing lost."""
+"""Recurrent layers step by step: the same values, gates as factors, relevance conserved."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ class Recurrent(Plain):
         return self.head(self.layer(x.transpose(0, 1))[0].mean(0))
 
 
-@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # places come first
+@pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")  # positions come first
 @pytest.mark.parametrize("gate", ["frozen", "shared"])
 @pytest.mark.parametrize("name", list(LAYERS))
 def test_a_recurrent_layer_is_as_it_was_and_its_ledger_closes(name, gate, rng):
@@ -69,7 +69,7 @@ def test_relevance_through_an_lstm_cell_is_that_of_the_formula(rng):
     slope = o * secants(c, torch.tanh) * i * secants(z[2], torch.tanh)
     exactly(run.relevance[0][0], (slope * cell.weight_ih[2] * x[0]).detach())
     exactly(run.out, [[float(o * c.tanh())]])
-    exactly(float(run.relevance[0].sum()) + run.booked, float(run.out))
+    exactly(float(run.relevance[0].sum()) + run.recorded, float(run.out))
 
 
 def test_relevance_through_a_gru_cell_is_that_of_the_formula(rng):
@@ -84,7 +84,7 @@ def test_relevance_through_a_gru_cell_is_that_of_the_formula(rng):
     slope = (1 - z) * secants(n, torch.tanh)
     exactly(run.relevance[0][0], (slope * cell.weight_ih[2] * x[0]).detach())
     exactly(run.out, [[float((1 - z) * n.tanh() + z * 0.4)]])
-    exactly(float(run.relevance[0].sum()) + run.booked, float(run.out))
+    exactly(float(run.relevance[0].sum()) + run.recorded, float(run.out))
 
 
 @pytest.mark.parametrize("kind", [nn.GRUCell, nn.LSTMCell, nn.RNNCell])
@@ -100,7 +100,7 @@ def test_cells_in_a_loop_conserve(kind, table, rng):
 
     found = through(table, run, x)
     exactly(found.out, run(x).detach())
-    exactly(float(found.relevance[0].sum()) + found.booked, float(found.out.sum()))
+    exactly(float(found.relevance[0].sum()) + found.recorded, float(found.out.sum()))
 
 
 def test_packed_sequences_are_not_written_out_and_that_is_said(rng):

@@ -1,11 +1,11 @@
-"""A softmax is followed to its use: only a product with values makes it attention."""
+"""A softmax is attention only where it is multiplied by values."""
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules.tables import AH, AH_LN, CONSERVATIVE, PLAIN
+from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN
 
 B, T, D = 1, 4, 3
 
@@ -18,6 +18,15 @@ def test_softmax_at_the_output_keeps_its_derivative(table, rng):
     found = through(table, lambda x: x.softmax(-1), x, seed=seed)
     exactly(found.relevance[0], x * gradient)
     assert not found.tracer.touched["attention"]
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (2, 2, 3, 4)])
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
+def test_a_softmax_without_an_axis_takes_the_one_that_torch_takes(shape, rng):
+    x, seed = normal(rng, *shape), normal(rng, *shape)
+    found = through(ATTN_LRP, lambda x: F.softmax(x), x, seed=seed)
+    exactly(found.out, F.softmax(x))
+    exactly(float(found.relevance[0].sum()) + found.recorded, float((found.out * seed).sum()))
 
 
 @pytest.mark.parametrize("table", [AH, AH_LN])
@@ -79,7 +88,7 @@ def test_the_mark_ends_at_a_linear_layer(rng):
     x, weight = normal(rng, B, T, D), normal(rng, T, T)
 
     def f(x):
-        mixed = F.linear((x @ x.mT).softmax(-1), weight)  # no longer weights of anything
+        mixed = F.linear((x @ x.mT).softmax(-1), weight)  # not attention weights
         return mixed @ x
 
     leaf = x.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""What a call is, and its arguments by name whatever way they were given."""
+"""The kind of a call, and its arguments by name, positional or not."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_an_affine_call_is_recorded_however_it_is_spelled(f, rng):
     x = normal(rng, 1, 4, 3)
     run = through(CONSERVATIVE, f, x)
     exactly(run.out, f(x))
-    exactly(float(run.relevance[0].sum()) + run.booked, float(f(x).sum()))
+    exactly(float(run.relevance[0].sum()) + run.recorded, float(f(x).sum()))
 
 
 CLOSED = {
@@ -65,14 +65,14 @@ def test_a_call_adds_up_however_it_is_spelled(f, rng):
     seed = normal(rng, *f(x).shape)
     run = through(CONSERVATIVE, f, x, seed=seed)
     exactly(run.out, f(x))
-    exactly(float(run.relevance[0].sum()) + run.booked, float((seed * f(x)).sum()))
+    exactly(float(run.relevance[0].sum()) + run.recorded, float((seed * f(x)).sum()))
 
 
 def test_a_power_of_two_is_no_square(rng):
     x = normal(rng, 1, 4, 3)
     run = through(CONSERVATIVE, lambda x: 2**x, x)
     exactly(run.relevance[0], 2**x - 1)  # the secant through 2⁰ = 1
-    exactly(run.booked, 12.0)
+    exactly(run.recorded, 12.0)
 
 
 def test_arguments_are_read_and_changed_by_name():

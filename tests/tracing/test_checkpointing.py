@@ -1,4 +1,4 @@
-"""Blocks that are run a second time give the same scores and ledger, and keep less."""
+"""Blocks that run a second time: the same scores and ledger with less memory."""
 
 import gc
 import re
@@ -34,7 +34,7 @@ LAYERS = 6
 
 @contextmanager
 def second_runs(monkeypatch, forced=True):
-    """The names of the blocks that are run again, each time; all of them if forced."""
+    """The names of the blocks that run again, in order; all of them if forced."""
     names = []
     plain_init, plain_run = SavedTensors.__init__, BlockRun.run_again
 
@@ -69,10 +69,10 @@ FAMILIES = {
     "bert": "classify",
     "llama": "write",  # with fewer keys than queries
     "gpt2": "write",
-    "albert": "classify",  # one block that is run again and again
+    "albert": "classify",  # one block that repeats
     "mixtral": "classify",  # experts within a block
     "deberta-v2": "classify",
-    "xlnet": "classify",  # places first
+    "xlnet": "classify",  # positions first
     "gemma2": "write",
 }
 
@@ -119,7 +119,7 @@ def test_settings_and_methods_with_gradients(family, name, settings, monkeypatch
 def test_an_encoder_and_its_decoder(family, monkeypatch):
     model = tiny(family, "translate")
     inputs = of_ids(model, ROWS, [1, 44, 21])
-    found(model, inputs, "lrp", 9)  # from now on logits are computed only where they are needed
+    found(model, inputs, "lrp", 9)  # computes logits only where they are needed
     expected = found(model, inputs, "lrp", 9)
     with second_runs(monkeypatch) as names:
         actual = found(model, inputs, "lrp", 9)
@@ -153,7 +153,7 @@ def test_attention_methods_and_tapes_keep_their_blocks(monkeypatch):
 
 
 def kept_bytes(weights):
-    """The bytes that the graphs hold of saved tensors, weights aside."""
+    """The bytes of saved tensors in the graphs, without weights."""
     gc.collect()
     values = [o.value for o in gc.get_objects() if type(o) is SavedTensor and o.value is not None]
     storages = {value.untyped_storage().data_ptr(): value.untyped_storage() for value in values}
@@ -207,7 +207,7 @@ def test_the_graph_keeps_less(monkeypatch):
 
 
 def least_memory(model, inputs, name):
-    """The bytes that the error asks for."""
+    """The bytes in the error message."""
     runner = ModelRunner(model, memory=1.0)
     with pytest.raises(NotEnoughMemory) as caught:
         method(name)(Case(runner, inputs, asked(inputs, 1)))
@@ -340,7 +340,7 @@ class WritesIntoItsInput(Block):
 
 
 class Remembers(Block):
-    """Passes on a thing that is no tensor and that each run changes."""
+    """Passes on an object that is not a tensor and that each run changes."""
 
     def forward(self, x, memory):
         memory.count += 1
@@ -385,7 +385,7 @@ def test_a_block_with_a_hook_that_changes_its_input_is_kept(monkeypatch):
 
 
 class TakesOutside(Stack):
-    """Its blocks use a live tensor that is not among their arguments."""
+    """Its blocks use an input-dependent tensor that is not an argument."""
 
     def forward(self, x):
         for block in self.blocks:
@@ -407,7 +407,7 @@ def test_gradients_reach_what_a_block_takes_from_elsewhere(monkeypatch):
 
 
 class Counts(Block):
-    """Does something else the second time."""
+    """Makes other calls the second time."""
 
     runs = 0
 
@@ -446,7 +446,7 @@ def test_the_model_is_as_before_when_a_second_run_fails(monkeypatch):
 
 
 class Overwrites(Stack):
-    """Writes into what a block got, after the block has run."""
+    """Writes into the input of a block after the block has run."""
 
     def forward(self, x):
         for block in self.blocks:
@@ -456,7 +456,7 @@ class Overwrites(Stack):
 
 
 def test_an_input_that_is_written_into_later_is_told(monkeypatch):
-    with pytest.raises(ModelError, match="its input was written into"):
+    with pytest.raises(ModelError, match="its input was overwritten"):
         stack_scores(Overwrites(Block(), Block()).double(), monkeypatch, forced=True)
 
 
@@ -513,7 +513,7 @@ def test_two_threads_with_second_runs(monkeypatch):
 
 
 def test_a_mode_that_the_forward_opens_outlives_the_counting():
-    """With plenty of memory the counting ends early, within whatever the caller has opened."""
+    """With enough memory counting ends early, unless the caller opened a scope within."""
     names = []
 
     class Seeing(CallMode):

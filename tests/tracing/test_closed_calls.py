@@ -1,4 +1,4 @@
-"""Calls that used to leave the ledger open: each against its formula."""
+"""Rules of less common calls, each against its formula."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from wherefrom.rules.tables import CONSERVATIVE, PLAIN
 
 
 def conserved(run):
-    exactly(sum(float(part.sum()) for part in run.relevance) + run.booked, float(run.out.sum()))
+    exactly(sum(float(part.sum()) for part in run.relevance) + run.recorded, float(run.out.sum()))
 
 
 @pytest.mark.parametrize("affine", [False, True])
@@ -28,7 +28,7 @@ def test_instance_norm_is_centred_with_a_constant_scale(affine, rng):
     scaled = seed * weight / (x.var(-1, correction=0, keepdim=True) + norm.eps).sqrt()
     exactly(run.relevance[0], x * (scaled - scaled.mean(-1, keepdim=True)))
     bias = norm.bias.detach()[:, None] if affine else torch.zeros(1)
-    exactly(run.booked, float((seed * bias).sum()))
+    exactly(run.recorded, float((seed * bias).sum()))
 
 
 def test_instance_norm_by_running_statistics_is_affine(rng):
@@ -50,7 +50,7 @@ def test_cosine_with_a_constant_divides_by_constant_lengths(rng):
     run = through(CONSERVATIVE, lambda t: F.cosine_similarity(t, other, -1), x)
     exactly(run.out, F.cosine_similarity(x, other, -1))
     exactly(run.relevance[0], x * other / (x.norm(dim=1) * other.norm(dim=1))[:, None])
-    assert run.booked == 0
+    assert run.recorded == 0
 
 
 def test_cosine_of_two_live_vectors_is_shared(rng):
@@ -79,7 +79,7 @@ def test_distance_to_prototypes_is_the_sum_of_both_ends(p, rng):
     exactly(run.out[0], distance)
     slope = difference.sign() * (difference.abs() / distance[..., None]).pow(p - 1)
     exactly(run.relevance[0][0], (seed[0, ..., None] * slope).sum(1) * x[0])
-    exactly(run.booked, float(-(seed[0, ..., None] * slope * prototypes).sum()))
+    exactly(run.recorded, float(-(seed[0, ..., None] * slope * prototypes).sum()))
     assert {kind for _, kind in run.tracer.ledger.entries} == {"prototype"}
 
 
@@ -90,8 +90,8 @@ def test_log_softmax_is_its_logit_less_the_mean_and_the_entropy(rng):
     p = x.softmax(-1)
     exactly(run.relevance[0], x * (seed - p * seed.sum(-1, keepdim=True)))
     entropy = -(p * p.log()).sum(-1, keepdim=True)
-    exactly(run.booked, float(-(seed * entropy).sum()))
-    exactly(float(run.relevance[0].sum()) + run.booked, float((seed * run.out).sum()))
+    exactly(run.recorded, float(-(seed * entropy).sum()))
+    exactly(float(run.relevance[0].sum()) + run.recorded, float((seed * run.out).sum()))
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -101,7 +101,7 @@ def test_logsumexp_is_a_mean_and_the_entropy(dim, keepdim, rng):
     run = through(CONSERVATIVE, lambda t: t.logsumexp(dim, keepdim), x)
     p = x.softmax(dim)
     exactly(run.relevance[0], x * p)
-    exactly(run.booked, float(-(p * p.log()).sum()))
+    exactly(run.recorded, float(-(p * p.log()).sum()))
     conserved(run)
 
 

@@ -1,4 +1,4 @@
-"""A ledger that does not close is said, with the call that opens it."""
+"""A ledger that does not add up gives a warning with the call that loses relevance."""
 
 import json
 import warnings
@@ -34,7 +34,7 @@ class Twice(torch.autograd.Function):
         return 2 * gradient @ ctx.saved_tensors[0], None
 
 
-twice = Twice.apply  # before a pass is made: the mode does not see it
+twice = Twice.apply  # bound before the pass
 
 
 class Open(Plain):
@@ -83,7 +83,7 @@ def test_the_warning_names_the_call_that_loses_relevance(layer, place, rng):
 
 
 def test_what_each_call_loses_is_its_result_less_its_arguments(rng):
-    """Of x → x², with its true derivative 2x, x² − 2x·x is lost; of a linear layer nothing."""
+    """x² with its true derivative 2x loses x² − 2x·x; a linear layer loses nothing."""
     x, weight = normal(rng, 1, 4, D), normal(rng, 1, D)
     table = {kind: rule for kind, rule in CONSERVATIVE.items() if kind.name != "ACTIVATION"}
     sources = EntryPoints([x])
@@ -117,7 +117,7 @@ def test_warnings_travel_with_the_explanation(warned):
     assert json.loads(warned.to_json())["warnings"] == [text]
     assert Explanation.from_json(warned.to_json()).warnings == (text,)
     old = warned.to_dict()
-    del old["warnings"]  # a file from before
+    del old["warnings"]  # as in a file without warnings
     assert Explanation.from_dict(old).warnings == ()
 
 
@@ -140,7 +140,7 @@ def test_what_the_precision_rounds_is_no_reason_to_warn(dtype, rng):
 @pytest.mark.parametrize("share", [0.002, 0.05, 0.3])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_what_is_lost_beyond_the_precision_is_warned_of(dtype, share, rng):
-    """A layer whose derivative is some share too small loses this share of the units' part."""
+    """A layer whose derivative is too small by a share loses this share of the units' relevance."""
 
     class Lossy(torch.autograd.Function):
         @staticmethod

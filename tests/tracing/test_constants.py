@@ -1,4 +1,4 @@
-"""Whatever constant is added to something live is booked, by what the call does."""
+"""Every constant added to an input-dependent tensor is recorded."""
 
 import pytest
 import torch
@@ -77,21 +77,21 @@ CALLS = {
 
 @pytest.mark.parametrize("table", [CONSERVATIVE, AH_LN, PLAIN], ids=["lrp", "ah_ln", "plain"])
 @pytest.mark.parametrize("f", list(CALLS.values()), ids=list(CALLS))
-def test_an_affine_call_is_its_linear_part_and_a_booked_constant(f, table, rng):
+def test_an_affine_call_is_its_linear_part_and_a_recorded_constant(f, table, rng):
     x = normal(rng, B, T, D)
     plain = f(x)
     seed = normal(rng, *plain.shape)
     found = through(table, f, x, seed=seed)
     exactly(found.out, plain)
     expected = float((seed * plain).sum())
-    exactly(float(found.relevance[0].sum()) + found.booked, expected)
+    exactly(float(found.relevance[0].sum()) + found.recorded, expected)
     leaf = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(f(leaf), leaf, seed)
     exactly(found.relevance[0], x * gradient)  # affine: the gradient is the linear part
 
 
 class Positions(nn.Module):
-    """A class token, a learned table of positions and a bias; channels last or over time."""
+    """A class token, learned position embeddings and a bias; channels last or over time."""
 
     def __init__(self, channels):
         super().__init__()
@@ -127,7 +127,7 @@ def test_parameters_are_constants_also_when_transposed_or_indexed(rng):
     exactly(found.relevance[0], x * weight.detach().sum(0))
     held = weight.detach()
     expected = T * float(held[0].sum() + held[:, 1].sum())
-    exactly(found.booked, expected)
+    exactly(found.recorded, expected)
     assert weight.grad is None
 
 

@@ -1,4 +1,4 @@
-"""Spans, sources, and the way from where the input enters to its first block."""
+"""Spans, sources, and the path from where the input enters to its first block."""
 
 import pytest
 import torch
@@ -6,7 +6,8 @@ import torch
 from tests.helpers import exactly, normal
 from wherefrom.errors import NoBlock
 from wherefrom.tracing.catalogue import TorchCall
-from wherefrom.tracing.observers.entry_points import EntryPoints, PathToBlock, Source, Span, State
+from wherefrom.tracing.observers.entry_points import EntryPoints, Source, Span
+from wherefrom.tracing.observers.first_block import FirstBlock, PathToBlock, State
 from wherefrom.tracing.tags import role_of
 
 SPAN = Span(field=1, start=3, shift=2, width=4)  # units 3 to 6 in rows 2 to 5
@@ -29,7 +30,7 @@ def test_a_span_adds_rows_to_units_and_writes_units_into_rows():
 
 
 def test_rows_that_end_before_the_span_does_hold_fewer_units():
-    """A decoder's ids moved to the right lose the last."""
+    """A decoder's ids shifted right lose the last one."""
     units = torch.zeros(1, 8)
     assert SPAN.add_to(units, torch.ones(1, 5)).shape == (1, 3)
     assert units[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0]
@@ -53,38 +54,36 @@ def states(*uses, alone=True, used=True):
     return State([], alone=alone, used=used, uses=list(uses))
 
 
-def trail(first):
+def path(first):
     return PathToBlock(SPAN, 4, first)
 
 
 def test_the_block_is_the_first_state_that_is_used_twice():
     later = states(states(), states())
     earlier = states(states(later), states())
-    assert trail(states(states(earlier))).block() is earlier
+    assert path(states(states(earlier))).block() is earlier
 
 
 def test_a_use_that_comes_to_nothing_is_not_counted():
     later = states(states(), states())
     unused = states(used=False)
-    assert trail(states(unused, later)).block() is later
-    assert trail(states(unused)).block() is None
+    assert path(states(unused, later)).block() is later
+    assert path(states(unused)).block() is None
 
 
-def test_a_state_that_is_mixed_with_another_ends_the_trail():
+def test_a_state_that_is_mixed_with_another_ends_the_path():
     mixed = states(states(), states(), alone=False)
-    assert trail(states(mixed)).block() is None
-    assert trail(states()).block() is None
+    assert path(states(mixed)).block() is None
+    assert path(states()).block() is None
 
 
-def test_a_trail_begins_only_where_the_block_is_looked_for(rng):
+def test_a_model_without_a_block_is_refused_with_the_remedy(rng):
     x = normal(rng, 2, 3, 4)
-    for at, count in (("embeddings", 0), ("first_block", 1)):
-        sources = EntryPoints([x], at=at)
-        sources.begin(sources.enter(x, sources.span_of(0)), sources.span_of(0))
-        assert len(sources.paths_to_block) == count
-    assert sources.paths_to_block[0].rows == 3
-    with pytest.raises(NoBlock, match='Read its input where it enters, with at="embeddings"'):
-        sources.read_at_block()
+    sources = EntryPoints([x], first_block=FirstBlock())
+    sources.begin(sources.enter(x, sources.span_of(0)), sources.span_of(0))
+    assert [path.rows for path in sources.first_block.followed] == [3]
+    with pytest.raises(NoBlock, match='Read its input at="embeddings"'):
+        sources.first_block.read(sources)
 
 
 def join(sources, parts):
@@ -95,7 +94,7 @@ def test_constant_rows_in_front_are_counted_once(rng):
     sources = EntryPoints([normal(rng, 2, 3, 4)])
     depends_on_input = normal(rng, 2, 3, 4).requires_grad_()
     token, registers = normal(rng, 2, 1, 4), normal(rng, 2, 2, 4)
-    join(sources, [token, depends_on_input, registers])  # what stands behind does not count
+    join(sources, [token, depends_on_input, registers])  # rows behind do not count
     assert sources.rows_ahead == {0: 1}
     with_token = torch.cat([token, depends_on_input], 1)
     join(sources, [with_token[:, :1], registers, with_token[:, 1:]])
@@ -128,13 +127,13 @@ def test_relevance_is_that_of_units_other_rows_and_biases(rng):
 
 
 def looked_up(ids, own, **options):
-    """What a lookup on some ids makes of the sources of the input's own ids."""
+    """The entry points after a lookup, and its table."""
     sources, weight, _ = lookup(ids, own, **options)
     return sources, weight
 
 
 def lookup(ids, own, **options):
-    """The sources, the table, and the rows that the model is given."""
+    """The entry points, the table, and the rows that the model gets."""
     sources = EntryPoints([own], **options)
     marked = own if ids is None else sources.fields[0].new_tensor(ids.tolist())
     marked.wherefrom_tag = own.wherefrom_tag
@@ -192,12 +191,13 @@ def test_what_enters_is_changed_by_sample_whatever_its_layout(laid_out):
 
 def test_rows_of_all_samples_in_one_matrix_can_enter_the_first_block():
     own = torch.tensor([[5, 6, 7], [8, 9, 1]])
-    sources, weight, rows = lookup(own.reshape(-1), own, at="first_block")
+    block = FirstBlock()
+    sources, weight, rows = lookup(own.reshape(-1), own, first_block=block)
     in_block, around = rows * 2, rows * 3
     for result in (in_block, around):
-        sources.follow([rows], result)
-    sources.follow([in_block, around], in_block + around)
-    assert sources.read_at_block() == [()]
+        block.follow(sources, [rows], result)
+    block.follow(sources, [in_block, around], in_block + around)
+    assert block.read(sources) == [()]
     (source,) = sources.entered
     assert source.leaf is rows
     exactly(source.by_sample(source.leaf.detach(), 2), weight[own])
@@ -222,7 +222,7 @@ def test_other_lookups_are_of_positions_or_of_types(ids, role):
 
 
 def test_an_empty_tensor_of_one_axis_is_no_row_in_front():
-    """As torch.cat takes it, whatever the others' shape."""
+    """torch.cat accepts it with tensors of any shape."""
     sources = EntryPoints([torch.arange(4)[None]])
     rows = torch.ones(1, 4, 3, requires_grad=True)
     join(sources, [torch.empty(0), torch.ones(1, 2, 3), rows])

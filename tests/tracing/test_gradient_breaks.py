@@ -1,4 +1,4 @@
-"""Where the gradient ends before the input is reached, that is said, by module and call."""
+"""A gradient that ends before the input is reported with its module and call."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from wherefrom.errors import ModelError, NotConserved
 
 
 class Frozen(Plain):
-    """A backbone that the gradient does not pass, or not wholly."""
+    """A backbone through which no gradient, or only a part, passes."""
 
     def __init__(self, way):
         super().__init__()
@@ -153,6 +153,6 @@ def test_a_length_as_the_output_is_held_constant_by_its_rule(rng):
             return self.head(x).square().sum(1).sqrt()
 
     x = normal(rng, 5, D)
-    with pytest.raises(ModelError, match=r"at sqrt \(its rule holds it constant\)"):
+    with pytest.raises(ModelError, match=r"at sqrt \(its rule makes it a constant\)"):
         Explainer(Length())(x)
     assert abs(Explainer(Length())(x, "gradient").scores).min() > 0

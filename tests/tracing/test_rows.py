@@ -1,4 +1,4 @@
-"""Rows without a gradient are left out of the backward pass, and nothing else changes."""
+"""The backward pass skips rows without a gradient, and no result changes."""
 
 import pytest
 import torch

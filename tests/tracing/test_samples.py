@@ -1,4 +1,4 @@
-"""Batches whose samples are not on the first axis are run one by one, and say so."""
+"""Batches whose samples are not on the first axis run one by one, with a warning."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_samples_in_order_along_the_first_axis_are_one_pass(rng):
 
 
 @pytest.mark.parametrize("method", ["lrp", "gradient_x_input", "transformer_attribution"])
-@pytest.mark.parametrize("samples", [2, 5])  # five samples of five places are the hard ones
+@pytest.mark.parametrize("samples", [2, 5])  # as many samples as positions
 @pytest.mark.parametrize("kind", [SequenceFirst, Flat, Mixture])
 def test_elsewhere_each_sample_is_run_alone(kind, samples, method, rng):
     if kind is not SequenceFirst and method == "transformer_attribution":
@@ -57,7 +57,7 @@ def test_elsewhere_each_sample_is_run_alone(kind, samples, method, rng):
 
 
 class Shuffled(Plain):
-    """Sends rows of all samples through a layer in another order, by a call nobody lists."""
+    """Reorders the rows of all samples by a call that the catalogue does not list."""
 
     def __init__(self, times):
         super().__init__()
@@ -79,6 +79,6 @@ def test_rows_in_another_order_show_in_the_ledger(times, rng):
     counted = Counted(module)
     with pytest.warns(SamplesRunAlone, match="the ledger of a batch misses .* one by one"):
         together = Explainer(counted)(x)
-    assert counted.passes == 4  # one sample is run alone to see that its ledger closes
+    assert counted.passes == 4  # one more to see that the ledger of one sample adds up
     for one, explanation in zip(x, together, strict=True):
         exactly(explanation.scores, Explainer(module)(one[None])[0].scores, 1e-6)

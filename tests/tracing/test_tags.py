@@ -1,4 +1,4 @@
-"""What a tensor is, passed from call to call."""
+"""Roles and streams of tensors, passed from call to call."""
 
 import torch
 
@@ -16,7 +16,7 @@ def test_a_meaning_is_kept_where_all_that_is_live_has_it():
         assert role_of(out) == role
     product = weights @ torch.ones(2, 2)
     propagate(TorchCall(torch.matmul, (weights, torch.ones(2, 2))), product)
-    assert role_of(product) == ""  # values that were mixed are no weights
+    assert role_of(product) == ""  # mixed values are not weights
 
 
 def test_a_tag_is_read_written_and_copied():

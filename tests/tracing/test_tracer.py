@@ -1,4 +1,4 @@
-"""What a message says of the calls that were seen."""
+"""The calls that an error message lists."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The model under explanation: how it is run, and where its inputs enter."""
+"""Running a model: the model with its settings, a batch of inputs, and a case to explain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from wherefrom.errors import (
 
 
 def same_logits(expected: Tensor, actual: Tensor) -> bool:
-    """Whether two runs give the same, to a thousandth of the largest logit."""
+    """Whether two runs agree to a thousandth of the largest logit."""
     scale = float(expected.abs().max())
     return torch.allclose(expected, actual, rtol=1e-3, atol=1e-3 * scale)
 
@@ -46,24 +46,24 @@ Forward = Callable[[nn.Module, Mapping[str, Tensor]], Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows of units make up the tensor that a model takes: an image from its patches."""
+    """How rows of units make up a model's input tensor, such as an image its patches."""
 
     shape: tuple[int, ...]  # of one sample's tensor
     units: int
     features: int
-    places: Tensor  # (numbers of a sample,): where each of them lies among those of all rows
-    cut: bool = True  # whether the model itself cuts the tensor into these units
-    stacked: bool = True  # whether the model takes samples along an axis in front of `shape`
+    places: Tensor  # (numbers of a sample,): the index of each among those of all rows
+    cut: bool = True  # whether the model itself divides the tensor into these units
+    stacked: bool = True  # whether the model takes an axis of samples in front of `shape`
 
     def split(self, whole: Tensor) -> Tensor:
-        """The rows (B, units, features) of a tensor (B, *shape), zero where nothing is."""
+        """The rows (B, units, features) of a tensor (B, *shape); zero where it has no number."""
         whole = whole if self.stacked else whole.unsqueeze(0)
         rows = whole.new_zeros(len(whole), self.units * self.features)
         rows[:, self.places.to(whole.device)] = whole.flatten(1)
         return rows.reshape(len(whole), self.units, self.features)
 
     def whole(self, rows: Tensor) -> Tensor:
-        """The tensor (B, *shape) that these rows make up; of one sample it may be (*shape)."""
+        """The tensor (B, *shape) that these rows make up; (*shape) if not `stacked`."""
         numbers = rows.flatten(1).index_select(1, self.places.to(rows.device))
         return numbers.reshape(*([len(rows)] * self.stacked), *self.shape)
 
@@ -72,10 +72,10 @@ class Layout:
 class Batch:
     """A batch of tensors with its named units.
 
-    `fields` names the tensors that hold the units, in order; `mask` tells units from padding.
-    With a `layout` the field of floats holds rows of units that make up what the model takes.
-    `noun` is what a unit is called, `scenes` what each sample's units are drawn on. `missing` is
-    what a missing unit looks like by default: "unk", or "mean", the mean embedding.
+    `fields` names the tensors that hold the units, in order; `mask` is False for padding.
+    With a `layout` the field of floats holds rows of units that make up the model's input.
+    `noun` is the name of a unit, `scenes` what each sample's units are drawn on. `missing` is the
+    default replacement of a missing unit: "unk", or "mean", the mean embedding.
     """
 
     tensors: Mapping[str, Tensor]
@@ -93,23 +93,23 @@ class Batch:
         return len(self.units)
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """One of the tensors as the model takes it."""
+        """A tensor in the form that the model takes."""
         if self.layout is None or name not in self.fields or not tensor.is_floating_point():
             return tensor
         return self.layout.whole(tensor)
 
     @property
     def places(self) -> int:
-        """The number of places at which a language model has an output: of its last ids."""
+        """The number of positions at which a language model has an output: of its last ids."""
         ids = [name for name in self.fields if not self.tensors[name].is_floating_point()]
         return self.tensors[(ids or self.fields)[-1]].shape[1]
 
     def model_tensors(self) -> dict[str, Tensor]:
-        """All tensors as the model takes them."""
+        """All tensors in the form that the model takes."""
         return {name: self.whole(name, tensor) for name, tensor in self.tensors.items()}
 
     def token_id(self, token: str | int) -> int:
-        """The id of a token that stands for nothing, by its role or as it is."""
+        """The id of a baseline token: pad, unk or mask by name, or any id."""
         if isinstance(token, int):
             return token
         if token not in ("pad", "unk", "mask"):
@@ -119,25 +119,26 @@ class Batch:
         if token not in self.blanks:
             known = ", ".join(("zero", "mean", *self.blanks))
             raise InputError(
-                f'this model has no "{token}" token to put in the place of a unit; there are: '
-                f"{known}."
+                f'this model has no "{token}" token to replace a unit by; there are: {known}.'
             )
         return self.blanks[token]
 
     def special(self) -> Tensor:
-        """Which units are special tokens, (B, units) bool; padding is not."""
+        """Which units are special tokens, (B, units) bool; False for padding."""
         special = torch.zeros_like(self.mask, device="cpu")
         flags = [unit.special for units in self.units for unit in units]
         special[self.mask.cpu()] = torch.tensor(flags, dtype=torch.bool)
         return special
 
     def with_tensors(self, changed: Mapping[str, Tensor]) -> Batch:
-        """The same units with some of the tensors replaced."""
+        """The same units with some tensors replaced."""
         return replace(self, tensors={**self.tensors, **changed})
 
     def take(self, rows: Sequence[int]) -> Batch:
-        """Some of the samples, as they are padded now."""
-        if list(rows) == [0] and len(self) == 1:  # some tensors have no axis of samples then
+        """Some of the samples, with the same padding."""
+        if (
+            list(rows) == [0] and len(self) == 1
+        ):  # some tensors have no axis of samples in this case
             return self
         index = torch.as_tensor(rows)
         return replace(
@@ -152,11 +153,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class ModelRunner:
-    """A model and how to run it: as it is, in evaluation mode, never changed.
+    """A model and how to run it: in evaluation mode, never changed.
 
-    `memory`: the bytes that a pass may use beyond what is in use; None for what is free.
-    `restores`: whether what its modules note while they are run, attributes and hooks, is put
-    back; a module of the user's own may count its runs.
+    `memory`: the bytes that a pass may use in addition to those in use; None for all free memory.
+    `restores`: whether attributes and hooks that modules set while they run are restored; a
+    user's module may count its runs.
     """
 
     model: nn.Module
@@ -166,7 +167,7 @@ class ModelRunner:
 
     @property
     def name(self) -> str:
-        """What the model is called in results and messages."""
+        """The model's name in results and messages."""
         config = getattr(self.model, "config", None)
         path = str(
             getattr(config, "_name_or_path", "") or getattr(self.model, "name_or_path", "") or ""
@@ -175,24 +176,24 @@ class ModelRunner:
 
     @property
     def device(self) -> torch.device:
-        """Where the model's first parameter lies."""
+        """The device of the model's first parameter."""
         first = next(self.model.parameters(), None)
         return torch.device("cpu") if first is None else first.device
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """The number type of the model's first floats, if it has any."""
+        """The number type of the model's first floating-point parameter, if it has one."""
         weights = (p.dtype for p in self.model.parameters() if p.is_floating_point())
         return next(weights, None)
 
     @property
     def allowed_memory(self) -> float:
-        """The bytes that a pass may use now."""
+        """The bytes that a pass may use."""
         return allowed_memory(self.memory, self.device)
 
     @property
     def virtual_tokens(self) -> int:
-        """The tokens that an adapter of PEFT learnt to put before the input (prompt tuning)."""
+        """The number of virtual tokens that a PEFT adapter puts before the input."""
         configs = getattr(self.model, "peft_config", None)
         name = getattr(self.model, "active_adapter", None)
         config = (
@@ -202,7 +203,7 @@ class ModelRunner:
         return int(getattr(config, "num_virtual_tokens", 0)) if learnt else 0
 
     def _without_virtual_tokens(self, tensors: Mapping[str, Tensor], logits: Tensor) -> Tensor:
-        """The logits at the places of the input alone."""
+        """The logits at the positions of the input, without those of virtual tokens."""
         ids = tensors.get("decoder_input_ids", tensors.get("input_ids"))
         is_language_model = callable(getattr(self.model, "get_output_embeddings", None))
         if ids is None or logits.ndim != 3 or self.forward is not None or not is_language_model:
@@ -212,15 +213,15 @@ class ModelRunner:
             return logits
         if beyond != self.virtual_tokens:
             raise ModelError(
-                f"{self.name} gives {logits.shape[1]} outputs for {ids.shape[1]} tokens: it puts "
-                "virtual tokens to them, and it is not known where. Explain the model without them."
+                f"{self.name} gives {logits.shape[1]} outputs for {ids.shape[1]} tokens: it "
+                "inserts virtual tokens at unknown positions. Explain the model without them."
             )
-        with without_function_modes():  # no call of the model
+        with without_function_modes():  # not a call of the model
             return logits[:, beyond:]
 
     @property
     def task(self) -> str:
-        """What the head of the model is for, by the name of its class; empty if it does not say."""
+        """The task in the name of the model's class, such as "SequenceClassification"; or empty."""
         name = type(self.model).__name__.removeprefix("Peft")
         return name.partition("For")[2]
 
@@ -229,7 +230,7 @@ class ModelRunner:
         return _argument_names(self.model.forward).issuperset(arguments)
 
     def by_position(self, argument: str) -> ModelRunner:
-        """The subject, with its one tensor passed by position if forward names it differently."""
+        """The same runner; passes its tensor by position if forward names it differently."""
         parameters = list(inspect.signature(self.model.forward).parameters.values())
         if self.forward is not None or any(
             p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters
@@ -240,14 +241,14 @@ class ModelRunner:
         ]
         if len(required) > 1:
             raise ModelError(
-                f"{self.name} needs {', '.join(required[1:])} besides {required[0]}.",
-                "Say how to run it: Explainer(model, forward=lambda model, inputs: …).",
+                f"{self.name} needs {', '.join(required[1:])} in addition to {required[0]}.",
+                "Pass a function that runs it: Explainer(model, forward=lambda model, inputs: …).",
                 command="",
             )
         return replace(self, forward=_FirstArgument(argument))
 
     def evaluating(self, *, gradients: bool = True, inference: bool = False) -> Scope:
-        """Evaluation mode, gradients on; afterwards every module's flag is as it was."""
+        """A scope with the model in evaluation mode; restores all flags."""
         return Scope(
             self.model,
             gradients=gradients and not inference,
@@ -258,40 +259,42 @@ class ModelRunner:
     def _out(self, tensors: Mapping[str, Tensor], rows: Tensor | None) -> Any:
         if self.forward is not None:
             return self.forward(self.model, tensors)
-        given: dict[str, Any] = dict(tensors)
+        arguments: dict[str, Any] = dict(tensors)
         if self.takes("use_cache"):
-            given["use_cache"] = False
+            arguments["use_cache"] = False
         if rows is not None and self.keeps_rows:
-            given["logits_to_keep"] = rows
-        return self.model(**given)
+            arguments["logits_to_keep"] = rows
+        return self.model(**arguments)
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the model can be asked for the logits at some places only.
+        """Whether the model can compute the logits at some positions only.
 
-        Some classifiers take the argument too, but look for their place among all.
+        Some classifiers take the argument too, but select from the logits of all positions.
         """
         classifies = type(self.model).__name__.endswith("Classification")
         return self.forward is None and not classifies and self.takes("logits_to_keep")
 
     def _not_run(self, tensors: Mapping[str, Tensor], error: Exception) -> ModelError:
-        """Why the model could not be run, in one line."""
+        """The error for a model that raised an error."""
         reason = f"{type(error).__name__}: {first_line(error)}"
         if "flexattention" in str(error).lower().replace("_", ""):
             advice = 'FlexAttention has no derivative here: load with attn_implementation="sdpa".'
         else:
-            advice = "Say how to run it: Explainer(model, forward=lambda model, inputs: …)."
+            advice = (
+                "Pass a function that runs it: Explainer(model, forward=lambda model, inputs: …)."
+            )
         shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
         what = f"{self.name} cannot be run on {shapes} ({reason})."
         return ModelError(what, advice, command="")
 
     def run(self, tensors: Mapping[str, Tensor], positions: Tensor | None = None) -> Tensor:
-        """The logits: (batch, classes), or (batch, places, vocabulary).
+        """The logits: (batch, classes), or (batch, positions, vocabulary).
 
-        Of a model that answers questions they are (batch, 2, places), for start and end.
+        Those of a question answering model are (batch, 2, positions), for start and end.
 
-        With `positions`, one or several places for each sample, a model that can is asked for
-        these rows only; the logits are then (batch, 1 or several, vocabulary).
+        With `positions`, one or more for each sample, a model that supports it computes only these
+        rows; the logits are then (batch, 1 or more, vocabulary).
         """
         rows = inverse = None
         if positions is not None and self.keeps_rows:
@@ -301,13 +304,13 @@ class ModelRunner:
         except (IndexError, *_RAW_ERRORS) as error:
             if "index" in str(error) and "out of" in str(error):
                 raise TooLong(
-                    f"{self.name} looks up what its tables do not have ({error}): the input is "
-                    "most likely longer than it takes."
+                    f"{self.name} looks up an index that its tables do not have ({error}): "
+                    "the input is most likely longer than the model allows."
                 ) from error
             own = self.forward is not None and not isinstance(self.forward, _FirstArgument)
             of_torch = type(error) in _RAW_ERRORS or type(error).__module__.startswith("torch.")
             if not of_torch or own or is_out_of_memory(error):
-                raise  # an error of the user's own code, or of its own kind
+                raise  # from the user's code, or of an unknown class
             raise self._not_run(tensors, error) from error
         logits = _logits(out)
         if logits.ndim == 1:
@@ -316,23 +319,23 @@ class ModelRunner:
             logits = self._without_virtual_tokens(tensors, logits)
         elif logits.ndim == 3 and logits.shape[1] == len(rows) > 1:
             assert inverse is not None
-            with without_function_modes():  # no call of the model
+            with without_function_modes():  # not a call of the model
                 at = inverse.reshape(len(logits), -1)
-                if at.shape != (1, len(rows)):  # of one sample all rows are its own, in order
+                if at.shape != (1, len(rows)):  # one sample has all rows, in order
                     samples = torch.arange(len(logits), device=logits.device).unsqueeze(1)
                     logits = logits[samples, at]
         if not bool(torch.isfinite(logits.detach()).all()):
             raise NotFinite(
                 f"{self.name} gave an output that is not finite "
                 f"(NaN or infinite in {int((~torch.isfinite(logits)).sum())} of {logits.numel()} "
-                "places). Check its weights, or its number type: float16 overflows easily."
+                "places). Check its weights and its number type: float16 overflows easily."
             )
         return logits
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a method explains: a model, a batch of its inputs, and an output of each of them."""
+    """What a method explains: a model, a batch of inputs, and an output for each of them."""
 
     runner: ModelRunner
     batch: Batch
@@ -343,17 +346,17 @@ class Case:
         return replace(self, batch=self.batch.take(rows), target=self.target.take(rows))
 
     def with_target(self, target: Target) -> Case:
-        """Another output of the same samples."""
+        """The same samples with another target."""
         return replace(self, target=target)
 
     def resolved(self, logits: Tensor) -> Case:
-        """With the most likely class filled in, where the target names none."""
+        """The case with the most likely class as the target, if it has none."""
         return self.with_target(self.target.resolved(logits))
 
 
 @dataclass(frozen=True)
 class _FirstArgument:
-    """Runs a model on one tensor, whatever its forward calls it."""
+    """Runs a model on one tensor, passed by position."""
 
     name: str
 
@@ -361,7 +364,7 @@ class _FirstArgument:
         return model(tensors[self.name])
 
 
-# reading a signature takes longer than many a batch; a model may be given another forward
+# reading a signature can take longer than a batch
 _ARGUMENTS: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
@@ -370,7 +373,7 @@ def _argument_names(forward: Callable[..., Any]) -> frozenset[str]:
     function = getattr(forward, "__func__", forward)
     try:
         return _ARGUMENTS[function]
-    except (KeyError, TypeError):  # not met before, or nothing that a weak reference can be made to
+    except (KeyError, TypeError):  # not cached, or no weak reference to it is possible
         names = frozenset(inspect.signature(forward).parameters)
     with suppress(TypeError):
         _ARGUMENTS[function] = names
@@ -381,18 +384,18 @@ def _logits(out: Any) -> Tensor:
     if isinstance(out, Tensor):
         return out
     for name in ("logits", "logits_per_image"):
-        found = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
-        if isinstance(found, Tensor):
-            return found
+        logits = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
+        if isinstance(logits, Tensor):
+            return logits
     ends = [getattr(out, name, None) for name in ("start_logits", "end_logits")]
-    if all(isinstance(end, Tensor) for end in ends):  # where an answer starts and ends
-        with without_function_modes():  # no call of the model
+    if all(isinstance(end, Tensor) for end in ends):  # of question answering
+        with without_function_modes():  # not a call of the model
             return torch.stack([end for end in ends if end is not None], 1)  # (B, 2, places)
     if isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
         return out[0]
     names = ", ".join(out) if isinstance(out, Mapping) else type(out).__name__
     raise ModelError(
         f"the model's output has no logits (it has: {names}).",
-        "Give forward=lambda model, inputs: … that returns the scores to explain.",
+        "Pass forward=lambda model, inputs: … that returns the outputs to explain.",
         command="",
     )

@@ -1,9 +1,9 @@
-"""What a run changes and restores: the model's training flags and the state of torch.
+"""Scopes that change and restore the model's training flags and the state of torch.
 
-An interrupt can arrive between any two instructions, also while a `with` statement is being
-entered or left. So a scope records what is there before it changes anything, restoring can be
-repeated, and a scope that is closed also closes every scope that was opened within it. What is
-left open below is thus restored by `restores_state` above, which closes its scope twice.
+An interrupt can arrive between any two instructions, even while a `with` statement is entered or
+left. Therefore a scope records the state before it changes anything, restoring can be repeated,
+and closing a scope closes all scopes that were opened within it. `restores_state` closes its scope
+twice, which restores whatever an interrupt left open in a callee.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from wherefrom.core.torch_internals import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_ATTEMPTS = 1000  # to restore, each ended by an interrupt
+_ATTEMPTS = 1000  # to restore, if each is interrupted
 
 
 class Hooks(NamedTuple):
-    """Global module hooks: before each module's forward, and after it with all its arguments.
+    """Global module hooks: before each module's forward, and after it with all arguments.
 
-    While it is being registered or removed, the latter may be called in another thread without
-    the keyword arguments.
+    While it is registered or removed, another thread may call the latter without the keyword
+    arguments.
     """
 
     before: Callable[..., Any]
@@ -53,15 +53,15 @@ class Hooks(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """The scopes in which a model is being run, and how it was before.
+    """The scopes that run a model now, and the model's state before the first of them.
 
-    `training` are the modules that were in training mode. `contents` has the attributes and hooks
-    of all modules: some note what they were run on, or add a hook when they are first run.
+    `training`: the modules in training mode. `contents`: attributes and hooks of all modules; some
+    modules store their last input, or add a hook on their first run.
     """
 
     scopes: set[Scope]
     training: list[nn.Module]
-    contents: list[tuple[dict[str, Any], dict[str, Any]]]  # each with a copy; if they are restored
+    contents: list[tuple[dict[str, Any], dict[str, Any]]]  # each with a copy; empty if not restored
 
 
 class _Thread(threading.local):
@@ -75,13 +75,12 @@ _RUNS: weakref.WeakKeyDictionary[nn.Module, _Run] = weakref.WeakKeyDictionary()
 
 
 class Scope:
-    """A context in which a model is in evaluation mode or torch is in another state.
+    """A context that sets a model to evaluation mode or changes the state of torch.
 
-    `model` is set to evaluation mode, until the last thread that runs it is done; with `restores`
-    the attributes and hooks of its modules are then as they were before. `gradients` and
-    `inference` switch these modes; `mode` and `hooks` see the calls and modules of this thread;
-    `saved` receives the tensors that autograd keeps, and `unpack` gives them back. A scope is
-    opened once.
+    `model` stays in evaluation mode until the last thread that runs it leaves; with `restores`
+    the attributes and hooks of its modules are restored then. `gradients` and `inference` switch
+    these modes; `mode` and `hooks` handle the calls and modules of this thread; `saved` receives
+    the tensors that autograd saves, and `unpack` returns them. A scope is opened once.
     """
 
     def __init__(
@@ -113,12 +112,12 @@ class Scope:
 
     @property
     def is_open(self) -> bool:
-        """Whether the scope was opened in this thread and is not closed."""
+        """Whether the scope is open, and in this thread."""
         return self._scopes is _THREAD.scopes and any(scope is self for scope in self._scopes)
 
     @property
     def is_innermost(self) -> bool:
-        """Whether the scope was opened last of those that are open in this thread."""
+        """Whether no other scope was opened within this one."""
         return self.is_open and self._scopes[-1] is self
 
     def open(self) -> None:
@@ -129,16 +128,16 @@ class Scope:
         self._saved_before = saved_tensors_pack()
         self._scopes = _THREAD.scopes
         try:
-            self._scopes.append(self)  # from here on there is something to restore
+            self._scopes.append(self)  # from here on the state needs restoring
             self._change()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Restores the state, and that of all scopes within; nothing if that was done before.
+        """Restores the state, also that of all scopes within; does nothing if closed.
 
-        An interrupt on the way is raised when all is restored.
+        An interrupt that arrives meanwhile is raised afterwards.
         """
         interrupt: BaseException | None = None
         for _ in range(_ATTEMPTS):
@@ -169,17 +168,17 @@ class Scope:
 
     def _restore(self) -> None:
         scopes = self._scopes
-        if not self.is_open:  # or of a generator that was collected elsewhere; its thread restores
+        if not self.is_open:  # closed, or a generator was collected in another thread
             return
         index = next(i for i, scope in enumerate(scopes) if scope is self)
         while len(scopes) > index:
             scopes[-1]._undo()
-            del scopes[-1]  # at once: undone again after the next one it would undo too much
+            del scopes[-1]  # at once: undoing it again after the next one would undo too much
 
     def _undo(self) -> None:
-        """Each step may be repeated: it looks at what there is.
+        """Restores this scope's state, in steps that can be repeated.
 
-        The caller's modes do not see it: one that stops a late job would stop this too.
+        The caller's function modes are disabled: one that stops late jobs would stop this too.
         """
         set_function_state(ALL_DISABLED)
         while count_function_modes() > self._modes_before:
@@ -197,7 +196,7 @@ class Scope:
         set_function_state(self._function_state_before)
 
     def _hold(self, model: nn.Module) -> None:
-        """Sets the flags; another thread may be running the same model and have set them."""
+        """Sets evaluation mode; another thread may run the same model and have set it already."""
         run = _RUNS.get(model)
         if run is None:
             modules = list(model.modules())
@@ -210,7 +209,7 @@ class Scope:
             module.training = False
 
     def _release(self, model: nn.Module) -> None:
-        """Restores the flags, unless another scope still runs the model."""
+        """Restores the model, unless another scope still runs it."""
         run = _RUNS.get(model)
         if run is None or self not in run.scopes:
             return
@@ -218,14 +217,14 @@ class Scope:
             for module in run.training:
                 module.training = True
             for attributes, before in run.contents:
-                if attributes or before:  # most are registries without a hook
+                if attributes or before:  # most are empty registries of hooks
                     _restore_contents(attributes, before)
             _RUNS.pop(model, None)
         run.scopes.discard(self)
 
 
 def restores_state(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, after which the state is as before, wherever it was interrupted."""
+    """Decorates a function to restore the state when it ends, wherever it is interrupted."""
 
     @wraps(function)
     def restoring(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -239,7 +238,9 @@ def restores_state(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             finally:
                 scope.close()
-        except BaseException as error:  # the one above, or one that came while it was handled
+        except (
+            BaseException
+        ) as error:  # the same, or an interrupt that arrived while it was handled
             _drop_frames(error, handled)
             raise
         finally:
@@ -249,10 +250,10 @@ def restores_state(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _drop_frames(error: BaseException, handled: BaseException | None) -> None:
-    """Ends what an interrupt left suspended; `handled` is the caller's own exception.
+    """Ends generators that an interrupt left suspended; `handled` is the caller's own exception.
 
-    The traceback holds the frames of generators, such as torch's that puts a mode back on its
-    stack. They would run on when the traceback is dropped, after all has been restored.
+    The traceback refers to frames of generators, such as torch's that pushes a mode back. They
+    would continue when the traceback is dropped, after the state has been restored.
     """
     if isinstance(error, Exception):
         return
@@ -263,7 +264,7 @@ def _drop_frames(error: BaseException, handled: BaseException | None) -> None:
 
 
 def _locked(change: Callable[..., None], *arguments: nn.Module) -> None:
-    """Makes a change while no other thread makes one; the lock is freed wherever it stops."""
+    """Makes a change under the lock, which is freed wherever the change is interrupted."""
     try:
         try:
             _LOCK.acquire()
@@ -280,16 +281,16 @@ def _unlock() -> None:
 
 
 def _contents(modules: list[nn.Module]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The attributes and the registered hooks of these modules, each with a copy."""
-    found: list[dict[str, Any]] = []
+    """The attributes and hook registries of these modules, each with a copy."""
+    contents: list[dict[str, Any]] = []
     for module in modules:
-        found.append(vars(module))
-        found += [v for k, v in vars(module).items() if "hooks" in k and isinstance(v, dict)]
-    return [(attributes, dict(attributes)) for attributes in found]
+        contents.append(vars(module))
+        contents += [v for k, v in vars(module).items() if "hooks" in k and isinstance(v, dict)]
+    return [(attributes, dict(attributes)) for attributes in contents]
 
 
 def _restore_contents(attributes: dict[str, Any], before: dict[str, Any]) -> None:
-    """All but the training flags, which are restored before."""
+    """Restores all attributes except training flags, which `_release` restores."""
     if attributes.keys() != before.keys():
         for name in attributes.keys() - before.keys():
             attributes.pop(name, None)

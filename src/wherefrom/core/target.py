@@ -1,4 +1,4 @@
-"""The scalar that is explained: a class, a contrast of two, a next token, a span of them."""
+"""The scalar that is explained: a class, a contrast, a next token, or a span of tokens."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from wherefrom.errors import TargetError
 class Target:
     """One number for each sample: a logit, or the difference of two.
 
-    `index` None means the most likely class of each sample; `position` is the row of the logits
-    of a model that has one for each token.
+    `index` None means the most likely class of each sample. `position` selects the row of the
+    logits if the model has one for each token.
     """
 
     index: Tensor | None = None  # (B,)
@@ -40,7 +40,7 @@ class Target:
         return logits[samples, positions]
 
     def resolved(self, logits: Tensor) -> Target:
-        """The same target with the most likely class filled in."""
+        """The same target, with the most likely class if it has none."""
         if self.index is not None:
             return self
         return replace(self, index=self.row(logits.detach()).argmax(-1))
@@ -62,7 +62,7 @@ class Target:
         return out  # (B,)
 
     def offset(self, logits: Tensor) -> Tensor | None:
-        """What the target has beside a weighted sum of logits, (B,); None for nothing."""
+        """What the target adds to a weighted sum of logits, (B,); None for nothing."""
         return None
 
     def take(self, rows: list[int]) -> Self:
@@ -81,7 +81,7 @@ class Target:
 
 @dataclass(frozen=True)
 class SpanTarget(Target):
-    """A weighted sum over several places: of logits, contrasts, or log-probabilities.
+    """A weighted sum of logits, contrasts or log-probabilities at several positions.
 
     Σ_r w_r z_r[y_r], Σ_r w_r (z_r[y_r] − z_r[a_r]), or with `log` Σ_r w_r log p_r[y_r]. All
     tensors are (B, R), and so is `position`: the rows of the logits, in increasing order.
@@ -92,21 +92,21 @@ class SpanTarget(Target):
 
     @property
     def first(self) -> Target:
-        """The target at the first of its places."""
+        """The target at the first of its positions."""
         first = self._mapped(lambda tensor: tensor[:, 0])
         return Target(first.index, first.against, first.position)
 
     def row(self, logits: Tensor) -> Tensor:
-        """The logits at the first place, (B, classes)."""
+        """The logits at the first position, (B, classes)."""
         return self.rows(logits)[:, 0]
 
     def rows(self, logits: Tensor) -> Tensor:
-        """The logits at the places, (B, R, classes)."""
+        """The logits at the positions, (B, R, classes)."""
         assert self.position is not None
         if logits.ndim != 3:
             raise TargetError(
                 f"the model has outputs of shape {tuple(logits.shape)}: it is not a language model "
-                "that gives some for each token."
+                "with outputs for each token."
             )
         if logits.shape[1] == self.position.shape[1]:  # only these rows were computed
             return logits
@@ -114,11 +114,11 @@ class SpanTarget(Target):
         return logits[samples, self.position.to(logits.device)]
 
     def resolved(self, logits: Tensor) -> SpanTarget:
-        """The target itself: its tokens are known."""
+        """The target itself, since its tokens are known."""
         return self
 
     def within(self, first: int, last: int) -> SpanTarget:
-        """The same target at some of its places alone, `first` to `last` − 1 of them."""
+        """The same target at its positions `first` to `last` − 1 only."""
         assert self.index is not None
         weights = torch.zeros(self.index.shape, dtype=torch.float64)
         own = 1 if self.weights is None else self.weights[:, first:last].double()
@@ -126,9 +126,9 @@ class SpanTarget(Target):
         return replace(self, weights=weights)
 
     def _counted(self, samples: int) -> slice:
-        """The places that count; of several samples all.
+        """The positions with a weight; for several samples all positions.
 
-        The others stay out of the graph: most of them, where one token is explained.
+        The others stay out of the graph: most of them, if a single token is explained.
         """
         if self.weights is None or samples > 1:
             return slice(None)
@@ -139,7 +139,7 @@ class SpanTarget(Target):
         return self.terms(logits).sum(1)  # (B,)
 
     def terms(self, logits: Tensor) -> Tensor:
-        """What is summed up, a number for each place that counts, (B, R)."""
+        """The terms of the sum, one for each position with a weight, (B, R)."""
         assert self.index is not None
         rows = self.rows(logits)  # (B, R, C)
         counted = self._counted(len(rows))
@@ -156,8 +156,8 @@ class SpanTarget(Target):
     def offset(self, logits: Tensor) -> Tensor | None:
         """For log-probabilities −Σ_r w_r H_r, with the entropy H of each row's softmax.
 
-        log p_y = z_y − log Σ_v exp z_v = Σ_v (1[v = y] − p_v) z_v − H(p): the first term is what
-        the gradient distributes, the second one is what remains.
+        log p_y = z_y − log Σ_v exp z_v = Σ_v (1[v = y] − p_v) z_v − H(p): the gradient distributes
+        the first term; the second one remains.
         """
         if not self.log:
             return None
@@ -171,13 +171,13 @@ class SpanTarget(Target):
 
 @dataclass(frozen=True)
 class AnswerTarget(SpanTarget):
-    """Where an answer starts and ends in its context: z_start[s] + z_end[e], or one of the two.
+    """The start and the end of an answer in its context: z_start[s] + z_end[e], or one of them.
 
-    Of the logits (B, 2, tokens) of a model that answers questions, `index` (B, 2) has s and e.
+    The logits of a question answering model are (B, 2, tokens); `index` (B, 2) has s and e.
     """
 
     def rows(self, logits: Tensor) -> Tensor:
-        """The logits themselves: a row for the start, one for the end."""
+        """The logits themselves: one row for the start, one for the end."""
         return logits
 
 

@@ -1,4 +1,4 @@
-"""Every name of torch that is not public, in one place: where to look when torch changes.
+"""All private names of torch that this package uses.
 
 `tests/test_torch_internals.py` checks each of them, and that no other file uses such a name.
 """
@@ -29,14 +29,6 @@ def function_modes() -> list[Any]:
 
 count_function_modes = torch._C._len_torch_function_stack
 pop_function_mode = torch._C._pop_torch_function_stack
-_modes_enabled = torch._C._is_torch_function_mode_enabled
-
-
-def innermost_mode() -> Any:
-    """The function mode that sees the calls of this thread; None where none does."""
-    return function_modes()[-1] if _modes_enabled() else None
-
-
 function_state = torch._C._get_torch_function_state  # type: ignore[attr-defined]
 set_function_state = torch._C._set_torch_function_state  # type: ignore[attr-defined]
 with without_function_modes():
@@ -48,10 +40,10 @@ _AUTOGRAD: Any = torch._C._autograd
 
 
 class _Pushed(threading.local):
-    """The hooks on saved tensors that were pushed here, for versions of torch that do not tell.
+    """The hooks on saved tensors that were pushed here; torch 2.6 and 2.7 cannot list them.
 
-    A hook is listed before it is pushed, so that an interrupt finds it; whether it was pushed is
-    asked of autograd itself, which hands a tensor to be saved to the innermost hook.
+    A hook is listed before it is pushed, so that an interrupt does not lose it. To find out whether
+    it was pushed, autograd saves a probe, which it passes to the innermost hook.
     """
 
     def __init__(self) -> None:
@@ -80,16 +72,16 @@ class _Pushed(threading.local):
             self.probe = torch.zeros((), requires_grad=True)
             self.probe.sin()
             self.probe = None
-        answer, self.answer = self.answer, None  # or what the hook belongs to is kept
+        answer, self.answer = self.answer, None  # or the hook would stay referenced
         return answer
 
 
 _PUSHED = _Pushed()
-TELLS_SAVED_HOOKS = hasattr(_AUTOGRAD, "_top_saved_tensors_default_hooks")  # not torch 2.6
+TELLS_SAVED_HOOKS = hasattr(_AUTOGRAD, "_top_saved_tensors_default_hooks")  # torch 2.8 and newer
 
 
 def push_saved_tensors_hooks(pack: Any, unpack: Any) -> None:
-    """From now on autograd hands `pack` what it keeps, until the hooks are popped."""
+    """Pushes hooks: autograd passes the tensors that it saves to `pack`."""
     if TELLS_SAVED_HOOKS:
         _AUTOGRAD._push_saved_tensors_default_hooks(pack, unpack)
     else:
@@ -97,7 +89,7 @@ def push_saved_tensors_hooks(pack: Any, unpack: Any) -> None:
 
 
 def pop_saved_tensors_hooks() -> None:
-    """Takes the innermost hooks on saved tensors away."""
+    """Pops the innermost hooks on saved tensors."""
     if TELLS_SAVED_HOOKS:
         _AUTOGRAD._pop_saved_tensors_default_hooks()
     else:
@@ -105,9 +97,9 @@ def pop_saved_tensors_hooks() -> None:
 
 
 def saved_tensors_pack() -> Any:
-    """The function that receives the tensors that autograd keeps; None where there is none.
+    """The function that receives the tensors that autograd saves; None if there is none.
 
-    Where torch does not tell, only those that were pushed here are known.
+    In torch 2.6 and 2.7 only those that were pushed here are known.
     """
     if not TELLS_SAVED_HOOKS:
         return _PUSHED.packs[-1] if _PUSHED.packs else None
@@ -116,13 +108,13 @@ def saved_tensors_pack() -> Any:
 
 
 def global_hooks() -> tuple[Any, Any]:
-    """The registries of hooks that act before and after the forward of all modules."""
+    """The registries of global hooks before and after the forward of all modules."""
     registries = nn.modules.module
     return registries._global_forward_pre_hooks, registries._global_forward_hooks
 
 
 def global_hooks_with_kwargs() -> Any:
-    """The keys of the hooks after the forward of all modules that get its keyword arguments."""
+    """The keys of global forward hooks that get keyword arguments."""
     return nn.modules.module._global_forward_hooks_with_kwargs
 
 
@@ -132,28 +124,28 @@ def version_of(tensor: Tensor) -> int:
 
 
 def view_base(tensor: Tensor) -> Tensor | None:
-    """The tensor that a view looks into; None for a tensor that is no view."""
+    """The base of a view; None for a tensor that is not a view."""
     return tensor._base if tensor._is_view() else None
 
 
 def own_tensor(module: nn.Module, name: str) -> Tensor | None:
-    """A parameter or buffer of a module's own; to ask for one that is not there costs little."""
+    """A parameter or buffer of the module itself; None if it has none of this name."""
     tensor: Tensor | None = module._parameters.get(name, module._buffers.get(name))
     return tensor
 
 
 def submodules(module: nn.Module) -> dict[str, nn.Module | None]:
-    """The direct submodules by name, those too that are None or that have two names."""
+    """The direct submodules by name, including those that are None or have two names."""
     return module._modules
 
 
 def replace_submodules(module: nn.Module, children: dict[str, nn.Module | None]) -> None:
-    """Gives a module a new dictionary of submodules; copies of the module keep theirs."""
+    """Replaces a module's dictionary of submodules; copies of the module keep theirs."""
     module.__dict__["_modules"] = children
 
 
 def hook_counts(module: nn.Module) -> tuple[int, int, int]:
-    """How many forward, forward pre- and backward hooks a module has."""
+    """The numbers of forward, forward pre- and backward hooks of a module."""
     return (
         len(module._forward_hooks),
         len(module._forward_pre_hooks),
@@ -162,13 +154,13 @@ def hook_counts(module: nn.Module) -> tuple[int, int, int]:
 
 
 def global_hook_registries() -> dict[str, Any]:
-    """The registries of all hooks that act on all modules, by name."""
+    """All registries of global module hooks, by name."""
     names = vars(nn.modules.module)
     return {name: registry for name, registry in names.items() if name.startswith("_global_")}
 
 
 def compiled_original(module: nn.Module) -> Any:
-    """The module that `torch.compile(module)` wraps; None for a module that is not compiled."""
+    """The module inside `torch.compile(module)`; None for a module that is not compiled."""
     return module.__dict__.get("_modules", {}).get("_orig_mod")
 
 
@@ -178,18 +170,18 @@ def has_compiled_call(module: nn.Module) -> bool:
 
 
 def uncompiled_function(function: Any) -> Any:
-    """The function that `torch.compile(function)` was made of; None for any other."""
+    """The function inside `torch.compile(function)`; None for any other."""
     return getattr(function, "_torchdynamo_orig_callable", None)
 
 
 def function_class(node: type) -> type:
-    """The `autograd.Function` of the class of a backward node; the class itself for any other."""
+    """The custom `autograd.Function` of a class of backward nodes; else the class itself."""
     function: type = getattr(node, "_forward_cls", node)
     return function
 
 
 def stacked(tensor: Tensor) -> Tensor:
-    """The tensors that one within `torch.vmap` stands for, along a first axis; else the one."""
+    """Within `torch.vmap` the whole batch that a tensor stands for, else a batch of one."""
     if not torch._C._functorch.is_batchedtensor(tensor):
         return tensor.unsqueeze(0)
     axis = torch._C._functorch.maybe_get_bdim(tensor)
@@ -199,11 +191,11 @@ def stacked(tensor: Tensor) -> Tensor:
 def attention_with_log_sums(
     query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Tensor | None = None, **settings: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """`scaled_dot_product_attention`, and log Σ exp of each query's scores if its kernel tells.
+    """`scaled_dot_product_attention`, and log Σ exp of each query's scores if the kernel has it.
 
-    The CPU kernel does; in single and double precision it is exact enough to form the weights
-    from. For a query that sees no key the logarithm is 0. Where the private kernel is missing or
-    has changed, the public call answers alone.
+    The CPU kernel returns it, exact enough in single and double precision to compute the weights
+    from; it is 0 for a fully masked query. If the private kernel is missing or has changed, the
+    public one is used.
     """
     exact = query.device.type == "cpu" and query.dtype in (torch.float32, torch.float64)
     if exact and query.ndim == 4:
@@ -211,14 +203,14 @@ def attention_with_log_sums(
             out, log_sums = _flash_attention(query, key, value, attn_mask, settings)
             if out.shape[:-1] == log_sums.shape == query.shape[:-1]:
                 return out, log_sums
-        except _KERNEL_ERRORS:  # real errors, such as of shapes, come again below
+        except _KERNEL_ERRORS:  # real errors, such as of shapes, are raised again below
             pass
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, **settings)
     return out, None
 
 
 class _NoKernel(Exception):
-    """Torch would choose another kernel for these arguments."""
+    """Torch chooses another kernel for these arguments."""
 
 
 _KERNEL_ERRORS = (
@@ -248,13 +240,13 @@ def _flash_attention(
 
 
 def sequence_number(tensor: Tensor) -> int | None:
-    """When a result came into the graph, counted by thread; None for a leaf."""
+    """The sequence number of a result's node, counted by thread; None for a leaf."""
     node: Any = tensor.grad_fn
     return None if node is None else node._sequence_nr()
 
 
 def next_sequence_number() -> int:
-    """The number that the next result of this thread has, or one before it."""
+    """The sequence number of a result that is computed now in this thread."""
     with torch.enable_grad():
         number = sequence_number(torch.zeros((), requires_grad=True).view(()))
     assert number is not None

@@ -1,6 +1,6 @@
-"""Every method by its name: the one place where a new one is entered.
+"""All methods by name.
 
-Another package adds one through the entry point group `wherefrom.methods`: name = "module:Class".
+Other packages add methods through the entry point group `wherefrom.methods`: name = "module:Class".
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from wherefrom.methods.attention import (
     AttentionFlow,
     AttentionLast,
     AttentionRollout,
+    Gae,
     GradientRollout,
     GradientXAttention,
 )
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.captum_bridge import PREFIX, Captum
 from wherefrom.methods.dix import Dix
-from wherefrom.methods.gae import Gae
 from wherefrom.methods.gradient import Gradient, SmoothGrad
 from wherefrom.methods.occlusion import Occlusion
 from wherefrom.methods.path import IntegratedGradients, PathGradients
@@ -40,7 +40,7 @@ _BUILTIN: tuple[type[Method], ...] = (
 
 
 def _problem(name: str, kind: Any) -> str | None:
-    """Why a class cannot be a method of this name."""
+    """Why a class cannot be added as a method of this name; None if it can."""
     is_method = isinstance(kind, type) and issubclass(kind, Method)
     if not is_method or not is_dataclass(kind):
         return f"{kind!r} is not a dataclass derived from wherefrom.Method"
@@ -59,7 +59,7 @@ METHODS: PluginTable[type[Method]] = PluginTable(
 )
 
 
-# names that people know from other libraries and papers, letters and digits only
+# names in other libraries and papers, letters and digits only
 _KNOWN_AS = {
     "integrated_gradients": "ig intgrad integratedgradient",
     "gradient": "saliency vanillagradient grad gradients sensitivity backprop",
@@ -75,7 +75,7 @@ _KNOWN_AS = {
     "attn_lrp": "attnlrp lxt lxtattnlrp",
     "lrp_ah_ln": "ali alilrp",
 }
-_RELATED = {  # names of other methods, by the one here that comes nearest
+_RELATED = {  # names of methods that are not here, by the most similar one
     "gradient_x_attention": "gradcam attcat",
     "lrp": "cplrp conservative zennit epsilonlrp deeptaylor",
 }
@@ -87,7 +87,7 @@ _CAPTUM = {
 
 
 def _hint(name: str) -> str | None:
-    """What a name that people know is called here, or what comes nearest; None if unknown."""
+    """A hint for a name used elsewhere: its name here or a similar method; None if unknown."""
     plain = re.sub(r"[\W_]", "", name.lower())
     if plain in _CAPTUM:
         more = " scikit-learn" if _CAPTUM[plain] in ("Lime", "KernelShap") else ""
@@ -103,7 +103,7 @@ def _hint(name: str) -> str | None:
 
 
 def method(name: str | Method, **settings: Any) -> Method:
-    """The method of this name with these settings; `captum:NAME` is Captum's."""
+    """The method of this name with these settings; `captum:NAME` is a Captum attributor."""
     if isinstance(name, Method) and not settings:
         return name
     if isinstance(name, str) and name.startswith(PREFIX):
@@ -122,7 +122,7 @@ def method(name: str | Method, **settings: Any) -> Method:
 
 
 def _check(kind: type[Method], settings: dict[str, Any]) -> None:
-    """Refuses a value that the setting's type does not name."""
+    """Refuses values that do not fit the type of their setting."""
     hints = get_type_hints(kind) if settings else {}
     for key, value in settings.items():
         allowed = hints[key]
@@ -148,7 +148,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a plain type, or the type is one that is not judged here."""
+    """Whether a value fits a type; types other than plain ones are not checked."""
     alternatives = _alternatives(hint)
     if any(alternative not in _NAMES for alternative in alternatives):
         return True

@@ -1,4 +1,4 @@
-"""Attention as explanation: the last map, rollout, flow, and their gradient-weighted kin."""
+"""Attention as explanation: last map, rollout, flow, and gradient-weighted variants."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from wherefrom.core.runner import Case
+from wherefrom.errors import ModelError, use_method
 from wherefrom.methods.attention_maps import (
     Readout,
     State,
@@ -54,7 +56,7 @@ class AttentionRollout(Method):
 class AttentionFlow(Method):
     """The maximum flow from the rows that the head reads to each unit, weights as capacities.
 
-    With `readout="all"` the flow of each row by itself, made to sum to one, added up.
+    With `readout="all"`: the sum of the flows from each row, each normalised to sum to one.
     """
 
     name: ClassVar[str] = "attention_flow"
@@ -77,7 +79,7 @@ class AttentionFlow(Method):
         return Scores(attention.to_units(flow), attention.logits)
 
     def _reads(self, start: State, last: int) -> list[State]:
-        """The rows that flows start from: together as they are read, or one by one."""
+        """The start of each flow: all rows that are read together, or one row at a time."""
         if self.readout != "all":
             return [start]
         rows = start[last].nonzero().flatten().tolist()
@@ -119,3 +121,63 @@ class GradientRollout(Method):
         steps = weighted_maps(attention, self.positive)
         state = roll_out(attention, steps, self.readout, self.normalise, self.skip)
         return Scores(attention.to_units(state), attention.logits)
+
+
+@dataclass(frozen=True)
+class Gae(Method):
+    """Positive gradient-weighted attention gathered block by block: R ← R + Ā R."""
+
+    name: ClassVar[str] = "gae"
+    paper: ClassVar[str] = "Chefer et al. 2021 (ICCV)"
+    start_layer: int = 0  # -1: the last map alone, as the authors do for CLIP
+    skip: bool = False
+    readout: Readout = "auto"
+
+    def scores(self, case: Case) -> Scores:
+        attention = capture(case, gradients=True)
+        start = attention.start(self.readout)
+        if len(start) > 2 or min(start) < 0:
+            raise ModelError(
+                f"gae supports attention within and between two inputs; {case.runner.name} has "
+                "queries of no unit, such as latents or a decoder's (whose ids can be an input: "
+                "prefix).",
+                **use_method("gradient_rollout", "lrp", verb="Try"),
+            )
+        relevance = {
+            (a, b): torch.eye(start[a].shape[1]).to(start[a]).repeat(len(case.batch), 1, 1)
+            if a == b
+            else start[a].new_zeros(len(case.batch), start[a].shape[1], start[b].shape[1])
+            for a in start
+            for b in start
+        }
+        steps = weighted_maps(attention, positive=True)
+        first = layer_index(self.start_layer, len(steps))
+        for (query, key), weights in list(zip(attention.streams, steps, strict=True))[first:]:
+            step = weights.to(start[query])
+            if query == key:
+                for other in start:
+                    old = relevance[query, other]
+                    relevance[query, other] = old + step @ old
+            else:
+                # R_qk ← R_qk + R̄_qqᵀ Ā R̄_kk
+                mixed = _normalised(relevance[query, query]).mT @ step
+                across = relevance[query, key] + mixed @ _normalised(relevance[key, key])
+                # R_qq ← R_qq + Ā R_kq
+                relevance[query, query] = relevance[query, query] + step @ relevance[key, query]
+                relevance[query, key] = across
+        last = attention.streams[-1][0]
+        state = {
+            other: torch.einsum("bq,bqk->bk", start[last], relevance[last, other])
+            for other in start
+        }
+        if not self.skip:
+            state[last] = state[last] - start[last]
+        return Scores(attention.to_units(state), attention.logits)
+
+
+def _normalised(relevance: Tensor) -> Tensor:
+    """R̄ = I + (R − I with rows that sum to one); a zero row stays zero."""
+    identity = torch.eye(relevance.shape[-1]).to(relevance)
+    rest = relevance - identity
+    sums = rest.sum(-1, keepdim=True)
+    return torch.where(sums == 0, torch.zeros_like(rest), rest / sums) + identity

@@ -1,4 +1,4 @@
-"""The attention maps of one pass, their gradients, and how they are rolled out over the blocks."""
+"""The attention maps of one pass, their gradients, and rollout over the blocks."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from wherefrom.tracing.observers.entry_points import Span
 
 Readout = Literal["auto", "all"]
 ReadoutRow = Literal["zero", "minimum"]
-State = dict[int, Tensor]  # what each field's places hold, (B, T)
+State = dict[int, Tensor]  # by stream: a value for each position, (B, T)
 
 
 @dataclass(frozen=True)
 class CapturedAttention:
     """The attention of one pass: maps, their gradients, and which rows the head reads.
 
-    `spans` says for each stream that maps run between which units its places hold.
+    `spans` has the units of each stream that the maps connect.
     """
 
     maps: list[Tensor]  # each (B, heads, query, key)
-    streams: list[tuple[int, int]]  # of each map's queries and keys
+    streams: list[tuple[int, int]]  # of queries and keys, for each map
     gradients: list[Tensor]
-    readout: Tensor  # (B, query) of the last map, each row adding to 1
+    readout: Tensor  # (B, query) of the last map; sums to 1
     spans: dict[int, Span]  # by stream
-    valid: Tensor  # (B, query): 1 where the row is no padding
+    valid: Tensor  # (B, query): 0 for padding
     logits: Tensor
-    mask: Tensor  # (B, units): the units that are no padding
+    mask: Tensor  # (B, units): False for padding
 
     def start(self, readout: Readout) -> State:
-        """The rows that are read, as the state that travels back through the maps.
+        """The rows that are read, as the start of a rollout.
 
-        In float64 on the CPU: a sum of 1 and small products loses their digits in fewer.
+        In float64 on the CPU: adding small products to 1 loses digits in float32.
         """
         last = self.streams[-1][0]
         rows = (self.valid if readout == "all" else self.readout).cpu().double()
@@ -57,12 +57,12 @@ class CapturedAttention:
         return state
 
     def to_units(self, state: State) -> Tensor:
-        """What the places of the streams hold, as numbers of the units, (B, units)."""
+        """The values of positions as values of their units, (B, units)."""
         total = torch.zeros(self.mask.shape, dtype=torch.float64)
         if not self.spans.keys() & state.keys():
             raise ModelError(
-                "the attention map that is read runs to places of no unit, such as latents or a "
-                "decoder's start: it says nothing of the units.",
+                "the attention map that is read has keys of no unit, such as latents or a "
+                "decoder's start token, so units get no score.",
                 **use_method("attention_rollout", "lrp", verb="Try"),
             )
         for number, span in self.spans.items():
@@ -79,11 +79,11 @@ def capture(
     replace: Replace | None = None,
     of: Sequence[int] | None = None,
 ) -> CapturedAttention:
-    """Runs the model and keeps its attention, with the gradients of all maps or of some."""
+    """Runs the model and returns its attention, with the gradients of all maps or those in `of`."""
     if case.batch.layout is not None and not case.batch.layout.cut:
         raise ModelError(
-            f"{case.runner.name} attends from patch to patch, and no attention method can tell "
-            f"the {plural(case.batch.noun)} within one apart.",
+            f"{case.runner.name} attends from patch to patch, so attention methods cannot score "
+            f"the {plural(case.batch.noun)} within a patch.",
             **use_method("lrp", verb="Try"),
         )
     require_samples_as_rows(case)
@@ -92,8 +92,8 @@ def capture(
         forward.need("attention")
         if maps.last is None:
             raise ModelError(
-                f"{case.runner.name} has attention, but no state with a row for each place follows "
-                "it, so the rows that its head reads are not known."
+                f"{case.runner.name} has attention, but no state with a row for each position "
+                "follows it, so the rows that its head reads are unknown."
             )
         count = len(maps.seen)
         layers = range(count) if of is None else [range(count)[i] for i in of]
@@ -109,7 +109,7 @@ def capture(
         if (span := sources.span_in(stream)) is not None
     }
     if case.batch.layout is not None:
-        _check_places(case.runner, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
+        _check_patches(case.runner, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
     else:
         for source in sources.entered:
             stream = source.span.stream
@@ -134,7 +134,7 @@ def capture(
 
 
 def map_gradients(forward: ForwardPass, maps: Sequence[Map], *others: Tensor) -> list[Tensor]:
-    """∂ output / ∂ each map, (B, heads, query, key) each, and by other tensors."""
+    """∂ output / ∂ each map, (B, heads, query, key), and ∂ output / ∂ other tensors."""
     heads = [head for one_map in maps for head in one_map.heads]
     gradients = iter(forward.gradients([*heads, *others]))
     by_map = [torch.cat([next(gradients) for _ in one_map.heads], 1) for one_map in maps]
@@ -142,7 +142,7 @@ def map_gradients(forward: ForwardPass, maps: Sequence[Map], *others: Tensor) ->
 
 
 def _check_sizes(runner: ModelRunner, maps: Sequence[Map]) -> None:
-    """Refuses maps of one stream that have several sizes: its places are not the same units."""
+    """Refuses maps of different sizes along one stream: their positions are not the same units."""
     sizes: dict[int, set[int]] = {}
     for one_map in maps:
         sizes.setdefault(one_map.query, set()).add(one_map.size[0])
@@ -151,9 +151,8 @@ def _check_sizes(runner: ModelRunner, maps: Sequence[Map]) -> None:
     if several is not None:
         raise ModelError(
             f"the attention maps of {runner.name} have {', '.join(map(str, sorted(several)))} "
-            "places along one input. Either places "
-            "are pooled on the way, or a second sequence, such as the decoder's, is not among "
-            "the inputs (prefix).",
+            "positions along one input. Either the model pools positions, or a second sequence, "
+            "such as the decoder's, is not an input (prefix).",
             **use_method("lrp", verb="Try"),
         )
 
@@ -161,33 +160,32 @@ def _check_sizes(runner: ModelRunner, maps: Sequence[Map]) -> None:
 def _check_length(
     runner: ModelRunner, maps: Sequence[Map], stream: int, least: int, units: str
 ) -> None:
-    """Refuses maps along an input that have fewer places than it, or far more."""
+    """Refuses maps along an input with fewer positions than the input, or far more."""
     sizes = {one_map.size[0] for one_map in maps if one_map.query == stream}
     sizes |= {one_map.size[1] for one_map in maps if one_map.key == stream}
     if len(sizes) == 1 and not least <= min(sizes) <= least + EXTRA_TOKENS:
         raise ModelError(
-            f"the attention maps of {runner.name} have {min(sizes)} places, its input {least}: "
-            "the model shortens it or cuts it into "
-            f"other pieces, so the places are not the {units}. Attention methods cannot follow "
-            "that.",
+            f"the attention maps of {runner.name} have {min(sizes)} positions, its input {least}: "
+            f"the model shortens or divides it, so the positions are not the {units}. "
+            "Attention methods do not support this.",
             **use_method("lrp", verb="Try"),
         )
 
 
-def _check_places(runner: ModelRunner, maps: Sequence[Map], least: int) -> None:
-    """Refuses maps of an image whose places are not its patches, and some tokens beside them."""
+def _check_patches(runner: ModelRunner, maps: Sequence[Map], least: int) -> None:
+    """Refuses maps of an image whose positions are not its patches plus a few tokens."""
     sizes = {size for one_map in maps for size in one_map.size}
     if len(sizes) > 1 or not least <= min(sizes) <= least + EXTRA_TOKENS:
         raise ModelError(
             f"the attention maps of {runner.name} have {', '.join(map(str, sorted(sizes)))} "
-            f"places, its image {least}: patches are "
-            "joined or pooled on the way. Attention methods cannot follow them.",
+            f"positions, its image {least}: the model joins or pools patches. Attention methods "
+            "do not support this.",
             **use_method("lrp", verb="Try"),
         )
 
 
 def layer_index(layer: int, count: int) -> int:
-    """The number of a layer of so many; a negative one counts from the end."""
+    """The index of a layer among `count` layers; negative ones count from the end."""
     if not -count <= layer < count:
         raise MethodError(
             f"there is no layer {layer}: the model has attention layers 0 to {count - 1}."
@@ -202,11 +200,11 @@ def roll_out(
     normalise: bool,
     skip: bool = True,
 ) -> State:
-    """The rows that are read, times I + step for every map, the last first.
+    """The rows that are read, multiplied by I + step for every map, from the last to the first.
 
-    Between two fields the identity is that of the queries' own field. With `normalise` each row
-    of I + step is divided by its sum. Without `skip`, what the rows say of themselves through the
-    identities alone is left out.
+    In cross-attention the identity keeps the queries' stream. With `normalise` each row of
+    I + step is divided by its sum. Without `skip`, the product of the identities alone is
+    subtracted.
     """
     state = attention.start(readout)
     last = attention.streams[-1][0]
@@ -232,9 +230,9 @@ def roll_out(
 def without_readout_row(
     attention: CapturedAttention, state: State, readout: Readout, fill: ReadoutRow = "zero"
 ) -> Tensor:
-    """The scores of units; where one row is read, such as [CLS], its own score is filled in.
+    """The scores of units; if a single row such as [CLS] is read, its own score is replaced.
 
-    With "zero" it is zero, with "minimum" the least score of the sample.
+    By zero with "zero", by the lowest score of the sample with "minimum".
     """
     last = attention.streams[-1][0]
     rows = attention.start(readout)[last]
@@ -246,6 +244,6 @@ def without_readout_row(
 
 
 def weighted_maps(attention: CapturedAttention, positive: bool) -> list[Tensor]:
-    """E over heads of A ∘ ∇A for every map; with `positive` of its positive entries."""
+    """The mean over heads of A ∘ ∇A for every map; with `positive`, of its positive entries."""
     products = [a * g for a, g in zip(attention.maps, attention.gradients, strict=True)]
     return [(p.clamp_min(0) if positive else p).mean(1) for p in products]

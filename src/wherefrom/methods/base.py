@@ -1,4 +1,4 @@
-"""What a method is: a frozen dataclass that gives each unit a score."""
+"""The base class of methods, and the scores that they return."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import warnings
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from wherefrom.core.batching import RowsUnclear
+from wherefrom.core.batching import split_on_failure
 from wherefrom.core.explanation import plural
-from wherefrom.core.memory import is_out_of_memory, release_memory
+from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import restores_state
 from wherefrom.core.target import SpanTarget
-from wherefrom.errors import NotEnoughMemory, RoundingOnly, SamplesRunAlone
+from wherefrom.errors import NotEnoughMemory, NotFinite, RoundingOnly, counted, use_method
 from wherefrom.methods.graph_cache import release_graph
 
 if TYPE_CHECKING:
     from wherefrom.methods.forward_graph import ForwardGraph
 
-Advance = Callable[[int, int], None]  # how many are done, of how many
+Advance = Callable[[int, int], None]  # done, all
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a batch, and what the method learned on the way.
+    """The scores of a batch, with their parts and ledger.
 
-    `logits` are those at the input itself, if the method has run the model there. `lines` are
-    the ledger's: (label, kind) to a value for each sample. `warnings` has those of each sample,
-    or is empty where there are none.
+    `logits` are those at the input, if the method ran the model there. `lines` are those of the
+    ledger: (label, kind) to a value for each sample. `warnings` has a tuple for each sample, or is
+    empty.
     """
 
     values: Tensor  # (B, units)
@@ -45,7 +45,7 @@ class Scores:
 
     @staticmethod
     def joined(pieces: Sequence[Scores]) -> Scores:
-        """The scores of several batches of the same width as those of one."""
+        """Concatenates the scores of several batches with the same number of units."""
         first = pieces[0]
         keys = dict.fromkeys(key for piece in pieces for key in piece.lines or ())
         absent = [torch.zeros(len(piece.values), dtype=torch.float64) for piece in pieces]
@@ -74,24 +74,23 @@ class Scores:
         )
 
 
-_ROUNDING = 8  # errors of a gradient, in units of the precision
+_ROUNDING = 8  # rounding error of a gradient, in machine epsilons
 
 
 def warn_of_rounding(
     label: str, values: Tensor, summed: Tensor, dtype: torch.dtype
 ) -> dict[int, str]:
-    """Warns where the scores of a sample are no larger than the rounding of what they sum up.
+    """Warns of samples whose scores are no larger than the rounding error of their terms.
 
-    `summed` is the sum of the sizes, of which `values` is the sum. Returns the warning of each
-    such sample.
+    `summed` are the sums of the absolute terms of `values`. Returns the warnings by sample.
     """
     largest, sizes = values.abs().amax(1), summed.abs().amax(1)
     lost = (sizes > 0) & (largest <= _ROUNDING * torch.finfo(dtype).eps * sizes)
     messages = {
         i: f"{label}: the scores are rounding errors and explain nothing (terms of "
-        f"{float(sizes[i]):.0e} cancel to {float(largest[i]):.0e}). This happens before a "
-        "norm, which removes what gradient × input finds there. Read the input at the first "
-        "block, or use the method lrp."
+        f"{float(sizes[i]):.0e} cancel to {float(largest[i]):.0e}). This happens in front of a "
+        "norm, whose derivative removes gradient × input. Read the input at the first block, or "
+        "use the method lrp."
         for i in lost.nonzero().flatten().tolist()
     }
     for message in list(messages.values())[:1]:  # one for the batch
@@ -100,17 +99,34 @@ def warn_of_rounding(
 
 
 def by_sample(count: int, *messages: dict[int, str]) -> tuple[tuple[str, ...], ...]:
-    """Warnings of some samples as those of each of so many; empty where there are none."""
+    """The warnings of each of `count` samples; empty if there are none."""
     if not any(messages):
         return ()
-    return tuple(tuple(found[i] for found in messages if i in found) for i in range(count))
+    return tuple(tuple(each[i] for each in messages if i in each) for i in range(count))
+
+
+def require_finite(scores: Scores, label: str, case: Case, finite_at: str = "") -> None:
+    """Raises an error for scores that are NaN or infinite although the output is finite."""
+    bad = ~scores.values.isfinite().all(1)
+    if not bool(bad.any()):
+        return
+    place = f"; at the output of {finite_at} it is still finite" if finite_at else ""
+    advice = use_method("occlusion")
+    if case.runner.dtype in (torch.float16, torch.bfloat16):
+        start = {"remedy": "Run the model in float32.", "command": "Run with --dtype float32."}
+        start["page"] = "Serve the model in float32."
+        advice = {front: f"{start[front]} {text}" for front, text in advice.items()}
+    raise NotFinite(
+        f"{label}: the scores of {int(bad.sum())} of {counted(len(bad), 'input')} are NaN or "
+        f"infinite, since the gradient overflows or is undefined{place}.",
+        **advice,
+    )
 
 
 class Method(ABC):
-    """Gives every unit of every sample a score. Subclasses are frozen dataclasses.
+    """Scores every unit of every sample. Subclasses are frozen dataclasses.
 
-    Their fields are their settings; the first line of their docstring is what `wherefrom methods`
-    shows.
+    Their fields are their settings; `wherefrom methods` shows the first line of their docstring.
     """
 
     name: ClassVar[str]
@@ -118,36 +134,21 @@ class Method(ABC):
 
     @restores_state
     def __call__(self, case: Case) -> Scores:
-        """The scores of a batch; in parts, or one by one with a warning, where it must be.
-
-        A batch that needs more memory than there is is halved, again and again.
-        """
+        """The scores of a batch, in several passes where one cannot take it all."""
         release_graph(case.runner.model)
-        try:
-            return self._within_memory(case)
-        except RowsUnclear as reason:
-            warnings.warn(
-                f"{case.runner.name}: {reason}; the {len(case.batch)} inputs of this batch are run "
-                "one by one, which takes as many passes. The scores are the same.",
-                SamplesRunAlone,
-                stacklevel=2,
-            )
-        return Scores.joined([self._within_memory(case.take([i])) for i in range(len(case.batch))])
+        pieces: list[Scores] = []
 
-    def _within_memory(self, case: Case) -> Scores:
-        count = len(case.batch)
-        if count == 1:
-            with self.naming_memory(case):
-                return self.scores(case)
-        try:
-            return self.scores(case)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        # here, where the error no longer holds what the pass has allocated
-        release_memory(case.runner.device)
-        halves = list(range(count // 2)), list(range(count // 2, count))
-        return Scores.joined([self._within_memory(case.take(half)) for half in halves])
+        def run(rows: Sequence[int]) -> Sequence[None]:
+            part = case if len(rows) == len(case.batch) else case.take(list(rows))
+            with self.naming_memory(part) if len(rows) == 1 else nullcontext():
+                scores = self.scores(part)
+            require_finite(scores, self.label, part)
+            pieces.append(scores)
+            return [None] * len(rows)
+
+        for _ in split_on_failure(range(len(case.batch)), run, device=case.runner.device):
+            pass
+        return Scores.joined(pieces) if len(pieces) > 1 else pieces[0]
 
     @contextmanager
     def naming_memory(self, case: Case) -> Iterator[None]:
@@ -168,11 +169,11 @@ class Method(ABC):
         return NotEnoughMemory(allowed, allowed, at_least=True, what=what)
 
     def resolved(self, inputs: Batch) -> Method:
-        """The same method with what is "auto" filled in for this kind of input."""
+        """The same method with "auto" settings resolved for this kind of input."""
         return self
 
     def graph(self, case: Case) -> ForwardGraph | None:
-        """One forward pass, from whose graph any target at these places can be explained.
+        """One forward pass whose graph can explain any target at these positions.
 
         None for a method that needs other passes.
         """
@@ -180,7 +181,7 @@ class Method(ABC):
 
     @abstractmethod
     def scores(self, case: Case) -> Scores:
-        """The scores of a batch; zero on padding."""
+        """The scores of a batch; padding gets zero."""
 
     def each(
         self,
@@ -188,7 +189,7 @@ class Method(ABC):
         places: range,
         advance: Advance | None = None,
     ) -> list[Scores]:
-        """The scores of places of a target, each by itself; `advance(done, all)` after each."""
+        """The scores of each position of a target; calls `advance(done, all)` after each."""
         target = case.target
         assert isinstance(target, SpanTarget)
         rows: list[Scores] = []
@@ -199,22 +200,22 @@ class Method(ABC):
         return rows
 
     def settings(self) -> dict[str, Any]:
-        """The fields as JSON can hold them, as they travel in an explanation."""
+        """The fields in a form that JSON can represent."""
         return {f.name: as_json(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
 
     @property
     def label(self) -> str:
-        """The name and the settings that are not the default: `integrated_gradients(steps=64)`.
+        """The name with all settings that are not the default: `integrated_gradients(steps=64)`.
 
-        Two methods with the same label compute the same thing, so results are keyed by it.
+        Methods with the same label compute the same scores, so results are keyed by it.
         """
         return self._labelled(lambda value, default: value != default)
 
     @property
     def short_label(self) -> str:
-        """The label without "auto", and without what it came to where that is nothing.
+        """The label without "auto" settings that were resolved to 0 or None.
 
-        `lrp(root=unk)`: the unknown token was chosen, and no relevance goes to attention weights.
+        `lrp(root=unk)`: the unknown token was chosen, and attention weights get no relevance.
         """
         return self._labelled(
             lambda value, default: value != default and (bool(value) or default != "auto")
@@ -237,14 +238,14 @@ def _default(setting: Field[Any]) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """A setting as JSON can hold it: a tensor by shape and checksum, a function by name."""
+    """A setting for JSON: a tensor as shape and checksum, a function as its name."""
     if isinstance(value, Tensor):
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         return f"tensor{tuple(value.shape)} {zlib.crc32(content.numpy().tobytes()):08x}"
     if isinstance(value, dict):
-        return {str(key): as_json(held) for key, held in value.items()}
+        return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(held) for held in value]
+        return [as_json(item) for item in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return getattr(value, "__name__", None) or repr(value)

@@ -1,4 +1,4 @@
-"""Any attributor of Captum as a method: `captum:ShapleyValueSampling` and the like."""
+"""Captum's attributors as methods, such as `captum:ShapleyValueSampling`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PREFIX = "captum:"
 
 @dataclass(frozen=True)
 class Captum(Method):
-    """A Captum attributor on the embedded input, each unit one feature."""
+    """A Captum attributor on the embedded input, with each unit as one feature."""
 
     name: ClassVar[str] = "captum"
     paper: ClassVar[str] = "Kokhlikyan et al. 2020"
@@ -29,7 +29,7 @@ class Captum(Method):
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # two attributors are two methods: results are told apart by the name
+        # results are keyed by the name, so each attributor needs one
         object.__setattr__(self, "name", f"{PREFIX}{self.attributor}")
 
     def settings(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Captum(Method):
         embedded = EmbeddedInputs.capture(case)
         if len(embedded.values) != 1:
             raise MethodError(
-                f"the input enters {case.runner.name} at {len(embedded.values)} places; Captum's "
+                f"the input enters {case.runner.name} at {len(embedded.values)} points; Captum's "
                 "attributors take one tensor."
             )
         rows = [
@@ -67,8 +67,8 @@ class Captum(Method):
         first, *more = inspect.signature(kind).parameters.values()
         if first.name != "forward_func" or any(p.default is p.empty for p in more):
             raise MethodError(
-                f"Captum's {self.attributor} needs the module or one of its layers, not just a "
-                "function of the input; take one that does not."
+                f"Captum's {self.attributor} needs the module or a layer; use an attributor that "
+                "needs a function of the input only."
             )
         attribute = kind(forward).attribute
         known = inspect.signature(attribute).parameters
@@ -86,7 +86,7 @@ class Captum(Method):
         if "baselines" in known:
             options.setdefault("baselines", torch.zeros_like(value))
         attributions: Tensor = attribute(value.clone().requires_grad_(), **options).detach()
-        # one that perturbs whole units writes a unit's score on each of its numbers
+        # attributors that perturb whole units repeat a unit's score for each of its features
         whole_units = "feature_mask" in known or "sliding_window_shapes" in known
         return attributions.mean(-1) if whole_units else attributions.sum(-1)
 

@@ -1,7 +1,8 @@
-"""Whether a ledger adds up to the output, within what the precision in use allows."""
+"""Checks that a ledger adds up to the output within the precision in use."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,12 +16,11 @@ from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.tracing.observers.balances import Balance, Balances
 from wherefrom.tracing.tracer import Table
 
-# what rounding may leave open, as a share of what is added up: far above what was ever seen of
-# the number type in use, far below what a missing rule or rows in the wrong sample leave
+# the residual allowed for rounding, relative to the terms: far above all rounding errors that were
+# measured, far below the residual of a missing rule or of mixed samples
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
-_ROUNDINGS = 10  # of a narrower number type
-# less, as of weights that are rounded on the way, is no other explanation
-_DETACHED = 0.01
+_ROUNDINGS = 10  # machine epsilons of narrower types
+_DETACHED = 0.01  # a smaller detached share, such as that of rounded weights, is no warning
 
 
 def _tolerance(dtype: torch.dtype) -> float:
@@ -29,17 +29,20 @@ def _tolerance(dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True)
 class ConservationCheck:
-    """A pass whose ledger must add up to the output."""
+    """Checks a pass whose ledger must add up to the output."""
 
     table: Table
     case: Case
     label: str
-    diagnosed: bool = True  # whether a second pass can find the call that loses relevance
+    diagnosed: bool = True  # find the call that loses relevance by a second pass
 
     def _first_open(
         self, sample: int, total: float, allowed: float, share: Tensor
     ) -> Balance | None:
-        """The first call that loses in a sample by itself; rows in the wrong sample are told."""
+        """The first call that loses relevance when a sample runs alone; None if it is unknown.
+
+        Raises `RowsUnclear` if the ledger of the sample alone has another sum.
+        """
         unclear = RowsUnclear(
             f"the ledger of a batch misses the output by {100 * float(share.abs()[sample]):.1f} %"
         )
@@ -53,7 +56,7 @@ class ConservationCheck:
                 self.table, self.case.take([sample]), ledger=True, observers=[balances]
             ) as forward:
                 gradients = forward.at_sources()
-        except Exception as error:  # it keeps all values: more than the pass itself
+        except Exception as error:  # it needs more memory than the pass itself
             if not is_out_of_memory(error):
                 raise
             if len(self.case.batch) > 1:
@@ -68,10 +71,10 @@ class ConservationCheck:
         return balances.first_open(allowed)
 
     def messages(self, scores: Scores, output: Tensor, forward: ForwardPass) -> dict[int, str]:
-        """What to say of samples whose ledger misses the output by more than rounding."""
+        """The warnings of samples whose ledger misses the output by more than rounding."""
         assert scores.lines is not None
         lines = torch.stack(list(scores.lines.values()))  # (lines, B)
-        # what rounding is in proportion to: scores that cancel are larger than their sum
+        # rounding is proportional to the terms, which can cancel in the sum
         added = torch.stack([lines.abs().sum(0), scores.values.abs().sum(1).cpu(), output.abs()])
         sizes = added.amax(0).clamp_min(1e-300)
         tolerance = max(map(_tolerance, {forward.output.dtype, *forward.tracer.ledger.precisions}))
@@ -79,20 +82,23 @@ class ConservationCheck:
         detached = torch.zeros_like(output)
         for (_, kind), values in scores.lines.items():
             detached += values if kind == "detached" else 0
-        lost = residual.abs() > tolerance * sizes
-        cut = detached.abs() > _DETACHED * sizes
+        lost = ~(residual.abs() <= tolerance * sizes)  # NaN too
+        broken = detached.abs() > _DETACHED * sizes
         messages: dict[int, str] = {}
         if bool(lost.any()):
             worst = int((residual.abs() / sizes).argmax())
             allowed = tolerance * float(sizes[worst])
-            first = self._first_open(worst, float(lines[:, worst].sum()), allowed, residual / sizes)
+            first = None
+            if math.isfinite(allowed):
+                total = float(lines[:, worst].sum())
+                first = self._first_open(worst, total, allowed, residual / sizes)
             for i in lost.nonzero().flatten().tolist():
                 messages[i] = _not_conserved(self.label, output[i], residual[i], first, tolerance)
-        for i in (cut & ~lost).nonzero().flatten().tolist():
+        for i in (broken & ~lost).nonzero().flatten().tolist():
             share = 100 * abs(float(detached[i])) / max(abs(float(output[i])), 1e-30)
             messages[i] = (
-                f"{self.label}: the units have no part of {float(detached[i]):.3g}, {share:.1f} % "
-                "of the output, though it depends on them: the gradient ends "
+                f"{self.label}: the scores miss {float(detached[i]):.3g}, {share:.1f} % of the "
+                "output, which depends on the units without a gradient: it ends "
                 f"{forward.tracer.ledger.detached[0]}. Let it pass there, or compare with the "
                 "method occlusion."
             )

@@ -1,4 +1,4 @@
-"""Deep integrated explanations: gradient rollout integrated over attention maps."""
+"""Deep integrated explanations (DIX): gradient rollout integrated over attention maps."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from wherefrom.methods.embedded_inputs import Budget
 from wherefrom.methods.reading import samples_are_rows
 from wherefrom.tracing.observers.attention_maps import Replace
 
-Point = tuple[int, ...]  # the step of each chosen map: its size is step / steps
+Point = tuple[int, ...]  # the step of each chosen map, which is scaled by step / steps
 
 
 @dataclass(frozen=True)
 class Dix(Method):
     """Gradient rollout, averaged while some attention maps are scaled from 0 to 1.
 
-    `variant="authors"` is the authors' program: one path for each of `layers`. On it the layer's
-    map is a · A, a = 0, 1/steps, …, 1, a constant of its own; at every point each block gives
-    (A_b ∘ G_b)⁺. Their means over the points and heads, I added and rows made to sum to one, are
-    rolled out over all blocks, and the results of the paths are summed. `faithful_to_code=True`
-    puts the last block's map into every path, as the program does for the penultimate block.
+    `variant="authors"` is the authors' program: one path for each of `layers`, on which the layer's
+    map is the constant a · A, a = 0, 1/steps, …, 1, and each block b gives (A_b ∘ G_b)⁺. The means
+    over points and heads, plus I and with normalised rows, are rolled out over all blocks, and the
+    results of all paths are added. `faithful_to_code=True` uses the last block's map in every path,
+    as the program does for the penultimate block.
 
-    `variant="definition"` is the nested integral over all of `layers` of the gradient rollout,
-    by steps ** len(layers) passes.
+    `variant="definition"` is the integral of the gradient rollout over the scales of all `layers`,
+    with steps ** len(layers) passes.
     """
 
     name: ClassVar[str] = "dix"
@@ -54,7 +54,7 @@ class Dix(Method):
     def scores(self, case: Case) -> Scores:
         if self.steps < 1 or self.layers == ():
             raise MethodError("dix needs at least one step and one layer.")
-        # the point where every map has its own size is the model as it is
+        # the point where no map is scaled is the model itself
         whole = capture(case, gradients=True)
         count = len(whole.maps)
         layers = (-1, -2)[:count] if self.layers is None else self.layers
@@ -69,7 +69,7 @@ class Dix(Method):
         return Scores(values, whole.logits)
 
     def _nested(self, case: Case, whole: CapturedAttention, layers: tuple[int, ...]) -> Tensor:
-        """The mean of gradient rollout over the grid of the chosen maps' sizes."""
+        """The mean of gradient rollout over the grid of the chosen maps' scales."""
 
         def rolled(attention: CapturedAttention) -> Tensor:
             steps = weighted_maps(attention, positive=False)
@@ -93,19 +93,19 @@ class Dix(Method):
         return mean
 
     def _path(self, case: Case, whole: CapturedAttention, layer: int) -> Tensor:
-        """One path on one block, the maps of all blocks averaged along it and rolled out."""
+        """One path of one block: the maps of all blocks, averaged along it and rolled out."""
         end = whole.maps[-1 if self.faithful_to_code else layer]  # (B, heads, query, key)
         if end.shape != whole.maps[layer].shape:
             raise MethodError(
-                f"the last map has another shape than that of layer {layer}, so it cannot be put "
-                "in its place; leave faithful_to_code out."
+                f"the last map and that of layer {layer} differ in shape, so one cannot replace "
+                "the other; leave out faithful_to_code."
             )
 
         def constant(samples: list[int], sizes: Tensor) -> Replace:
             path = end[samples] * _by_row(sizes[:, 0], end)
 
             def replace(index: int, weights: Tensor) -> Tensor:
-                # a constant: no gradient goes on to the block's queries and keys
+                # a constant: no gradient passes to the block's queries and keys
                 return path.detach().to(weights).requires_grad_() if index == layer else weights
 
             return replace
@@ -125,7 +125,7 @@ class Dix(Method):
         points: Sequence[Point],
         replacing: Callable[[list[int], Tensor], Replace],
     ) -> Iterator[tuple[CapturedAttention, Tensor]]:
-        """Each sample at each point, in chunks: its attention, and the sample of each row."""
+        """The attention of each sample at each point, in chunks, and the sample of each row."""
         pairs = [(i, point) for point in points for i in range(len(case.batch))]
 
         def run(rows: list[tuple[int, Point]]) -> CapturedAttention:

@@ -1,4 +1,4 @@
-"""Methods that run the model on many changed copies of its embedded input."""
+"""The embedded inputs of a batch, and passes on many changed copies of them."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _SHARE = 0.4  # of the free memory
 
 @dataclass(frozen=True)
 class EmbeddedInputs:
-    """The embedded input of a batch, and how to run the model on other embedded inputs."""
+    """The embedded inputs of a batch; runs the model on other embedded inputs."""
 
-    case: Case  # with the most likely class filled in
+    case: Case  # with the most likely class as its target, if it had none
     logits: Tensor
-    values: list[Tensor]  # one (B, T, D) for each place where the input enters
-    spans: list[Span]  # which units each of them holds
-    paths: list[tuple[int, ...]] | None = None  # to the first blocks, if it is read there
+    values: list[Tensor]  # (B, T, D) for each entry point
+    spans: list[Span]  # the units that each of them holds
+    paths: list[tuple[int, ...]] | None = None  # to the first blocks, if the input is read there
 
     @staticmethod
     def of(forward: ForwardPass, case: Case) -> EmbeddedInputs:
-        """From a pass that has been run."""
+        """From a finished pass."""
         sources, logits = forward.tracer.entry_points.entered, forward.logits.detach()
         return EmbeddedInputs(
             case.resolved(logits),
@@ -55,11 +55,11 @@ class EmbeddedInputs:
     def capture(
         case: Case, at: Place = "embeddings", change: Change | None = None
     ) -> EmbeddedInputs:
-        """Runs the model once to see where the input is read, and what is read there.
+        """Runs the model once to record the embedded inputs.
 
         `change` replaces what enters the model.
         """
-        # the path to the block is followed by what requires a gradient
+        # the path to the block is found from tensors that require a gradient
         gradients = at == "first_block"
         with intercepted_forward(PLAIN, case, at=at, gradients=gradients, change=change) as forward:
             return EmbeddedInputs.of(forward, case)
@@ -70,7 +70,7 @@ class EmbeddedInputs:
         return "embeddings" if self.paths is None else "first_block"
 
     def valid_mask(self, k: int) -> Tensor:
-        """Which places of the k-th source hold a unit, (B, T)."""
+        """Which rows of the k-th entry point hold a unit, (B, T)."""
         valid = torch.zeros(self.values[k].shape[:2], dtype=torch.bool)
         return self.spans[k].rows_of(self.case.batch.mask, valid)
 
@@ -102,7 +102,7 @@ class EmbeddedInputs:
         read: Callable[[ForwardPass], Result],
         gradients: bool = True,
     ) -> Iterator[tuple[list[Pair], Result]]:
-        """What is read of each pass."""
+        """What `read` returns for each pass."""
 
         def run(rows: list[Pair]) -> Result:
             with intercepted_forward(
@@ -121,13 +121,13 @@ class EmbeddedInputs:
 def _placed(
     entered: Iterator[int], rows: list[Pair], point: Point, entering: EmbeddedInput
 ) -> Tensor:
-    """What enters at the next place, for each row its own point."""
+    """What enters at the next entry point: for each row its own point."""
     k = next(entered)
     return torch.stack([point(k, i, copy) for i, copy in rows]).to(entering.rows)
 
 
 def over_sources(embedded: EmbeddedInputs, amounts: Sequence[Tensor]) -> Tensor:
-    """Numbers where the input enters, (B, T) each, as numbers of the units, (B, units)."""
+    """Values at the entry points, (B, T) each, as values of the units, (B, units)."""
     total = torch.zeros(embedded.case.batch.mask.shape, dtype=torch.float64)
     for amount, span in zip(amounts, embedded.spans, strict=True):
         span.add_to(total, amount)
@@ -135,29 +135,29 @@ def over_sources(embedded: EmbeddedInputs, amounts: Sequence[Tensor]) -> Tensor:
 
 
 class Budget:
-    """How many rows a pass may have: measured on the first pass, by what autograd keeps."""
+    """How many rows a pass may have, from the bytes that autograd saves in the first pass."""
 
     def __init__(self, case: Case, gradients: bool = True) -> None:
         runner, (batch, length) = case.runner, case.batch.mask.shape
         self._device = runner.device
-        # by default part of what is free: a pass that takes it all leaves nothing for its results
+        # by default part of the free memory: the results need some too
         self.bytes = runner.memory or _SHARE * free_memory(runner.device)
         self.most = max(1, batch, _TOKENS_A_PASS // max(1, length))
-        # without gradients nothing is kept, and the first pass need not be a small one
+        # without gradients nothing is saved, so the first pass need not be small
         self._known = not gradients
         self.rows = self.most if self._known else min(self.most, batch)
 
     def limit(self, rows: int) -> None:
-        """From now on no pass has more rows."""
+        """Limits the rows of all further passes."""
         self.most = rows
         self.rows = min(self.rows, rows)
 
     def chunks(
         self, items: Sequence[Item], run: Callable[[list[Item]], Result]
     ) -> Iterator[tuple[list[Item], Result]]:
-        """What `run` gives of all items, some at a time, each a row.
+        """The results of `run` for all items, chunk by chunk; each item is a row.
 
-        A pass that needs too much memory is made again with half as many.
+        A pass that runs out of memory is repeated with half as many rows.
         """
         at = 0
         while at < len(items):
@@ -173,10 +173,12 @@ class Budget:
                 at += len(rows)
                 yield rows, result
                 continue
-            release_memory(self._device)  # here, where the error no longer holds the pass
+            release_memory(
+                self._device
+            )  # here the error no longer refers to the tensors of the pass
 
     def measured(self, rows: int) -> Scope:
-        """A context that, in the first pass, counts what is kept for the backward pass."""
+        """A context that counts in the first pass what autograd saves."""
         if self._known:
             return Scope()
         self._known = True
@@ -184,7 +186,7 @@ class Budget:
 
 
 class _RowBytes(SavedBytes):
-    """Counts the bytes of a pass of so many rows, and tells its budget."""
+    """Counts the bytes of a pass with this number of rows, and updates the budget."""
 
     def __init__(self, budget: Budget, rows: int) -> None:
         super().__init__()
@@ -193,7 +195,7 @@ class _RowBytes(SavedBytes):
     def count(self, tensor: Tensor) -> int:
         size = super().count(tensor)
         if size:
-            row_bytes = 2 * self.total / self._rows  # gradients come on top
+            row_bytes = 2 * self.total / self._rows  # twice, for the gradients
             budget = self._budget
             budget.rows = int(min(budget.most, max(1, budget.bytes // row_bytes)))
         return size
@@ -202,9 +204,9 @@ class _RowBytes(SavedBytes):
 def baseline_values(embedded: EmbeddedInputs, baseline: str | int | Tensor) -> list[Tensor]:
     """The baseline embeddings.
 
-    "zero": zero vectors. "pad", "unk", "mask", or a token id: that token in place of every unit
-    that is no special token. "mean": the mean embedding there, but for the first token that a
-    language model reads. A tensor: the embedded baseline itself, or one that spreads to it.
+    "zero": zero vectors. "pad", "unk", "mask", or a token id: that token instead of every unit
+    that is not a special token. "mean": the mean embedding instead, except for the first token of
+    a language model. A tensor: the embedded baseline, or a tensor that broadcasts to it.
     """
     case = embedded.case
     if isinstance(baseline, Tensor):
@@ -217,7 +219,7 @@ def baseline_values(embedded: EmbeddedInputs, baseline: str | int | Tensor) -> l
     else:
         blank_case = replace(case, batch=replaced_units(case.batch, baseline))
         blank = EmbeddedInputs.capture(blank_case, embedded.place).values
-    # padding, and places of no unit, stay as they are
+    # padding and rows of no unit stay unchanged
     return [
         torch.where(embedded.valid_mask(k).unsqueeze(-1), b, v)
         for k, (b, v) in enumerate(zip(blank, embedded.values, strict=True))
@@ -225,10 +227,10 @@ def baseline_values(embedded: EmbeddedInputs, baseline: str | int | Tensor) -> l
 
 
 def _first_kept(inputs: Batch) -> Batch:
-    """The inputs with the first token that a language model reads as a special one.
+    """The inputs with the first token of a language model marked as special.
 
-    Attention that has nowhere to go goes there, whatever it is: without it the model is another,
-    and no path from there is smooth.
+    Attention heads that have nothing to attend to attend to it, so replacing it changes the whole
+    model, and no path from such a baseline is smooth.
     """
     if inputs.missing != "mean":
         return inputs
@@ -242,15 +244,15 @@ def _first_kept(inputs: Batch) -> Batch:
 
 
 def replaced_units(inputs: Batch, token: str | int) -> Batch:
-    """The inputs with every unit that is no special token replaced by one token."""
+    """The inputs with one token instead of every unit that is not a special token."""
     fields = {name: inputs.tensors[name].clone() for name in inputs.fields}
     if any(ids.is_floating_point() for ids in fields.values()):
         raise MethodError(
-            f'a baseline of "{token}" is for texts: give "zero", or the baseline as a tensor.'
+            f'the baseline "{token}" is for texts: use "zero", or pass the baseline as a tensor.'
         )
     number = inputs.token_id(token)
     replaced = inputs.mask.cpu() & ~inputs.special()
-    start = 0  # of the units of a field, as those of a decoder come behind those of its source
+    start = 0  # of the units of a field: a decoder's come after those of its source
     for ids in fields.values():
         width = ids.shape[1]
         ids[replaced[:, start : start + width].to(ids.device)] = number

@@ -10,20 +10,20 @@ from torch import Tensor
 
 from wherefrom.core.progress import stop_if_late
 
-_UNIT = 10**9  # capacities are shares of one; the solver counts in whole numbers of 32 bits
+_UNIT = 10**9  # capacities are at most 1; the solver takes 32-bit integers
 
 
 def flows(
     steps: Sequence[Tensor], streams: Sequence[tuple[int, int]], start: dict[int, Tensor]
 ) -> dict[int, Tensor]:
-    """The flow from the rows that are read, at the top, to every place at the bottom.
+    """The flow from the rows that are read to every position of the first layer.
 
-    A layer of nodes lies above every map; an edge of capacity Ā = rows of (A + I) made to sum to
-    one leads from a query to each key. The rows that are read get what `start` gives them.
+    Every map connects two layers of nodes: an edge from each query to each key has the capacity
+    Ā, the rows of A + I normalised to sum to one. `start` has the flow into the rows that are read.
     """
     if (direct := _of_two_maps(steps, streams, start)) is not None:
         return direct
-    from scipy.sparse import csr_matrix  # at its use: scipy takes long to import
+    from scipy.sparse import csr_matrix  # here, since scipy takes long to import
     from scipy.sparse.csgraph import maximum_flow
 
     sizes = {number: len(values) for number, values in start.items()}
@@ -48,12 +48,12 @@ def flows(
         share = 1 / (1 + step.sum(-1))
         weights = (step * share.unsqueeze(-1)).numpy()
         for number, size in sizes.items():
-            places = offset[number] + np.arange(size)
+            nodes = offset[number] + np.arange(size)
             skip = share.numpy() if number == query else np.ones(size)
             if number == query == key:
                 weights = weights + np.diag(skip)
             else:
-                edges(above + places, below + places, skip)
+                edges(above + nodes, below + nodes, skip)
         rows, columns = np.indices(weights.shape)
         edges(
             (above + offset[query] + rows).ravel(),
@@ -75,9 +75,9 @@ def flows(
     by_stream: dict[int, Tensor] = {}
     for number, size in sizes.items():
         values = []
-        for place in range(size):
+        for position in range(size):
             stop_if_late()
-            flow = maximum_flow(graph, source, offset[number] + place).flow_value
+            flow = maximum_flow(graph, source, offset[number] + position).flow_value
             values.append(flow / _UNIT)
         by_stream[number] = torch.tensor(values, dtype=torch.float64)
     return by_stream
@@ -88,8 +88,8 @@ def _of_two_maps(
 ) -> dict[int, Tensor] | None:
     """The flow of one row through two maps of one stream: Σ_j min(Ā₂[row, j], Ā₁[j, i]).
 
-    Exact, since the paths from the row to a place part at j and meet nowhere before the place, and
-    what leaves the row adds up to what enters it.
+    Exact: the paths from the row to a position are disjoint between j and the position, and the
+    capacities out of the row sum to the flow into it.
     """
     if len(steps) != 2 or len({*start, *streams[0], *streams[1]}) > 1:
         return None

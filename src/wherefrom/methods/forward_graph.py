@@ -1,4 +1,4 @@
-"""A forward pass under a table whose graph is there: each backward pass explains a target."""
+"""A forward pass whose graph is kept: each backward pass explains a target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import SpanTarget, Target
 from wherefrom.errors import MethodError, NotConserved
-from wherefrom.methods.base import Advance, Scores, by_sample, warn_of_rounding
+from wherefrom.methods.base import Advance, Scores, by_sample, require_finite, warn_of_rounding
 from wherefrom.methods.conservation_check import ConservationCheck
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import Rooted, RootPass
@@ -24,22 +24,22 @@ from wherefrom.tracing.observers.ledger import Entry, LedgerRecorder
 from wherefrom.tracing.tracer import Table
 
 Key = tuple[str, str]  # module and kind of a ledger's entry
-_MOST = 8  # backward passes at once: more are no faster on a processor
+_MOST = 8  # backward passes at once; more are no faster on a CPU
 
 
 @dataclass(frozen=True, eq=False)
 class ForwardGraph:
-    """A forward pass, and what makes scores of a backward pass through its graph.
+    """A finished forward pass, and the scores of backward passes through its graph.
 
-    The mode of the pass is closed: nothing of it is left in torch or on the model. Blocks that the
-    backward pass runs a second time open a mode of their own.
+    The tracer is closed: torch and the model are as before. Blocks that the backward pass runs a
+    second time open a tracer of their own.
     """
 
     table: Table
     case: Case
     forward: ForwardPass
     root: RootPass | None
-    closes: bool  # whether the ledger adds up
+    closes: bool  # whether the ledger must add up
     label: str
 
     @staticmethod
@@ -54,7 +54,7 @@ class ForwardGraph:
         label: str = "gradient × input",
         rooted: Rooted | None = None,
     ) -> ForwardGraph:
-        """Runs the model; of the target only its places count."""
+        """Runs the model; only the positions of the target matter."""
         root = None if rooted is None else RootPass.of(rooted, table, case, at)
         root_activations = None if root is None else root.root_activations
         with intercepted_forward(
@@ -70,7 +70,7 @@ class ForwardGraph:
 
     @property
     def logits(self) -> Tensor:
-        """The model's output, out of the graph."""
+        """The model's output, detached."""
         return self.forward.logits.detach()
 
     @cached_property
@@ -80,11 +80,11 @@ class ForwardGraph:
     def scores(self, target: Target, *, retain: bool = False, diagnosed: bool = True) -> Scores:
         """One backward pass: the scores of a target at the positions of the pass.
 
-        With `retain` the graph is kept for further ones. If the ledger does not add up, `diagnosed`
-        runs the model once more to name the call that loses.
+        With `retain` the graph is kept for further passes. If the ledger does not add up,
+        `diagnosed` runs the model once more to find the call that loses relevance.
         """
         runner, recorder = self.forward.runner, self.forward.tracer.ledger
-        recorder.entries = {}  # lines of this target alone
+        recorder.entries = {}  # those of this target alone
         with runner.evaluating():
             forward = replace(self.forward, output=target(self.forward.logits))
             gradients = forward.at_sources(retain)
@@ -95,7 +95,7 @@ class ForwardGraph:
     def each(
         self, target: SpanTarget, places: range, advance: Advance | None = None
     ) -> list[Scores]:
-        """The scores of places of a target, each by itself; `advance(done, all)` after some."""
+        """The scores of each position of a target; `advance(done, all)` reports progress."""
         together, count = self._together(), len(places)
         rows: list[Scores] = []
         while len(rows) < count:
@@ -123,9 +123,9 @@ class ForwardGraph:
         return max(1, min(_MOST, int(allowed / 2 / max(1, each))))
 
     def _rows(self, target: SpanTarget, first: int, last: int) -> list[Scores]:
-        """The scores of the places `first` to `last` − 1, each by itself."""
+        """The scores of each of the positions `first` to `last` − 1."""
         singles = [target.within(place, place + 1) for place in range(first, last)]
-        if len(singles) == 1:  # which call loses is said of a span, if at all
+        if len(singles) == 1:  # the call that loses relevance is named for spans only
             return [self.scores(singles[0], retain=True, diagnosed=False)]
         recorder = self.forward.tracer.ledger
         with self.forward.runner.evaluating():
@@ -140,7 +140,7 @@ class ForwardGraph:
                 return gradients, totals, {k: e.places for k, e in entries if e.places is not None}
 
             seeds = torch.eye(len(singles), dtype=outputs.dtype, device=outputs.device)
-            with warnings.catch_warnings():  # a call that is made for each seed is as right
+            with warnings.catch_warnings():  # slow calls are correct too
                 warnings.filterwarnings("ignore", "There is a performance drop")
                 gradients, totals, places = torch.vmap(backward)(seeds)
         rows = []
@@ -156,7 +156,7 @@ class ForwardGraph:
     def _scored(
         self, forward: ForwardPass, gradients: list[Tensor], target: Target, diagnosed: bool
     ) -> Scores:
-        """What a backward pass gave: scores with their parts and the ledger's lines."""
+        """The scores of a backward pass, with their parts and ledger lines."""
         recorder, output, inputs = forward.tracer.ledger, forward.output.detach(), self.case.batch
         root_activations = None if self.root is None else self.root.root_activations
         sources = forward.tracer.entry_points
@@ -165,6 +165,7 @@ class ForwardGraph:
         if self.root is not None and root_activations is not None:
             at_root = self.root.output(target.resolved(self.logits))
         scores = _collect(recorder, relevance, sources.length, self.logits, inputs, at_root)
+        require_finite(scores, self.label, self.case, recorder.last_finite())
         summed = relevance.summed * inputs.mask
         rounding = warn_of_rounding(self.label, scores.values, summed, output.dtype)
         offset = target.offset(self.logits)
@@ -204,7 +205,7 @@ def _collect(
     padding = relevance.others
     mask = inputs.mask.cpu()
     lines: dict[tuple[str, str], Tensor] = {}
-    # the backward pass met the last module first
+    # the backward pass recorded the last module first
     for (where, kind), entry in reversed(recorder.entries.items()):
         rest = entry.total.cpu()
         if entry.places is not None:
@@ -223,7 +224,7 @@ def _collect(
         if kind == noun and at_root is not None:
             totals["root", "root"] = at_root
     if at_root is not None:
-        # places are as they were when a unit is missing: what they add is not the unit's
+        # a missing unit leaves its position: what positions add is not the unit's
         parts = {noun: parts[noun]}
     if bool(padding.any()):
         totals["places of no unit", "padding"] = padding
@@ -236,7 +237,7 @@ def _collect(
 
 
 def layer_of(where: str) -> str:
-    """The block that a module belongs to, by its number.
+    """The numbered block that a module belongs to.
 
     >>> layer_of("bert.encoder.layer.3.output.dense"), layer_of("bert.pooler.dense")
     ('bert.encoder.layer.3', 'bert.pooler')
@@ -249,5 +250,5 @@ def layer_of(where: str) -> str:
 
 
 def _is_of_vmap(error: RuntimeError) -> bool:
-    """Whether a call, such as one of the model's own autograd Functions, has no batched form."""
+    """Whether an error says that a call, such as a custom autograd Function, cannot be vmapped."""
     return "vmap" in str(error) or "Batching rule" in str(error)

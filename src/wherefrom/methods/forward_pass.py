@@ -1,4 +1,4 @@
-"""One pass of the model under a table: what every method but the random one stands on."""
+"""One traced pass of the model under a table of rules."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.checkpointing import SavedTensors
 from wherefrom.tracing.observers.entry_points import Change, EntryPoints, Place
+from wherefrom.tracing.observers.first_block import FirstBlock
 from wherefrom.tracing.observers.gradient_breaks import gradient_break_of
 from wherefrom.tracing.precision import Float64
 from wherefrom.tracing.root_activations import RootActivations
@@ -25,34 +26,34 @@ from wherefrom.tracing.tags import like
 from wherefrom.tracing.tracer import Table, Tracer
 
 _CHECKPOINTED = (
-    "{} calls torch.utils.checkpoint, which runs parts of it a second time in the backward pass. "
-    "Switch that off, or call it only where self.training is true."
+    "{} calls torch.utils.checkpoint, which runs parts of it again in the backward pass. "
+    "Disable it, or call it only if self.training."
 )
 
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """A forward pass that has been run, its mode still open for the backward pass."""
+    """A finished forward pass; its tracer stays open for the backward pass."""
 
     tracer: Tracer
     runner: ModelRunner
     saved: SavedTensors
     logits: Tensor
     output: Tensor  # (B,)
-    paths: list[tuple[int, ...]] | None = None  # from where each field enters to its first block
+    paths: list[tuple[int, ...]] | None = None  # from each entry point to its first block
 
     def gradients(
         self, tensors: Sequence[Tensor], retain: bool = False, seed: Tensor | None = None
     ) -> list[Tensor]:
-        """∂ output / ∂ each tensor; zero where the output does not depend on it.
+        """∂ output / ∂ each tensor; zero if the output does not depend on it.
 
-        With `retain` the graph is kept for a further backward pass. `seed` has a weight for each
-        of the outputs; None: all one.
+        With `retain` the graph is kept for another backward pass. `seed` has a weight for each
+        output; None: all 1.
         """
         if not self.output.requires_grad:  # a pass without gradients
             return [torch.zeros_like(tensor) for tensor in tensors]
         with without_function_modes():  # no call of the model
-            # with a seed, torch imports sympy
+            # passing a seed makes torch import sympy
             total = self.output.sum() if seed is None else self.output
         try:
             gradients = torch.autograd.grad(
@@ -62,7 +63,7 @@ class ForwardPass:
             if "checkpoint" in str(error):
                 raise ModelError(_CHECKPOINTED.format(self.runner.name)) from error
             raise
-        except AssertionError as error:  # of an autograd Function of the model's own
+        except AssertionError as error:  # raised by a custom autograd Function
             raise ModelError(
                 f"the backward pass of {self.runner.name} failed ({first_line(error)}).",
                 **use_method("occlusion", verb="Try"),
@@ -77,11 +78,12 @@ class ForwardPass:
         sources, batch = self.tracer.entry_points.entered, self.tracer.entry_points.batch
         leaves = [source.leaf for source in sources]
         known = set(map(id, self.tracer.entry_points.leaves))
-        # constants that the model itself wants a gradient for
+        # constants whose gradient the model takes
         own = [
             (leaf, where)
             for leaf, where in self.tracer.ledger.leaves
-            if leaf.is_leaf and id(leaf) not in known  # a Function's result was one for a while
+            if leaf.is_leaf
+            and id(leaf) not in known  # a Function's result is a leaf until the Function returns
         ]
         leaves += [leaf for leaf, _ in own]
         gradients = self.gradients(leaves, retain, seed)
@@ -91,7 +93,7 @@ class ForwardPass:
         return [s.by_sample(g, batch) for s, g in zip(sources, gradients, strict=True)]
 
     def need(self, kind: str) -> None:
-        """Refuses a model in which no call of this kind was seen."""
+        """Raises an error if the model made no call of this kind."""
         if not self.tracer.touched[kind]:
             raise NothingIntercepted(
                 f"no {kind} call was seen in {type(self.runner.model).__name__} (saw "
@@ -116,24 +118,29 @@ def intercepted_forward(
     float64: bool = False,
     recompute: bool = True,
 ) -> Iterator[ForwardPass]:
-    """Runs the model under the table and keeps the mode open for the backward pass.
+    """Runs the model under the table and keeps the tracer open for the backward pass.
 
-    `at` says where the input is read; `change` replaces what enters the model, or, with the
-    `paths` that a pass without a change took (`ForwardPass.paths`), what enters the first block.
-    `root_activations` link a pass at the root with one at the input. `float64` makes the pass in
-    float64, whatever the model's precision. `recompute` lets blocks run a second time in the
-    backward pass where memory is short; maps, root activations and further observers need the
-    tensors of the first run.
+    `at`: where the input is read. `change` replaces what enters the model or, with the `paths`
+    that an unchanged pass found (`ForwardPass.paths`), what enters the first block.
+    `root_activations` links a pass at the root with one at the input. `float64` runs the pass in
+    float64. `recompute` lets blocks run a second time in the backward pass if memory is short;
+    maps, root activations and further observers need the tensors of the first run.
     """
-    with case.runner.evaluating():  # a leaf of the caller's inference mode would carry no gradient
-        # tensors of our own to tag and to take gradients at: the user's stay as they are
+    with (
+        case.runner.evaluating()
+    ):  # a leaf made in the caller's inference mode would have no gradient
+        # copies to tag and to differentiate by: the user's tensors stay unchanged
         tensors = {name: tensor.detach().clone() for name, tensor in case.batch.tensors.items()}
-        sources = EntryPoints([tensors[name] for name in case.batch.fields], change, at, paths)
+        sources = EntryPoints(
+            [tensors[name] for name in case.batch.fields],
+            change if paths is None else None,
+            FirstBlock(paths, change) if at == "first_block" else None,
+        )
         for number, name in enumerate(case.batch.fields):
             if tensors[name].is_floating_point():
                 entered = sources.enter(tensors[name], sources.span_of(number))
                 tensors[name] = like(case.batch.whole(name, entered), entered)
-                sources.begin(tensors[name], sources.span_of(number))
+                tensors[name] = sources.begin(tensors[name], sources.span_of(number))
     saved = SavedTensors(
         case.runner.model,
         case.runner.allowed_memory,
@@ -159,10 +166,11 @@ def intercepted_forward(
             raise NothingIntercepted(
                 f"found no embedding lookup of the input in {case.runner.name} "
                 f"(saw {describe(tracer.seen)}). Units are found where the model embeds its ids: "
-                "give it the ids of a text, or a float tensor with a row for each unit."
+                "pass the ids of a text, or a float tensor with a row for each unit."
             )
-        block_paths = sources.read_at_block() if at == "first_block" else None
-        with without_function_modes():  # choosing a logit is no call of the model
+        first_block = sources.first_block
+        block_paths = None if first_block is None else first_block.read(sources)
+        with without_function_modes():  # choosing a logit is not a call of the model
             output = case.target(logits)
         if gradients and (not output.requires_grad or gradient_break_of(logits) is not None):
             raise _disconnected(case.runner, logits)
@@ -170,9 +178,9 @@ def intercepted_forward(
 
 
 def _disconnected(runner: ModelRunner, logits: Tensor) -> ModelError:
-    """The error of an output that does not depend on the input through the graph."""
-    cut = gradient_break_of(logits)
-    if cut is None:
+    """The error for an output that does not depend on the input through the graph."""
+    gradient_break = gradient_break_of(logits)
+    if gradient_break is None:
         return ModelError(
             f"the output of {runner.name} does not depend on the input through torch's graph: "
             "all scores would be zero.",
@@ -180,17 +188,17 @@ def _disconnected(runner: ModelRunner, logits: Tensor) -> ModelError:
         )
     remedy = (
         "Use a method without that rule"
-        if cut.by_rule
+        if gradient_break.by_rule
         else "Let gradients pass there (weights may stay frozen with requires_grad_(False))"
     )
     return ModelError(
-        f"the gradient of {runner.name} ends {cut}: all scores would be zero.",
+        f"the gradient of {runner.name} ends {gradient_break}: all scores would be zero.",
         **use_method("occlusion", verb=f"{remedy}, or use"),
     )
 
 
 @restores_state
 def run(case: Case) -> Tensor:
-    """The model's logits, nothing intercepted; at the target's positions alone if it can."""
+    """The model's logits without a tracer; only those at the target's positions if possible."""
     with case.runner.evaluating(gradients=False):
         return case.runner.run(case.batch.model_tensors(), case.target.position)

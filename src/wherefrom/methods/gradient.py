@@ -1,4 +1,4 @@
-"""Gradients at the embedded input, and their mean over noisy copies of it."""
+"""Gradients at the embedded input, and their mean over noisy copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reduce = Literal["norm", "sum", "x_input"]
 
 
 def reduced(gradients: list[Tensor], embedded: EmbeddedInputs, how: Reduce, label: str) -> Scores:
-    """A number for each unit: the gradient's length, its sum, or its product with the input."""
+    """A score for each unit: the gradient's length, its sum, or its product with the input."""
     mask, logits = embedded.case.batch.mask.cpu(), embedded.logits
     if how == "norm":
         squares = over_sources(embedded, [g.square().sum(-1) for g in gradients])
@@ -94,7 +94,7 @@ class SmoothGrad(Method):
         return reduced(mean, embedded, self.reduce, self.label)
 
     def _noise(self, embedded: EmbeddedInputs, k: int) -> Tensor:
-        """Noise of each sample as a share of its own range: the same alone as in a batch."""
+        """Noise relative to the range of each sample: the same alone and in a batch."""
         value, valid = embedded.values[k], embedded.valid_mask(k)
         noise = torch.zeros(value.shape[0], self.samples, *value.shape[1:], dtype=value.dtype)
         for i, units in enumerate(embedded.case.batch.units):
@@ -103,7 +103,7 @@ class SmoothGrad(Method):
             units_of_sample = embedded.values[0][i, embedded.valid_mask(0)[i]]
             sigma = self.noise * (units_of_sample.max() - units_of_sample.min())
             for place in valid[i].nonzero().flatten().tolist():
-                # drawn in float64, so that every precision gets the same noise
+                # in float64, so that all types get the same noise
                 noise[i, :, place] = sigma * torch.randn(
                     self.samples, value.shape[2], generator=generator, dtype=torch.float64
                 )

@@ -1,4 +1,4 @@
-"""The graph of a model's latest forward pass, kept for further backward passes."""
+"""Keeps the graph of a model's latest forward pass for further backward passes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LATEST: weakref.WeakKeyDictionary[nn.Module, weakref.ref[GraphCache]] = weakref
 
 
 class GraphCache:
-    """Holds the graph of one forward pass, until another pass of the model needs its memory.
+    """Keeps the graph of one forward pass until the next pass of the model.
 
-    A graph is given back only while the model's weights are as they were. Copies hold none.
+    A graph is valid only while the model's weights are unchanged. Copies of a cache are empty.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class GraphCache:
     def graph(
         self, model: nn.Module, label: str, run: Callable[[], ForwardGraph | None]
     ) -> ForwardGraph | None:
-        """The graph of the method with this label; what `run` gives unless it is there."""
+        """The cached graph of the method with this label, else the result of `run`."""
         if self._graph is None or (label, _weights(model)) != (self._label, self._weights):
             release_graph(model)
             self._graph, self._label, self._weights = run(), label, _weights(model)
@@ -41,22 +41,22 @@ class GraphCache:
         return self._graph
 
     def release(self) -> None:
-        """Gives the graph up, and with it its memory."""
+        """Drops the graph and frees its memory."""
         self._graph = None
 
 
 def release_graph(model: nn.Module) -> None:
-    """Gives up the graph that is kept of a model: the pass that begins may need its memory."""
+    """Drops the graph that is kept of a model: the next pass may need its memory."""
     latest = _LATEST.pop(model, None)
-    kept = None if latest is None else latest()
-    if kept is not None:
-        kept.release()
+    cache = None if latest is None else latest()
+    if cache is not None:
+        cache.release()
 
 
 Weights = tuple[tuple[int, int], ...]
 
 
 def _weights(model: nn.Module) -> Weights:
-    """Which tensors a model consists of, and how often each was written into."""
+    """The tensors of a model by id, and how often each was written into."""
     tensors = (*model.parameters(), *model.buffers())
     return tuple((id(tensor), version_of(tensor)) for tensor in tensors)

@@ -1,4 +1,4 @@
-"""What the output loses when a unit is taken away."""
+"""The change of the output when a unit is removed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from wherefrom.tracing.observers.entry_points import Place
 class Occlusion(Method):
     """Leave one out: the output with the unit minus the output without it.
 
-    What stands in its place is the `baseline`, of `integrated_gradients`, or nothing: "remove"
-    takes the unit out of the mask that the model is given, as a graph without that node.
+    The `baseline` (as in `integrated_gradients`) replaces the unit. "remove" takes the unit out of
+    the model's mask, such as a node out of a graph.
     """
 
     name: ClassVar[str] = "occlusion"
@@ -56,7 +56,7 @@ class Occlusion(Method):
 
 
 def _removed(case: Case) -> Scores:
-    """The output minus that of the input with one unit less in its mask."""
+    """The output minus the output with each unit taken out of the mask."""
     name = _mask_name(case.batch)
     logits = run(case)
     case = case.resolved(logits)
@@ -78,11 +78,11 @@ def _removed(case: Case) -> Scores:
 
 
 def _mask_name(inputs: Batch) -> str:
-    """The tensor that tells the model which units are there."""
+    """The name of the mask that tells the model which units are present."""
     for name in ("mask", "attention_mask"):
         mask = inputs.tensors.get(name)
         if mask is not None and mask.shape == inputs.mask.shape:
             return name
     raise MethodError(
-        'the baseline "remove" needs a mask that tells the model which units are there; use "zero".'
+        'the baseline "remove" needs a mask that tells the model which units exist; use "zero".'
     )

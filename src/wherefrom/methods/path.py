@@ -19,10 +19,11 @@ from wherefrom.errors import MethodError, NotComplete
 from wherefrom.methods.base import Method, Scores, by_sample
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, Pair, baseline_values, over_sources
 from wherefrom.methods.reading import At, read_at
-from wherefrom.rules.tables import plain_table
+from wherefrom.rules.tables import PLAIN, plain_table
 from wherefrom.tracing.observers.entry_points import Place
+from wherefrom.tracing.tracer import Table
 
-_INCOMPLETE = 0.5  # of f(x) − f(x′): a gap as large as what is explained
+_INCOMPLETE = 0.5  # relative gap from which on a warning is given
 Baseline = str | int | Tensor
 Curve = Callable[[Tensor, Tensor, float], Tensor]  # baseline, input, a in [0, 1] -> point
 
@@ -33,7 +34,7 @@ def straight(start: Tensor, end: Tensor, a: float) -> Tensor:
 
 
 def nodes(steps: int, rule: str) -> tuple[list[float], list[float]]:
-    """Where on [0, 1] the integrand is read, and with which weight."""
+    """Nodes and weights of a quadrature rule on [0, 1]."""
     if steps < 1:
         raise MethodError(f"a path needs at least one step, got {steps}.")
     if rule == "gauss":
@@ -47,7 +48,7 @@ def nodes(steps: int, rule: str) -> tuple[list[float], list[float]]:
 
 
 class _AlongPath(Method):
-    """What integrated gradients and its kin share."""
+    """The common part of methods that integrate gradients along a path."""
 
     baseline: Baseline
     steps: int
@@ -69,12 +70,12 @@ class _AlongPath(Method):
     def _scores(self, case: Case, at: Place) -> Scores:
         embedded = EmbeddedInputs.capture(case, at)
         start = baseline_values(embedded, self.baseline)
-        low = torch.zeros(len(case.batch), dtype=torch.float64)
-        samples = [(i, 0) for i in range(len(case.batch))]
-        for rows, outputs in embedded.outputs(samples, lambda k, i, _: start[k][i]):
-            low[[i for i, _ in rows]] = outputs
+        low = self._at(embedded, start)
         high = embedded.case.target(embedded.logits).double().cpu()
-        rise = high - low if self.softplus is None else self._rise(embedded, start)
+        rise = high - low
+        if self.softplus is not None:
+            table = plain_table(self.softplus)
+            rise = self._at(embedded, embedded.values, table) - self._at(embedded, start, table)
         values = self._until_close(embedded, start, rise)
         advice = "choose another baseline"
         is_mean = isinstance(self.baseline, str) and self.baseline == "mean"
@@ -99,31 +100,27 @@ class _AlongPath(Method):
             warnings.warn(message, NotComplete, stacklevel=4)
         return messages
 
-    def _rise(self, embedded: EmbeddedInputs, start: list[Tensor]) -> Tensor:
-        """f(x) − f(x′) of the network whose ReLUs are read as softplus."""
-        ends, batch = (start, embedded.values), len(embedded.case.batch)
-        at_ends = torch.zeros(2, batch, dtype=torch.float64)
-        pairs = [(i, end) for end in (0, 1) for i in range(batch)]
-        for rows, outputs in embedded.outputs(
-            pairs, lambda k, i, end: ends[end][k][i], plain_table(self.softplus)
-        ):
-            for (i, end), output in zip(rows, outputs, strict=True):
-                at_ends[end, i] = output
-        return at_ends[1] - at_ends[0]
+    def _at(self, embedded: EmbeddedInputs, point: list[Tensor], table: Table = PLAIN) -> Tensor:
+        """The target at an embedded input of each sample."""
+        values = torch.zeros(len(embedded.case.batch), dtype=torch.float64)
+        samples = [(i, 0) for i in range(len(values))]
+        for rows, outputs in embedded.outputs(samples, lambda k, i, _: point[k][i], table):
+            values[[i for i, _ in rows]] = outputs
+        return values
 
     def _until_close(self, embedded: EmbeddedInputs, start: list[Tensor], rise: Tensor) -> Tensor:
-        """The integral, with twice the steps again and again until its gap is as asked."""
+        """The integral, with the steps doubled until the gap is within the tolerance."""
         steps = self.steps
         while True:
             values = self._integral(embedded, start, steps)
             gap = (values.sum(1) - rise).abs().max()
             tolerance = self._tolerance()
-            if tolerance is None or float(gap) <= tolerance:
+            if tolerance is None or not float(gap) > tolerance:  # or NaN, which is refused later
                 return values
             if steps >= 4096:
                 raise MethodError(
                     f"the completeness gap is still {float(gap):.2g} after {steps} steps, over "
-                    f"the tolerance {tolerance:g}. Ask for a larger one."
+                    f"the tolerance {tolerance:g}. Pass a larger one."
                 )
             steps *= 2
 
@@ -132,24 +129,24 @@ class _AlongPath(Method):
 
     @abstractmethod
     def _integral(self, embedded: EmbeddedInputs, start: list[Tensor], steps: int) -> Tensor:
-        """Gradient times step, added up along the path, as numbers of units."""
+        """The sum of gradient times step along the path, as values of units."""
 
     def _weighted(
         self,
         embedded: EmbeddedInputs,
         count: int,
         point: Callable[[int, int, int], Tensor],
-        ways: Callable[[int, list[Pair]], Tensor],
+        steps: Callable[[int, list[Pair]], Tensor],
     ) -> Tensor:
-        """Σ over the copies of gradient · way, as numbers of units; `ways` gives (rows, T, D)."""
+        """Σ gradient · step over the copies, as values of units; `steps` returns (rows, T, D)."""
         totals = [torch.zeros(v.shape[:2], dtype=torch.float64) for v in embedded.values]
         pairs = [(i, copy) for copy in range(count) for i in range(len(embedded.case.batch))]
         table = plain_table(self.softplus)
         for rows, gradients in embedded.gradients(pairs, point, table):
             samples = torch.tensor([i for i, _ in rows])
-            with without_function_modes():  # the pass is still open: no calls of the model
+            with without_function_modes():  # the tracer is still open
                 for k, gradient in enumerate(gradients):
-                    amounts = (gradient * ways(k, rows)).sum(-1).double()
+                    amounts = (gradient * steps(k, rows)).sum(-1).double()
                     totals[k].index_add_(0, samples, amounts)
         return over_sources(embedded, totals)
 
@@ -158,7 +155,7 @@ class _AlongPath(Method):
 class IntegratedGradients(_AlongPath):
     """The mean gradient on the line from a baseline x′ to x, times x − x′; sums to f(x) − f(x′).
 
-    "auto" is the mean embedding for texts of a model that generates, else zero.
+    The baseline "auto" is the mean embedding for texts of a generative model, else zero.
     """
 
     name: ClassVar[str] = "integrated_gradients"
@@ -174,10 +171,10 @@ class IntegratedGradients(_AlongPath):
         return self.tolerance
 
     def _integral(self, embedded: EmbeddedInputs, start: list[Tensor], steps: int) -> Tensor:
-        places, weights = nodes(steps, self.rule)
+        points, weights = nodes(steps, self.rule)
         whole = [end - begin for begin, end in zip(start, embedded.values, strict=True)]
 
-        def ways(k: int, rows: list[Pair]) -> Tensor:
+        def increments(k: int, rows: list[Pair]) -> Tensor:
             samples, copies = zip(*rows, strict=True)
             shares = torch.tensor([weights[copy] for copy in copies], dtype=torch.float64).to(
                 whole[k]
@@ -187,8 +184,8 @@ class IntegratedGradients(_AlongPath):
         return self._weighted(
             embedded,
             steps,
-            lambda k, i, copy: straight(start[k][i], embedded.values[k][i], places[copy]),
-            ways,
+            lambda k, i, copy: straight(start[k][i], embedded.values[k][i], points[copy]),
+            increments,
         )
 
 
@@ -208,7 +205,7 @@ class PathGradients(_AlongPath):
         def at(k: int, i: int, a: float) -> Tensor:
             return self.path(start[k][i], embedded.values[k][i], a)
 
-        def ways(k: int, rows: list[Pair]) -> Tensor:
+        def increments(k: int, rows: list[Pair]) -> Tensor:
             ends = [(i, copy / steps, (copy + 1) / steps) for i, copy in rows]
             return torch.stack([at(k, i, b) - at(k, i, a) for i, a, b in ends])
 
@@ -218,7 +215,7 @@ class PathGradients(_AlongPath):
             embedded,
             steps,
             lambda k, i, copy: at(k, i, middle[copy]),
-            ways,
+            increments,
         )
 
     def _check_ends(self, start: list[Tensor], end: list[Tensor]) -> None:
@@ -226,8 +223,7 @@ class PathGradients(_AlongPath):
             for place, wanted in ((0.0, a[0]), (1.0, b[0])):
                 if not torch.allclose(self.path(a[0], b[0], place), wanted, atol=1e-5):
                     raise MethodError(
-                        f"the path does not lead from the baseline to the input: at {place:g} it "
-                        "is elsewhere.",
-                        "It must be path(baseline, input, a) with a from 0 to 1.",
+                        f"the path does not lead from the baseline to the input at a = {place:g}.",
+                        "It must be a function path(baseline, input, a) with a from 0 to 1.",
                         command="",
                     )

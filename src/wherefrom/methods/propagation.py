@@ -1,11 +1,10 @@
-"""Gradient × input through a model whose calls are made locally linear by a table."""
+"""Gradient × input through a model that a table of rules makes locally linear."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import restores_state
@@ -19,22 +18,12 @@ from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, PLAIN, conservative
 from wherefrom.tracing.observers.entry_points import Place
 from wherefrom.tracing.tracer import Table
 
-Result = TypeVar("Result")
-
-
-def propagate(table: Table, case: Case, **settings: Any) -> Scores:
-    """One forward and one backward pass; scores with their parts and the ledger's lines.
-
-    The settings are those of `ForwardGraph.of`.
-    """
-    return ForwardGraph.of(table, case, **settings).scores(case.target)
-
 
 class Propagation(Method):
     """Gradient × (input − root) under a table."""
 
     needs: ClassVar[str | None] = None
-    closes: ClassVar[bool] = False  # whether the ledger of this method adds up
+    closes: ClassVar[bool] = False  # whether its ledger must add up
     at: At
 
     @abstractmethod
@@ -42,33 +31,32 @@ class Propagation(Method):
         """The table of this method."""
 
     def table_for(self, inputs: Batch) -> Table:
-        """The table on inputs of this kind, with what is "auto" filled in."""
+        """The table for inputs of this kind, with "auto" settings resolved."""
         method = self.resolved(inputs)
         assert isinstance(method, Propagation)
         return method.table()
 
     def rooted(self) -> Rooted | None:
-        """The root that inputs are compared with, if any."""
+        """The root of this method, if it has one."""
         root: Root = getattr(self, "root", None)
         return None if root is None else Rooted(root)
 
     def scores(self, case: Case) -> Scores:
         if not self.closes:
             require_samples_as_rows(case)
-        return self._propagated(propagate, case)
+        return self._forward_graph(case).scores(case.target)
 
     @restores_state
     def graph(self, case: Case) -> ForwardGraph:
         with self.naming_memory(case):
-            return self._propagated(ForwardGraph.of, case)
+            return self._forward_graph(case)
 
-    def _propagated(self, run: Callable[..., Result], case: Case) -> Result:
-        """What `run` gives of a pass under this method's table, read where `at` says."""
+    def _forward_graph(self, case: Case) -> ForwardGraph:
         method = self.resolved(case.batch)
         assert isinstance(method, Propagation)
 
-        def at_place(place: Place) -> Result:
-            return run(
+        def run(place: Place) -> ForwardGraph:
+            return ForwardGraph.of(
                 method.table(),
                 case,
                 needs=self.needs,
@@ -78,7 +66,7 @@ class Propagation(Method):
                 rooted=method.rooted(),
             )
 
-        return read_at(self.at, case, at_place)
+        return read_at(self.at, case, run)
 
 
 @dataclass(frozen=True)
@@ -125,9 +113,9 @@ class LrpAhLn(Propagation):
 class Lrp(Propagation):
     """Conservative propagation: AH and LN rules, secant activations, shared gates; it adds up.
 
-    `attention` is the share of the relevance of an attention layer that goes to its weights: 0 is
-    the AH rule, ½ that of AttnLRP. "auto" is what was most faithful for the kind of input: of
-    tokens, with images or without, the AH rule and the root that their reader names, of pixels
+    `attention` is the share of an attention layer's relevance that its weights get: 0 is the AH
+    rule, ½ that of AttnLRP. "auto" depends on the kind of input, by measured faithfulness: for
+    tokens, with or without images, the AH rule and the root that their reader names; for pixels
     and nodes alone a share of ¼ and no root.
     """
 

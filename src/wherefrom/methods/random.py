@@ -1,4 +1,4 @@
-"""Random scores: the control that every method has to beat."""
+"""Random scores: the control for all methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wherefrom.methods.base import Method, Scores
 
 @dataclass(frozen=True)
 class Random(Method):
-    """Random scores, the control: the same for the same input and seed."""
+    """Random scores, the control; determined by input and seed."""
 
     name: ClassVar[str] = "random"
     seed: int = 0
@@ -29,13 +29,15 @@ class Random(Method):
 
 
 def _checksum(inputs: Batch, row: int) -> int:
-    """Of the units of a sample and, as patches and pixels are named alike in all, their numbers."""
+    """A checksum of the names of a sample's units and of its floats, if it has some."""
     checksum = zlib.crc32("\x1f".join(unit.text for unit in inputs.units[row]).encode())
     for name in inputs.fields:
         values = inputs.tensors[name]
         if values.is_floating_point():
             own = values[row]
-            if len(own) == inputs.mask.shape[1]:  # without padding, whatever else is in the batch
+            if (
+                len(own) == inputs.mask.shape[1]
+            ):  # without padding, so that it does not depend on the batch
                 own = own[inputs.mask[row].to(own.device)]
             checksum = zlib.crc32(own.detach().cpu().double().numpy().tobytes(), checksum)
     return checksum

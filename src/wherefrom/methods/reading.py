@@ -1,4 +1,4 @@
-"""Where a method reads the input, and whether a model keeps the samples of a batch apart there."""
+"""Where a method reads the input, and whether samples lie on the first axis in a model."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from wherefrom.rules.tables import CONSERVATIVE
 from wherefrom.tracing.observers.entry_points import Place
 
 At = Literal["auto", "first_block", "embeddings"]
-"""Where a method reads the input: as the state that enters the first block, or as it enters.
+"""Where a method reads the input: at its embeddings, or as the state that enters the first block.
 
-"auto" is the block for tokens and nodes, and the pixels of an image; where a model has no block
-whose rows are the units, it is where the input enters.
+"auto" is the first block for tokens and nodes if its rows are the units, else the embeddings; for
+images it is the pixels.
 """
 Result = TypeVar("Result")
 
 
 def read_at(at: At, case: Case, run: Callable[[Place], Result]) -> Result:
-    """What `run` gives at the place that `at` means for these inputs."""
+    """The result of `run` for the place that `at` means for these inputs."""
     if at == "embeddings" or (at == "auto" and case.batch.layout is not None):
         return run("embeddings")
     require_samples_as_rows(case)
@@ -44,8 +44,8 @@ _SAMPLES_ARE_ROWS: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyD
 def samples_are_rows(case: Case) -> bool:
     """Whether the model's tensors have the samples of a batch on the first axis, in order.
 
-    A ledger that adds up for each of two samples shows it. Methods whose own ledger is open, which
-    cannot show it, ask once for each model.
+    They do if the ledger of `lrp` adds up for each of two samples. Methods without such a ledger
+    check this once per model.
     """
     model = case.runner.model
     if model not in _SAMPLES_ARE_ROWS:
@@ -61,6 +61,6 @@ def samples_are_rows(case: Case) -> bool:
 
 
 def require_samples_as_rows(case: Case) -> None:
-    """Refuses a batch of a model that mixes the rows of its samples."""
+    """Raises `RowsUnclear` for a batch of a model that mixes the rows of its samples."""
     if len(case.batch) > 1 and not samples_are_rows(case):
         raise RowsUnclear("it is not clear which sample each row belongs to")

@@ -1,4 +1,4 @@
-"""Deep Taylor relevance of attention maps, combined with their gradients, rolled out."""
+"""Deep Taylor relevance of attention maps times their gradients, rolled out."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class TransformerAttribution(Method):
     """Relevance of each attention map times its gradient, rolled out over the blocks.
 
     The default is the authors' ViT program; their BERT program is `normalise=True,
-    readout_row="minimum"`. A contrast is the difference of its two classes: relevance that starts
-    as +1 and −1 has a sum of zero, and these rules share out sums.
+    readout_row="minimum"`. The scores of a contrast are the difference of those of its classes:
+    these rules distribute a sum of relevance, which is zero for +1 and −1.
     """
 
     name: ClassVar[str] = "transformer_attribution"
@@ -67,10 +67,7 @@ class TransformerAttribution(Method):
 
 
 def _relevance(case: Case, logits: Tensor) -> list[Tensor]:
-    """The relevance of each attention map.
-
-    In float64: these rules divide by sums that are near zero, which leaves few digits of float32.
-    """
+    """The relevance of each attention map, in float64 since the rules divide by sums near zero."""
     wide = case.runner.device.type != "mps"  # which has no float64
     try:
         return _relevance_in(wide, case, logits)
@@ -106,11 +103,11 @@ def _relevance_in(float64: bool, case: Case, logits: Tensor) -> list[Tensor]:
     return relevance
 
 
-_WRITES = "{} writes into its tensors in a way that relevance cannot be followed through."
+_WRITES = "{} writes into its tensors in a way that these rules do not support."
 
 
 def _same_output(logits: Tensor, plain: Tensor) -> bool:
-    """Whether two passes gave the same, as far as the model's own precision shows it."""
+    """Whether two passes gave the same logits within the model's precision."""
     rounding = max(1e-3, 16 * torch.finfo(plain.dtype).eps)
     size = max(0.1, float(plain.detach().abs().max()))
     return float((logits.detach() - plain.detach()).abs().max()) <= rounding * size

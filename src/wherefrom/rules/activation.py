@@ -1,4 +1,4 @@
-"""The secant rule: an element-wise function is read as the line through its value and f(0)."""
+"""The secant rule: an element-wise function is replaced by the line through f(0) and f(x)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Secant(Function):
     ) -> Tensor:
         slope = y / x if at_zero is None else (y - at_zero).div_(x)
         if not math.isfinite(float(slope.sum())):
-            # 0/0 where x is 0; a NaN of the model's own stays visible in its output
+            # 0/0 at x = 0; the model's own NaN values remain visible in its output
             at_x = _slope_at_zero(x, f)
             slope.nan_to_num_(nan=at_x, posinf=float("inf"), neginf=float("-inf"))
         ctx.save_for_backward(slope)
@@ -37,10 +37,10 @@ class _Secant(Function):
 
 
 def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Reads y = f(x) as f(0) + x · [(f(x) − f(0)) / x] with the bracket a constant.
+    """Replaces y = f(x) by f(0) + x · [(f(x) − f(0)) / x], with the bracket a constant.
 
-    Returns that y, and f(0) unless it is zero. At x = 0 the bracket is f'(0). Where x is infinite,
-    as under a mask, y is a constant, and stands in place of f(0).
+    Returns this y, and f(0) unless it is zero. At x = 0 the bracket is f'(0). Where x is infinite,
+    as under a mask, y is a constant and replaces f(0).
     """
     with torch.no_grad():
         value = f(_zero(x))
@@ -52,20 +52,20 @@ def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor,
 
 
 def _zero(x: Tensor) -> Tensor:
-    """A zero with as many axes as x has."""
+    """A zero with the number of axes of x."""
     return torch.zeros((1,) * max(1, x.ndim), dtype=x.dtype, device=x.device)
 
 
 def _slope_at_zero(x: Tensor, f: Callable[[Tensor], Tensor]) -> float:
     with torch.enable_grad():
         zero = _zero(x).requires_grad_()
-        at_zero = f(zero.clone())  # f may write into what it gets
+        at_zero = f(zero.clone())  # f may write into its argument
         (slope,) = torch.autograd.grad(at_zero.sum(), zero, allow_unused=True)
     return 0.0 if slope is None else float(slope)
 
 
 def out_of_place(call: TorchCall) -> TorchCall:
-    """The same call, writing into nothing."""
+    """The same call, not in place."""
     if call.get("inplace"):
         return call.with_(inplace=False)
     if call.in_place:
@@ -75,7 +75,7 @@ def out_of_place(call: TorchCall) -> TorchCall:
 
 
 def as_function(call: TorchCall, parameter: str) -> Callable[[Tensor], Tensor]:
-    """The call as a function of one of its arguments, writing into nothing."""
+    """The call as a function of one of its arguments, not in place."""
     plain = out_of_place(call)
 
     def f(value: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def as_function(call: TorchCall, parameter: str) -> Callable[[Tensor], Tensor]:
 
 
 def elementwise(tracer: Tracer, call: TorchCall, parameter: str = "input") -> Any:
-    """Y = f(0) + x · [(f(x) − f(0)) / x], the bracket a constant and f(0) a line of the ledger."""
+    """f(0) + x · [(f(x) − f(0)) / x], the bracket a constant and f(0) a line of the ledger."""
     x = call[parameter]
     if not depends_on_input(x):
         return call.run()
@@ -98,7 +98,7 @@ def elementwise(tracer: Tracer, call: TorchCall, parameter: str = "input") -> An
 
 
 def module(tracer: Tracer, call: TorchCall) -> Any:
-    """The secant of a whole module; the arguments are x and its value there, y."""
+    """The secant of a whole module; the arguments are x and y = f(x)."""
     x, y = call.args
     return _linear(tracer, call, x, y, call.function)
 
@@ -114,17 +114,17 @@ def _linear(
 
 
 def homogeneous(tracer: Tracer, call: TorchCall) -> Any:
-    """ReLU and its like are their own secant; they are only marked as an activated factor."""
+    """Functions like ReLU are their own secant; only the role of the result is set."""
     return mark(call.run(), "gate")
 
 
 def exponential(tracer: Tracer, call: TorchCall) -> Any:
-    """As any activation, but divided by its sum it is a softmax."""
+    """An activation, whose quotient by its own sum is a softmax."""
     return mark(elementwise(tracer, call), "exp")
 
 
 def power(tracer: Tracer, call: TorchCall) -> Any:
-    """Roots and inverses are scales; other powers are activations, also c to the power of x."""
+    """Roots and inverses are scales; other powers, including c^x, are activations."""
     exponent = call["exponent"]
     if depends_on_input(exponent):
         return (
@@ -135,22 +135,20 @@ def power(tracer: Tracer, call: TorchCall) -> Any:
     if exponent < 0 or exponent == 0.5:
         return scale(tracer, call)
     x = call["input"]
-    if (
-        exponent == 2 and depends_on_input(x) and not call.in_place
-    ):  # of every norm that is written out
+    if exponent == 2 and depends_on_input(x) and not call.in_place:  # frequent, in norms
         tracer.touched["activation"] += 1
         return mark(x * x.detach(), "gate")  # the secant of x² is x · [x]
     return elementwise(tracer, call)
 
 
 def logarithm(tracer: Tracer, call: TorchCall) -> Any:
-    """Has no value at 0 to draw a secant from: a constant."""
+    """A constant: it has no value at 0 for a secant."""
     out = call.run()
     return mark(out.detach(), "gate") if depends_on_input(out) else out
 
 
 def log_softmax(tracer: Tracer, call: TorchCall) -> Any:
-    """Log p_j = x_j − Σ p_i x_i − H(p), with p and its entropy H constants."""
+    """log p_j = x_j − Σ p_i x_i − H(p), with p and its entropy H constants."""
     out = call.run()
     if not depends_on_input(out):
         return out
@@ -160,7 +158,7 @@ def log_softmax(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def log_sum(tracer: Tracer, call: TorchCall) -> Any:
-    """Log Σ exp x_i = Σ p_i x_i + H(p), with p = softmax(x) and its entropy H constants."""
+    """log Σ exp x_i = Σ p_i x_i + H(p), with p = softmax(x) and its entropy H constants."""
     out, x, dim = call.run(), call["input"], call["dim"]
     if not depends_on_input(out):
         return out

@@ -1,4 +1,7 @@
-"""The AH rule: attention weights are constants, values carry the relevance."""
+"""Attention from its parts, and the role of a softmax.
+
+Under the AH rule attention weights are constants, and values carry the relevance.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ from wherefrom.tracing.tracer import Table, Tracer
 
 
 def softmax(tracer: Tracer, call: TorchCall) -> Any:
-    """Marked, and followed to its use: only a product with values makes it attention."""
+    """Only sets the role: a softmax is attention where it is multiplied by values."""
     return mark(call.run(), "softmax")
 
 
 def shared_softmax(tracer: Tracer, call: TorchCall) -> Any:
-    """P = softmax(z) = J z + [p − J z], J its derivative, the bracket a line of the ledger.
+    """p = softmax(z) = J z + [p − J z], J its derivative, the bracket a line of the ledger.
 
-    J z = p (z − Σ p z), whatever number is added to all z.
+    J z = p (z − Σ p z) does not change when a number is added to all z.
     """
     out = softmax(tracer, call)
     if tracer.ledger.enabled and depends_on_input(out):
         with torch.no_grad():
             p, z, dim = out.detach(), call["input"].detach().to(out.dtype), call.get("dim")
-            dim = (0 if z.ndim in (0, 1, 3) else 1) if dim is None else dim  # as torch guesses it
+            dim = (0 if z.ndim in (0, 1, 3) else 1) if dim is None else dim  # torch's default
             z = (z - z.amax(dim, keepdim=True)).masked_fill(p == 0, 0.0)  # a mask may be −∞
             constant = p * (1 - z + (p * z).sum(dim, keepdim=True))
         tracer.constant(call, out, constant, "softmax")
@@ -40,7 +43,7 @@ def shared_softmax(tracer: Tracer, call: TorchCall) -> Any:
 def explicit_attention(
     query: Tensor, key: Tensor, value: Tensor, **settings: Any
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention by its parts: the weights (…, query, key) and the values."""
+    """Scaled dot-product attention from its parts: weights (…, query, key) and values."""
     constant = not (query.requires_grad or key.requires_grad)
     if settings.get("is_causal") and constant and query.ndim > 2:
         return _causal_weights(query, key, value, **settings)
@@ -51,7 +54,7 @@ def explicit_attention(
 def _causal_weights(
     query: Tensor, key: Tensor, value: Tensor, **settings: Any
 ) -> tuple[Tensor, Tensor]:
-    """`explicit_attention` of constant queries and keys, in fewer steps: every query sees a key."""
+    """`explicit_attention` for constant queries and keys under a causal mask, in fewer steps."""
     key, value = _for_each_head(query, key, value, settings)
     key = key.expand(*query.shape[:-2], -1, -1)
     shape = (query.shape[-2], key.shape[-2])
@@ -68,7 +71,7 @@ def _causal_weights(
 def attention_scores(
     query: Tensor, key: Tensor, value: Tensor, **settings: Any
 ) -> tuple[Tensor, Tensor]:
-    """Scaled products of queries and keys, and the values, one for each head of the queries."""
+    """Scaled products of queries and keys, and the values, repeated for each query head."""
     key, value = _for_each_head(query, key, value, settings)
     return query @ key.transpose(-2, -1) * _scale(query, settings), value
 
@@ -89,9 +92,9 @@ def _scale(query: Tensor, settings: dict[str, Any]) -> float:
 
 
 def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
-    """The attention weights of scores, under the mask of the call's settings.
+    """The attention weights of scores under the mask in the call's settings.
 
-    Scores that need no gradient are written into.
+    Writes into scores that require no gradient.
     """
     mask = settings.get("attn_mask")
     if settings.get("is_causal"):
@@ -104,7 +107,7 @@ def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
         else:
             scores.masked_fill_(~mask, -math.inf)
     weights = torch.softmax(scores, -1)
-    if mask is not None:  # a query that sees no key has weights of zero, as in the fused call
+    if mask is not None:  # a fully masked query has weights of zero, as in the fused call
         is_open = mask if mask.dtype == torch.bool else mask != -math.inf
         blind = ~is_open.any(-1, keepdim=True)
         if bool(blind.any()):
@@ -113,7 +116,7 @@ def masked_softmax(scores: Tensor, **settings: Any) -> Tensor:
 
 
 class DotProduct(NamedTuple):
-    """What a fused attention call is given, dropout off."""
+    """The arguments of a fused attention call, without dropout."""
 
     query: Tensor
     key: Tensor
@@ -129,7 +132,7 @@ def dot_product_of(call: TorchCall) -> DotProduct:
 
 
 def decomposed(tracer: CallMode, call: TorchCall) -> Any:
-    """`multi_head_attention_forward` by its parts, seen by the mode one by one."""
+    """`multi_head_attention_forward` from its parts, which the mode handles one by one."""
     with tracer.resumed():
         return _multi_head(*call.args, **call.kwargs)
 
@@ -167,29 +170,29 @@ def _multi_head(
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     batch = query.shape[1]  # (T, B, D): this call is always sequence first
     if use_separate_proj_weight:
-        weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+        projections = (q_proj_weight, k_proj_weight, v_proj_weight)
     else:
         assert in_proj_weight is not None
-        weights = in_proj_weight.chunk(3)  # type: ignore[assignment]
+        projections = in_proj_weight.chunk(3)  # type: ignore[assignment]
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
-    # batch first from here on, as the fused call takes it
+    # batch first from here, as the fused call expects
     q, k, v = (
         F.linear(x.transpose(0, 1), w, b)  # type: ignore[arg-type]
-        for x, w, b in zip((query, key, value), weights, biases, strict=True)
+        for x, w, b in zip((query, key, value), projections, biases, strict=True)
     )
     if bias_k is not None and bias_v is not None:
         k = torch.cat([k, bias_k.transpose(0, 1).expand(batch, -1, -1)], 1)
         v = torch.cat([v, bias_v.transpose(0, 1).expand(batch, -1, -1)], 1)
     if static_k is not None or static_v is not None:
         raise ModelError(
-            "multi_head_attention_forward was called with static keys or values, which no rule "
-            "spells out: relevance cannot be followed through it."
+            "multi_head_attention_forward was called with static keys or values, for which there "
+            "is no rule."
         )
     extra = int(bias_k is not None) + int(add_zero_attn)
     if add_zero_attn:
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
     q, k, v = (x.unflatten(-1, (num_heads, -1)).transpose(1, 2) for x in (q, k, v))
-    # torch takes the hint for the mask itself, then also closed to the keys that it appends
+    # here torch uses is_causal as the mask, which then also hides the appended keys
     hinted = is_causal and key_padding_mask is None and not need_weights
     mask = _as_scores(None if hinted else attn_mask, query)
     if mask is not None and mask.ndim == 3:
@@ -200,29 +203,29 @@ def _multi_head(
         mask = padding if mask is None else mask + padding
     if mask is not None and extra:
         mask = F.pad(mask, (0, extra))
-    shown: Tensor | None = None
+    returned: Tensor | None = None
     if need_weights:
-        held, v = explicit_attention(q, k, v, attn_mask=mask)
-        heads = held @ v  # (B, H, T, d)
-        shown = held.mean(1) if average_attn_weights else held
+        weights, v = explicit_attention(q, k, v, attn_mask=mask)
+        heads = weights @ v  # (B, H, T, d)
+        returned = weights.mean(1) if average_attn_weights else weights
     else:
         heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=hinted)
     joined = heads.transpose(1, 2).flatten(2)
     out = F.linear(joined, out_proj_weight, out_proj_bias).transpose(0, 1)
     if single:
-        return out.squeeze(1), None if shown is None else shown.squeeze(0)
-    return out, shown
+        return out.squeeze(1), None if returned is None else returned.squeeze(0)
+    return out, returned
 
 
 def _as_scores(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A mask as numbers to add to attention scores: True means closed."""
+    """A mask as numbers to add to attention scores; True means masked."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)
 
 
 def exponential(tracer: Tracer, call: TorchCall) -> Any:
-    """Marked, since divided by its sum it is a softmax."""
+    """Only sets the role: divided by its sum it is a softmax."""
     return mark(call.run(), "exp")
 
 

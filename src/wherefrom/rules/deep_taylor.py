@@ -1,7 +1,7 @@
-"""Deep Taylor relevance (Chefer et al., CVPR 2021): what travels backward is relevance itself.
+"""Deep Taylor relevance (Chefer et al., CVPR 2021): the backward pass propagates relevance.
 
-Under this table the backward pass hands each call the relevance of its result and gets back that
-of its arguments. With S = R / Z, zero where Z is zero, and sums over one sample at a time.
+The "gradient" that a call gets is the relevance R of its result, and it returns that of its
+arguments. S = R / Z, zero where Z is zero; sums are over one sample at a time.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def _over(relevance: Tensor, z: Tensor) -> Tensor:
 
 
 class _Linear(Function):
-    """R_in = x⁺(S W⁺) + x⁻(S W⁻) with Z = x⁺W⁺ᵀ + x⁻W⁻ᵀ; the bias takes nothing.
+    """R_in = x⁺(S W⁺) + x⁻(S W⁻) with Z = x⁺W⁺ᵀ + x⁻W⁻ᵀ; the bias gets none.
 
     With x⁺ = (|x| + x)/2 and so on, Z = (|x||W|ᵀ + xWᵀ)/2 and R_in = (x·SW + |x|·S|W|)/2: three
-    products, of which xWᵀ is known from the forward pass, in the place of four.
+    products instead of four, and xWᵀ is known from the forward pass.
     """
 
     @staticmethod
@@ -44,14 +44,14 @@ class _Linear(Function):
         size, sizes = x.abs(), weight.abs()
         most = size @ sizes.T
         z = most + plain
-        # what is rounding is zero: no part of this sum is positive
+        # set rounding to zero: no part of this sum is positive
         z = torch.where(z <= 8 * torch.finfo(z.dtype).eps * most, torch.zeros_like(z), z)
         s = _over(gradients[0], z)
         return x * (s @ weight) + size * (s @ sizes), None, None, None
 
 
 class _Same(Function):
-    """Relevance passes as it is; where the result is larger than x, its copies are added."""
+    """Passes relevance unchanged; where x was broadcast, its copies are added."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, out: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class _Same(Function):
 
 
 class _Sum(Function):
-    """Each operand its share x·S, rescaled to |Σa| / (|Σa| + |Σb|) of the sample's relevance."""
+    """Each operand gets x·S, rescaled to |Σa| / (|Σa| + |Σb|) of the sample's relevance."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, out: Tensor, batch: int) -> Tensor:
@@ -93,7 +93,7 @@ class _Sum(Function):
 
 
 class _Product(Function):
-    """Both operands their share; the formula of the sum halves them."""
+    """Each operand gets half of its x·(∂out/∂x)ᵀ S."""
 
     @staticmethod
     def forward(ctx: Any, func: TorchFunction, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class _Product(Function):
 
 
 class _Positive(Function):
-    """A product with a constant: as a linear layer, whatever the axes."""
+    """A product with a constant: the rule of a linear layer for any axes."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class _Positive(Function):
 
 
 class _Ratio(Function):
-    """R_in = x · (∂out/∂x)ᵀ S: the share each part has in a sum or a mean."""
+    """R_in = x · (∂out/∂x)ᵀ S: the share of each part in a sum or a mean."""
 
     @staticmethod
     def forward(ctx: Any, func: TorchFunction, x: Tensor, out: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ def linear(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def added_contraction(tracer: Tracer, call: TorchCall) -> Any:
-    """A linear layer with its weight the other way round: b + x W."""
+    """A linear layer with a transposed weight: b + x W."""
     x, weight = call["left"], call["right"]
     if (
         call.name != "addmm"
@@ -183,28 +183,28 @@ def added_contraction(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def same(tracer: Tracer, call: TorchCall) -> Any:
-    """Activation, norm, scaling: the identity, from the one live argument."""
+    """Activation, norm, scaling: the identity from the argument that depends on the input."""
     x = next((value for value in call.tensors() if depends_on_input(value)), None)
     if x is None:
         return call.run()
     frozen = call.mapped(freeze)
-    if call.in_place:  # into a copy: rules may have kept the tensor
+    if call.in_place:  # into a copy: a rule may have saved the tensor
         frozen.args = (frozen.args[0].clone(), *frozen.args[1:])
     return _Same.apply(x, _value(frozen))
 
 
 def same_module(tracer: Tracer, call: TorchCall) -> Any:
-    """An activation module, whatever it is written in."""
+    """An activation module: the identity."""
     return _Same.apply(*call.args)
 
 
 def softmax(tracer: Tracer, call: TorchCall) -> Any:
-    """The identity, marked so that it is known as attention where it meets values."""
+    """The identity; sets the role, since it is attention where it is multiplied by values."""
     return mark(same(tracer, call), "softmax")
 
 
 def _sum(tracer: Tracer, a: Tensor, b: Tensor, out: Tensor) -> Any:
-    """A sum whose samples are on the first axis, or in order along it."""
+    """A sum whose samples lie in order along the first axis."""
     batch = tracer.entry_points.batch
     if out.ndim == 0 or out.shape[0] % batch:
         tracer.ledger.lose_track(tracer.where)
@@ -213,7 +213,7 @@ def _sum(tracer: Tracer, a: Tensor, b: Tensor, out: Tensor) -> Any:
 
 
 def sum_of_two(tracer: Tracer, call: TorchCall) -> Any:
-    """Sums a + b; what is constant takes nothing."""
+    """Sums a + b; constants get nothing."""
     a, b = call["left"], call["right"]
     if not (depends_on_input(a) and depends_on_input(b)):
         return same(tracer, call)
@@ -239,7 +239,7 @@ def quotient(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def contraction(tracer: Tracer, call: TorchCall) -> Any:
-    """Matrix products: of two live ones both have a share; with a constant it is linear."""
+    """Matrix products: both operands get a share; with a constant it is a linear layer."""
     a, b = call["left"], call["right"]
     if call.name not in ("matmul", "bmm", "mm"):
         return call.run()
@@ -258,7 +258,7 @@ def contraction(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def write(tracer: Tracer, call: TorchCall) -> Any:
-    """Rows added to rows are a sum; any other write hands relevance back to what it wrote."""
+    """Rows added to rows are a sum; other writes pass relevance back to the written rows."""
     if call.name != "index_add" or not (
         depends_on_input(call["input"]) and depends_on_input(call["source"])
     ):
@@ -271,7 +271,7 @@ def write(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def einsum(tracer: Tracer, call: TorchCall) -> Any:
-    """As `contraction`, the axes read from the equation."""
+    """As `contraction`, with the axes of the equation."""
     equation, *operands = call.args
     if len(operands) != 2 or not all(map(depends_on_input, operands)):
         return call.run()
@@ -284,7 +284,7 @@ def einsum(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def dot_product(tracer: Tracer, call: TorchCall) -> Any:
-    """The fused call by its parts."""
+    """The fused call from its parts."""
     query, key, value, settings = dot_product_of(call)
     with tracer.resumed():
         weights, value = explicit_attention(query, key, value, **settings)
@@ -292,7 +292,7 @@ def dot_product(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def reduction(tracer: Tracer, call: TorchCall) -> Any:
-    """A sum or a mean: each part by its share."""
+    """A sum or a mean: each part gets its share."""
     x = call["input"]
     if not depends_on_input(x):
         return call.run()

@@ -1,4 +1,4 @@
-"""Attention whose weights are constants: the fused kernel forwards, only dV backwards."""
+"""Attention with constant weights: the fused kernel forward, only dV backward."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch.nn import functional as F
 
 from wherefrom.core.torch_internals import attention_with_log_sums, stacked
 
-_NUMBERS = 1 << 22  # of the weights that the backward pass forms at a time
+_NUMBERS = 1 << 22  # attention weights computed at a time in the backward pass
 _CAUSAL_PARTS = 16
-_FEWEST_QUERIES = 128  # at a time, where keys that none of them sees are left out
+_FEWEST_QUERIES = 128  # at a time under a causal mask
 
 
 class _FrozenAttention(Function):
-    """O = P V with P a constant, so that dV = Pᵀ dO is all that is needed.
+    """O = P V with P a constant, so that only dV = Pᵀ dO is needed.
 
-    The fused backward pass forms dQ and dK as well: five products, where two suffice. Pᵀ is formed
-    again for some queries at a time, never as a whole. Where the kernel tells the logarithm l of
-    the sum that it divides by, Pᵀ = exp(KQᵀ − l) is one product, with l as one more coordinate.
+    The fused backward pass also computes dQ and dK: five products instead of two. Pᵀ is recomputed
+    for some queries at a time, never as a whole. If the kernel returns the logarithm l of its
+    normaliser, Pᵀ = exp(KQᵀ − l) is one product, with l as an additional coordinate.
     """
 
     @staticmethod
@@ -51,13 +51,12 @@ class _FrozenAttention(Function):
         queries, keys = query.shape[-2], key.shape[-2]
         causal = bool(ctx.settings.get("is_causal"))
         step = max(16, _NUMBERS // max(1, math.prod(query.shape[:-2]) * keys))
-        if causal:  # keys that none of some queries sees are not formed
+        if causal:  # keys that are masked for all of these queries are skipped
             step = min(step, max(_FEWEST_QUERIES, -(-queries // _CAUSAL_PARTS)))
         for start in range(0, queries, step):
             rows = slice(start, min(start + step, queries))
-            if not bool(
-                stacked(gradient[..., rows, :]).any()
-            ):  # behind the last block most are not read
+            # most rows of the last block have no gradient
+            if not bool(stacked(gradient[..., rows, :]).any()):
                 continue
             seen = min(rows.stop, keys) if causal else keys
             weights = _weights(
@@ -73,7 +72,7 @@ class _FrozenAttention(Function):
 
 
 def _grouped(rows: Tensor, groups: int) -> Tensor:
-    """The rows of all heads that share a key as the rows of one: (…, KV, G · Q, d)."""
+    """The rows of all query heads that share a key head as rows of one: (…, KV, G · Q, d)."""
     if groups == 1:
         return rows
     heads = rows.shape[-3]
@@ -82,7 +81,7 @@ def _grouped(rows: Tensor, groups: int) -> Tensor:
 
 
 def _of_rows(mask: Tensor | None, rows: slice, seen: int, groups: int) -> Tensor | None:
-    """The part of a mask for some queries and the keys that they see, as `_grouped` lays it out."""
+    """The part of a mask for some queries and the first `seen` keys, laid out as by `_grouped`."""
     if mask is None:
         return None
     mask = mask[..., :seen] if mask.shape[-2] == 1 else mask[..., rows, :seen]
@@ -104,16 +103,16 @@ def _weights(
     *,
     normalised: bool,
 ) -> Tensor:
-    """The attention weights (…, key, query) of some queries, scaled and perhaps normalised before.
+    """The attention weights (…, key, query) of some queries that are scaled already.
 
-    Keys come first: the product with a gradient's rows is then a quarter faster than that of a
-    transpose.
+    Keys come first: the product with a gradient's rows is then a quarter faster than with a
+    transpose. `normalised`: the queries contain the logarithm of the normaliser.
     """
     scores = key @ query.mT
     if mask is not None:
         mask = mask.mT
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    if causal_from is not None:  # all of these queries see the keys before
+    if causal_from is not None:  # earlier keys are visible to all of these queries
         late = scores[..., causal_from:, :].unflatten(-1, (groups, -1)).movedim(-2, -3)
     if normalised:
         scores.exp_()
@@ -123,12 +122,12 @@ def _weights(
     if causal_from is not None:
         late.masked_fill_(torch.ones_like(late, dtype=torch.bool).tril_(-1), -math.inf)
     weights = torch.softmax(scores, -2)
-    # a query that sees no key has weights of zero, as in the fused call
+    # a fully masked query has weights of zero, as in the fused call
     return weights if mask is None else weights.nan_to_num_(nan=0.0)
 
 
 def frozen_attention(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor:
-    """`scaled_dot_product_attention` through which only the values pass a gradient."""
+    """`scaled_dot_product_attention` that passes a gradient to the values only."""
     mask = settings.pop("attn_mask", None)
     out: Tensor = _FrozenAttention.apply(value, query.detach(), key.detach(), mask, settings)
     return out

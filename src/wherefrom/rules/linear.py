@@ -1,24 +1,23 @@
-"""Calls that are affine in what is live: left as they are, their constant part recorded."""
+"""Affine calls: run unchanged, with their constant part recorded."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
-from torch.nn import Parameter
 from torch.nn import functional as F
 
 from wherefrom.core.torch_internals import stacked
-from wherefrom.rules.quantised import QUANTISED, is_packed, packed_linear
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import role_of
 from wherefrom.tracing.tracer import Table, Tracer
 
 
 def affine(tracer: Tracer, call: TorchCall) -> Any:
-    """The constant part of an affine call is what it gives when all that is live is zero."""
+    """The constant part of an affine call is its result for zero inputs."""
     arguments = [t for t in call.tensors() if t.is_floating_point()]
     if not tracer.ledger.enabled or not any(map(depends_on_input, arguments)):
         return call.run()
@@ -29,7 +28,7 @@ def affine(tracer: Tracer, call: TorchCall) -> Any:
         if call.in_place and not depends_on_input(call.args[0]):
             at_zero.args = (call.args[0].clone(), *at_zero.args[1:])
         part = at_zero.run()
-        part = at_zero.args[0] if part is None else part  # x[i] = y gives nothing back
+        part = at_zero.args[0] if part is None else part  # x[i] = y returns None
     out = call.run()
     changed = call.args[0] if out is None else out
     if isinstance(part, Tensor) and part.is_floating_point() and bool((part != 0).any()):
@@ -38,7 +37,7 @@ def affine(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def sum_of_two(tracer: Tracer, call: TorchCall) -> Any:
-    """A sum l ± α·r: what is constant of the two is recorded, not made as large as the sum."""
+    """A sum l ± α·r: records the constant operand, without expanding it to the size of the sum."""
     left, right = call["left"], call["right"]
     if depends_on_input(left) == depends_on_input(right):
         return call.run()
@@ -47,17 +46,17 @@ def sum_of_two(tracer: Tracer, call: TorchCall) -> Any:
     if part is right:
         factor = call.get("alpha", 1) * (1 if call.name == "add" else -1)
     kind = role_of(part) or "bias"
-    # worked out before the call, which may write into the constant
+    # computed before the call, which may write into the constant
     amount = part * factor if isinstance(part, Tensor) else float(part) * factor
     out = call.run()
     return tracer.constant(call, out, amount, kind) if isinstance(part, Tensor) or part else out
 
 
 def linear(tracer: Tracer, call: TorchCall) -> Any:
-    """The bias of a linear layer has one number for each output."""
+    """A linear layer; its bias has one number for each output."""
     weight, bias = call["weight"], call.get("bias")
-    if is_packed(weight) and depends_on_input(call["input"]):
-        return packed_linear(tracer, call, weight.dequantize, bias)
+    if _is_packed(weight) and depends_on_input(call["input"]):
+        return _packed_linear(tracer, call, weight.dequantize, bias)
     if not _is_plain(call):
         out = call.run()
         return out if bias is None else tracer.constant(call, out, bias)
@@ -65,22 +64,22 @@ def linear(tracer: Tracer, call: TorchCall) -> Any:
     return out if bias is None else tracer.constant(call, out, bias)
 
 
-_MANY_OUTPUTS = 4096  # from which on it pays to look for those without a gradient
+_MANY_OUTPUTS = 4096  # from here on it pays to skip outputs without a gradient
 
 
 class _RowsLinear(Function):
     """x Wᵀ + b; the backward pass skips rows and outputs whose gradient is zero.
 
-    Most models read one position of the last block, so the gradient of all other rows is zero, and
-    so is that of most logits of a language model.
+    Most models read one position of the last block, and a target few logits of a language model,
+    so the gradient of all others is zero.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.weight = weight  # a constant of the model: autograd need not track it
+        ctx.weight = weight  # a constant: autograd need not save it
         if bias is None:
             return F.linear(x, weight)
-        # with a bias torch gives a view, and a model may write into it
+        # with a bias torch returns a view, and a model may write into the result
         out = x.new_empty(*x.shape[:-1], weight.shape[0])
         rows, flat = x.reshape(-1, x.shape[-1]), out.view(-1, weight.shape[0])
         torch.addmm(bias, rows, weight.T, out=flat)
@@ -91,7 +90,7 @@ class _RowsLinear(Function):
         weight, gradient = ctx.weight, gradients[0]
         rows = gradient.reshape(-1, gradient.shape[-1])
         if len(rows) > 8:
-            # one row tells, most often: no class token and no last place of a batch lies there
+            # a cheap first check: this row is neither a class token nor the last position
             if not bool(stacked(rows[len(rows) // 2 + 1]).any()):
                 places = stacked(rows).any(-1).any(0).nonzero().flatten()
                 if 2 * len(places) < len(rows):
@@ -100,17 +99,17 @@ class _RowsLinear(Function):
                     return back.reshape(*gradient.shape[:-1], -1), None, None
         elif rows.shape[1] >= _MANY_OUTPUTS:
             outputs = stacked(rows).any(0).any(0).nonzero().flatten()
-            if 2 * len(outputs) < rows.shape[1]:  # of a vocabulary's logits a few are explained
+            if 2 * len(outputs) < rows.shape[1]:  # few logits of a vocabulary are explained
                 return gradient[..., outputs] @ weight[outputs], None, None
         return gradient @ weight, None, None
 
 
 def _is_plain(call: TorchCall) -> bool:
-    """Whether a linear layer has a live input and a weight, both plain tensors of one type."""
+    """Whether input and constant weight of a linear layer are plain tensors of one type."""
     x, weight = call["input"], call["weight"]
     return (
         type(x) is Tensor
-        and type(weight) in (Tensor, Parameter)
+        and type(weight) in (Tensor, nn.Parameter)
         and depends_on_input(x)
         and not depends_on_input(weight)
         and x.dtype == weight.dtype
@@ -120,8 +119,53 @@ def _is_plain(call: TorchCall) -> bool:
     )
 
 
+class _PackedLinear(Function):
+    """The value of a packed layer; backward with its dequantised weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, weight: Callable[[], Tensor]) -> Tensor:
+        ctx.weight = weight  # dequantised again in the backward pass, to save memory
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return gradients[0] @ ctx.weight().to(gradients[0]), None, None
+
+
+def _is_packed(weight: object) -> bool:
+    """Whether a weight is a tensor subclass with its own `dequantize`."""
+    return (
+        isinstance(weight, Tensor)
+        and type(weight) not in (Tensor, nn.Parameter)
+        and type(weight).dequantize is not Tensor.dequantize
+    )
+
+
+def _packed_linear(
+    tracer: Tracer, call: TorchCall, weight: Callable[[], Tensor], bias: Tensor | None
+) -> Any:
+    """W x + b + [rounding of activations], with W the dequantised weight."""
+    x = call["input"]
+    with torch.no_grad():
+        y = call.run(input=x.detach())
+        rounding = y - F.linear(x.detach(), weight().to(x), bias)
+    out = _PackedLinear.apply(x, y, weight)
+    if bias is not None:
+        tracer.constant(call, out, bias)
+    return tracer.constant(call, out, rounding, "quantisation")
+
+
+def dynamic_linear(tracer: Tracer, call: TorchCall) -> Any:
+    """torch's dynamically quantised linear layer: weights and activations in int8."""
+    if not depends_on_input(call["input"]):
+        return call.run()
+    packed = call["packed"]
+    _, bias = packed.unpack()
+    return _packed_linear(tracer, call, lambda: packed.unpack()[0].dequantize(), bias)
+
+
 def convolution(tracer: Tracer, call: TorchCall) -> Any:
-    """The bias of a convolution has one number for each channel, the axis after the batch."""
+    """A convolution; its bias has one number for each channel, the axis after the batch."""
     out, bias = call.run(), call.get("bias")
     if bias is None:
         return out
@@ -129,15 +173,15 @@ def convolution(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def batch_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """In evaluation an affine call, whose backward pass must be given its gradient in order.
+    """An affine call in evaluation mode; its backward pass needs a contiguous gradient.
 
-    Of a single image whose gradient lies channels last, torch 2.13 reads the wrong entries.
+    For a single image with a channels-last gradient, torch 2.13 reads the wrong entries.
     """
     return in_order(affine(tracer, call))
 
 
 def in_order(out: Any) -> Any:
-    """The same result, whose gradient arrives contiguous."""
+    """Makes the gradient of a result contiguous."""
     if depends_on_input(out):
         out.grad_fn.register_prehook(_contiguous)
     return out
@@ -148,12 +192,12 @@ def _contiguous(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ..
 
 
 def lookup(tracer: Tracer, call: TorchCall) -> Any:
-    """Every lookup is a source: on the input's ids one of units, else one of places."""
+    """A lookup is an entry point of units on the input's ids, else a constant of positions."""
     ids, weight, out = call["ids"], call["weight"], call.run()
     ahead = tracer.entry_points.rows_of_prompt(ids)
     if not ahead:
         return tracer.entry_points.lookup(ids, weight, out)
-    with tracer.resumed():  # as if the prompt were put in front of what is looked up
+    with tracer.resumed():  # the same as looking both up apart and joining them
         own = tracer.entry_points.lookup(ids[:, ahead:], weight, out[:, ahead:])
         return torch.cat([out[:, :ahead], own], 1)
 
@@ -163,16 +207,16 @@ def _zero(tensor: Tensor) -> Tensor:
 
 
 def _fills(call: TorchCall) -> bool:
-    """Whether a call may write a number that is not zero among what it is given."""
+    """Whether a call may write a number other than zero between its arguments."""
     return call.kind is Kind.WRITE and any(
         isinstance(value, (int, float)) and value for value in (*call.args, *call.kwargs.values())
     )
 
 
 AFFINE: Table = {
-    **QUANTISED,
     Kind.SUM: sum_of_two,
     Kind.LINEAR: linear,
+    Kind.QUANTISED_LINEAR: dynamic_linear,
     Kind.CONVOLUTION: convolution,
     Kind.BATCH_NORM: batch_norm,
     Kind.LOOKUP: lookup,

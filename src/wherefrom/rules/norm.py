@@ -1,4 +1,4 @@
-"""The LN rule: a norm centres what it gets, which stays in the graph; its scale is a constant."""
+"""The LN rule: centring stays in the graph, the scale of a norm is a constant."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from wherefrom.rules.linear import affine
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tracer import Table, Tracer
 
 
 class _LayerNorm(Function):
-    """The fused kernel forward; backward the transpose of centring, scale and weight."""
+    """The fused kernel forward; backward the transpose of weight, scale and centring."""
 
     @staticmethod
     def forward(
@@ -33,7 +34,7 @@ class _LayerNorm(Function):
 
 
 def layer_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """Y = (x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
+    """(x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
     x, bias = call["input"], call.get("bias")
     if not depends_on_input(x):
         return call.run()
@@ -46,17 +47,16 @@ def layer_norm(tracer: Tracer, call: TorchCall) -> Any:
 def _with_bias(tracer: Tracer, call: TorchCall, out: Any, bias: Tensor | None) -> Any:
     if bias is None:
         return out
-    tracer.entry_points.normed(out, bias)
     return tracer.constant(call, out, bias)
 
 
 def layer_norm_bias(tracer: Tracer, call: TorchCall) -> Any:
-    """The true derivative; only the bias is recorded."""
+    """The true derivative; only records the bias."""
     return _with_bias(tracer, call, call.run(), call.get("bias"))
 
 
 def rms_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """Y = x · [1/rms] · w, the bracket a constant."""
+    """x · [1/rms] · w, the bracket a constant."""
     x, weight, eps = call["input"], call.get("weight"), call.get("eps")
     if not depends_on_input(x):
         return call.run()
@@ -68,12 +68,23 @@ def rms_norm(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def group_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """Each group is centred and scaled, the scale a constant."""
+    """Centres and scales each group, the scale a constant."""
+    return _of_groups(tracer, call, call["num_groups"])
+
+
+def instance_norm(tracer: Tracer, call: TorchCall) -> Any:
+    """A group norm with a group for each channel; affine with running statistics."""
+    if call.get("use_input_stats", True):
+        return _of_groups(tracer, call, call["input"].shape[1])
+    return affine(tracer, call)
+
+
+def _of_groups(tracer: Tracer, call: TorchCall, groups: int) -> Any:
     x, weight, bias = call["input"], call.get("weight"), call.get("bias")
     if not depends_on_input(x):
         return call.run()
     tracer.touched["norm"] += 1
-    rows = x.reshape(x.shape[0], call["num_groups"], -1)
+    rows = x.reshape(x.shape[0], groups, -1)
     variance = rows.detach().var(-1, correction=0, keepdim=True)
     scale = torch.rsqrt(variance + call.get("eps", 1e-5))
     out = ((rows - rows.mean(-1, keepdim=True)) * scale).reshape(x.shape)
@@ -84,37 +95,8 @@ def group_norm(tracer: Tracer, call: TorchCall) -> Any:
     return tracer.constant(call, out + bias.reshape(channels), bias.reshape(channels))
 
 
-def instance_norm(tracer: Tracer, call: TorchCall) -> Any:
-    """Each channel of each sample is centred and scaled, the scale a constant.
-
-    With running statistics it is affine.
-    """
-    x, weight, bias = call["input"], call.get("weight"), call.get("bias")
-    if not depends_on_input(x):
-        return call.run()
-    channels = (-1, *(1,) * (x.ndim - 2))
-    eps = call.get("eps", 1e-5)
-    axes = tuple(range(2, x.ndim))
-    if call.get("use_input_stats", True):
-        tracer.touched["norm"] += 1
-        variance = x.detach().var(axes, correction=0, keepdim=True)
-        out = (x - x.mean(axes, keepdim=True)) * torch.rsqrt(variance + eps)
-        constant = None
-    else:
-        mean = call["running_mean"].reshape(channels)
-        scale = torch.rsqrt(call["running_var"].reshape(channels) + eps)
-        out, constant = (x - mean) * scale, -mean * scale
-    if weight is not None:
-        weight = weight.reshape(channels)
-        out, constant = out * weight, None if constant is None else constant * weight
-    if bias is not None:
-        bias = bias.reshape(channels)
-        out, constant = out + bias, bias if constant is None else constant + bias
-    return out if constant is None else tracer.constant(call, out, constant)
-
-
 def scale(tracer: Tracer, call: TorchCall) -> Any:
-    """A root, or a length, is what a hand-written norm divides by: a constant."""
+    """A root or a length: a constant, since hand-written norms divide by it."""
     out = call.run()
     if depends_on_input(out):
         tracer.touched["norm"] += 1
@@ -131,7 +113,7 @@ def power(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def normalize(tracer: Tracer, call: TorchCall) -> Any:
-    """The quotient x / [‖x‖], the length a constant."""
+    """x / [‖x‖], the bracket a constant."""
     x = call["input"]
     if not depends_on_input(x):
         return call.run()

@@ -1,4 +1,4 @@
-"""Products in which both factors depend on the input: attention, gates, and the rest."""
+"""Products whose factors both depend on the input: attention, gates and others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wherefrom.tracing.tracer import Table, Tracer
 
 Policy = Literal["true", "frozen", "shared"]
 _ACTIVATED = ("gate", "softmax", "exp")
-FEW_KEYS = 256  # beyond, memory would grow with the square of the length
+FEW_KEYS = 256  # with more, keeping the weights would take too much memory
 
 
 def freeze(value: Any) -> Any:
@@ -47,7 +47,7 @@ class _Share(Function):
 
 
 class _HalvedProduct(Function):
-    """a · b, of whose relevance each factor gets half: as of two shares, in fewer steps."""
+    """a · b where each factor gets half of the relevance: `share(a) * share(b)`, faster."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -57,13 +57,13 @@ class _HalvedProduct(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
-        zero = a.new_zeros(1)  # one pass over memory for each half
+        zero = a.new_zeros(1)  # a single pass over memory for each factor
         left, right = (torch.addcmul(zero, gradients[0], x, value=0.5) for x in (b, a))
         return left, right
 
 
 def _halved_product(left: Tensor, right: Tensor) -> Tensor:
-    """The product of two live factors, each of which gets half of the relevance."""
+    """The product of two factors, each of which gets half of the relevance."""
     if left.shape != right.shape or left.dtype != right.dtype:
         return share(left) * share(right)
     product: Tensor = _HalvedProduct.apply(left, right)
@@ -71,20 +71,20 @@ def _halved_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def share(x: Tensor, factor: float = 0.5) -> Tensor:
-    """The same value, but only `factor` of the relevance goes to it."""
+    """The same value; only `factor` of the relevance passes to it."""
     shared: Tensor = _Share.apply(x, factor)
     return shared
 
 
 @dataclass(frozen=True)
 class Products:
-    """What a product does with relevance.
+    """How a product distributes relevance to its factors.
 
     `attention`: weights times values. Frozen: the weights are constants (the AH rule). Shared:
-    `to_weights` of the relevance goes to the weights, the rest to the values, at ½ as in Achtibat
-    et al. 2024; what a softmax's derivative leaves is a line of the ledger.
-    `gate`: any other product of two. Frozen: the factor that went through an activation is a
-    constant; where neither or both did, each gets half. Shared: each gets half. Both conserve.
+    the weights get `to_weights` of the relevance (½ in Achtibat et al. 2024), the values the rest;
+    the remainder of the softmax's linearisation is a line of the ledger.
+    `gate`: any other product. Frozen: a factor that is the result of an activation is a constant;
+    if neither or both are, each gets half. Shared: each gets half. Both conserve.
     """
 
     attention: Policy = "true"
@@ -92,7 +92,7 @@ class Products:
     to_weights: float = 0.5
 
     def table(self) -> Table:
-        """The rules as a table."""
+        """The table of these rules."""
         softmax: Table = {Kind.SOFTMAX: shared_softmax} if self.attention == "shared" else {}
         return {
             **softmax,
@@ -114,13 +114,13 @@ class Products:
         }
 
     def dot_product(self, tracer: Tracer, call: TorchCall) -> Any:
-        """The fused call stays fused, unless the maps are needed, or few keys make it a waste.
+        """Keeps the call fused unless its maps are needed or it has few keys.
 
-        Where the weights are constants, the fused backward pass would compute gradients of queries
-        and keys for nothing: with few keys the weights are kept, else formed again in parts.
+        For constant weights, the fused backward pass would waste time on gradients of queries and
+        keys: with few keys the weights are saved, else recomputed in parts.
         """
-        given = dot_product_of(call)
-        query, key, value, settings = given
+        arguments = dot_product_of(call)
+        query, key, value, settings = arguments
         if not any(map(depends_on_input, (query, key, value))):
             return call.run()
         tracer.touched["attention"] += 1
@@ -133,12 +133,12 @@ class Products:
         if self.attention == "true":
             return call.function(query, key, value, **settings)
         attend = self._frozen_fused if self.attention == "frozen" else self._shared_fused
-        return attend(tracer, call, given)
+        return attend(tracer, call, arguments)
 
-    def _frozen_fused(self, tracer: Tracer, call: TorchCall, given: DotProduct) -> Any:
-        """The fused call with constant weights: kept where keys are few, else formed again."""
-        query, key, value = freeze(given.query), freeze(given.key), given.value
-        settings = {name: freeze(setting) for name, setting in given.settings.items()}
+    def _frozen_fused(self, tracer: Tracer, call: TorchCall, arguments: DotProduct) -> Any:
+        """The call with constant weights: saved if there are few keys, else recomputed."""
+        query, key, value = freeze(arguments.query), freeze(arguments.key), arguments.value
+        settings = {name: freeze(setting) for name, setting in arguments.settings.items()}
         if key.shape[-2] <= FEW_KEYS and not value.is_cuda:
             weights, value = explicit_attention(query, key, value, **settings)
             return weights @ value
@@ -146,14 +146,14 @@ class Products:
             return frozen_attention(query, key, value, **settings)
         return call.function(query, key, value, **settings)
 
-    def _shared_fused(self, tracer: Tracer, call: TorchCall, given: DotProduct) -> Any:
+    def _shared_fused(self, tracer: Tracer, call: TorchCall, arguments: DotProduct) -> Any:
         """The fused call, its derivative shared between queries, keys and values.
 
-        Of the output's relevance R the weights get w R, and their derivative hands on w Σ g_z z to
-        queries, keys and a live mask, z = q k + m; the rest is a line of the ledger, with
-        g_z z = g_q q + g_m m.
+        Of the output's relevance R the weights get w R, and their derivative passes w Σ g_z z to
+        queries, keys and a mask that depends on the input, z = q k + m; the rest is a line of the
+        ledger, with g_z z = g_q q + g_m m.
         """
-        query, key, value, settings = given
+        query, key, value, settings = arguments
         part = self.to_weights if depends_on_input(value) else 1.0
         each = part / 2 if depends_on_input(query) and depends_on_input(key) else part
         shared = {name: like(share(x, each), x) for name, x in (("q", query), ("k", key))}
@@ -165,9 +165,9 @@ class Products:
             depends_on_input(query) or depends_on_input(key) or depends_on_input(mask)
         ):
             tracer.constant(call, out, part * out.detach(), "softmax")
-            handed_on = [(shared["q"], query) if depends_on_input(query) else (shared["k"], key)]
-            handed_on += [(settings["attn_mask"], mask)] if mask is not None else []
-            for factor, x in handed_on:
+            passed_on = [(shared["q"], query) if depends_on_input(query) else (shared["k"], key)]
+            passed_on += [(settings["attn_mask"], mask)] if mask is not None else []
+            for factor, x in passed_on:
                 if depends_on_input(x):
                     tracer.ledger.record(
                         factor, -part * x.detach(), tracer.where, "softmax", written=False
@@ -175,7 +175,7 @@ class Products:
         return out
 
     def contraction(self, tracer: Tracer, call: TorchCall) -> Any:
-        """Matrix products; the first operand of attention's is the weights."""
+        """Matrix products, including those of attention weights with values."""
         left, right = self._factors(tracer, call["left"], call["right"])
         return call.run(left=left, right=right)
 
@@ -198,13 +198,13 @@ class Products:
             return out if bias is None else out + bias
 
     def bilinear(self, tracer: Tracer, call: TorchCall) -> Any:
-        """A product of two, and a bias."""
+        """A product of two, plus a bias."""
         left, right = self._pair(tracer, call["left"], call["right"])
         out, bias = call.run(left=left, right=right), call.get("bias")
         return out if bias is None else tracer.constant(call, out, bias)
 
     def added_product(self, tracer: Tracer, call: TorchCall) -> Any:
-        """x + value · l · r, or l / r, by its parts."""
+        """x + value · l · r, or x + value · l / r, from its parts."""
         x, left, right = call["input"], call["left"], call["right"]
         if not any(map(depends_on_input, (x, left, right))):
             return call.run()
@@ -220,7 +220,7 @@ class Products:
             return call.run()
         weights = [
             i for i, x in enumerate(operands) if depends_on_input(x) and role_of(x) == "softmax"
-        ]  # also where the values are constants: so the weights are elsewhere in the same layer
+        ]  # constant values count too: other heads of the layer may not have them
         if not all(map(depends_on_input, operands)) and not weights:
             return call.run()
         if len(weights) == 1:
@@ -232,11 +232,11 @@ class Products:
         return call.function(call.args[0], *operands)
 
     def product(self, tracer: Tracer, call: TorchCall) -> Any:
-        """Element by element: a gate, or a router's weight."""
+        """Element-wise: a gate, or a router's weight."""
         left, right = call["left"], call["right"]
         if not (depends_on_input(left) and depends_on_input(right)):
             return call.run()
-        # what is written over is still needed for the other factor's gradient
+        # the gradient of the other factor needs the value that is overwritten
         first = mark(left.clone(), role_of(left)) if call.in_place else left
         if self.gate != "true" and self._constant_factor(first, right) is None:
             tracer.touched["gate"] += 1
@@ -247,28 +247,30 @@ class Products:
         return left.copy_(out) if call.in_place else out
 
     def quotient(self, tracer: Tracer, call: TorchCall) -> Any:
-        """A divisor is a scale, so a constant; an exponential over its own sum is a softmax."""
+        """A divisor is a constant scale; an exponential over its own sum is a softmax."""
         left, right = call["left"], call["right"]
         if not depends_on_input(right):
             return call.run()
         if role_of(left) == role_of(right) == "exp":
             out = mark(call.run(), "softmax")
-            if self.attention == "shared":  # as large a divisor as what it divides: nothing passes
+            if (
+                self.attention == "shared"
+            ):  # numerator and divisor cancel: the whole value is constant
                 tracer.constant(call, out, out, "softmax")
             return out
         if self.gate == "true":
             return call.run()
         tracer.touched["gate"] += 1
         out = call.run(right=freeze(right))
-        role = role_of(left)  # scaled weights are weights still
+        role = role_of(left)  # scaled attention weights remain attention weights
         return mark(out, role) if role else out
 
     def solve(self, tracer: Tracer, call: TorchCall) -> Any:
-        """The matrix of a linear system is a divisor, so a constant."""
+        """The matrix of a linear system is a divisor: a constant."""
         return call.run() if self.gate == "true" else call.run(matrix=freeze(call["matrix"]))
 
     def cosine(self, tracer: Tracer, call: TorchCall) -> Any:
-        """The sum of products of two vectors, each divided by its length."""
+        """The dot product of two vectors, each divided by its length."""
         left, right = call["left"], call["right"]
         if not (depends_on_input(left) or depends_on_input(right)):
             return call.run()
@@ -282,7 +284,7 @@ class Products:
             return (left * right).sum(dim)
 
     def distance(self, tracer: Tracer, call: TorchCall) -> Any:
-        """‖l_i − r_j‖ is homogeneous in the difference, so its derivative conserves."""
+        """‖l_i − r_j‖: homogeneous in the difference, so its derivative conserves."""
         left, right = call["left"], call["right"]
         if self.gate == "true" or not (depends_on_input(left) or depends_on_input(right)):
             return call.run()
@@ -295,7 +297,7 @@ class Products:
         return torch.linalg.vector_norm(difference, call.get("p", 2.0), -1)
 
     def recurrent(self, tracer: Tracer, call: TorchCall) -> Any:
-        """GRU, LSTM and their like, step by step: gates as any other gate of a product."""
+        """GRU, LSTM and plain recurrent layers, step by step; their gates are products."""
         if self.gate == "true" or not any(map(depends_on_input, call.tensors())):
             return call.run()
         if call.kind is Kind.RECURRENT and not is_padded(call):
@@ -307,12 +309,12 @@ class Products:
 
     def _let_through(self, gate: Tensor, signal: Tensor) -> Tensor:
         if self.gate == "frozen":
-            with without_function_modes():  # a constant by rule, no call of the model
+            with without_function_modes():  # a rule, not a call of the model
                 gate = gate.detach()
-        return gate * signal  # shared by the rule of products
+        return gate * signal  # a shared gate: the rule of products applies
 
     def gated(self, tracer: Tracer, call: TorchCall) -> Any:
-        """GLU by its parts: a · σ(b)."""
+        """GLU from its parts: a · σ(b)."""
         x = call["input"]
         if not depends_on_input(x) or self.gate == "true":
             return call.run()
@@ -321,13 +323,12 @@ class Products:
             return a * b.sigmoid()
 
     def _factors(self, tracer: Tracer, left: Any, right: Any) -> tuple[Any, Any]:
-        """The factors of a matrix product, of which one may be attention weights."""
+        """The factors of a matrix product; one may be attention weights."""
         if depends_on_input(left) and role_of(left) == "softmax":
             tracer.touched["attention"] += 1
             return self._attend(tracer, left, right)
-        if (
-            depends_on_input(right) and role_of(right) == "softmax" and right.ndim > 1
-        ):  # values first
+        # values first
+        if depends_on_input(right) and role_of(right) == "softmax" and right.ndim > 1:
             tracer.touched["attention"] += 1
             weights, left = self._attend(tracer, like(right.mT, right), left)
             return left, weights.mT
@@ -340,7 +341,7 @@ class Products:
 
     def _weigh(self, tracer: Tracer, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
         if self.attention == "frozen":
-            # maps are told apart by what they depend on: they stay in the graph, with no relevance
+            # maps stay in the graph, without relevance: their depth in it identifies layers
             return freeze(weights) if tracer.maps is None else share(weights, 0.0), value
         if self.attention == "shared" and depends_on_input(value):
             return share(weights, self.to_weights), share(value, 1 - self.to_weights)
@@ -356,12 +357,12 @@ class Products:
         return (freeze(left), right) if constant == 0 else (left, freeze(right))
 
     def _constant_factor(self, left: Tensor, right: Tensor) -> int | None:
-        """Which of two live factors is a constant by rule; None where each gets half."""
-        meanings = [role_of(factor) for factor in (left, right)]
-        # a softmax is not linear: where its products with values are frozen, so are its others
+        """Which of two factors is a constant by rule; None if each gets half."""
+        roles = [role_of(factor) for factor in (left, right)]
+        # if attention is frozen, so are other products of a softmax, which is not linear
         for frozen, rule in (
-            ([role == "softmax" for role in meanings], self.attention),
-            ([role in _ACTIVATED for role in meanings], self.gate),
+            ([role == "softmax" for role in roles], self.attention),
+            ([role in _ACTIVATED for role in roles], self.gate),
         ):
             if rule == "frozen" and sum(frozen) == 1:
                 return frozen.index(True)
@@ -369,7 +370,7 @@ class Products:
 
 
 def take_from_einsum(tracer: Tracer, call: TorchCall) -> tuple[Tensor, Tensor]:
-    """The operands of an einsum, of which one may be attention weights that the maps take."""
+    """The operands of an einsum; attention weights among them go to `maps`."""
     terms, result, operands = einsum_terms(call)
     weights = [i for i in (0, 1) if role_of(operands[i]) == "softmax"]
     if len(weights) == 1:

@@ -1,6 +1,6 @@
-"""GRU, LSTM and plain recurrent layers, written out step by step for the mode to see.
+"""GRU, LSTM and plain recurrent layers, computed step by step in calls that have rules.
 
-The gates are factors, what they let through carries the relevance (Arras et al. 2017).
+Gates are factors; the signal carries the relevance (Arras et al. 2017).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch.nn import functional as F
 from wherefrom.tracing.catalogue import TorchCall
 
 Gated = Callable[[Tensor, Tensor], Tensor]
-"""A product of a gate and what it lets through."""
-States = tuple[Tensor, ...]  # hidden, and the cell of an LSTM
+"""The product of a gate and a signal."""
+States = tuple[Tensor, ...]  # the hidden state, and the cell of an LSTM
 
 
 def is_padded(call: TorchCall) -> bool:
-    """Whether a layer is called on a tensor of sequences, not on packed ones."""
+    """Whether a layer gets a tensor, not packed sequences."""
     return isinstance(call.args[2], (list, tuple))
 
 
@@ -28,7 +28,7 @@ def layer(call: TorchCall, gated: Gated) -> tuple[Tensor, ...]:
     """`torch.gru`, `lstm`, `rnn_tanh` or `rnn_relu`: outputs, last states (and cells)."""
     x, start, weights, has_bias, layers, _, _, both_ways, batch_first = call.args
     starts: Sequence[Tensor] = start if isinstance(start, (list, tuple)) else (start,)
-    time = 1 if batch_first else 0  # the axis of steps: x is (B, T, D) or (T, B, D)
+    time = 1 if batch_first else 0  # the axis of time: x is (B, T, D) or (T, B, D)
     directions = 2 if both_ways else 1
     size = len(weights) // (layers * directions)
     lasts: list[States] = []

@@ -1,4 +1,4 @@
-"""The tables: which kinds of calls are made linear, and how, in each published variant."""
+"""The table of rules of each published variant."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from wherefrom.tracing.tracer import Table, Tracer
 _RECORDED: Table = {**AFFINE, **NORM_BIAS, **SOFTMAX}
 
 PLAIN: Table = {**_RECORDED, **Products().table()}
-"""Nothing is changed: the true gradient."""
+"""The true gradient."""
 
 AH: Table = {**_RECORDED, **Products(attention="frozen").table()}
 """Attention weights are constants (Ali et al. 2022)."""
 
 AH_LN: Table = {**AH, **NORM}
-"""And so is the scale of every norm (Ali et al. 2022)."""
+"""The scale of every norm is a constant too (Ali et al. 2022)."""
 
 
 def conservative(gate: Literal["frozen", "shared"], to_weights: float = 0.0) -> Table:
-    """And activations are secants, gates constants or shared: the output is the sum of its sources.
+    """As AH_LN, with secants for activations, and frozen or shared gates: relevance is conserved.
 
-    `to_weights` of an attention layer's relevance goes to its weights, and through the softmax.
+    The weights of an attention layer get `to_weights` of its relevance, through the softmax.
     """
     attention: Policy = "shared" if to_weights else "frozen"
     products = Products(attention, gate, to_weights)
@@ -39,13 +39,13 @@ def conservative(gate: Literal["frozen", "shared"], to_weights: float = 0.0) -> 
 CONSERVATIVE: Table = conservative("frozen")
 CONSERVATIVE_SHARED: Table = conservative("shared")
 ATTN_LRP: Table = conservative("shared", 0.5)
-"""Relevance through the softmax too, products shared (Achtibat et al. 2024)."""
+"""Relevance also passes through the softmax, and gates are shared (Achtibat et al. 2024)."""
 
 
 def plain_table(softplus: float | None = None) -> Table:
-    """The true gradient; with a β, of the network with softplus in place of ReLU.
+    """The true gradient; with `softplus` = β, that of the network with softplus instead of ReLU.
 
-    softplus_β(x) = log(1 + exp(β x)) / β is smooth where ReLU bends.
+    softplus_β(x) = log(1 + exp(β x)) / β has no kink.
     """
     if softplus is None:
         return PLAIN

@@ -1,1 +1,1 @@
-"""The tracer: sees every torch call of a forward pass, applies rules, tells observers."""
+"""The tracer: applies a rule to each torch call of a forward pass and notifies observers."""

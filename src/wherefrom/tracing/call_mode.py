@@ -1,4 +1,4 @@
-"""The mode that sees every torch call, with its arguments by name; what it does is up to others."""
+"""A torch function mode whose subclasses handle every call with its arguments by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from wherefrom.core.scope import Scope
 from wherefrom.tracing.catalogue import CATALOGUE, LAYOUT, Function, Kind, TorchCall, map_tensors
 
-# half of all calls read these, which are no tensors and need no rule
+# half of all calls read these attributes, which are not tensors and need no rule
 _PLAIN: frozenset[Any] = frozenset(
     getattr(Tensor, name).__get__
     for name in (
@@ -23,7 +23,7 @@ _PLAIN: frozenset[Any] = frozenset(
 
 
 class CallMode(TorchFunctionMode):
-    """A torch function mode whose subclasses see each call as a `TorchCall`."""
+    """Hands each torch call to `on_call` as a `TorchCall`."""
 
     def __torch_function__(
         self,
@@ -37,15 +37,15 @@ class CallMode(TorchFunctionMode):
         return self.on_call(TorchCall(function, args, kwargs))
 
     def on_call(self, call: TorchCall) -> Any:
-        """Makes the call, or something in its place, and returns the result."""
+        """Runs the call, or a replacement, and returns the result."""
         return call.run()
 
     def resumed(self) -> Scope:
-        """Lets the parts of a call that is written out be seen by the mode too."""
+        """A scope within a rule in which the mode also handles the calls that the rule makes."""
         return Scope(mode=self)
 
     def opened(self) -> Scope:
-        """The scope in which the mode sees all calls."""
+        """The scope in which the mode is active."""
         return Scope(mode=self)
 
     def __enter__(self) -> Self:
@@ -60,11 +60,11 @@ class CallMode(TorchFunctionMode):
         trace: TracebackType | None,
     ) -> None:
         self._scope.close()
-        del self._scope  # its hooks have the mode: such a ring would outlive the pass
+        del self._scope  # its hooks refer to the mode: the cycle would outlive the pass
 
 
 def without_parameters(call: TorchCall) -> TorchCall:
-    """The call with parameters as constants: only what depends on the input needs a gradient."""
+    """The call with detached parameters: only what depends on the input requires a gradient."""
     for value in call.args:
         if type(value) not in _NO_PARAMETERS:
             call.args = tuple(map(_constant, call.args))
@@ -79,7 +79,7 @@ _NO_PARAMETERS = frozenset((Tensor, int, float, bool, type(None), str, slice))
 
 def _constant(value: Any) -> Any:
     kind = type(value)
-    if kind in _NO_PARAMETERS:  # most are; to ask whether they are parameters takes longer
+    if kind in _NO_PARAMETERS:  # most are; checking for a parameter takes longer
         return value
     if isinstance(value, nn.Parameter):
         return value.detach()
@@ -95,11 +95,13 @@ _PLUMBING_NAMES = frozenset(
 
 
 def describe(seen: Counter[str], most: int = 6) -> str:
-    """The calls a message names: those that say something about the model first.
+    """The most frequent calls for a message, without those that any model makes.
 
     >>> describe(Counter({"layer_norm": 25, "view": 90, "silu": 12}))
     'layer_norm ×25, silu ×12'
     """
-    dull = _PLUMBING_NAMES | {e.name for e in CATALOGUE.values() if e.kind in _PLUMBING}
-    named = [(name.strip("_"), n) for name, n in seen.most_common() if name.strip("_") not in dull]
+    common = _PLUMBING_NAMES | {e.name for e in CATALOGUE.values() if e.kind in _PLUMBING}
+    named = [
+        (name.strip("_"), n) for name, n in seen.most_common() if name.strip("_") not in common
+    ]
     return ", ".join(f"{name} ×{n}" for name, n in named[:most]) or "no torch call"

@@ -1,7 +1,7 @@
-"""What every torch call is: its kind, and its arguments by name.
+"""The kind of every torch call, and its arguments by name.
 
-This is the one list of torch functions. A table of rules maps a `Kind` to a rule, and everything
-else that asks what a call does (tags, tracing, patch finding) asks here.
+This is the only list of torch functions: tables of rules, tags, observers and the search for
+patches all use it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 
 
 class Kind(Enum):
-    """What a call does, as far as relevance is concerned."""
+    """What a call does to relevance."""
 
     # affine in each argument that depends on the input
     SUM = auto()
@@ -40,7 +40,7 @@ class Kind(Enum):
     INSTANCE_NORM = auto()
     NORMALIZE = auto()
     ROOT = auto()
-    # element by element
+    # element-wise
     ACTIVATION = auto()
     HOMOGENEOUS = auto()
     EXPONENTIAL = auto()
@@ -66,33 +66,32 @@ class Kind(Enum):
     LOG_SUM = auto()
     ATTENTION = auto()
     MULTI_HEAD = auto()
-    # form only
+    # layout and type only
     CAST = auto()
     RESHAPE = auto()
     TRANSPOSE = auto()
     REPEAT = auto()
     SELECT = auto()
     SPLIT = auto()
-    # the rest: numbers that no longer mean what went in
+    # results that do not stand for their arguments
     STATISTIC = auto()
     COUNT = auto()
-    # a whole module that is an activation, whatever calls it makes
+    # a whole activation module, whatever calls it makes
     ACTIVATION_MODULE = auto()
-    # an autograd Function of the model's own
 
-    # a kind is looked up several times a call: Enum's own hash is written in Python
+    # kinds are dictionary keys several times per call, and Enum's hash is slow
     __hash__ = object.__hash__
 
 
 LAYOUT = frozenset(
     (Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT, Kind.JOIN, Kind.STACK)
 )
-"""Calls that only lay numbers out anew."""
+"""Calls that only rearrange numbers."""
 
 ELEMENTWISE = frozenset(
     (Kind.ACTIVATION, Kind.HOMOGENEOUS, Kind.EXPONENTIAL, Kind.LOGARITHM, Kind.POWER, Kind.ROOT)
 )
-"""Functions of one number each, none of them linear."""
+"""Non-linear functions of single numbers."""
 
 FRESH = frozenset(
     (
@@ -102,16 +101,16 @@ FRESH = frozenset(
         Kind.RECURRENT_CELL, Kind.LOOKUP, Kind.ATTENTION, Kind.COUNT,
     )
 )  # fmt: skip
-"""Calls whose result is no longer what their arguments were (attention weights, ids, a gate)."""
+"""Calls whose result does not keep the role of its arguments (attention weights, ids, a gate)."""
 
 
 class Entry(NamedTuple):
-    """One torch function: its plain name, its kind, and where each parameter stands."""
+    """One torch function: its plain name, its kind, and the position of each parameter."""
 
     name: str
     kind: Kind
     positions: dict[str, int]
-    keywords: dict[str, str]  # parameter: the keyword that torch knows it by
+    keywords: dict[str, str]  # by parameter: the keyword that torch uses
     in_place: bool
 
 
@@ -236,7 +235,7 @@ def _parameters(spec: str, swapped: bool) -> tuple[dict[str, int], dict[str, str
 
 
 def _catalogue() -> dict[Function, Entry]:
-    """Every spelling of every call: `a + b`, `a += b`, `torch.add(a, b)`, `a.add_(b)`, `1 + a`."""
+    """All spellings of each call: `a + b`, `a += b`, `torch.add(a, b)`, `a.add_(b)`, `1 + a`."""
     entries: dict[Function, Entry] = {}
     for kind, spec, names in _ROWS:
         for name in names.split():
@@ -260,7 +259,7 @@ CATALOGUE = _catalogue()
 
 
 class TorchCall:
-    """One call of a torch function, its arguments read and changed by name."""
+    """One call of a torch function, with access to its arguments by name."""
 
     __slots__ = ("args", "entry", "function", "kind", "kwargs")
 
@@ -271,7 +270,7 @@ class TorchCall:
         self.args = args
         self.kwargs = kwargs or {}
         self.entry = CATALOGUE.get(function)
-        # what the call is, or None where the catalogue does not list it
+        # None: not in the catalogue
         self.kind: Kind | None = None if self.entry is None else self.entry.kind
 
     @property
@@ -286,11 +285,11 @@ class TorchCall:
         if entry is not None and entry.in_place:
             return True
         if entry is not None and not self.kwargs and "inplace" not in entry.positions:
-            return False  # most: no need to look further
+            return False  # the common case
         return bool(self.get("inplace"))
 
     def get(self, parameter: str, default: Any = None) -> Any:
-        """An argument by name, or the default where the call does not give it."""
+        """An argument by name, or the default if the call does not pass it."""
         if self.entry is not None:
             position = self.entry.positions.get(parameter)
             if position is not None and position < len(self.args):
@@ -299,7 +298,7 @@ class TorchCall:
         return self.kwargs.get(parameter, default)
 
     def __getitem__(self, parameter: str) -> Any:
-        if self.entry is not None:  # as `get`, in fewer steps: most are given by their position
+        if self.entry is not None:  # as `get`, but faster for positional arguments
             position = self.entry.positions.get(parameter)
             if position is not None and position < len(self.args):
                 return self.args[position]
@@ -321,7 +320,7 @@ class TorchCall:
         return TorchCall(self.function, tuple(args), kwargs)
 
     def run(self, **changes: Any) -> Any:
-        """What the function gives, with some arguments changed."""
+        """The result of the function, with some arguments changed."""
         call = self.with_(**changes) if changes else self
         return call.function(*call.args, **call.kwargs)
 
@@ -334,7 +333,7 @@ class TorchCall:
         )
 
     def tensors(self) -> list[Tensor]:
-        """The tensors among the arguments, also those in lists and tuples."""
+        """The tensors among the arguments, including those in lists and tuples."""
         tensors = list_tensors(self.args)
         return tensors + list_tensors(self.kwargs.values()) if self.kwargs else tensors
 
@@ -343,24 +342,24 @@ _ABSENT = object()
 
 
 def plain_name(function: Function) -> str:
-    """The name of a torch function as messages and counts show it."""
+    """The name of a torch function for messages and counts."""
     return getattr(function, "__name__", str(function)).strip("_") or str(function)
 
 
 def attribute_name(function: Function) -> str | None:
-    """The attribute that a function reads (`T` of `x.T`), or None if it is a real call."""
+    """The attribute that a function reads (`T` of `x.T`), or None for a real call."""
     if getattr(function, "__name__", "") != "__get__":
         return None
     return getattr(getattr(function, "__self__", None), "__name__", "")
 
 
 def depends_on_input(value: object) -> bool:
-    """Whether a value depends on the input: within the mode, just what requires a gradient."""
+    """Whether a value depends on the input: in a traced pass, whether it requires a gradient."""
     return isinstance(value, Tensor) and value.requires_grad
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
-    """The tensors of a value, also those in lists and tuples."""
+    """The tensors of a value, including those in lists and tuples."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -369,7 +368,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def list_tensors(values: Iterable[object]) -> list[Tensor]:
-    """`tensors_in` of some values, of which most are tensors or numbers."""
+    """The tensors of several values, including those in lists and tuples."""
     tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
@@ -380,7 +379,7 @@ def list_tensors(values: Iterable[object]) -> list[Tensor]:
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The value with every tensor in it changed, also those in lists and tuples."""
+    """The value with every tensor in it changed, including those in lists and tuples."""
     if isinstance(value, Tensor):
         return change(value)
     if type(value) in (list, tuple):

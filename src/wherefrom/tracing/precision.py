@@ -1,4 +1,4 @@
-"""A pass in float64 of a model of any precision, for rules that divide by small sums."""
+"""A float64 pass of a model of any precision, for rules that divide by small sums."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WIDE = torch.float64
 
 
 class Float64(CallMode):
-    """Makes the calls of a model on what depends on the input in float64, weights and all.
+    """Runs all calls whose arguments depend on the input in float64, including the weights.
 
-    Opened within a `Tracer`, so that the rules get the wide tensors. The model is not
-    changed: its parameters are cast for one call at a time. A cast of the model to fewer digits
-    is left out; what it writes into a tensor of its own has the precision of that tensor.
+    Open it within a `Tracer`, so that the rules get float64 tensors. The model is not changed:
+    parameters are cast call by call. Casts to a narrower type are skipped, and writes into an
+    existing tensor use the type of that tensor.
     """
 
     def on_call(self, call: TorchCall) -> Any:
@@ -34,7 +34,9 @@ class Float64(CallMode):
         )
         if attribute_name(call.function) is not None or not depends:
             return call.run()
-        if call.kind is Kind.LOOKUP or "out" in call.kwargs:  # tables are known by their address
+        if (
+            call.kind is Kind.LOOKUP or "out" in call.kwargs
+        ):  # tables are identified by their address
             return call.run()
         if call.kind is Kind.CAST:
             return self._cast(call)

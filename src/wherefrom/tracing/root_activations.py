@@ -1,4 +1,4 @@
-"""What rules note in a pass at the root, for a pass at the input that makes the same calls."""
+"""Tensors that rules record in a pass at the root, for a pass at the input with the same calls."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from wherefrom.errors import MethodError
 
 @dataclass
 class RootActivations:
-    """Tensors of the pass at the root, in the order in which the rules noted them."""
+    """Tensors of the pass at the root, in the order in which the rules recorded them."""
 
     recording: bool = True
-    _notes: deque[tuple[Tensor, ...]] = field(default_factory=deque)
+    _recorded: deque[tuple[Tensor, ...]] = field(default_factory=deque)
 
     def at_root(self, where: str, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The same tensors at the root; in the pass at the root itself, these."""
+        """The values of these tensors at the root; in the pass at the root, records them."""
         if self.recording:
-            # copies: the model may go on to write into what it has
-            notes = tuple(tensor.detach().clone() for tensor in tensors)
-            self._notes.append(notes)
-            return notes
-        notes = self._notes.popleft() if self._notes else ()
-        if [note.shape for note in notes] != [tensor.shape for tensor in tensors]:
+            # copies: the model may write into its tensors afterwards
+            copies = tuple(tensor.detach().clone() for tensor in tensors)
+            self._recorded.append(copies)
+            return copies
+        at_root = self._recorded.popleft() if self._recorded else ()
+        if [recorded.shape for recorded in at_root] != [tensor.shape for tensor in tensors]:
             raise MethodError(
                 "the model does not make the same calls at the root as at the input (in "
-                f"{where or 'the model itself'}), as where rows "
-                "are sent to experts: secants between the two are not defined.",
+                f"{where or 'the model itself'}), for example if it routes rows to experts: "
+                "secants between the two are undefined.",
                 'Use secants="zero".',
                 command="Use --set secants=zero.",
             )
-        return notes
+        return at_root

@@ -1,4 +1,4 @@
-"""How tags pass from call to call: what a result is, and which field of the input it follows."""
+"""Derives the tag of a result, its role and its field of the input, from the arguments' tags."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ FORM_ONLY = frozenset((Kind.CAST, Kind.RESHAPE, Kind.REPEAT))
 _WRITTEN = frozenset(
     (Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT, Kind.WRITE)
 )
+_OF_IDS = ("ids", "hashed")
+_ARITHMETIC = frozenset((Kind.SUM, Kind.PRODUCT))
 _OF_TWO = frozenset((Kind.ATTENTION, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM))
 
 
 def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
-    """Passes the tags of a call's arguments on to its result.
+    """Tags the result of a call.
 
-    A result has the role that all arguments that depend on the input share (else all its tagged
-    ones), and follows the field of the first of them that has one. `into_constant`: the call
-    wrote into a tensor that did not depend on the input before.
+    Its role is the one that all arguments that depend on the input share (if there are none, all
+    tagged arguments); its stream is that of the first of them that has one. `into_constant`: the
+    call wrote into a tensor that did not depend on the input before.
     """
     kind = call.kind
     rewritten = kind in _WRITTEN and call.in_place
     if not rewritten and (tag_of(out).stream is not None or _has_common_tag(call, out)):
-        return  # a call made of parts that were seen themselves, one that wrote into its argument
-    # of calls that change the form only, a second argument gives the shape
+        return  # its parts were traced and tagged the result, or it wrote into a tagged argument
+    # a second argument of these calls is only a shape or a type
     arguments = list_tensors(call.args[:1] if kind in FORM_ONLY else call.args)
     count = len(arguments)
     if call.kwargs:
@@ -37,14 +39,19 @@ def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
         return
     role: Role = ""
     if kind not in FRESH and any(tag.role for _, tag in tagged):
-        role = _common_role(arguments[into_constant:count])
-        if role == "ids" and call.name == "remainder":
+        is_arithmetic = kind in _ARITHMETIC or call.name == "remainder"
+        if is_arithmetic and all(tag.role in _OF_IDS for _, tag in tagged):
             role = "hashed"
-    # an index says where rows go, not which field they follow
+        else:
+            role = _common_role(arguments[into_constant:count])
+    # an index selects rows; it does not say which field they belong to
     rows = [tag for t, tag in tagged if t.requires_grad and t.is_floating_point()]
     stream, constant_rows = next(
         ((tag.stream, tag.constant_rows) for tag in rows if tag.stream is not None), (None, False)
     )
+    if role in _OF_IDS and stream is None:
+        fields = {tag.stream for _, tag in tagged if tag.role in _OF_IDS}
+        stream = fields.pop() if len(fields) == 1 else None
     if not role and stream is None:
         return
     if kind in FRESH:
@@ -54,17 +61,14 @@ def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
             continue
         own_role = role if into_constant else role_of(tensor) or role
         attends = kind is Kind.ATTENTION or (own_role == "softmax" and tensor.ndim > 1)
-        if constant_rows and attends:  # queries of a constant: their rows are those of no unit
+        if constant_rows and attends:  # constant queries: their rows belong to no unit
             set_tag(tensor, Tag(own_role, -tensor.shape[-2]))
         else:
             set_tag(tensor, Tag(own_role, stream, constant_rows))
 
 
 def _has_common_tag(call: TorchCall, out: Any) -> bool:
-    """Passes on the one tag that all tagged arguments share, as most calls do.
-
-    `propagate` would find the same, in several times the time.
-    """
+    """Copies the tag that all tagged arguments share: the common case of `propagate`, faster."""
     if type(out) is not Tensor or not out.requires_grad or call.kind in _OF_TWO:
         return False
     common: Tag | None = None
@@ -85,7 +89,7 @@ def _has_common_tag(call: TorchCall, out: Any) -> bool:
 
 
 def _has_constant_rows(call: TorchCall) -> bool:
-    """Whether the rows of a product of two are those of a constant, as of queries."""
+    """Whether the rows of a product come from a constant left operand, such as queries."""
     if call.kind is Kind.ATTENTION:
         return not depends_on_input(call["query"])
     if call.kind is Kind.EINSUM:
@@ -107,7 +111,7 @@ def _common_role(arguments: list[Tensor]) -> Role:
 
 
 def einsum_terms(call: TorchCall) -> tuple[list[str], str | None, list[Any]]:
-    """The axes of each operand of an einsum, those of its result if spelled out, the operands.
+    """The axes of each operand of an einsum, those of its result (None if implicit), the operands.
 
     >>> import torch
     >>> einsum_terms(TorchCall(torch.einsum, ("bi, ij -> bj", 1, 2)))

@@ -1,4 +1,4 @@
-"""The tracer: sees every torch call of a forward pass, applies a rule, tells the observers."""
+"""The tracer: applies a rule to each torch call of a forward pass and notifies observers."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ Table = Mapping[Kind, Rule]
 
 
 class RunningModule(NamedTuple):
-    """A module that is being run."""
+    """A module whose forward is running."""
 
     name: str
-    is_leaf: bool  # it has no submodules
+    is_leaf: bool  # has no submodules
 
 
 class Tracer(CallMode):
-    """Runs a model's own forward pass with some torch calls replaced as the table says.
+    """Replaces torch calls of a model's own forward pass by the rules of a table.
 
-    Within it a tensor requires a gradient if and only if it depends on the input: calls get
-    parameters as constants. The tracer holds for the thread that opened it and leaves nothing
-    behind.
+    In a traced pass a tensor requires a gradient if and only if it depends on the input: calls get
+    detached parameters. The tracer acts in the thread that opened it, and removes its hooks.
     """
 
     def __init__(
@@ -66,18 +65,19 @@ class Tracer(CallMode):
         self.maps = maps
         self.root_activations = root_activations
         self.seen: Counter[str] = Counter()  # calls by name
-        self.touched: Counter[str] = Counter()  # calls by what a rule took them for
-        self.suspended = False  # calls within an activation module are made as they are
+        self.touched: Counter[str] = Counter()  # calls that a rule treated as attention, norm, …
+        self.suspended = False  # an activation module runs: no rule applies to its calls
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
         self.running: list[RunningModule] = []  # the outermost first
-        self._thread = self._begun = 0  # the graph of this pass begins at this number
+        self._thread = self._begun = 0  # sequence number of this pass's first node
         own: list[Observer] = [self.ledger, GradientBreaks(), PackedLayers()]
         if Kind.ACTIVATION_MODULE in table:
             own.insert(0, ActivationModules(table[Kind.ACTIVATION_MODULE]))
-        self._watch([*observers, *own, entry_points, *([] if maps is None else [maps])])
+        followers = [entry_points, entry_points.first_block, maps]
+        self._watch([*observers, *own, *(o for o in followers if o is not None)])
 
     def _watch(self, observers: Sequence[Observer]) -> None:
-        """Keeps the methods that observers override: most calls concern few of them."""
+        """Collects the methods that observers override, so that a call costs no empty ones."""
 
         def overridden(name: str) -> list[Callable[..., Any]]:
             base = getattr(Observer, name)
@@ -90,17 +90,17 @@ class Tracer(CallMode):
 
     @property
     def where(self) -> str:
-        """The name of the module that is being run."""
+        """The name of the running module."""
         return self.running[-1].name if self.running else ""
 
     @property
     def path(self) -> list[str]:
-        """The names of the modules that are being run, the outermost first."""
+        """The names of the running modules, the outermost first."""
         return [module.name for module in self.running]
 
     @property
     def in_leaf(self) -> bool:
-        """Whether a module without submodules is being run."""
+        """Whether a module without submodules is running."""
         return any(module.is_leaf for module in self.running)
 
     # Calls
@@ -129,18 +129,18 @@ class Tracer(CallMode):
         if not isinstance(value, Tensor):  # a size, a device
             return value
         if isinstance(call.args[0], nn.Parameter) and depends_on_input(value):
-            return value.detach()  # weight.T is a parameter in all but name
+            return value.detach()  # such as weight.T
         for before_call in self._before_call:
             call = before_call(self, call)
-        propagate(call, value)  # weights.mT are attention weights
+        propagate(call, value)  # the role passes on to weights.mT
         for after_call in self._after_call:
             value = after_call(self, call, value)
         return value
 
     def _is_earlier(self, value: Tensor) -> bool:
-        """Whether the graph of a tensor is older than the pass, as that of one a model caches.
+        """Whether a tensor's graph is older than the pass, as for a tensor that a model caches.
 
-        It depends on parameters, not on this input.
+        Such a tensor depends on parameters, not on this input.
         """
         if hasattr(value, "wherefrom_tag") or not value.requires_grad:  # most
             return False
@@ -148,7 +148,7 @@ class Tracer(CallMode):
         return number is not None and number < self._begun
 
     def constant(self, call: TorchCall, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
-        """A rule says that `part` was added to get `out`, the result of a call."""
+        """Reports the constant `part` that is included in `out`, the result of a call."""
         if isinstance(out, Tensor) and out.requires_grad:
             for on_constant in self._on_constant:
                 on_constant(self, call, out, part, kind)
@@ -166,27 +166,27 @@ class Tracer(CallMode):
             return None
         name = self._names.get(id(module), self.where)
         self.running.append(RunningModule(name, not submodules(module)))
-        with without_function_modes():  # observers make no calls of the model
-            given = args
+        with without_function_modes():  # calls of observers are not traced
+            changed = args
             for enter_module in self._enter:
-                given = enter_module(self, module, given)
-        return None if given is args else given
+                changed = enter_module(self, module, changed)
+        return None if changed is args else changed
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
         if threading.get_ident() != self._thread:
             return None
         kwargs, out = rest
-        given = out
+        changed = out
         with without_function_modes():
             for leave_module in self._leave:
-                given = leave_module(self, module, args, kwargs, given)
+                changed = leave_module(self, module, args, kwargs, changed)
         self.running.pop()
-        return None if given is out else given
+        return None if changed is out else changed
 
-    # The second run of a block, for the backward pass
+    # Running a block a second time, for the backward pass
 
     def second_run(self, path: Sequence[str]) -> Tracer:
-        """A tracer with the same rules for a module that is run again; it records nothing here."""
+        """A tracer with the same rules for a second run of a module; this one records nothing."""
         tracer = Tracer(self.table, self.entry_points.for_second_run(), ledger=self.ledger.enabled)
         tracer._names = self._names
         tracer.running = [RunningModule(name, False) for name in path]
@@ -194,7 +194,7 @@ class Tracer(CallMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Modules that run within are not noted."""
+        """A context in which this tracer ignores modules."""
         thread, self._thread = self._thread, 0
         try:
             yield

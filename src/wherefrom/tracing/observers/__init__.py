@@ -1,4 +1,4 @@
-"""What watches a traced pass: each file is one observer, to be read and tested alone."""
+"""Observers of a traced pass: one per file, independent of each other."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Watches the calls and modules of a traced pass; a subclass overrides what it needs.
+    """Is notified of the calls and modules of a traced pass; subclasses override what they need.
 
-    Calls and modules are nested: a rule may make further calls that are seen before its own result
-    is. What `before_call`, `after_call`, `enter_module` and `leave_module` return is what the model
-    gets.
+    Calls and modules nest: a rule may make further calls before it returns its result. The model
+    continues with what `before_call`, `after_call`, `enter_module` and `leave_module` return.
     """
 
     def before_call(self, tracer: Tracer, call: TorchCall) -> TorchCall:
-        """The call that is made."""
+        """Returns the call to run."""
         return call
 
     def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
-        """The result that the model uses."""
+        """Returns the result for the model."""
         return out
 
     def enter_module(
         self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...]
     ) -> tuple[Any, ...]:
-        """The positional arguments that the module gets."""
+        """Returns the positional arguments for the module."""
         return args
 
     def leave_module(
         self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...], kwargs: Any, out: Any
     ) -> Any:
-        """The module's result that the model uses."""
+        """Returns the module's result for the model."""
         return out
 
     def on_constant(
         self, tracer: Tracer, call: TorchCall, out: Tensor, part: Tensor | float, kind: str
     ) -> None:
-        """A rule says that the constant `part` was added to get `out`."""
+        """A rule reports the constant `part` that is included in `out`."""

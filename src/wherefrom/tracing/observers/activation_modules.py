@@ -1,4 +1,4 @@
-"""Activation modules taken as one call, however many torch calls they are written in."""
+"""Treats an activation module as one call, however many torch calls its forward makes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NOT_ELEMENTWISE = frozenset(
 
 
 class ActivationModules(Observer):
-    """Runs an activation module on a detached input and applies the rule to input and result."""
+    """Runs an activation module on a detached input, then applies the rule to input and result."""
 
     def __init__(self, rule: Callable[[Tracer, TorchCall], Any]) -> None:
         self._rule = rule
-        self._module: nn.Module | None = None  # the one that is being run
+        self._module: nn.Module | None = None  # the running one
         self._input: Tensor | None = None
 
     def enter_module(
@@ -69,9 +69,9 @@ def _is_activation(module: nn.Module) -> bool:
 
 
 def _is_own_function(module: nn.Module, x: Any, out: Any) -> bool:
-    """Whether a module gave back the result of its own autograd Function, of its input's shape.
+    """Whether a module applies a custom autograd Function that keeps the shape of its input.
 
-    Without a weight matrix such a module is an activation.
+    Such a module without a weight matrix is an activation.
     """
     if not depends_on_input(out) or not depends_on_input(x) or out.shape != x.shape:
         return False

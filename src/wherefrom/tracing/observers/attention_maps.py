@@ -1,4 +1,4 @@
-"""The attention maps that a pass met, kept in the graph and replaceable."""
+"""Collects the attention maps of a pass, with their graph; they can be replaced."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Replace = Callable[[int, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Map:
-    """The attention map of one layer, and which fields of the input its rows and columns follow.
+    """The attention map of one layer, and the streams of its queries and keys.
 
-    A layer that attends with one head after the other has a tensor for each of them.
+    A layer that computes its heads one by one has a tensor for each of them.
     """
 
     heads: list[Tensor]  # each (B, heads, query, key)
@@ -46,10 +46,10 @@ class Map:
 
 @dataclass
 class Maps(Observer):
-    """Collects the maps in the order of the forward pass, and the last state that has all places.
+    """Collects the maps in the order of the forward pass, and the last state with all positions.
 
-    Maps that do not depend on each other are heads of one layer. `replace(i, map)` gives what the
-    model shall multiply its values with instead of map i.
+    Maps that do not depend on each other are heads of one layer. `replace(i, map)` returns what
+    the model multiplies its values by instead of map i.
     """
 
     batch: int
@@ -57,12 +57,14 @@ class Maps(Observer):
     seen: list[Map] = field(default_factory=list)
     last: Tensor | None = None
     places_first: bool = False  # of the last state
-    _layers: dict[tuple[int, ...], int] = field(default_factory=dict)  # the number of each
-    _depths: dict[Any, int] = field(default_factory=dict)  # of a node: the maps before it in a row
-    _taken: dict[Any, int] = field(default_factory=dict)  # nodes of maps, and their depths
+    _layers: dict[tuple[int, ...], int] = field(default_factory=dict)  # their numbers
+    _depths: dict[Any, int] = field(
+        default_factory=dict
+    )  # of a node: the most maps on a path before it
+    _taken: dict[Any, int] = field(default_factory=dict)  # nodes of maps: their depths
 
     def take(self, weights: Tensor, value: Any) -> Tensor:
-        """Keeps the map, and gives back what the model shall multiply its values with."""
+        """Records a map and returns what the model multiplies its values by."""
         shape = weights.shape
         if weights.ndim == 3 and shape[0] % self.batch == 0:
             heads = weights.reshape(self.batch, -1, *shape[1:])
@@ -70,9 +72,9 @@ class Maps(Observer):
             heads = weights
         else:
             raise ModelError(
-                f"an attention map of shape {tuple(shape)} does not run from all places to all: "
-                "this model attends in windows or chunks. "
-                "Attention methods cannot follow it.",
+                f"an attention map has shape {tuple(shape)}, which is not all positions by all "
+                "positions: this model attends in windows or chunks. Attention methods do not "
+                "support this.",
                 **use_method("lrp", verb="Try"),
             )
         query, key = stream_of(weights), tag_of(value).stream
@@ -87,7 +89,7 @@ class Maps(Observer):
             before = sum(part.shape[1] for part in own.heads)
             count = heads.shape[1]
             heads = self.replace(number, heads)
-            if heads.shape[1] != count:  # the map of the whole layer was put in place of a head's
+            if heads.shape[1] != count:  # the replacement has all heads of the layer
                 heads = heads[:, before : before + count]
         own.heads.append(heads)
         if heads.requires_grad:
@@ -95,11 +97,11 @@ class Maps(Observer):
         return heads.reshape(shape)
 
     def _depth_of(self, weights: Tensor) -> int:
-        """How many maps, this one included, follow each other on the longest way to it."""
+        """The number of maps on the longest path to this one, including itself."""
         first = weights.grad_fn
         if first is None:
             return 1
-        if first in self._taken:  # the same map, used a second time
+        if first in self._taken:  # the same map is used again
             return self._taken[first]
         stack: list[Any] = [first]
         while stack:
@@ -117,7 +119,7 @@ class Maps(Observer):
         return 1 + self._depths[first]
 
     def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
-        """Notes the last tensor that still has a row for each query: what the head reads."""
+        """Keeps the last tensor with a row for each query: what the head of the model reads."""
         if isinstance(out, Tensor) and out.requires_grad and self.seen and out.ndim == 3:
             queries = self.seen[-1].size[0]
             if out.shape[:2] in ((queries, self.batch), (self.batch, queries)):

@@ -1,4 +1,4 @@
-"""Where a ledger opens: the relevance that enters and leaves each call, compared."""
+"""Finds the call that loses relevance: compares what enters and what leaves each call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Balance:
-    """What a call lost: Σ gradient · result − Σ gradient · argument − constants."""
+    """What a call loses: Σ gradient · result − Σ gradient · argument − constants."""
 
     where: str
     call: str
@@ -30,7 +30,7 @@ class Balance:
         return f"in {self.where} ({self.call})" if self.where else f"at {self.call}"
 
     def count(self, tensor: Tensor, value: Tensor | float, sign: int) -> None:
-        """Adds ± gradient · value in the backward pass, when the tensor's gradient is known."""
+        """Adds ± gradient · value when the backward pass computes the tensor's gradient."""
         node, output = tensor.grad_fn, tensor.output_nr
         if node is None:
             return
@@ -50,17 +50,19 @@ _WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.floa
 
 
 class Balances(Observer):
-    """Notes what each call loses, once the backward pass has run.
+    """Computes what each call loses; complete once the backward pass has run.
 
-    Every argument that depends on the input is given to its call as an alias, so that the gradient
-    through this call alone is known. It keeps all values: for one sample, and only to find where a
-    ledger opens.
+    Each call gets aliases of its arguments, to separate the gradient through this call from that
+    through other uses. This keeps all values in memory, so it runs for one sample, and only when a
+    ledger does not add up.
     """
 
     def __init__(self) -> None:
-        self.balances: list[Balance] = []  # parts of a call before the call
-        self._open: list[Balance | None] = []  # one a call that is being made
-        self._functions: dict[int, tuple[Any, Balance]] = {}  # by id of their node, kept alive
+        self.balances: list[Balance] = []  # the parts of a call come before it
+        self._open: list[Balance | None] = []  # of the calls that are running
+        self._functions: dict[
+            int, tuple[Any, Balance]
+        ] = {}  # by id of their node, which is kept alive
 
     def before_call(self, tracer: Tracer, call: TorchCall) -> TorchCall:
         arguments = [tensor for tensor in call.tensors() if depends_on_input(tensor)]
@@ -94,7 +96,7 @@ class Balances(Observer):
                     balance.count(out, value, -1)
 
     def _note_functions(self, tracer: Tracer, arguments: list[Tensor]) -> None:
-        """Notes results of the model's own autograd Functions, which no mode sees called."""
+        """Records results of custom autograd Functions, whose calls reach no function mode."""
         for tensor in arguments:
             node: Any = tensor.grad_fn
             forward = function_class(type(node))
@@ -104,7 +106,7 @@ class Balances(Observer):
                 self._functions.setdefault(id(node), (node, balance))
 
     def first_open(self, allowed: float) -> Balance | None:
-        """The first call that loses more than this, else the first custom autograd Function."""
+        """The first call that loses more than allowed, else the first custom autograd Function."""
         lossy = (balance for balance in self.balances if abs(balance.lost) > allowed)
         functions = (balance for _, balance in self._functions.values())
         return next(lossy, None) or next(functions, None)

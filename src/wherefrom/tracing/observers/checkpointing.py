@@ -1,8 +1,8 @@
-"""What autograd keeps of a forward pass: all of it, or of repeated blocks only what they get.
+"""Limits the memory of a pass: drops what autograd saved in blocks and runs them a second time.
 
-A block whose saved tensors were dropped is run a second time when the backward pass reaches it.
-The graph stays that of the first run, so hooks on its nodes, and with them the ledger, are met
-once; the second run only fills in the numbers.
+A block whose saved tensors were dropped runs again when the backward pass reaches it. The graph of
+the first run stays, so hooks on its nodes, and with them the ledger, act once; the second run only
+restores the saved values.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from wherefrom.tracing.observers import Observer
 if TYPE_CHECKING:
     from wherefrom.tracing.tracer import Tracer
 
-_WORKING = 2.0  # blocks' worth of results and gradients that are in use beside what is kept
-_MANY = 64  # blocks for which memory must suffice before the rest is no longer counted
-_SMALL = 1 << 20  # bytes of a tensor that is kept also when all others are given up
-_LARGE = 1 << 25  # bytes of a result, from which on the memory in use is looked at
+_WORKING = 2.0  # memory for results and gradients in use, in multiples of the largest block
+_MANY = 64  # counting stops once memory suffices for this many more blocks
+_SMALL = 1 << 20  # bytes; smaller tensors are never dropped
+_LARGE = 1 << 25  # bytes; after a larger result the memory in use is checked
 _CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 _PLAIN = (type(None), bool, int, float, complex, str, slice, torch.dtype, torch.device)
 
 
 def repeated_blocks(model: nn.Module) -> dict[int, int]:
-    """The blocks of a model by id, each with the number of the container that it lies in.
+    """The repeated blocks of a model by id, each with the number of its container.
 
-    A block has parts of its own and lies in a list with others of its class. Blocks within blocks
-    do not count. A list of one, as where layers share their weights, counts if there is no other.
+    A block has submodules and is in a list with others of its class. Blocks within blocks do not
+    count. A list of one block counts if there is no other: some models share one layer's weights.
     """
     for least in (2, 1):
         blocks: dict[int, int] = {}
@@ -77,7 +77,7 @@ def _collect(module: nn.Module, least: int, blocks: dict[int, int], number: Coun
 
 
 class SavedTensor:
-    """What stands in the graph for a tensor that autograd saved."""
+    """What the graph holds in place of a tensor that autograd saved."""
 
     __slots__ = ("__weakref__", "block", "shape", "storage", "value", "version")
 
@@ -90,22 +90,22 @@ class SavedTensor:
 
 
 class _Filled(BaseException):
-    """Ends a second run: all that the graph waits for is there. The model must not catch it."""
+    """Ends a second run once all dropped tensors are restored. The model must not catch it."""
 
 
 class BlockRun:
-    """One run of a block: what it saved, and what it takes to run it again."""
+    """One run of a block: what it saved, and the arguments and state for a second run."""
 
     def __init__(self, tracer: Tracer, module: nn.Module) -> None:
-        # not the view itself, which has tensors of the graph that this is a part of: such a ring
-        # would never be freed
-        self._view, self.module, self.path = weakref.ref(tracer), module, tracer.path
+        # the tracer refers to tensors of the graph, which refers to this object: a strong reference
+        # would be a cycle that is never freed
+        self._tracer, self.module, self.path = weakref.ref(tracer), module, tracer.path
         self.saved: list[weakref.ref[SavedTensor]] = []
-        self.storages: dict[Storage, int] = {}  # of what it saved: the bytes of each
-        self.bytes = 0  # of these in all
-        self.entering = 0  # bytes of what it was given
+        self.storages: dict[Storage, int] = {}  # of saved tensors: the bytes of each
+        self.bytes = 0  # in total
+        self.entering = 0  # bytes of its arguments
         self.droppable = False
-        self.written: set[Storage] = set()  # storages that the run wrote into
+        self.written: set[Storage] = set()  # storages that its calls wrote into
         self._sources = [id(source) for source in tracer.entry_points.entered]
         modes = function_modes()
         index = next((i for i, mode in enumerate(modes) if mode is tracer), len(modes))
@@ -118,11 +118,11 @@ class BlockRun:
         self._versions: list[int] = []
 
     def end(self, tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Notes the arguments; the block can be run again unless it changes what it gets."""
+        """Records the arguments; a block that writes into them cannot run again."""
         tensors = list(nested_tensors((args, kwargs)))
         self.droppable = (
             _is_plain((args, kwargs))
-            and not hook_counts(self.module)[1]  # pre-hooks would be given what they gave
+            and not hook_counts(self.module)[1]  # pre-hooks would see their own results
             and [id(source) for source in tracer.entry_points.entered] == self._sources
             and not any(storage_of(tensor) in self.written for tensor in tensors)
         )
@@ -131,13 +131,13 @@ class BlockRun:
             self._versions = [version_of(tensor) for tensor in tensors]
 
     def drop(self, least: int = 0) -> None:
-        """Gives the saved tensors up that are the block's alone, of so many bytes or more."""
+        """Drops the block's own saved tensors of at least `least` bytes."""
         for saved in self._waiting():
             if saved.value is not None and saved.value.nbytes >= least:
                 saved.value = None
 
     def _waiting(self) -> Iterator[SavedTensor]:
-        """What the graph still holds of what the block saved, weights and arguments aside."""
+        """The block's saved tensors that the graph still holds, without weights and arguments."""
         for reference in self.saved:
             saved = reference()
             if saved is not None and saved.storage in self.storages:
@@ -145,12 +145,12 @@ class BlockRun:
 
     @restores_state  # before torch's engine restores what it has changed itself
     def run_again(self) -> None:
-        """Runs the block a second time, for the tensors that the graph still waits for."""
+        """Runs the block a second time to restore the tensors that the graph still holds."""
         tensors = nested_tensors((self.args, self.kwargs))
         if [version_of(tensor) for tensor in tensors] != self._versions:
-            raise self._differs("its input was written into after it had run")
+            raise self._differs("its input was overwritten after it ran")
         count = 0
-        # beyond the last that is waited for there is nothing to compute
+        # after the last dropped tensor there is nothing to compute
         last = max(
             i
             for i, reference in enumerate(self.saved)
@@ -169,9 +169,9 @@ class BlockRun:
             count += 1
             if count > last:
                 raise _Filled
-            return value  # for gradients that are taken within the block
+            return value  # for gradients that the block itself takes
 
-        tracer = self._view()
+        tracer = self._tracer()
         assert tracer is not None, "the pass was closed before its backward pass"
         kind, enabled, dtype = self._autocast
         with suppress(_Filled), ExitStack() as stack:
@@ -196,11 +196,11 @@ class BlockRun:
 
 
 class SavedTensors(Observer):
-    """Receives what autograd saves, counts it, and drops that of blocks where it is too much.
+    """Receives what autograd saves, counts the bytes, and drops blocks if they exceed the limit.
 
-    After a block it is known what the others of its container will save, since blocks repeat.
-    `recompute` says whether blocks may be run a second time; `alone`, whether the pass is that of
-    one sample, for which the bytes that are needed are counted to the end.
+    Blocks repeat, so the first one tells what the others of its container will save. `recompute`:
+    blocks may run a second time. `alone`: the pass has one sample; all bytes that it needs are
+    counted, for the error message.
     """
 
     def __init__(
@@ -217,22 +217,22 @@ class SavedTensors(Observer):
         self._may_recompute, self._alone = recompute, alone
         self._device, self._before = device, memory_in_use(device)
         self._containers = repeated_blocks(model)
-        self._rest = Counter(self._containers.values())  # blocks that have not run
+        self._rest = Counter(self._containers.values())  # blocks still to run
         self._known = {storage_of(t) for t in (*model.parameters(), *model.buffers())}
-        self._outside = 0  # bytes saved outside of blocks
-        self._entering = 0  # bytes that blocks were given
+        self._outside = 0  # bytes saved outside blocks
+        self._entering = 0  # bytes of arguments of blocks
         self._kept: list[BlockRun] = []
         self._largest = 0  # bytes of a block
         self._saved = 0
-        self._block: BlockRun | None = None  # being run
-        self._filled: weakref.ref[BlockRun] | None = None  # run again last
-        self._counter: SavedBytes | None = None  # of the caller
+        self._block: BlockRun | None = None  # the running one
+        self._filled: weakref.ref[BlockRun] | None = None  # the last one that ran again
+        self._counter: SavedBytes | None = None  # set by the caller
         self._is_over = False
         self._scope = Scope(saved=self._pack, unpack=self._unpack)
 
     @contextmanager
     def forward_pass(self) -> Iterator[None]:
-        """In which autograd hands over what it saves; raises at the end if that was too much."""
+        """A context that receives what autograd saves; raises at its end if that was too much."""
         outer = saved_tensors_pack()
         self._counter = outer if isinstance(outer, SavedBytes) else None
         try:
@@ -240,24 +240,24 @@ class SavedTensors(Observer):
                 yield
             if self._is_over:
                 raise NotEnoughMemory(self._bytes + _WORKING * self._largest, self.allowed)
-        finally:  # nodes of the graph have this object: it must have none of the graph
+        finally:  # nodes of the graph refer to this object, so it must not refer to them
             self._saved = self._bytes
             self._kept.clear()
             self._block = None
 
     @property
     def largest_block(self) -> int:
-        """The bytes that a block saved at most."""
+        """The bytes that the largest block saved."""
         return self._largest
 
     @property
     def bytes(self) -> int:
-        """What was saved when the pass ended, or when it was no longer counted."""
+        """The bytes saved when the pass ended or counting stopped."""
         return self._saved
 
     @property
     def _bytes(self) -> int:
-        """What is saved by now."""
+        """The bytes saved so far."""
         running = 0 if self._block is None else self._block.bytes
         kept = sum(block.bytes for block in self._kept)
         return self._outside + self._entering + kept + running
@@ -288,7 +288,7 @@ class SavedTensors(Observer):
         return saved
 
     def _save_memory(self) -> None:
-        """Drops the blocks that have run; gives the pass up if that is not enough."""
+        """Drops finished blocks; stops the pass if that is not enough."""
         self._recompute()
         if self._bytes > self.allowed:
             self._is_over = True
@@ -300,7 +300,7 @@ class SavedTensors(Observer):
     def _unpack(self, saved: SavedTensor) -> Tensor:
         if saved.value is None:
             block = saved.block
-            if self._is_over or block is None:  # a gradient that the model itself takes
+            if self._is_over or block is None:  # the model itself takes a gradient
                 raise NotEnoughMemory(self._bytes, self.allowed, at_least=True)
             before = None if self._filled is None else self._filled()
             if before is not None and before is not block:
@@ -336,11 +336,11 @@ class SavedTensors(Observer):
     def _leave_block(
         self, tracer: Tracer, block: BlockRun, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Decides what is kept of a block that has run."""
+        """Decides what to keep of a finished block."""
         block.end(tracer, args, kwargs)
         for tensor in nested_tensors((args, kwargs)):
             storage = storage_of(tensor)
-            block.bytes -= block.storages.pop(storage, 0)  # it is there anyway
+            block.bytes -= block.storages.pop(storage, 0)  # it exists anyway
             if storage not in self._known and block.saved:
                 self._known.add(storage)
                 self._entering += storage_bytes(tensor)
@@ -361,8 +361,8 @@ class SavedTensors(Observer):
         elif self._counter is None:
             many = max(_MANY, 2 * self._rest.total())
             plenty = self._bytes + many * block.bytes + working < self.allowed
-            if plenty and self._scope.is_innermost:  # closed, it would close those within
-                self._scope.close()  # no need to count on
+            if plenty and self._scope.is_innermost:  # closing it would close scopes within
+                self._scope.close()  # no need to count further
 
     def _recompute(self) -> None:
         if not self._may_recompute:
@@ -375,19 +375,19 @@ class SavedTensors(Observer):
         self._trim()
 
     def _trim(self) -> None:
-        """Gives freed pages back to the system, which takes time, where memory is short."""
+        """Returns freed pages to the system if memory is short, since this takes time."""
         if self._in_use() > self.allowed / 2:
             trim_heap(self._device)
 
     def _in_use(self) -> float:
-        """The bytes that came into use since the pass began, as far as that is known."""
+        """The bytes in use since the pass began; 0 if unknown."""
         in_use = memory_in_use(self._device)
         return 0.0 if in_use is None or self._before is None else in_use - self._before
 
     # Single calls
 
     def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
-        """Notes what a call wrote into, and checks the memory in use after a large result."""
+        """Records what a call writes into, and checks the memory in use after a large result."""
         if self._block is not None and call.args and _writes(call):
             self._block.written.update(map(storage_of, tensors_in(call.args[0])))
         if isinstance(out, Tensor) and out.nbytes >= _LARGE and self._in_use() > self.allowed:
@@ -399,14 +399,14 @@ class SavedTensors(Observer):
 
 
 def _writes(call: TorchCall) -> bool:
-    if call.entry is not None:  # every spelling is listed
+    if call.entry is not None:  # the catalogue lists every spelling
         return call.in_place
     name = getattr(call.function, "__name__", "")
     return bool(call.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
 
 
 def nested_tensors(value: object) -> Iterator[Tensor]:
-    """The tensors of a value, also those in lists, tuples and dictionaries."""
+    """The tensors of a value, including those in lists, tuples and dictionaries."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -418,7 +418,7 @@ def nested_tensors(value: object) -> Iterator[Tensor]:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value is made of tensors and numbers: no cache that a run writes into."""
+    """Whether a value consists of tensors and plain values, so no cache that a run changes."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     if isinstance(value, dict):
@@ -427,7 +427,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """The same tensors in lists and dictionaries of their own, which no one else changes."""
+    """A copy of lists and dictionaries with the same tensors."""
     if type(value) in (list, tuple):
         return type(value)(map(_copied, value))
     if type(value) is dict:

@@ -1,8 +1,8 @@
-"""Where the graph from the input to the output is cut: no_grad, inference mode, detach.
+"""Finds where the gradient ends between input and output: no_grad, inference mode, detach.
 
-What depends on the input but not through the graph carries a mark, which says in which module and
-by which call the gradient ended. Calls hand it on. Without it a frozen backbone would look like a
-constant, and its scores like true zeros.
+A tensor that depends on the input, but not through the graph, is marked with the module and the
+call at which its gradient ended; calls pass the mark on. Without the mark a backbone that runs
+under no_grad would look like a constant, and its zero scores would look correct.
 """
 
 from __future__ import annotations
@@ -26,10 +26,42 @@ from wherefrom.tracing.tags import tag_of
 if TYPE_CHECKING:
     from wherefrom.tracing.tracer import Tracer
 
-_NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of an operator without a backward pass
+_NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of operators without a backward pass
+_WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR}  # all others in the catalogue
 
 
-_WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR}  # what the catalogue lists has one
+class GradientBreak(NamedTuple):
+    """The module and the call at which the gradient ends, and why."""
+
+    where: str
+    call: str
+    reason: str
+    by_rule: bool = False  # a rule made it a constant on purpose
+
+    def __str__(self) -> str:
+        module = f"in {self.where}" if self.where else "in the model's own forward"
+        return f"{module}, at {self.call} ({self.reason})"
+
+
+def gradient_break_of(value: object) -> GradientBreak | None:
+    """Where the gradient of a tensor ended; None if it did not."""
+    mark: GradientBreak | None = getattr(value, "wherefrom_gradient_break", None)
+    # within a custom autograd Function no tensor has a gradient, but its result does
+    return mark if mark is not None and isinstance(value, Tensor) and _ends(value) else None
+
+
+def constant_gradient_break(call: TorchCall) -> GradientBreak | None:
+    """The gradient break of the first constant argument that has one."""
+    marks = [
+        mark
+        for t in call.tensors()
+        if not depends_on_input(t) and (mark := gradient_break_of(t)) is not None
+    ]
+    return min(marks, key=lambda mark: mark.by_rule, default=None)
+
+
+def _ends(tensor: Tensor) -> bool:
+    return not tensor.requires_grad or type(tensor.grad_fn).__name__ in _NO_DERIVATIVE
 
 
 class GradientBreaks(Observer):
@@ -39,84 +71,34 @@ class GradientBreaks(Observer):
         self._watches = torch.is_grad_enabled()
 
     def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
-        if self._watches and not passes_on(call.kind, out):
-            frozen = call.kind in tracer.table and not tracer.suspended and torch.is_grad_enabled()
-            entered = call.kind is Kind.LOOKUP and tag_of(out).stream is not None
-            follow_gradient_break(call, out, tracer.where, frozen, entered)
+        in_graph = type(out) is Tensor and out.requires_grad and call.kind in _WITH_DERIVATIVE
+        if in_graph or not self._watches:  # most calls
+            return out
+        written = call.args[0] if out is None and call.args else out  # x[i] = y returns None
+        results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
+        mark = _break_at(tracer, call, out) if results else None
+        if mark is not None:
+            for tensor in results:
+                # an index or a comparison selects; it passes no value on
+                if tensor.is_floating_point() or call.kind is Kind.CAST or tensor.is_quantized:
+                    tensor.wherefrom_gradient_break = mark  # type: ignore[attr-defined]
         return out
 
 
-class GradientBreak(NamedTuple):
-    """The module and the call at which the gradient ends, and why."""
-
-    where: str
-    call: str
-    reason: str
-    by_rule: bool = False  # held constant on purpose
-
-    def __str__(self) -> str:
-        module = f"in {self.where}" if self.where else "in the model's own forward"
-        return f"{module}, at {self.call} ({self.reason})"
-
-
-def gradient_break_of(value: object) -> GradientBreak | None:
-    """Where the gradient of a tensor ended, or None if it did not."""
-    cut: GradientBreak | None = getattr(value, "wherefrom_cut", None)
-    # within a custom Function nothing has a gradient; its result does
-    return cut if cut is not None and isinstance(value, Tensor) and _ends(value) else None
-
-
-def constant_gradient_break(call: TorchCall) -> GradientBreak | None:
-    """The cut of the first constant argument of a call that has one."""
-    cuts = [
-        cut
-        for t in call.tensors()
-        if not depends_on_input(t) and (cut := gradient_break_of(t)) is not None
-    ]
-    return min(cuts, key=lambda cut: cut.by_rule, default=None)
-
-
-def passes_on(kind: Kind | None, out: Any) -> bool:
-    """Whether a result is plainly in the graph, as most are: nothing ends there."""
-    return type(out) is Tensor and out.requires_grad and kind in _WITH_DERIVATIVE
-
-
-def follow_gradient_break(
-    call: TorchCall, out: Any, where: str, frozen: bool, entered: bool
-) -> None:
-    """Marks the results of a call that depend on the input but not through the graph.
-
-    `frozen`: a rule made the result a constant on purpose. `entered`: the input itself entered
-    by this call.
-    """
-    if passes_on(call.kind, out):
-        return
-    written = call.args[0] if out is None and call.args else out  # x[i] = y gives nothing back
-    results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
-    if not results:
-        return
-    cut = constant_gradient_break(call)
-    # of calls that change the form only, a second argument gives the form
+def _break_at(tracer: Tracer, call: TorchCall, out: Any) -> GradientBreak | None:
+    """Why the results of a call have no gradient; None if they do not depend on the input."""
+    mark = constant_gradient_break(call)
+    if mark is not None:
+        return mark
+    # a second argument of these calls is only a shape or a type
     values = list_tensors(call.args[:1]) if call.kind in FORM_ONLY else call.tensors()
-    if cut is None and (entered or any(map(depends_on_input, values))):
-        cut = _begun(call, where, frozen)
-    if cut is not None:
-        for tensor in results:
-            # an index or a comparison is a choice, which carries no number on
-            if tensor.is_floating_point() or call.kind is Kind.CAST or tensor.is_quantized:
-                tensor.wherefrom_cut = cut  # type: ignore[attr-defined]
-
-
-def _ends(tensor: Tensor) -> bool:
-    return not tensor.requires_grad or type(tensor.grad_fn).__name__ in _NO_DERIVATIVE
-
-
-def _begun(call: TorchCall, where: str, frozen: bool) -> GradientBreak | None:
+    is_entry_point = call.kind is Kind.LOOKUP and tag_of(out).stream is not None
     name = attribute_name(call.function) or call.name
-    if name.endswith("_like") or name.startswith("new_"):  # of a shape, not a value
+    uses_a_shape = name.endswith("_like") or name.startswith("new_")
+    if uses_a_shape or not (is_entry_point or any(map(depends_on_input, values))):
         return None
-    if frozen:
-        return GradientBreak(where, name, "its rule holds it constant", by_rule=True)
+    if call.kind in tracer.table and not tracer.suspended and torch.is_grad_enabled():
+        return GradientBreak(tracer.where, name, "its rule makes it a constant", by_rule=True)
     if torch.is_inference_mode_enabled():
         reason = "torch.inference_mode()"
     elif not torch.is_grad_enabled():
@@ -125,4 +107,4 @@ def _begun(call: TorchCall, where: str, frozen: bool) -> GradientBreak | None:
         reason = f".{name}"
     else:
         reason = "it has no derivative"
-    return GradientBreak(where, name, reason)
+    return GradientBreak(tracer.where, name, reason)

@@ -1,4 +1,4 @@
-"""The ledger of one pass: what each constant of the model added to the output, per sample."""
+"""The ledger of one pass: what each constant of the model adds to the output of each sample."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from wherefrom.tracing.tags import Tag, tag_of, widened
 if TYPE_CHECKING:
     from wherefrom.tracing.tracer import Tracer
 
-_OF_PLACES = ("bias", "position", "type")  # kinds that a unit may have a row of
+_BY_POSITION = ("bias", "position", "type")  # kinds whose constants may differ by position
 
 
 @dataclass
 class Entry:
-    """What the constants of one kind added in one module."""
+    """What the constants of one kind add in one module."""
 
     total: Tensor  # (B,)
-    places: Tensor | None = None  # (B, T) where the constant differs from place to place
+    places: Tensor | None = None  # (B, T) where the constant differs by position
 
 
 @dataclass
 class LedgerRecorder(Observer):
-    """Records g · c for every constant c, when its gradient g is known in the backward pass.
+    """Records g · c for every constant c when the backward pass computes its gradient g.
 
-    Samples are on the first axis. `unclear` says where they cannot be: the amounts of a batch are
-    then incomplete, and its samples must run one by one.
+    Assumes that samples lie on the first axis. `unclear` says where they cannot: the entries of
+    a batch are then incomplete, and its samples must run one by one.
     """
 
     entry_points: EntryPoints
     enabled: bool = True
     unclear: str | None = None
-    count: int = 0  # of constants that were recorded
+    count: int = 0  # of recorded constants
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     detached: list[GradientBreak] = field(default_factory=list)  # input-dependent constants
-    precisions: set[torch.dtype] = field(default_factory=set)  # of what depends on the input
+    precisions: set[torch.dtype] = field(default_factory=set)  # of tensors that depend on the input
     leaves: list[tuple[Tensor, str]] = field(default_factory=list)  # leaf results and where
 
     def on_constant(
@@ -63,32 +63,34 @@ class LedgerRecorder(Observer):
     def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
         if depends_on_input(out):
             self.precisions.add(out.dtype)
-            if out.is_leaf:  # the input, or a constant that the model wants a gradient for
+            if out.is_leaf:  # the input, or a constant whose gradient the model takes
                 self.leaves.append((out, tracer.where))
         return out
 
     def record(
         self, out: Tensor, part: Tensor | float, where: str, kind: str, *, written: bool = True
     ) -> None:
-        """Notes that `part` was added to get `out`, which the model may go on to write into."""
+        """Records the constant `part` of `out`, a tensor that the model may write into later."""
         if not self.enabled:
             return
         self.count += 1
         constant = (
             part.detach().to(out)
             if isinstance(part, Tensor)
-            else torch.tensor(part, dtype=out.dtype, device=out.device)  # not by way of float32
+            else torch.tensor(
+                part, dtype=out.dtype, device=out.device
+            )  # converted directly, not through float32
         )
         if kind == "bias" and constant.ndim > 1 and _same_rows(constant):
             constant = constant[..., :1, :]
-        # on the node, not the tensor, and of a whole view on its base's: a model may go on to
-        # write into what it got, and the graph then forgets the tensor and the view
+        # the hook is on the node (for a full view on the node of its base), not on the tensor: if
+        # the model writes into the tensor, the graph drops the tensor and the view
         whole, shape = _whole(out) if written else out, out.shape
         node = whole.grad_fn
-        if node is None:  # the input itself: nothing was added to it
+        if node is None:  # the input itself
             return
         output, tag = whole.output_nr, tag_of(out)
-        # the sources may have tensors of the graph: with them a node would never be freed
+        # entry points may refer to tensors of the graph: a strong reference would be a cycle
         reference = weakref.ref(self)
 
         def enter(gradients: tuple[Tensor | None, ...]) -> None:
@@ -100,9 +102,9 @@ class LedgerRecorder(Observer):
         node.register_prehook(enter)
 
     def record_rounding(self, out: Tensor, x: Tensor, value: Tensor, where: str) -> None:
-        """Notes what a Function adds to W x to get `value`: Σ gradient · value − Σ gradient · x.
+        """Records what rounding adds to W x to get `value`: Σ gradient · value − Σ gradient · x.
 
-        Nothing is noted unless the Function that gave `out` took x itself.
+        Records nothing unless the Function that returned `out` took x itself.
         """
         node, source = out.grad_fn, x.grad_fn
         if not self.enabled or node is None or source is None:
@@ -126,21 +128,30 @@ class LedgerRecorder(Observer):
         node.register_hook(enter)
 
     def enter(self, leaf: Tensor, gradient: Tensor, where: str) -> None:
-        """Enters what a constant that the model has a gradient for added, once that is known."""
+        """Enters what a constant whose gradient the model takes adds, given that gradient."""
         if self.enabled:
             with torch.no_grad(), without_function_modes():
                 part = leaf.detach()
                 part = part[..., :1, :] if part.ndim > 1 and _same_rows(part) else part
                 self._enter(gradient, part, where, "bias", tag_of(leaf))
 
+    def last_finite(self) -> str:
+        """The module that the backward pass reached last before a number was NaN or infinite."""
+        last = ""
+        for (where, _), entry in self.entries.items():
+            if not bool(entry.total.isfinite().all()):
+                break
+            last = where
+        return last
+
     def lose_track(self, where: str) -> None:
-        """Notes that rows could not be told apart by sample in a module."""
+        """Records that the rows of a module cannot be assigned to samples."""
         place = f"in {where}" if where else "in the model itself"
         self.unclear = self.unclear or f"it is not clear which sample each row belongs to {place}"
 
     def _enter(self, gradient: Tensor, part: Tensor, where: str, kind: str, tag: Tag) -> None:
         batch = self.entry_points.batch
-        if gradient.numel() == 0:  # an expert that no row was sent to
+        if gradient.numel() == 0:  # an expert that got no row
             return
         if batch > 1 and (gradient.ndim == 0 or gradient.shape[0] % batch):
             self.lose_track(where)
@@ -148,14 +159,15 @@ class LedgerRecorder(Observer):
         gradient, part = widened(gradient), widened(part)
         by_row = _along_last(gradient, part).reshape(batch, -1).double()
         rows = by_row.shape[1]
-        # a constant with a row for each position is a position; one row for all is a bias, and so
-        # is one number for each channel
+        # a row for each position: a position embedding; one row, or one number per channel: a bias
         rowed = part.ndim > 1 and part.shape[-1] == gradient.shape[-1]
         ahead = rows - self.entry_points.extent
-        # a decoder's positions are not those of the source, though there may be as many
+        # a decoder's positions are not the source's, even if their numbers are equal
         known = not tag.stream and 0 <= ahead <= self.entry_points.rows_ahead.get(0, 0)
-        placed = known and rowed and kind in _OF_PLACES and _rows_of(part, gradient, batch) == rows
-        # units of another size than the model's positions, as pixels, cannot have one each
+        placed = (
+            known and rowed and kind in _BY_POSITION and _rows_of(part, gradient, batch) == rows
+        )
+        # units such as pixels are not the model's positions, so they have no row each
         table = rowed and self.entry_points.fields[0].is_floating_point() and gradient.ndim == 3
         if kind == "bias" and (placed or (table and part.shape[-2] > 1)):
             kind = "position"
@@ -177,7 +189,7 @@ def _rows_of(part: Tensor, gradient: Tensor, batch: int) -> int:
 
 
 def _same_rows(part: Tensor) -> bool:
-    """Whether a constant is the same at every place, however large it was made: a bias."""
+    """Whether a constant is the same at every position: an expanded bias."""
     return part.shape[-2] > 1 and bool((part == part[..., :1, :]).all())
 
 

@@ -1,4 +1,4 @@
-"""Linear layers whose weights are packed in few bits and whose kernels make no torch call."""
+"""Linear layers with packed weights whose kernels make no torch call."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class PackedLayers(Observer):
-    """Records what a linear layer of packed weights adds unseen: its bias and its rounding."""
+    """Records the bias and the rounding of linear layers whose calls the tracer does not see."""
 
     def __init__(self) -> None:
-        self._constants: list[int] = []  # recorded before each packed layer that is being run
+        self._constants: list[int] = []  # recorded before each running packed layer
 
     def enter_module(
         self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...]
@@ -55,9 +55,9 @@ def _is_for_inference(module: nn.Module) -> bool:
 def _record(tracer: Tracer, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
     if _is_for_inference(module):
         raise ModelError(
-            f"{tracer.where}: bitsandbytes has repacked these 4-bit weights for inference on a "
-            "CPU, as it does when a model first "
-            "runs without gradients; none pass through them any more. Load the model anew.",
+            f"{tracer.where}: bitsandbytes repacked these 4-bit weights for inference on a CPU, as "
+            "it does when a model first runs without gradients; they have no gradient afterwards. "
+            "Load the model again.",
             **GIVE_ANSWER,
         )
     if not depends_on_input(out):
