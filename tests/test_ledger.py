@@ -1,11 +1,14 @@
 """The ledger adds up to the model's output, per sample, whatever the model."""
 
+import warnings
+
 import pytest
 import torch
 
 from tests.helpers import exactly, family_model, normal
 from tests.modules import Block, D, Flat, Mixture, Pooled, SequenceFirst, Vision
 from wherefrom import METHODS, Explainer
+from wherefrom.errors import SamplesRunAlone
 
 IDS = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2], [7, 8, 2]]
 HELD = ["lrp", "lrp_ah", "lrp_ah_ln", "gradient_x_input", "attn_lrp"]
@@ -120,3 +123,17 @@ def test_every_method_scores_every_unit_of_every_kind_of_model(method, rng):
             assert found.scores.shape == (5,)
             assert abs(found.scores).max() > 0
             exactly(found.scores, explainer(row, method).scores, 1e-6)
+
+
+def test_biases_that_a_batch_assigns_to_the_wrong_sample_are_noticed():
+    """LED flattens chunks of all samples: the residual of a batch is 3e-4, that of a sample 0."""
+    model = family_model("led", "classify")
+    rows = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 7, 12, 2]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplesRunAlone)
+        together = Explainer(model)(rows, target=1)
+    for row, one in zip(rows, together, strict=True):
+        alone = Explainer(model)([row], target=1)[0]
+        lines = {(line.label, line.kind): line.value for line in alone.ledger.lines}
+        for line in one.ledger.lines:
+            exactly(line.value, lines.get((line.label, line.kind), 0.0), 1e-4)

@@ -89,8 +89,8 @@ def test_relevance_is_what_each_unit_contributes(rng, spelling):
             expected = contributions(model, x[i], root[i])
             exactly(expected.parts.sum(0), expected.x - expected.root)
             exactly(result.values[i], expected.parts[:, 1])
-            exactly(result.lines["root", "root"][i], expected.root[1])
-            assert {kind for _, kind in result.lines} == {"word", "root"}
+            exactly(result.lines["reference", "reference"][i], expected.root[1])
+            assert {kind for _, kind in result.lines} == {"word", "reference"}
 
 
 def test_fused_attention_over_many_keys_is_the_same(rng, monkeypatch):
@@ -168,7 +168,7 @@ def test_all_norms_close(rng):
     result = method("lrp", root=root, secants="root")(
         Case(runner_of(model, inputs), inputs, asked(inputs, 0))
     )
-    exactly(result.values.sum(1) + result.lines["root", "root"], model(x)[:, 0].detach())
+    exactly(result.values.sum(1) + result.lines["reference", "reference"], model(x)[:, 0].detach())
 
 
 class Constants(Plain):
@@ -193,7 +193,7 @@ def test_norms_of_constants_and_short_vectors_close(rng):
     result = method("lrp", root=root, secants="root")(
         Case(runner_of(model, inputs), inputs, asked(inputs, 0))
     )
-    exactly(result.values.sum(1) + result.lines["root", "root"], model(x)[:, 0].detach())
+    exactly(result.values.sum(1) + result.lines["reference", "reference"], model(x)[:, 0].detach())
 
 
 class Writes(Plain):
@@ -219,7 +219,7 @@ def test_writing_in_place_changes_nothing(rng):
     result = method("lrp", root=root, secants="root")(
         Case(runner_of(model, inputs), inputs, asked(inputs, 0))
     )
-    exactly(result.values.sum(1) + result.lines["root", "root"], model(x)[:, 0].detach())
+    exactly(result.values.sum(1) + result.lines["reference", "reference"], model(x)[:, 0].detach())
 
 
 def test_where_input_and_root_are_close_the_slope_is_the_derivative(rng):

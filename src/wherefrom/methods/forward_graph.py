@@ -164,7 +164,8 @@ class ForwardGraph:
         at_root = None if self.root is None else relevance.root
         if self.root is not None and root_activations is not None:
             at_root = self.root.output(target.resolved(self.logits))
-        scores = _collect(recorder, relevance, sources.length, self.logits, inputs, at_root)
+        kind = "root" if root_activations is None else "reference"
+        scores = _collect(recorder, relevance, sources.length, self.logits, inputs, at_root, kind)
         require_finite(scores, self.label, self.case, recorder.last_finite())
         summed = relevance.summed * inputs.mask
         rounding = warn_of_rounding(self.label, scores.values, summed, output.dtype)
@@ -197,6 +198,7 @@ def _collect(
     logits: Tensor,
     inputs: Batch,
     at_root: Tensor | None,
+    root_kind: str,
 ) -> Scores:
     noun = inputs.noun
     parts = {noun: relevance.units - relevance.biases}
@@ -222,7 +224,7 @@ def _collect(
         part *= mask
         totals["embedding norm" if kind == "norm" else plural(kind), kind] = part.sum(1)
         if kind == noun and at_root is not None:
-            totals["root", "root"] = at_root
+            totals[root_kind, root_kind] = at_root
     if at_root is not None:
         # a missing unit leaves its position: what positions add is not the unit's
         parts = {noun: parts[noun]}
