@@ -190,7 +190,9 @@ def test_gae_refuses_decoder_ids_hidden_in_forward():
         lambda model, tensors: model(tensors["input_ids"], decoder_input_ids=decoder).logits,
     )
     inputs = of_ids(model, [[2, 17, 9, 33, 3]])
-    with pytest.raises(ModelError, match=r"such as latents or a decoder's. Pass a decoder's ids as"):
+    with pytest.raises(
+        ModelError, match=r"such as latents or a decoder's. Pass a decoder's ids as"
+    ):
         find_method("gae")(
             Case(runner, inputs, Target(torch.tensor([4]), position=torch.tensor([2])))
         )

@@ -157,7 +157,9 @@ def test_an_input_that_the_model_shortens_is_refused_by_attention(name, method, 
     model, width = AUDIO[name]().double().eval(), 20 if name == "ast" else 1
     explainer, units = Explainer(model), 1 / 100 if width > 1 else 1 / 16_000  # a row each
     x = normal(rng, 40, width).squeeze(-1)
-    with pytest.raises(ModelError, match=r"attention methods cannot score the stretches within a patch"):
+    with pytest.raises(
+        ModelError, match=r"attention methods cannot score the stretches within a patch"
+    ):
         explainer(x, method, units=units)
     explanation = explainer(x, units=units)  # lrp reads the embeddings
     assert explanation.ledger.relative < 1e-9
