@@ -21,6 +21,7 @@ from wherefrom.core.output_names import OutputNames
 from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import Target
 from wherefrom.core.torch_internals import global_hook_registries, version_of
+from wherefrom.errors import NotFinite
 from wherefrom.explainer import Explainer
 from wherefrom.explaining.assemble import explain_batch
 from wherefrom.inputs.text import batch, from_ids
@@ -58,7 +59,11 @@ def check_method(method: Method, model: nn.Module | None = None) -> None:
     inputs = batch(runner, None, rows, None)
     target = Target(torch.tensor([0, 1, 0], device=runner.device))
     with untouched(runner.model):
-        scores = method(Case(runner, inputs, target))
+        try:
+            scores = method(Case(runner, inputs, target))
+        except NotFinite:
+            claim(False, "every score is finite")
+            raise
         _check_scores(scores, inputs)
         again = method(Case(runner, inputs, target))
         claim(

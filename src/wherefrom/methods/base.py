@@ -107,7 +107,7 @@ def by_sample(count: int, *messages: dict[int, str]) -> tuple[tuple[str, ...], .
 
 def require_finite(scores: Scores, label: str, case: Case, finite_at: str = "") -> None:
     """Raises an error for scores that are NaN or infinite although the output is finite."""
-    bad = ~scores.values.isfinite().all(1)
+    bad = ~scores.values.isfinite().reshape(len(scores.values), -1).all(1)
     if not bool(bad.any()):
         return
     place = f"; at the output of {finite_at} it is still finite" if finite_at else ""
@@ -142,7 +142,8 @@ class Method(ABC):
             part = case if len(rows) == len(case.batch) else case.take(list(rows))
             with self.naming_memory(part) if len(rows) == 1 else nullcontext():
                 scores = self.scores(part)
-            require_finite(scores, self.label, part)
+            if isinstance(scores, Scores):  # `check_method` reports other results
+                require_finite(scores, self.label, part)
             pieces.append(scores)
             return [None] * len(rows)
 
