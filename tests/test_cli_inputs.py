@@ -239,7 +239,7 @@ def test_a_corpus_is_not_of_pairs(run, tmp_path):
     done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out")
     assert done.exit_code == 2
     assert (
-        "no column looks like the text (premise, hypothesis); name it with --text-column"
+        "no column looks like the text (premise, hypothesis). Name it with --text-column"
         in done.stderr
     )
     done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out", "--text-column", "premise")

@@ -230,6 +230,18 @@ def test_a_file_of_many_prompts_gives_a_line_for_each(folder, tmp_path):
         assert message in run.stderr
 
 
+def test_a_prompt_that_cannot_be_answered_is_named_and_left_out(folder, tmp_path):
+    file = tmp_path / "many.jsonl"
+    lines = [{"prompt": "the movie is"}, {"prompt": "it is " * 500}, {"prompt": "who is it?"}]
+    file.write_text("\n".join(json.dumps({**line, "answer": " Paris."}) for line in lines))
+    options = ["answer", "-m", str(folder), "--prompt", str(file), "--json", "-"]
+    run = CliRunner().invoke(app, options)
+    assert run.exit_code == 1
+    assert [Answer.from_json(line).text for line in run.stdout.splitlines()] == [" Paris."] * 2
+    assert "wherefrom: prompt 2: the prompt has 2001 tokens" in run.stderr
+    assert run.stderr.endswith("wherefrom: 1 of 3 prompts could not be explained.\n")
+
+
 def test_chat_messages_are_not_explained_as_texts(model, bytepairs):
     with pytest.raises(InputError, match="these are chat messages"):
         Explainer(model, bytepairs)([{"role": "user", "content": "who?"}])

@@ -100,7 +100,7 @@ def test_when_the_results_cannot_be_written_nothing_is_lost(home, tmp_path, monk
     (tmp_path / "words.csv").mkdir()
     done = run(home, *command)
     assert done.exit_code == 2
-    assert "saved: run again with --resume to write the results" in done.stderr
+    assert "saved. Run again with --resume to write the results" in done.stderr
     (tmp_path / "words.csv").rmdir()
     assert run(home, *command, "--resume").exit_code == 0
 

@@ -46,7 +46,8 @@ def test_words_in_a_corpus_are_those_of_each_text_alone(explainer):
         assert corpus.outputs[i] == pytest.approx(alone.output, abs=1e-5)
         assert corpus.predicted[i] == explainer(text).target.index
         assert str(shown.target) == "POSITIVE − NEGATIVE"
-        assert sentence(shown) == sentence(alone)
+        for claim in sentence(shown).split(". "):  # the corpus keeps no ledger to speak of
+            assert claim.rstrip(".") in sentence(alone)
         assert shown.settings == corpus.settings
 
 
@@ -174,7 +175,7 @@ def test_a_full_disk_loses_no_finished_window_and_says_so(explainer, tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 
     resource = pytest.importorskip("resource")
-    message = r"cannot write .*000002.*: .* The finished parts are saved; continue with"
+    message = r"cannot write .*000002.*: .* The parts finished before are saved\. Continue with"
     with full_disk(resource.RLIM_INFINITY), pytest.raises(FileError, match=message):
         explain_corpus(explainer, TEXTS, out=tmp_path, window=16, progress=fill_up)
     assert len(list((tmp_path / "checkpoint").glob("part-*.json"))) == 2

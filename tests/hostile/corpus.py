@@ -131,7 +131,7 @@ TABLES = {
     "a text that is a number": Table("a.jsonl", b'{"text": 3}\n', "none with a text"),
     "no Parquet": Table("a.parquet", b"PAR1" + bytes(50), "cannot read"),
     "another kind": Table("a.xlsx", b"PK", "must end in .csv"),
-    "no columns of use": Table("a.csv", b"a,b\n1,2\n", "Name it with --text-column"),
+    "no columns of use": Table("a.csv", b"a,b\n1,2\n", "no column looks like the text"),
 }
 """Files: what reading them answers."""
 

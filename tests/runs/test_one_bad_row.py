@@ -68,7 +68,7 @@ def test_in_an_evaluation(explainer):
     assert sum(result.skipped.values()) == 1
 
 
-@pytest.mark.parametrize("command", ["run", "corpus", "bias", "explain"])
+@pytest.mark.parametrize("command", ["run", "corpus", "bias", "evaluate", "explain"])
 def test_on_the_command_line(home, tmp_path, command):
     model = ("--model", str(home / "model"))
     out = {"explain": ("--json", str(tmp_path / "out.json"))}.get(command, ("--out", str(tmp_path)))
@@ -82,6 +82,9 @@ def test_on_the_command_line(home, tmp_path, command):
         assert row["id"] == f"data.csv:{ROW}"
     elif command == "explain":
         assert len(json.loads((tmp_path / "out.json").read_text("utf-8"))) == 9
+    elif command == "evaluate":
+        assert "1 of 10 samples could not be explained" in done.stderr
+        assert f"{ROW}," in (tmp_path / "rejected.csv").read_text("utf-8")
     else:
         assert f"data.csv:{ROW}," in (tmp_path / "rejected.csv").read_text("utf-8")
         assert "1 of 10 rows could not be explained" in done.stderr

@@ -107,7 +107,7 @@ def test_a_row_that_cannot_be_read_is_an_error_in_its_place(tmp_path):
     path.write_bytes(b"not json\n" + good + b'{"text": "b\xe4d"}\n[1]\n{"text": 3.5}\n')
     texts = all_of(parts_of(path), "texts")
     assert "line 1 is not JSON" in str(texts[0])
-    assert texts[1] == "good"
+    assert texts[1] == "schön"
     assert "line 3 is not UTF-8: byte 0xe4" in str(texts[2])
     assert "line 4 is not an object" in str(texts[3])
     assert texts[4] == 3.5

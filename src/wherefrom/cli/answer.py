@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wherefrom.cli.options import Device, Dtype, Html, Json, MethodName, Settings
-from wherefrom.cli.output import progress, say, say_styled, write_json
+from wherefrom.cli.output import complain, exit_if_left_out, progress, say, say_styled, write_json
 from wherefrom.cli.reading import load, parsed
 from wherefrom.errors import FileError, InputError, for_command
 from wherefrom.storage.text_file import decoded, read_bytes
@@ -84,7 +84,8 @@ def answer(
         lines = read_lines(prompt)
         explainer = load(model, dtype=dtype, device=device)
         results = _answer_lines(explainer, lines, max_new_tokens, options, sampling)
-        _show_lines(results, json, check, through)
+        _show_lines([answer for answer in results if answer is not None], json, check, through)
+        exit_if_left_out(results.count(None), len(lines), "prompts")
         return
     prompt_read = _prompt(prompt, passages, question, system)
     explainer = load(model, dtype=dtype, device=device)
@@ -159,18 +160,32 @@ def _answer_lines(
     max_new_tokens: int,
     options: dict[str, Any],
     sampling: dict[str, Any],
-) -> list[Answer]:
-    """The answers to the prompts of a file, generated unless the file contains them."""
-    prompts: Any = [line.prompt for line in lines]
-    others = [line.against or options["against"] for line in lines]
-    options = {**options, "against": others if any(others) else None}
-    answers: Any = [line.answer for line in lines]
-    results: Any
-    if lines[0].answer is None:
-        results = explainer.generate(prompts, max_new_tokens, **sampling, **options)
-    else:
-        results = explainer.answer(prompts, answers, **options)
-    return list(results)
+) -> list[Answer | None]:
+    """The answers to the prompts of a file, generated unless the file contains them.
+
+    None where a prompt cannot be answered or explained, which is complained of by its number.
+    """
+    from wherefrom.core.batching import Rejected, split_on_failure
+
+    def work(indices: Sequence[int]) -> list[Any]:
+        some = [lines[i] for i in indices]
+        prompts: Any = [line.prompt for line in some]
+        others = [line.against or options["against"] for line in some]
+        given = {**options, "against": others if any(others) else None}
+        if lines[0].answer is None:
+            return list(explainer.generate(prompts, max_new_tokens, **sampling, **given))
+        answers: Any = [line.answer for line in some]
+        return list(explainer.answer(prompts, answers, **given))
+
+    device = explainer.runner.device
+    results: dict[int, Any] = dict(
+        split_on_failure(range(len(lines)), work, reject=True, device=device)
+    )
+    for i, result in sorted(results.items()):
+        if isinstance(result, Rejected):
+            complain(result.error.at(f"prompt {i + 1}"))
+    answers = (results[i] for i in range(len(lines)))
+    return [None if isinstance(answer, Rejected) else answer for answer in answers]
 
 
 def _data(result: Answer, check: bool, through: bool) -> dict[str, Any]:

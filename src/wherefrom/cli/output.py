@@ -79,7 +79,7 @@ def saved_to_resume(out: Path | None) -> Iterator[None]:
             yield
     except FileError as error:
         raise FileError(
-            f"{for_command(error)} The computed parts are saved: run again with --resume to write "
+            f"{for_command(error)} What was computed is saved. Run again with --resume to write "
             "the results."
         ) from error
 

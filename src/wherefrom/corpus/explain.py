@@ -147,11 +147,16 @@ def _texts(data: Any) -> Rows:
     rows = as_rows(data)
     if any(isinstance(text, TextPair) for text in rows.texts):
         raise InputError(
-            "a corpus consists of single texts, but these are pairs: choose one column "
-            '(--text-column, read_table(…, text_column="…")).'
+            "a corpus is of single texts, and these are pairs.",
+            'Name one column of them: read_table(…, text_column="…").',
+            command="Name one column of them: --text-column.",
         )
     if not all(isinstance(text, str) for text in rows.texts):
-        raise InputError("not a corpus: pass a list of texts, or wherefrom.read_table(path).")
+        raise InputError(
+            "a corpus is a list of texts or a table.",
+            "Read it with wherefrom.read_table(path).",
+            command="",
+        )
     return rows
 
 
@@ -161,7 +166,7 @@ def common_target(
     """The target that all texts share; None means the class predicted for each."""
     classes = explainer.labels()
     if target is None and against is not None and len(classes) != 2:
-        raise TargetError("against= needs a target.")
+        raise TargetError("a class to compare with needs a target.")
     if target is None and len(classes) != 2:
         return None
     other = None if against is None else explainer.index_of(against)

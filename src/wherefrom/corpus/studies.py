@@ -174,8 +174,9 @@ def _saved_to_resume() -> Iterator[None]:
         yield
     except FileError as error:
         raise FileError(
-            f"{error} The computed parts are saved: run again with --resume (resume=True) to write "
-            "the results."
+            f"{error} What was computed is saved.",
+            "Run again with resume=True to write the results.",
+            command="Run again with --resume to write the results.",
         ) from error
 
 

@@ -338,15 +338,20 @@ def compares_with_texts(runner: ModelRunner) -> bool:
 def no_class_texts(runner: ModelRunner) -> TargetError:
     """The error for an image–text model without texts."""
     return TargetError(
-        f"{runner.name} compares images with texts: pass the texts, as in "
-        'target="a photo of a cat", or pass Explainer(…, labels=[…]).'
+        f"{runner.name} compares images with texts.",
+        'Name the texts, as in target="a photo of a cat", or pass Explainer(…, labels=[…]).',
+        command='Name the text: --target "a photo of a cat".',
     )
 
 
 def compare_with(tokenizer: Any, texts: Sequence[str]) -> Forward:
     """A forward function for an image–text model, with these texts as classes."""
     if tokenizer is None:
-        raise InputError("texts as classes need a tokenizer: Explainer(model, tokenizer).")
+        raise InputError(
+            "texts as classes need a tokenizer.",
+            "Pass it: Explainer(model, tokenizer).",
+            command="",
+        )
     encoded = tokenizer(list(texts), return_tensors="pt", padding=True)
     names = [name for name in ("input_ids", "attention_mask") if name in encoded]
 

@@ -297,8 +297,7 @@ class _Lines(Iterator[str]):
             encoding = "UTF-8" if encoding.lower() == "utf-8" else encoding
             byte = ord(escaped[0]) - 0xDC00
             return self.number, _BadLine(
-                f"is not {encoding}: byte 0x{byte:02x}. Pass its encoding "
-                '(--encoding, encoding="…"), or save it as UTF-8'
+                f"is not {encoding}: byte 0x{byte:02x}; name its encoding, or save it as UTF-8"
             )
         return self.number, line
 

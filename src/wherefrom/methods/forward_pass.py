@@ -64,8 +64,8 @@ class ForwardPass:
             raise
         except AssertionError as error:  # of an autograd Function of the model's own
             raise ModelError(
-                f"the backward pass of {self.runner.name} failed ({first_line(error)}). Try "
-                'method="occlusion", which needs none.'
+                f"the backward pass of {self.runner.name} failed ({first_line(error)}).",
+                **use_method("occlusion", verb="Try"),
             ) from error
         return [
             torch.zeros_like(tensor) if gradient is None else gradient

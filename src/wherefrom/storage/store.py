@@ -144,7 +144,9 @@ class Store:
             raise FileError(
                 f"files of {counted(len(lost), 'finished part')} ({', '.join(sorted(lost)[:3])}"
                 f"{', …' if len(lost) > 3 else ''}) are missing from {self.folder.path} or were "
-                "changed there. Write them again with --resume (resume=True)."
+                "changed there.",
+                "Write them again with resume=True.",
+                command="Write them again with --resume.",
             )
 
     def check_visible(self, record: Record) -> None:
@@ -173,7 +175,9 @@ class Store:
             self.folder.write(name, content)
         except FileError as error:
             raise FileError(
-                f"{error} The finished parts are saved; continue with --resume (resume=True)."
+                f"{error} The parts finished before are saved.",
+                "Continue with resume=True.",
+                command="Continue with --resume.",
             ) from error
 
     def _check_saved(self, saved: Mapping[str, Any]) -> None:
