@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""The tree of errors, and the warnings.
 
 WherefromError
 ├── InputError          the text, ids or tensor cannot be explained
@@ -10,16 +10,16 @@ WherefromError
 │   └── NotFinite       the model's output is NaN or infinite
 ├── NotEnoughMemory     a pass needs more memory than it may use
 ├── FileError           a file is missing, damaged or of the wrong type
-├── MethodError         no such method, or no such setting of it
+├── MethodError         no such method, or no such setting
 ├── PluginError         a class cannot be added to the methods or readers
 └── MissingExtra        an optional library is not installed
 
 Warnings
 --------
-├── WherefromWarning    a warning with a remedy for each front end, as errors have
+├── WherefromWarning    a warning with a remedy for each front end, like the errors
 │   └── GuessedEncoding a text file declares no encoding, so it is guessed
-├── SamplesRunAlone     the samples of a batch run one by one, and why
-├── NotConserved        scores do not add up to the output as they should, and where not
+├── SamplesRunAlone     the samples of a batch run one by one
+├── NotConserved        scores that should add up to the output do not
 ├── NotComplete         a path integral does not equal the difference of the outputs at its ends
 ├── RoundingOnly        scores are at the level of rounding and explain nothing
 ├── TextCut             a text is too long for the model; only its start is explained
@@ -190,7 +190,7 @@ class FileError(WherefromError, OSError):
 
 
 class MethodError(WherefromError, ValueError):
-    """No such method, or no such setting of it."""
+    """No such method, or no such setting."""
 
 
 class NotConserved(UserWarning):

@@ -303,7 +303,7 @@ def _check_index(source: str | Path, options: dict[str, Any]) -> None:
     other = next((shard for shard in shards if not str(shard).endswith(".safetensors")), None)
     if other is not None:
         raise ModelError(
-            f"{name} of {source} names {other}, which is not a safetensors file: weights are never "
+            f"{name} in {source} lists {other}, which is not a safetensors file: weights are never "
             "read from pickles."
         )
 

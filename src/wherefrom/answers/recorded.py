@@ -59,15 +59,15 @@ class Recorded(AnsweredPrompt):
         )
 
     def span(self, measured: Measured, first: int, last: int) -> Row:
-        """Raises: this needs the model."""
+        """Raises InputError, since this needs the model."""
         self._refuse("this part of the answer was not explained before it was saved")
 
     def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
-        """Raises: this needs the model."""
+        """Raises InputError, since this needs the model."""
         self._refuse("the matrix of the answer was not computed before it was saved")
 
     def log_probabilities_without(self, name: str) -> NoReturn:
-        """Raises: this needs the model."""
+        """Raises InputError, since this needs the model."""
         self._refuse("a passage can be left out only with the model")
 
     def _refuse(self, reason: str) -> NoReturn:

@@ -106,7 +106,7 @@ def read_prompt(
 ) -> PromptTokens:
     """Tokenizes a text, chat messages or named parts; token ids stay as they are.
 
-    `closed`: with the special tokens at its end, as for an encoder. `joint_processor` reads
+    `closed`: keep special tokens at the end, as an encoder expects. `joint_processor` reads
     `images`.
     """
     if not isinstance(prompt, (str, Prompt)) and not is_messages(prompt):

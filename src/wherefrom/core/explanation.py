@@ -155,7 +155,7 @@ class Explanation(Displayable, Record):
 
     @property
     def method_label(self) -> str:
-        """The label, or the method's name where there is none: `lrp(root=unk)`."""
+        """The label, or the method's name without a label: `lrp(root=unk)`."""
         return self.label or self.method
 
     @property

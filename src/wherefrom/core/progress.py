@@ -1,4 +1,4 @@
-"""Progress of long calls, as a bar, a line of HTML or log lines; and stopping them."""
+"""Shows the progress of long calls, as a bar, a line of HTML or log lines; and stops them."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def _text(units: Sequence[Unit], first: int, last: int, text: str | None) -> str
 
 
 def _tokens(tokens: range) -> str:
-    """A range of tokens in words.
+    """Describes a range of tokens.
 
     >>> _tokens(range(3, 4)), _tokens(range(3, 6))
     ('token 3', 'tokens 3 to 5')

@@ -172,7 +172,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         config = getattr(self.runner.model, "config", None)
         config = getattr(config, "vision_config", config)
         if getattr(config, "num_channels", 3) == 1:
-            # transformers 4 takes_texts a grey image only with an axis for its one channel
+            # transformers 4 requires a channel axis for grey images
             return np.asarray(image.convert("L"))[..., None]
         return image.convert("RGB")
 

@@ -15,7 +15,7 @@ from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import Tag, set_tag, tag_of
 
-EXTRA_TOKENS = 16  # class tokens and registers: at most so many queries are not patches
+EXTRA_TOKENS = 16  # class tokens and registers: at most this many queries are not patches
 _IMAGE_TAG = Tag(stream=0)
 _PRODUCTS = (Kind.LINEAR, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM)
 
@@ -43,7 +43,7 @@ class _Watch(CallMode):
         image = next((t for t in call.tensors() if tag_of(t) is _IMAGE_TAG), None)
         if self.queries is not None or image is None:
             return out
-        # image of the image too; x[i] = y gives nothing back
+        # the output depends on the image too; x[i] = y returns None
         set_tag(call.args[0] if out is None else out, _IMAGE_TAG)
         if kind is Kind.BATCH_NORM:  # its backward pass is wrong for channels-last gradients
             out.grad_fn.register_prehook(lambda grads: (grads[0].contiguous(), *grads[1:]))

@@ -235,7 +235,7 @@ def vocabulary(runner: ModelRunner) -> int | None:
 
 
 def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
-    """The text if the model takes its length; else raises, or with `truncate` cuts it.
+    """Checks the length of a text: raises TooLong, or with `truncate` cuts it.
 
     Up to two special tokens at the end, such as [SEP], are kept.
     """
@@ -345,7 +345,7 @@ def batch(
 def padded(
     rows: Sequence[Sequence[int]], padding: int, *, left: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Pads rows of ids to one tensor; also returns the mask of their own positions."""
+    """Pads rows of ids to one tensor; also returns the mask of the positions without padding."""
     width = max(map(len, rows))
     ids = torch.full((len(rows), width), padding)
     mask = torch.zeros((len(rows), width), dtype=torch.bool)

@@ -27,9 +27,7 @@ LINE_KINDS = {
     "type": LineKind("types", "what the token types (segments) add"),
     "norm": LineKind("embedding norm", "what the norm after the embeddings adds"),
     "bias": LineKind("biases", "what the model's constants add at this input"),
-    "prototype": LineKind(
-        "prototypes", "what the vectors that the model compares the input with add"
-    ),
+    "prototype": LineKind("prototypes", "what comparisons with the model's prototype vectors add"),
     "root": LineKind(
         "offset at the reference",
         "gradient · reference (such as [UNK] at each position), not the model's output there",
@@ -37,12 +35,12 @@ LINE_KINDS = {
     "reference": LineKind("the reference input", "the model's output for the reference input"),
     "baseline": LineKind("baseline", "the model's output for the baseline"),
     "padding": LineKind("other positions", "what positions without a token add"),
-    "token": LineKind("extra tokens", "what tokens that the model inserts add, such as [CLS]"),
+    "token": LineKind("extra tokens", "what inserted tokens such as [CLS] add"),
     "softmax": LineKind("softmax", "what the derivative of the softmax leaves out"),
     "attention": LineKind("attention", "what attention adds at the root"),
     "quantisation": LineKind("quantisation", "what rounding adds"),
     "detached": LineKind(
-        "without a gradient", "what parts that depend on the input without a gradient add"
+        "without a gradient", "what input-dependent values without a gradient add"
     ),
     "entropy": LineKind("softmax entropy", "what the entropy of the softmax at the output adds"),
     "image": LineKind("images", "what the patches of the images add"),

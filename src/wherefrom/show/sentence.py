@@ -70,7 +70,7 @@ class Numbers:
         return abs(self.residual) > max(_OPEN * abs(self.output), 1e-3 * size)
 
     def side(self, sign: int) -> dict[str, float]:
-        """The units of a sign to name, the strongest first; equal names are added up."""
+        """The units with this sign to name, the strongest first; equal names are added up."""
         largest = max((abs(score) for _, score in self.top), default=0.0)
         scores = sorted(((sign * s, name) for name, s in self.top if sign * s > 0), reverse=True)
         if not scores or scores[0][0] < _WORTH * largest:

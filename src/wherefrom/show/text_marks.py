@@ -141,7 +141,7 @@ def signed(value: float) -> str:
 
 
 def score_text(score: float, tint: str) -> str:
-    """A score in the format of `signed`; unsigned scores without a sign.
+    """A score in the format of `signed`; scores of unsigned methods have no sign.
 
     >>> score_text(0.41234, "for"), score_text(0.41234, "strength")
     ('+0.412', '0.412')

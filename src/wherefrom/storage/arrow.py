@@ -244,7 +244,7 @@ def _file(system: Any, info: Any) -> File:
 
 
 class Folder(ABC):
-    """A folder to write to: a file in it is complete or missing."""
+    """A folder to write to, in which files appear only when complete."""
 
     path: str
 

@@ -52,7 +52,9 @@ class AttentionErasure(Study):
     def records(self, samples: StudySamples, progress: Callable[[], None]) -> list[Record]:
         _check_classes(samples)
         records: list[Record] = [{} for _ in range(len(samples))]
-        by_length: dict[int, list[int]] = {}  # samples of one length share a batch without padding
+        by_length: dict[
+            int, list[int]
+        ] = {}  # samples of equal length share a batch, without padding
         for i in range(len(samples)):
             by_length.setdefault(samples.length(i), []).append(i)
         for length, indices in sorted(by_length.items()):
@@ -140,7 +142,7 @@ def _check_classes(samples: StudySamples) -> None:
     runner = samples.runner
     outputs = Target().row(run(Case(runner, samples.batch([0])))).shape[-1]
     if OutputNames(runner).to_probability(outputs) != "softmax":
-        raise ModelError(f"{runner.name} does not predict one class of several.")
+        raise ModelError(f"{runner.name} does not predict one of several classes.")
 
 
 def js_divergence(p: Array, q: Array) -> float:

@@ -43,7 +43,7 @@ class Limits:
     text_characters: int = 20_000
     units: int = 1024  # tokens, patches or atoms: cost grows with their square
     table_texts: int = 1000  # rows of one table
-    view_positions: int = 128  # tokens of an input whose heads are all shown at once
+    view_positions: int = 128  # longest input for the view of all heads, in tokens
     answer_tokens: int = 128  # generated for one request
     image_pixels: int = 16 << 20  # once decoded
     job_seconds: float = 60.0  # running time of one job, without its time in the queue
