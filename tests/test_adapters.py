@@ -136,7 +136,7 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(folder, monke
 
 
 def test_a_folder_that_is_no_adapter_to_read_is_refused_in_a_line(folder):
-    with pytest.raises(ModelError, match="a base is for adapters"):
+    with pytest.raises(ModelError, match="only adapters have a base"):
         load(folder.parent / "base", base="x")
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
     with pytest.raises(ModelError, match="read from safetensors only"):

@@ -72,7 +72,7 @@ TARGETS = {
     "too many": ({"target": [0, 1, 2]}, "3 targets for 1 inputs"),
     "some": ({"target": [None, 1]}, "for every input, or for none"),
     "position": ({"position": 1}, "output for every token"),
-    "entity": ({"entity": "good"}, "an entity is for models that classify every token"),
+    "entity": ({"entity": "good"}, "entity applies only to models that classify every token"),
     "against itself": ({"target": "good", "against": 1}, 'same output, "good"'),
 }
 
@@ -123,7 +123,7 @@ def test_position_that_is_not_there(position, writer):
 
 
 def test_prefix_for_a_model_without_a_decoder(explainer):
-    with pytest.raises(InputError, match="a prefix is for models with a decoder"):
+    with pytest.raises(InputError, match="prefix applies only to models with a decoder"):
         explainer("good", prefix="the")
 
 

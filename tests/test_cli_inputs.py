@@ -55,7 +55,7 @@ def test_a_pair_and_its_halves(run):
     assert [e.text for e in rows] == ["the film\nis it"] * 2
     done = run("explain", "a film", "the movie", "--pair", "it")
     assert done.exit_code == 2
-    assert "--pair is for one text, and there are 2" in done.stderr
+    assert "--pair applies to a single text, got 2" in done.stderr
 
 
 @pytest.mark.filterwarnings("default::wherefrom.errors.GuessedEncoding")
@@ -193,7 +193,7 @@ def test_a_molecule_is_not_explained_by_a_model_of_texts(run):
     for command in ("explain", "compare", "audit"):
         done = run(command, "--smiles", "CCO", model="sentiment")
         assert done.exit_code == 2
-        assert "sentiment reads texts, and --smiles is for models of molecules" in done.stderr
+        assert "sentiment reads texts, but --smiles needs a model for molecules" in done.stderr
 
 
 def test_a_text_to_a_model_of_images_is_quoted(run):
@@ -210,9 +210,9 @@ def test_the_list_of_models_has_the_language_model(run, monkeypatch):
 def test_errors_name_options(run):
     long = run("explain", "good " * 5000)
     assert "or pass --truncate to explain its start" in long.stderr
-    assert "units are for images." in run("explain", "a film", "--units", "pixels").stderr
-    assert "a position is for" in run("explain", "a film", "--position", "1").stderr
-    assert "an entity is for" in run("explain", "a film", "--entity", "film").stderr
+    assert "units apply only to images." in run("explain", "a film", "--units", "pixels").stderr
+    assert "position applies only to" in run("explain", "a film", "--position", "1").stderr
+    assert "entity applies only to" in run("explain", "a film", "--entity", "film").stderr
 
 
 def test_written_json_is_named(run, tmp_path):

@@ -141,11 +141,9 @@ def test_a_model_is_moved_to_the_device():
     moved = load("sentiment", device="cpu")
     assert moved.runner.device == torch.device("cpu")
     exactly(moved("good").scores, load("sentiment")("good").scores)
-    with pytest.raises(
-        ModelError, match=r'cannot use the device "cuda:99": .*\w\. Here there are: c'
-    ):
+    with pytest.raises(ModelError, match=r'cannot use the device "cuda:99": .*\w\. Available: c'):
         load("sentiment", device="cuda:99")
-    with pytest.raises(ModelError, match='there is no device "nonsense"; here there are: cpu'):
+    with pytest.raises(ModelError, match='there is no device "nonsense"; available: cpu'):
         load("sentiment", device="nonsense")
     with pytest.raises(ModelError, match="either device or device_map"):
         load("sentiment", device="cpu", device_map="auto")

@@ -193,7 +193,7 @@ def test_no_such_entity(options, says, tagger):
 
 def test_classes_without_an_outside_ask_for_words(pair_wordpiece):
     explainer = Explainer(made(transformers.BertForTokenClassification), pair_wordpiece)
-    with pytest.raises(TargetError, match='no class is called "O"'):
+    with pytest.raises(TargetError, match='the model has no class "O"'):
         explainer(TEXT)
     assert explainer(TEXT, entity="film").target.place == '"film", token 2'
 
@@ -277,7 +277,7 @@ def test_every_kind_of_method_explains_an_answer(reader):
     [
         ("good film", {}, InputError, "answers a question from a context: pass both"),
         (("is it", TEXT), {"target": 1}, TargetError, '"start", "end" or'),
-        (("is it", TEXT), {"against": "end"}, TargetError, "no class can be subtracted"),
+        (("is it", TEXT), {"against": "end"}, TargetError, "there is no class to subtract"),
         (("is it", TEXT), {"position": 3}, TargetError, "a position needs the target"),
         (("is it", TEXT), {"target": "end", "position": 99}, TargetError, "no position 99"),
     ],

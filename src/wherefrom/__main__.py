@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 def main() -> None:
-    """Runs the command line; until it works on something, Ctrl-C ends the process at once.
+    """Runs the command line; until its modules are imported, Ctrl-C ends the process at once.
 
     An exception would show a traceback, or get lost, in the imports of typer and torch.
     """

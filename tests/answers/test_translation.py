@@ -208,7 +208,7 @@ def test_the_picture_has_a_row_for_each_token_and_a_column_for_each_word(transla
 def test_what_cannot_be_translated_is_said_in_a_line(translator, t5):
     with pytest.raises(InputError, match="the answer is empty"):
         translator.answer(TEXT, " ")
-    with pytest.raises(InputError, match=r"64 in each of .* Shorten the answer"):
+    with pytest.raises(InputError, match=r"64 in encoder and decoder each.* Shorten the answer"):
         translator.answer(TEXT, [5] * 70)
     with pytest.raises(InputError, match="Shorten the prompt"):
         translator.answer([5] * 70, [5])
@@ -217,7 +217,7 @@ def test_what_cannot_be_translated_is_said_in_a_line(translator, t5):
         return model(inputs["input_ids"], decoder_input_ids=torch.tensor([[1, 5]])).logits
 
     deaf = Explainer(t5, forward=own_prefix)
-    with pytest.raises(ModelError, match="does not pass decoder_input_ids on"):
+    with pytest.raises(ModelError, match="does not pass decoder_input_ids to"):
         deaf.answer(SOURCE, ANSWER)
     assert np.isfinite(translator.answer(TEXT, "a").matrix).all()
 
@@ -242,5 +242,5 @@ def test_pieces_of_a_slow_tokenizer_are_found_in_the_text():
     assert [(u.text, u.start, u.end) for u in tokens.units] == [
         ("the", 0, 3), ("mov", 4, 7), ("ie", 7, 9), (" ", 9, 10), ("</s>", None, None),
     ]  # fmt: skip
-    with pytest.raises(InputError, match="Slow does not say where its tokens lie"):
+    with pytest.raises(InputError, match="Slow returns no spans of its tokens"):
         read_prompt(Slow(), "fine", closed=True)  # what was normalised

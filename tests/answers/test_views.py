@@ -162,7 +162,7 @@ def test_the_command_explains_passages_messages_and_texts(folder, tmp_path):
         (["--prompt", "gone.json"], "there is no file gone.json"),
         (["--question", "x", "--passages", "gone.txt"], "gone.txt"),
         (["--prompt", "gone.jsonl"], "there is no file gone.jsonl"),
-        (["--prompt", "gone.jsonl", "--html", "page.html"], "--html is for one prompt"),
+        (["--prompt", "gone.jsonl", "--html", "page.html"], "--html applies to a single prompt"),
     ],
 )
 def test_the_command_says_in_a_line_what_is_wrong(arguments, message):
@@ -185,7 +185,7 @@ def test_passages_go_with_a_prompt_that_is_a_text(folder, tmp_path):
     assert "question" in parts
     run = CliRunner().invoke(app, [*options, str(tmp_path / "chat.json")])
     assert run.exit_code == 2
-    assert "chat messages have their passages" in run.stderr
+    assert "--passages and --system apply only to a text" in run.stderr
 
 
 def test_a_file_of_many_prompts_gives_a_line_for_each(folder, tmp_path):
@@ -217,10 +217,10 @@ def test_a_file_of_many_prompts_gives_a_line_for_each(folder, tmp_path):
     assert run.stdout.count("explained:") == 2
     for text, message in (
         (json.dumps(lines[:2]), "line 1: a prompt is a text or a list of chat messages"),
-        ("\n".join(map(json.dumps, lines[:2])), "some lines have an answer and others have none"),
+        ("\n".join(map(json.dumps, lines[:2])), "some lines have an answer but prompt"),
         ('{"promt": "x"}', "line 1: there is no field 'promt'"),
         ('"x"\n{', "line 2 is not JSON: Expecting property name"),
-        ('"x"\nwho is it?', "line 2 is not JSON; put a text into quotes."),
+        ('"x"\nwho is it?', "line 2 is not JSON; put the text in quotes."),
         ('{"prompt": "x", "answer": 3}', "answer must be a text, got 3"),
         ("\n", "is empty"),
     ):

@@ -157,7 +157,7 @@ def test_the_text_names_every_method_and_rewrite(result):
     flat = re.sub(r"\s+", " ", text)
     assert "5 methods on 2 inputs. Methods that fail no test: lrp, integrated_gradients." in flat
     assert "hidden units permuted (3 places)" in flat
-    assert "Attention (2 calls): true gradients create or lose up to" in flat
+    assert "Attention (2 calls): plain gradients create or lose up to" in flat
 
 
 def test_its_lines_fit_the_terminal_and_the_page_does_not_depend_on_it(result, monkeypatch):

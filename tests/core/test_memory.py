@@ -155,7 +155,7 @@ def test_an_error_names_both_amounts_and_what_to_do():
     error = NotEnoughMemory(3.44e9, 1e9, what="lrp on one input of 8,192 words")
     assert str(error) == (
         "lrp on one input of 8,192 words needs about 3.44 GB of memory, and 1 GB may be used. "
-        "Explain a shorter input, use a smaller number type for the model, or allow more with "
+        "Explain a shorter input, load the model in a smaller dtype, or allow more with "
         'memory="3.8GB".'
     )
     assert (error.needed, error.allowed) == (3.44e9, 1e9)

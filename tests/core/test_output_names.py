@@ -36,7 +36,7 @@ def test_a_gap_moves_no_label():
 
 def test_a_label_of_two_classes_is_refused_by_name_and_found_by_index():
     names = names_of({0: "other", 1: "good", 2: "other"})
-    with pytest.raises(TargetError, match='"other" is the label of the classes 0, 2: pass an'):
+    with pytest.raises(TargetError, match='"other" is the label of classes 0, 2: pass an'):
         names.index("other")
     assert [names.index(0), names.index(2), names.index("good")] == [0, 2, 1]
 

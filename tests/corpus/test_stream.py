@@ -14,7 +14,7 @@ from wherefrom.corpus import explain_corpus, overview
 from wherefrom.corpus.corpus import NO_LABEL
 from wherefrom.errors import FileError, InputError, TargetError
 from wherefrom.inputs.table import Rows, read_table
-from wherefrom.inputs.text import encode, encode_each, like_lengths
+from wherefrom.inputs.text import by_length, encode, encode_each
 from wherefrom.runs.rows import word_sums
 from wherefrom.show.sentence import sentence
 
@@ -303,7 +303,7 @@ def test_of_more_classes_the_predicted_one_is_explained_or_a_contrast(bert, word
 
 def test_batches_are_of_like_length():
     lengths = [3, 9, 4, 4, 4, 8, 2, 7, 30]
-    chunks = like_lengths(lengths, 4, tokens=40)
+    chunks = by_length(lengths, 4, tokens=40)
     assert sorted(i for chunk in chunks for i in chunk) == list(range(len(lengths)))
     assert [max(lengths[i] for i in c) for c in chunks] == sorted(
         max(lengths[i] for i in c) for c in chunks
@@ -312,7 +312,7 @@ def test_batches_are_of_like_length():
         width = max(lengths[i] for i in chunk)
         assert len(chunk) <= 4
         assert len(chunk) == 1 or len(chunk) * width <= 40
-    assert like_lengths([4, 4, 5, 4], 8, same=True) == [[0, 1, 3], [2]]
+    assert by_length([4, 4, 5, 4], 8, same=True) == [[0, 1, 3], [2]]
 
 
 def test_a_square_batch_is_not_run_one_by_one(explainer):

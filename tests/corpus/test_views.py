@@ -183,7 +183,7 @@ def test_tables_and_summary(small, tmp_path):
     partly = replace(small, skipped={"empty text": 3})
     summary = str(overview(partly, min_count=99))
     assert "texts (skipped: empty text (3)), relevance" in summary
-    assert "  no word is in 99 texts or more (min_count)\n" in summary
+    assert "  no word occurs in 99 texts or more (min_count)\n" in summary
     assert "none" not in summary
     one = replace(bias(small, Lexicon.of([("not", "a"), ("bad", "b")])), corpus=partly)
     first, group, _, difference, *_ = str(one).splitlines()

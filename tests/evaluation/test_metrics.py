@@ -243,4 +243,4 @@ def test_what_counts_predictions_is_refused_for_a_model_of_one_number(wordpiece)
     with pytest.raises(InputError, match="nothing to count for: flip, negative_accuracy"):
         evaluate(explainer, TEXTS, ["random"], ["pruning", "flip", "negative_accuracy"])
     result = evaluate(explainer, TEXTS, ["random"], ["pruning", "attention_erasure"])
-    assert "does not predict one class of several" in "\n".join(result.notes)
+    assert "does not predict one of several classes" in "\n".join(result.notes)

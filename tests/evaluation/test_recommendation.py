@@ -153,7 +153,7 @@ def test_few_samples_recommend_nothing(n, start):
     result = recommend(values, {"activation": "higher"}, TITLES, {"a": 2.0, "b": 1.0})
     assert (result.method, result.level) == (None, ())
     assert result.text == (
-        f"{start} too few for a recommendation: it takes 30, better a few hundred."
+        f"{start} too few for a recommendation: at least 30 are needed, better a few hundred."
     )
     enough = {name: {"activation": of["activation"][:1] * FEWEST} for name, of in values.items()}
     assert recommend(enough, {"activation": "higher"}, TITLES, {}).method == "a"
@@ -229,9 +229,7 @@ def test_one_method_and_the_control(means, text):
 def test_one_method_alone_is_not_the_best_of_any():
     result = recommend(methods(lrp=(0.9, 1.2)), BETTER, TITLES, {"lrp": 1.0})
     assert (result.method, result.level) == (None, ())
-    assert result.text == (
-        "Only lrp was measured: there is nothing to compare it with (200 samples)."
-    )
+    assert result.text == ("Only lrp was measured, so there is no comparison (200 samples).")
 
 
 # Intervals.

@@ -122,7 +122,9 @@ TABLES = {
         "a.jsonl", b'{"text":' + b"[" * _DEEP + b"]" * _DEEP + b"}", "line 1 is nested too deeply"
     ),
     "a number of 5,000 digits": Table(
-        "a.jsonl", b'{"text": "good", "label": ' + b"9" * 5000 + b"}", "a number of too many digits"
+        "a.jsonl",
+        b'{"text": "good", "label": ' + b"9" * 5000 + b"}",
+        "a number with too many digits",
     ),
     "no object": Table("a.jsonl", b'"good"\n', "not an object"),
     "half an object": Table("a.jsonl", b'{"text": "good"\n', "line 1 is not JSON"),
@@ -223,7 +225,7 @@ ARGUMENTS = {
     ),
     "--png": (["explain", "good", "--png", "{out}.foo"], "must end in .png"),
     "--png of a text": (["explain", "good", "--png", "{out}.png"], "for images and molecules"),
-    "--units": (["explain", "good", "--units", "9" * 5000], "units are for images"),
+    "--units": (["explain", "good", "--units", "9" * 5000], "units apply only to images"),
     "--html is full": (["explain", "good", "--html", "/dev/full"], "No space left on device"),
     "--json is full": (["explain", "good", "--json", "/dev/full"], "No space left on device"),
     "--html is a folder": (["explain", "good", "--html", "/"], "Is a directory"),

@@ -233,7 +233,7 @@ def test_a_text_model_takes_no_image(bert, wordpiece, pixels, tmp_path):
         with pytest.raises(InputError, match=r"reads texts, and .*picture.png is an image"):
             reads(sources)
     assert len(reads("the good picture.png"))  # a text that speaks of one
-    with pytest.raises(InputError, match="units are for images"):
+    with pytest.raises(InputError, match="units apply only to images"):
         reads("good", units="patches")
 
 

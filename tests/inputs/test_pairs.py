@@ -179,7 +179,7 @@ def test_a_file_has_pairs(tmp_path):
     [
         (("good", " "), {}, "second text of the pair: the text is empty"),
         (("\ud800", "good"), {}, "first text of the pair: character 1"),
-        ("good", {"text_pair": ["bad"]}, "a second text needs a first"),
+        ("good", {"text_pair": ["bad"]}, "text_pair must be a text if"),
         (["good", "bad"], {"text_pair": ["bad"]}, "2 texts and 1 of text_pair"),
         ([["good", "film"]], {}, "A pair of texts is a tuple"),
         ({"input_ids": [2, 5, 3], "token_type_ids": [0]}, {}, "different numbers of tokens"),

@@ -248,7 +248,7 @@ def test_nothing_is_left_running():
         "try:\n"
         "    list(Engine('ray', workers=1, gpus_per_worker=1).results([[1]], _Doubles()))\n"
         "except InputError as error:\n"
-        "    assert 'need 1 GPUs, and this machine has 0' in str(error)\n"
+        "    assert 'need 1 GPUs, but this machine has 0' in str(error)\n"
         "else:\n"
         "    raise AssertionError\n"
     )

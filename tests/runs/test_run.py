@@ -211,7 +211,7 @@ def test_a_worker_with_another_model_is_refused(explainer):
     fingerprint = explainer_fingerprint(explainer)
     worker = ModelSource(explainer, process=-1)
     assert worker.verified(fingerprint, False) is explainer
-    with pytest.raises(ModelError, match=r"not that of the process .*other weights"):
+    with pytest.raises(ModelError, match=r"differs from that of the driver .*other weights"):
         ModelSource(planted.explainer(1, 0.0), process=-1).verified(fingerprint, False)
     versions = {**fingerprint["versions"], "torch": "1.0"}
     with pytest.raises(ModelError, match=r"torch 1.0 → "):
@@ -383,7 +383,7 @@ def test_the_command_takes_settings_a_device_and_an_encoding(tmp_path):
     assert 'there is no device "nowhere"' in done.stderr
     done = CliRunner().invoke(app, [*command, "--device", "cpu", "--engine", "ray"])
     assert done.exit_code == 2
-    assert "a device is for the local engine: on Ray" in done.stderr
+    assert "device applies only to the local engine: Ray" in done.stderr
     assert done.stderr.endswith("For a GPU use --gpus-per-worker 1.\n")
 
 

@@ -94,7 +94,7 @@ def test_every_claim_holds(explanation):
         assert words * output > 0
         assert (float(claim[1]), float(claim[2])) == (shown(words), shown(output))
     phrases = {
-        "root": "offset at the reference", "reference": "gives for a text of unknown words",
+        "root": "offset at the reference", "reference": "output for a text of unknown words",
         "bias": "constants add", "softmax": "“softmax”", "position": "position embeddings",
         "special": "special tokens",
     }  # fmt: skip

@@ -70,7 +70,7 @@ def words():
 PAGES = {
     "explanation": lambda: html.render([explained(name=EVIL, label=EVIL, method=EVIL)]),
     "several": lambda: html.render_many([[explained(label=EVIL)], [explained(label=EVIL)]]),
-    "beside": lambda: html.render_beside([[explained(label=EVIL, method=EVIL)]] * 2),
+    "beside": lambda: html.render_classes([[explained(label=EVIL, method=EVIL)]] * 2),
     "evaluation": lambda: report.render_evaluation(evaluated(), []),
     "audit": lambda: audit.render(audited()),
     "overview": lambda: corpus.render_overview(overview(words(), 1)),

@@ -106,16 +106,16 @@ def test_a_ledger_that_does_not_add_up_says_so():
 def test_the_model_output_at_the_reference_is_named_after_the_input():
     lines = (Line("words", "word", 0.1), Line("reference", "reference", 1.9))
     one = made([0, 0.1, 0, 0, 0, 0], 2.0, ledger=Ledger(lines, 2.0))
-    rest = "; the rest is what the model gives for a text of unknown words, +1.900."
+    rest = "; the rest is the model's output for a text of unknown words, +1.900."
     assert rest in sentence(one)
     labelled = replace(one, ledger=Ledger((lines[0], replace(lines[1], label="[MASK]")), 2.0))
-    assert "the model gives for [MASK]" in sentence(labelled)
+    assert "the model's output for [MASK]" in sentence(labelled)
     picture = {"kind": "image", "width": 3, "height": 3}
     boxes = tuple(Unit("", box=(0, 0, 3, 3)) for _ in WORDS)
     image = replace(one, text=None, scene=picture, units=boxes)
-    assert "the model gives for a blank image" in sentence(image)
+    assert "the model's output for a blank image" in sentence(image)
     table = replace(one, text=None)
-    assert "the model gives for the reference input" in sentence(table)
+    assert "the model's output for the reference input" in sentence(table)
     for shown in (str(one), one.to_html(), " ".join(b[0] for b in waterfall_bars(one, 3))):
         assert "a text of unknown words" in shown
 
@@ -308,7 +308,7 @@ def test_scores_without_a_sign_have_a_third_hue_and_no_sign():
     sizes = made([0.1, 2, 0.1, 0, 0.5, 1.0], method="gradient", ledger=None)
     page = sizes.to_html()
     body = page[page.index("<h1>") :]
-    assert sides(sizes) == ("strength by gradient, which has no sign", "")
+    assert sides(sizes) == ("strength by gradient, without a sign", "")
     assert "rgba(var(--strength)" in body
     assert not re.search(r"--for|--against|red</span>|blue", body)
     assert not re.search(r'(title|data-score)="[+−-]', body)

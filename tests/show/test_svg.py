@@ -13,7 +13,7 @@ from PIL import Image
 from wherefrom import load
 from wherefrom.core.explanation import Explanation, Ledger, Line, TargetInfo, Unit
 from wherefrom.errors import InputError
-from wherefrom.show.html import render, render_beside
+from wherefrom.show.html import render, render_classes
 from wherefrom.show.sentence import explained as explained_words
 from wherefrom.show.sentence import pieces
 from wherefrom.show.svg import cells, heatmap
@@ -69,7 +69,7 @@ def test_json_and_back_with_scene_and_boxes(tmp_path):
 
 def test_classes_side_by_side_have_a_sentence_each_and_a_legend_for_both():
     columns = [[explained(label=label, seed=seed)] for seed, label in enumerate(("four", "nine"))]
-    page = render_beside(columns)
+    page = render_classes(columns)
     assert page.count("<h1>") == 1
     for column in columns:
         words = "".join(text for _, text in pieces(column[0]))
@@ -83,7 +83,7 @@ def test_two_settings_of_one_method_are_told_apart():
     rows = [replace(explained(), label=f"lrp(gate={gate})") for gate in ("frozen", "shared")]
     cards = re.findall(r"<figcaption>(.*?)<br>", render(rows))
     assert cards == ["input", "lrp<wbr>(gate=frozen)", "lrp<wbr>(gate=shared)"]
-    page = render_beside([rows, rows])
+    page = render_classes([rows, rows])
     for gate in ("frozen", "shared"):
         assert page.count(f"<td>lrp<wbr>(gate={gate})</td>") == 1
         assert page.count(f'aria-label="heatmap by lrp(gate={gate})"') == 2
@@ -106,7 +106,7 @@ def test_pages_are_self_contained_and_escaped(page):
     text = {
         "one": lambda: explained().to_html(),
         "many": lambda: render(other),
-        "beside": lambda: render_beside([other, other[::-1]]),
+        "beside": lambda: render_classes([other, other[::-1]]),
     }[page]()
     assert "<script" not in text.lower().replace("&lt;script", "")
     assert "&lt;script&gt;" in text
@@ -149,5 +149,5 @@ def test_png_has_a_map_for_each(tmp_path):
     with Image.open(tmp_path / "map.png") as drawn:
         assert drawn.width > drawn.height > 100
     text = Explanation((Unit("a"),), np.ones(1, np.float32), TargetInfo(0, "x"), 1.0, None, "lrp")
-    with pytest.raises(InputError, match="a PNG is for images"):
+    with pytest.raises(InputError, match="to_png applies only to images"):
         text.to_png(tmp_path / "no.png")

@@ -329,7 +329,10 @@ def test_only_models_of_two_texts_take_pairs(client):
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("QuestionAnswering", "two places in a context"), ("TokenClassification", "every token")],
+    [
+        ("QuestionAnswering", "a start and an end in a context"),
+        ("TokenClassification", "every token"),
+    ],
 )
 def test_models_of_spans_are_refused_in_words(make_client, pair_wordpiece, kind, words):
     model = getattr(transformers, f"BertFor{kind}")

@@ -1,4 +1,4 @@
-"""The result: an answer, its tokens, and the sources of any part of it."""
+"""The result: an answer, its tokens, and the sources of each part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wherefrom.answers.multi_hop import MultiHop, Row, Values, kept_message, led
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.recorded import (
     Recorded,
-    asked_data,
+    answered_prompt_data,
     measured_data,
     measured_of,
     row_data,
@@ -47,7 +47,7 @@ from wherefrom.storage.record import Record
 class Answer(Displayable, Record):
     """An answer to a prompt, whose parts are explained on demand.
 
-    `against` is the index of the token at which it differs from the answer it is compared with.
+    `against` is the index of the first token that differs from the answer it is compared with.
     """
 
     schema: ClassVar[str] = "wherefrom/answer/1"
@@ -64,7 +64,7 @@ class Answer(Displayable, Record):
         text = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
         return f"Answer({text!r}, model={self.model!r}, tokens={len(self)})"
 
-    # What it consists of.
+    # Contents
 
     @property
     def text(self) -> str:
@@ -91,13 +91,13 @@ class Answer(Displayable, Record):
     def start(self) -> int:
         """The number of units before the answer: patches of images, then tokens.
 
-        Of an encoder–decoder, the tokens of the source and those that its decoder begins with.
+        For an encoder–decoder: the tokens of the source and the first tokens of its decoder.
         """
         return self.attribution.start
 
     @property
     def explained(self) -> Of:
-        """Which number of each token is explained."""
+        """The explained quantity of each token."""
         return self.attribution.of
 
     @property
@@ -121,20 +121,20 @@ class Answer(Displayable, Record):
         tokenizer = self.attribution.tokenizer
         outputs = measured.outputs(self.explained)
 
-        def name(number: int) -> str:
-            return f"#{number}" if tokenizer is None else str(tokenizer.decode([number]))
+        def name(token_id: int) -> str:
+            return f"#{token_id}" if tokenizer is None else str(tokenizer.decode([token_id]))
 
         return tuple(
             AnswerToken(
-                id=answer.ids[place],
-                text=answer.pieces[place],
-                probability=math.exp(measured.log_probabilities[place]),
-                output=float(outputs[place]),
-                other_id=measured.others[place],
-                other=name(measured.others[place]),
-                other_probability=math.exp(measured.other_log_probabilities[place]),
+                id=answer.ids[i],
+                text=answer.pieces[i],
+                probability=math.exp(measured.log_probabilities[i]),
+                output=float(outputs[i]),
+                other_id=measured.others[i],
+                other=name(measured.others[i]),
+                other_probability=math.exp(measured.other_log_probabilities[i]),
             )
-            for place in range(len(answer.ids))
+            for i in range(len(answer.ids))
         )
 
     def __len__(self) -> int:
@@ -143,12 +143,12 @@ class Answer(Displayable, Record):
     @property
     def words(self) -> list[Span]:
         """The words of the answer."""
-        return [self._of_characters(*place) for place in words_of(self.text)]
+        return [self._of_characters(*span) for span in words_of(self.text)]
 
     @property
     def sentences(self) -> list[Span]:
         """The sentences of the answer."""
-        return [self._of_characters(*place) for place in sentences_of(self.text)]
+        return [self._of_characters(*span) for span in sentences_of(self.text)]
 
     def _of_characters(self, start: int, end: int) -> Span:
         return span_of_characters(self.attribution.answer.pieces, start, end)
@@ -156,16 +156,16 @@ class Answer(Displayable, Record):
     def span(self, part: int | slice | str | Span | None = None) -> Span:
         """A part of the answer: a token by index, a slice of tokens, or a text that it contains.
 
-        None is the whole answer, or the token at which it differs from the one it is compared with.
+        None is the whole answer, or the first token that differs from the compared answer.
         """
         if part is None:
             part = slice(None) if self.against is None else self.against
         return span_of(part, self.attribution.answer.pieces)
 
-    # Relevance.
+    # Relevance
 
     def rows(self, advance: Advance | None = None) -> list[Row]:
-        """The relevance of each token of the answer, computed once; `advance(done, all)`."""
+        """The relevance for each token of the answer, cached; `advance(done, total)`."""
         if "rows" not in self._cache:
             self._cache["rows"] = self.attribution.each(self.measured, advance)
         rows: list[Row] = self._cache["rows"]
@@ -173,11 +173,11 @@ class Answer(Displayable, Record):
 
     @property
     def matrix(self) -> Values:
-        """Answer tokens × all tokens of prompt and answer: the relevance of each row's token."""
+        """Relevance of all tokens of prompt and answer (columns) for each answer token (rows)."""
         return np.stack([row.values for row in self.rows()])
 
     def row(self, part: int | slice | str | Span | None = None) -> Row:
-        """The relevance of a part's total: from one pass, or from the matrix if it is computed."""
+        """The relevance for a part of the answer: from one pass, or from the matrix if cached."""
         span = self.span(part)
         key = ("row", span.first, span.last)
         if key not in self._cache:
@@ -191,7 +191,7 @@ class Answer(Displayable, Record):
         return row
 
     def keep(self, span: tuple[int, int], row: Row) -> None:
-        """Stores the relevance of a span, (first, last + 1), that a batch has computed."""
+        """Stores the relevance for a span, (first, last + 1), which a batch has computed."""
         self._cache["row", *span] = row
 
     def of(
@@ -201,10 +201,10 @@ class Answer(Displayable, Record):
         multi_hop: bool = False,
         hops: int | None = None,
     ) -> Explanation:
-        """The explanation of a part's total.
+        """The explanation of a part of the answer.
 
-        With `multi_hop`, earlier tokens of the answer pass their relevance on to what caused them,
-        until none is left there; `hops` limits how often. Both need the whole matrix.
+        With `multi_hop`, earlier tokens of the answer pass their relevance on to their own sources
+        until they have none left; `hops` limits the number of steps. Both need the whole matrix.
         """
         span = self.span(part)
         return self._explanation(span, self.row_after_hops(span, multi_hop, hops))
@@ -224,15 +224,15 @@ class Answer(Displayable, Record):
         return explanations
 
     def rows_after_hops(self) -> tuple[list[Row], list[int]]:
-        """The row of each token of the answer after all hops, and which tokens pass nothing on.
+        """The row of each answer token after all hops, and the tokens that keep their relevance.
 
-        These keep their relevance, because the terms of their rows cancel.
+        They keep it because the terms of their rows cancel.
         """
         chain = MultiHop(self.rows(), self.start)
         return [chain.all(row) for row in self.rows()], chain.keeps
 
     def row_after_hops(self, span: Span, multi_hop: bool, hops: int | None = None) -> Row:
-        """The relevance of a span's total, after the hops of `of`."""
+        """The relevance for a span, after hops as in `of`."""
         if hops is not None and (isinstance(hops, bool) or not isinstance(hops, int) or hops < 0):
             raise InputError(f"hops must be 0 or more, got {hops!r}.")
         if not multi_hop and not hops:
@@ -245,18 +245,18 @@ class Answer(Displayable, Record):
                 **use_method("lrp"),
             )
         result = chain.after(row, hops)
-        kept = [place for place in chain.keeping(result) if place < span.last]
+        kept = [i for i in chain.keeping(result) if i < span.last]
         if not kept:
             return result
-        message = kept_message([self.attribution.answer.pieces[place] for place in kept])
+        message = kept_message([self.attribution.answer.pieces[i] for i in kept])
         warnings.warn(message, stacklevel=3)
         return replace(result, warnings=(*result.warnings, message))
 
     def group(self, unit: int) -> str:
         """The group of a unit: image, prompt, first token, template, or answer.
 
-        The first token (of an encoder–decoder, the decoder's) is an attention sink whatever it
-        is, so it is never ranked among the sources.
+        The first token (of an encoder–decoder, the decoder's) is an attention sink, so it is never
+        ranked among the sources.
         """
         if unit >= self.start:
             return "answer"
@@ -268,11 +268,11 @@ class Answer(Displayable, Record):
         return "template" if self.units[unit].special else "prompt"
 
     def ledger(self, part: int | slice | str | Span | None = None) -> Ledger | None:
-        """The ledger of a part's total."""
+        """The ledger of a part of the answer."""
         return self.of(part).ledger
 
     def _explanation(self, span: Span, row: Row) -> Explanation:
-        """The explanation over the prompt and the tokens before the span's last."""
+        """The explanation over the prompt and the tokens before the last one of the span."""
         count = self.start + span.last - 1
         units, method = self.units[:count], self.attribution.method
         end = max(unit.end or 0 for unit in units)
@@ -296,14 +296,14 @@ class Answer(Displayable, Record):
 
     def _target(self, span: Span) -> TargetInfo:
         tokens = self.tokens[span.first : span.last]
-        position = self.attribution.place + span.first
+        position = self.attribution.first_position + span.first
         label = "".join(token.text for token in tokens)
         if self.explained != "contrast":
             return TargetInfo(tokens[0].id, label, position=position)
         name = tokens[0].other if len(tokens) == 1 else RUNNERS_UP
         return TargetInfo(tokens[0].id, label, tokens[0].other_id, name, position)
 
-    # Sources.
+    # Sources
 
     def sources(
         self,
@@ -321,19 +321,19 @@ class Answer(Displayable, Record):
         return ranked(self, level, self.row_after_hops(self.span(part), multi_hop, hops))
 
     def places(self, level: Level, *, whole_images: bool = False) -> list[tuple[str, list[int]]]:
-        """The units of each source of a level in the prompt's order, with the name of its part."""
+        """The name of the part and the units of each source at a level, in prompt order."""
         return source_units(self, level, whole_images=whole_images)
 
     def citations(self, check: bool = False, *, multi_hop: bool = False) -> list[Citation]:
-        """For each sentence of the answer the passages, the most relevant first.
+        """The passages for each sentence of the answer, the most relevant first.
 
-        `check` also measures how far each sentence's log-probability drops without each passage:
-        a forward pass for each passage.
+        `check` also measures how far each sentence's log-probability drops without each passage,
+        by a forward pass per passage.
         """
         return cited(self, check, multi_hop)
 
     def drops(self, passages: Sequence[Part]) -> dict[str, Values]:
-        """How far the log-probability of each token falls without each passage."""
+        """How far the log-probability of each token drops without each passage."""
         if "drops" not in self._cache:
             self._cache["drops"] = {
                 part.name: self.measured.log_probabilities
@@ -343,16 +343,16 @@ class Answer(Displayable, Record):
         drops: dict[str, Values] = self._cache["drops"]
         return drops
 
-    # Out.
+    # Output
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON; with the matrix if it was computed."""
+        """Plain data, for JSON; includes the matrix if it was computed."""
         rows: list[Row] | None = self._cache.get("rows")
         whole = self.span()
         return {
             "schema": self.schema,
             "model": self.model,
-            **asked_data(self.attribution),
+            **answered_prompt_data(self.attribution),
             "finished": self.finished,
             "tokens": [asdict(token) for token in self.tokens],
             "units": [asdict(unit) for unit in self.units],
@@ -367,7 +367,7 @@ class Answer(Displayable, Record):
 
     @classmethod
     def _of_data(cls, data: dict[str, Any]) -> Self:
-        """Reads an answer without its model; other parts than the saved ones need the model."""
+        """Reads an answer without its model; only the saved parts can be explained."""
         answer = cls(
             Recorded.of_data(data),
             measured_of(data["measured"]),
@@ -390,7 +390,7 @@ class Answer(Displayable, Record):
         return str(_renderer("terminal")(self))
 
     def _html(self, whole_page: bool) -> str:
-        """The page needs the whole matrix and scripts; a notebook shows `of()`, without either."""
+        """A page has the whole matrix and scripts; a notebook shows `of()`, which needs neither."""
         return str(_renderer("page")(self)) if whole_page else self.of()._repr_html_()
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -402,8 +402,8 @@ class Answer(Displayable, Record):
     def to_png(self, path: str | Path, level: Level = "word", *, multi_hop: bool = False) -> None:
         """The matrix as a picture: answer tokens × prompt words and earlier answer tokens.
 
-        It shows shares of each row, relevance / Σ |relevance|. `level` is that of the prompt's
-        columns; `multi_hop` as in `of`.
+        It shows shares of each row, relevance / Σ |relevance|. `level` sets the columns of
+        the prompt; `multi_hop` as in `of`.
         """
         draw = import_module("wherefrom.show.answer").alignment_plot
         draw(self, Path(path), level, multi_hop)

@@ -1,4 +1,4 @@
-"""Runs the model on a prompt and its answer: probabilities, and the relevance of spans."""
+"""Runs the model on a prompt and its answer: probabilities, and relevance for spans."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from wherefrom.methods.forward_pass import run
 from wherefrom.methods.graph_cache import GraphCache
 
 Of = Literal["contrast", "logit", "logprob"]
-"""The explained number of a token: logit minus the runner-up's, logit, or log-probability."""
+"""The explained quantity of a token: logit minus the runner-up's, logit, or log-probability."""
 
 
-class Asked:
-    """A prompt with its answer, the method, and the number that it explains."""
+class AnsweredPrompt:
+    """A prompt with its answer, the method, and the explained quantity."""
 
     method: Method
     prompt: PromptTokens
@@ -41,9 +41,9 @@ class Asked:
         return self.prompt.start
 
     @property
-    def place(self) -> int:
+    def first_position(self) -> int:
         """The position of the logits that predict the answer's first token."""
-        return self.prompt.place
+        return self.prompt.first_position
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Measured:
 
     logits: Values
     log_probabilities: Values
-    others: tuple[int, ...]  # the tokens that each is compared with
+    others: tuple[int, ...]  # the token that each is compared with
     other_log_probabilities: Values
 
     @staticmethod
@@ -70,8 +70,8 @@ class Measured:
             )
         logs = rows.log_softmax(-1)
         others = rows.scatter(1, ids, -torch.inf).argmax(-1, keepdim=True)
-        for place, number in against.items():
-            others[place] = number
+        for i, token_id in against.items():
+            others[i] = token_id
         return Measured(
             rows.gather(1, ids)[:, 0].numpy(),
             logs.gather(1, ids)[:, 0].numpy(),
@@ -80,7 +80,7 @@ class Measured:
         )
 
     def outputs(self, of: Of) -> Values:
-        """The explained number of each token."""
+        """The explained quantity of each token."""
         if of == "logit":
             return self.logits
         if of == "logprob":
@@ -89,15 +89,15 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class AnswerAttribution(Asked):
-    """Explains an answer with the model that gave it."""
+class AnswerAttribution(AnsweredPrompt):
+    """Explains an answer with the model that generated or scored it."""
 
     reader: TextReader
     method: Method
     prompt: PromptTokens
     answer: AnswerTokens
     of: Of = "contrast"
-    kept: GraphCache = field(default_factory=GraphCache, repr=False)
+    graph_cache: GraphCache = field(default_factory=GraphCache, repr=False)
 
     @property
     def tokenizer(self) -> Any:
@@ -105,9 +105,9 @@ class AnswerAttribution(Asked):
         return self.reader.tokenizer
 
     def read(self, count: int) -> tuple[Encoded, Encoded | None]:
-        """The model's input when it predicts the answer's token number `count` − 1.
+        """The model's input when it predicts the answer's token with index `count` − 1.
 
-        Of an encoder–decoder that is the source, and what its decoder has written.
+        For an encoder–decoder: the source, and the tokens of the decoder so far.
         """
         prompt, before = self.prompt, self.answer.ids[: count - 1]
         units = with_answer(prompt, self.answer)[prompt.patches : self.start + len(before)]
@@ -118,44 +118,50 @@ class AnswerAttribution(Asked):
         return Encoded(list(prompt.ids), units[:source], text), written
 
     def inputs(self, count: int) -> Batch:
-        """The same as a batch of one."""
+        """`read(count)` as a batch of one."""
         inputs = batch_of(self.reader, [self.read(count)])
-        return inputs if self.prompt.seen is None else self.prompt.seen.joined(inputs)
+        return (
+            inputs
+            if self.prompt.encoded_images is None
+            else self.prompt.encoded_images.joined(inputs)
+        )
 
     def check_length(self) -> None:
         """Raises if prompt and answer are longer than the model accepts."""
         limit = longest(self.reader.runner, self.reader.tokenizer)
         source, count = len(self.prompt.ids), len(self.answer.ids)
-        length = self.place + count
+        length = self.first_position + count
         if limit is None or max(length, source) <= limit:
             return
-        each = " in each of encoder and decoder" if self.prompt.opening else ""
+        note = " in encoder and decoder each" if self.prompt.opening else ""
         raise TooLong(
             f"the prompt has {source} tokens and the answer {count}, but the model takes "
-            f"{limit}{each}. Shorten the {'answer' if source <= limit < count else 'prompt'}."
+            f"{limit}{note}. Shorten the {'answer' if source <= limit < count else 'prompt'}."
         )
 
     def _graph(self) -> ForwardGraph | None:
-        """The pass over prompt and answer, from the cache if it is there."""
+        """The forward pass over prompt and answer, cached."""
         runner = self.reader.runner
 
         def run() -> ForwardGraph | None:
             positions = self._positions()
-            places = SpanTarget(index=torch.zeros_like(positions), position=positions)
-            return self.method.graph(Case(runner, self.inputs(len(self.answer.ids)), places))
+            target = SpanTarget(index=torch.zeros_like(positions), position=positions)
+            return self.method.graph(Case(runner, self.inputs(len(self.answer.ids)), target))
 
-        return self.kept.graph(runner.model, self.method.label, run)
+        return self.graph_cache.graph(runner.model, self.method.label, run)
 
     def _positions(self) -> Tensor:
         """The positions of the logits that predict the answer's tokens."""
-        return torch.arange(self.place, self.place + len(self.answer.ids)).unsqueeze(0)
+        return torch.arange(
+            self.first_position, self.first_position + len(self.answer.ids)
+        ).unsqueeze(0)
 
     @restores_state
     def measured(self, against: Mapping[int, int] | None = None) -> Measured:
         """The logit and log-probability of each token, and of the one it is compared with.
 
-        That is the most likely other token, or for some places the one that `against` names. The
-        pass is the one that spans are explained from, where the method can.
+        That is the most likely other token, or the one that `against` names for its index. If the
+        method can, this is the pass from which spans are explained.
         """
         with Scope(inference=False):
             graph = self._graph()
@@ -175,21 +181,23 @@ class AnswerAttribution(Asked):
 
     @restores_state
     def log_probabilities_without(self, name: str) -> Values:
-        """The log-probability of each token of the answer with a part of the prompt left out."""
+        """The log-probability of each token of the answer without a part of the prompt."""
         assert self.prompt.script is not None
         tokenizer, opening = self.reader.tokenizer, self.prompt.opening
         script = self.prompt.script.without(name)
-        prompt = tokenized(tokenizer, script, bool(opening), self.reader.sight)
-        if prompt.seen is not None and self.prompt.seen is not None:
-            prompt = replace(prompt, images=replace(prompt.seen, fill=self.prompt.seen.fill))
+        prompt = tokenized(tokenizer, script, bool(opening), self.reader.joint_processor)
+        if prompt.encoded_images is not None and self.prompt.encoded_images is not None:
+            prompt = replace(
+                prompt, images=replace(prompt.encoded_images, fill=self.prompt.encoded_images.fill)
+            )
         if opening:
-            prompt = prompt.opened(tokenizer, opening)
+            prompt = prompt.with_opening(tokenizer, opening)
         attribution = AnswerAttribution(self.reader, self.method, prompt, self.answer, self.of)
         with Scope(inference=False):
             return attribution._measured(None, {}).log_probabilities
 
     def target(self, others: Sequence[int], first: int = 0, last: int | None = None) -> SpanTarget:
-        """The tokens `first` to `last` − 1, against the `others` if they are contrasted."""
+        """The tokens `first` to `last` − 1 as a target, minus `others` for `of="contrast"`."""
         device, span = self.reader.runner.device, slice(first, last)
         return SpanTarget(
             index=torch.tensor([self.answer.ids[span]], device=device),
@@ -200,7 +208,7 @@ class AnswerAttribution(Asked):
 
     @restores_state
     def span(self, measured: Measured, first: int, last: int) -> Row:
-        """The relevance of a span's total: one backward pass, where the method can."""
+        """The relevance for a span, by one backward pass if the method can."""
         with Scope(inference=False):
             graph, runner = self._graph(), self.reader.runner
             if graph is None:
@@ -214,30 +222,32 @@ class AnswerAttribution(Asked):
             return self._row(scores, target, output)
 
     def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
-        """The relevance of each token, from one forward pass where the method can."""
-        rows = self.some(measured, range(len(self.answer.ids)), advance)
-        self.kept.release()  # all spans are sums of these rows
+        """The relevance for each token, from one forward pass if the method can."""
+        rows = self.tokens(measured, range(len(self.answer.ids)), advance)
+        self.graph_cache.release()  # all spans are sums of these rows
         return rows
 
     @restores_state
-    def some(self, measured: Measured, places: range, advance: Advance | None = None) -> list[Row]:
-        """The relevance of some tokens, each by itself."""
+    def tokens(
+        self, measured: Measured, indices: range, advance: Advance | None = None
+    ) -> list[Row]:
+        """The relevance for each of the tokens with these indices."""
         with Scope(inference=False):
             runner, target = self.reader.runner, self.target(measured.others)
             outputs, graph = measured.outputs(self.of), self._graph()
             if graph is None:
                 inputs = self.inputs(len(self.answer.ids))
-                results = self.method.each(Case(runner, inputs, target), places, advance)
+                results = self.method.each(Case(runner, inputs, target), indices, advance)
             else:
                 with self.method.naming_memory(graph.case):
-                    results = graph.each(target, places, advance)
+                    results = graph.each(target, indices, advance)
             return [
-                self._row(scores, target.within(place, place + 1), float(outputs[place]))
-                for place, scores in zip(places, results, strict=True)
+                self._row(scores, target.within(i, i + 1), float(outputs[i]))
+                for i, scores in zip(indices, results, strict=True)
             ]
 
     def _row(self, scores: Scores, target: SpanTarget, output: float) -> Row:
-        """A row; its output is that of the explained pass if the scores have its logits."""
+        """A row; its output comes from the explained pass if the scores have its logits."""
         if scores.logits is not None:
             output = float(target(scores.logits.detach()).double().sum())
         length = self.start + len(self.answer.ids)
@@ -250,7 +260,7 @@ def batch_of(reader: TextReader, items: Sequence[tuple[Encoded, Encoded | None]]
     inputs = reader.batch_after([text for text, _ in items], prefixes or None)
     if prefixes and len(inputs.fields) == 1:
         raise ModelError(
-            f"the forward that was given for {reader.runner.name} does not pass "
-            "decoder_input_ids on to it: the answer cannot be read."
+            f"the forward function of {reader.runner.name} does not pass decoder_input_ids to the "
+            "model, so the answer cannot be read."
         )
     return inputs

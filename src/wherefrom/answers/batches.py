@@ -1,4 +1,4 @@
-"""Answers to several prompts: a span of each, explained in one forward and one backward pass."""
+"""Explains answers to several prompts in batches: one forward and one backward pass each."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from wherefrom.core.progress import shown
 from wherefrom.core.runner import Case
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import SpanTarget
-from wherefrom.inputs.text import like_lengths
+from wherefrom.inputs.text import by_length
 from wherefrom.methods.forward_pass import run
 from wherefrom.methods.graph_cache import release_graph
 
 MOST = 16
-"""Answers in a batch by default."""
-# tokens of a batch with padding: on a CPU, longer prompts are no faster in batches
+"""The default number of answers in a batch."""
+# tokens per batch, padding included: on a CPU, batches of longer prompts are no faster
 _TOKENS = {"cpu": 256}
-_TOKENS_ELSEWHERE = 4096
+_TOKENS_ON_GPU = 4096
 
 
 @dataclass(frozen=True)
 class Task:
-    """An answer to be explained; `against` replaces the runner-up at a place by another token."""
+    """An answer to be explained; `against` maps an index to the token to compare with there."""
 
     attribution: AnswerAttribution
     against: Mapping[int, int]
@@ -38,8 +38,8 @@ class Task:
     @property
     def span(self) -> tuple[int, int]:
         """The whole answer, or the token at which it differs from another: first, last + 1."""
-        places = list(self.against)
-        return (places[0], places[0] + 1) if places else (0, self.count)
+        indices = list(self.against)
+        return (indices[0], indices[0] + 1) if indices else (0, self.count)
 
     @property
     def count(self) -> int:
@@ -48,14 +48,14 @@ class Task:
 
 
 class Explained(NamedTuple):
-    """The results of a pass for an answer: its probabilities, and the relevance of its span."""
+    """The results for an answer: its probabilities, and the relevance for its span."""
 
     measured: Measured
     row: Row
 
 
 def explained(tasks: Sequence[Task], size: int | None) -> list[Explained]:
-    """Explains the span of each task, up to `size` answers in a batch; None: the fastest size."""
+    """Explains the span of each task in batches of up to `size`; None chooses the size."""
     attributions = [task.attribution for task in tasks]
     device = attributions[0].reader.runner.device
     results: dict[int, Any] = {}
@@ -73,28 +73,28 @@ def explained(tasks: Sequence[Task], size: int | None) -> list[Explained]:
 
 
 def _chunks(attributions: Sequence[AnswerAttribution], size: int | None) -> Iterator[list[int]]:
-    """Answers of similar length together; those to images, whose sizes differ, alone."""
+    """Batches of answers of similar length; answers to images, whose sizes differ, run alone."""
     reader, most = attributions[0].reader, size or MOST
-    tokens = _TOKENS.get(reader.runner.device.type, _TOKENS_ELSEWHERE) if size is None else None
+    tokens = _TOKENS.get(reader.runner.device.type, _TOKENS_ON_GPU) if size is None else None
     groups: dict[str, list[int]] = {}
     for i, attribution in enumerate(attributions):
-        if attribution.prompt.seen is not None:
+        if attribution.prompt.encoded_images is not None:
             yield [i]
         else:
             groups.setdefault(attribution.of, []).append(i)
-    for numbers in groups.values():
-        items = [attributions[i].read(len(attributions[i].answer.ids)) for i in numbers]
+    for indices in groups.values():
+        items = [attributions[i].read(len(attributions[i].answer.ids)) for i in indices]
         for chunk in reader.chunks([text for text, _ in items], most):
             lengths = [max(len(item.ids) for item in items[k] if item is not None) for k in chunk]
-            for part in like_lengths(lengths, most, tokens):
-                yield [numbers[chunk[k]] for k in part]
+            for part in by_length(lengths, most, tokens):
+                yield [indices[chunk[k]] for k in part]
 
 
 def _alone(task: Task) -> Explained:
     attribution = task.attribution
     measured = attribution.measured(task.against)
     row = attribution.span(measured, *task.span)
-    attribution.kept.release()  # the next answer needs its memory
+    attribution.graph_cache.release()  # the next answer needs its memory
     return Explained(measured, row)
 
 
@@ -106,10 +106,10 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
         release_graph(runner.model)
         inputs = batch_of(reader, [task.attribution.read(task.count) for task in tasks])
         positions = _positions(tasks, inputs.places)
-        places = SpanTarget(index=torch.zeros_like(positions), position=positions)
-        graph = method.graph(Case(runner, inputs, places))
-        logits = run(Case(runner, inputs, places)) if graph is None else graph.logits
-        rows = places.rows(logits)  # (B, R, vocabulary)
+        read_target = SpanTarget(index=torch.zeros_like(positions), position=positions)
+        graph = method.graph(Case(runner, inputs, read_target))
+        logits = run(Case(runner, inputs, read_target)) if graph is None else graph.logits
+        rows = read_target.rows(logits)  # (B, R, vocabulary)
         measured = [
             Measured.of(rows[sample, : task.count], task.attribution.answer, task.against)
             for sample, task in enumerate(tasks)
@@ -117,15 +117,15 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
         target = _target(tasks, measured, positions)
         scores = method(Case(runner, inputs, target)) if graph is None else graph.scores(target)
         outputs = [
-            float(one.outputs(task.attribution.of)[slice(*task.span)].sum())
-            for task, one in zip(tasks, measured, strict=True)
+            float(values.outputs(task.attribution.of)[slice(*task.span)].sum())
+            for task, values in zip(tasks, measured, strict=True)
         ]
-        if scores.logits is not None:  # that of the explained pass
+        if scores.logits is not None:  # the output of the explained pass
             outputs = target(scores.logits.detach()).double().tolist()
     masks = inputs.mask.cpu().numpy()
     return [
         Explained(
-            one,
+            values,
             Row.of(
                 scores,
                 outputs[sample],
@@ -134,16 +134,17 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
                 mask=masks[sample],
             ),
         )
-        for sample, (task, one) in enumerate(zip(tasks, measured, strict=True))
+        for sample, (task, values) in enumerate(zip(tasks, measured, strict=True))
     ]
 
 
 def _positions(tasks: Sequence[Task], width: int) -> Tensor:
     """The positions of the logits that predict each answer's tokens, (B, R), the last repeated.
 
-    R equals the number of positions only if R means all of them, as `SpanTarget` takes it.
+    `SpanTarget` reads R = N (all positions) as rows in order, so R is enlarged by one if they are
+    not.
     """
-    starts = torch.tensor([task.attribution.place for task in tasks]).unsqueeze(1)
+    starts = torch.tensor([task.attribution.first_position for task in tasks]).unsqueeze(1)
     count = max(task.count for task in tasks)
     if count == width and bool(starts.any()):
         count += 1
@@ -151,13 +152,13 @@ def _positions(tasks: Sequence[Task], width: int) -> Tensor:
 
 
 def _target(tasks: Sequence[Task], measured: Sequence[Measured], positions: Tensor) -> SpanTarget:
-    """The span of each task, as weights that are zero outside of it."""
+    """The span of each task, with weights that are zero outside it."""
     of, device = tasks[0].attribution.of, tasks[0].attribution.reader.runner.device
     index, others = torch.zeros_like(positions), torch.zeros_like(positions)
     weights = torch.zeros(positions.shape, dtype=torch.float64)
-    for sample, (task, one) in enumerate(zip(tasks, measured, strict=True)):
+    for sample, (task, values) in enumerate(zip(tasks, measured, strict=True)):
         index[sample, : task.count] = torch.tensor(task.attribution.answer.ids)
-        others[sample, : task.count] = torch.tensor(one.others)
+        others[sample, : task.count] = torch.tensor(values.others)
         weights[sample, slice(*task.span)] = 1.0
     return SpanTarget(
         index=index.to(device),

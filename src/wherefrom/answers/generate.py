@@ -1,4 +1,4 @@
-"""Generates answers: greedily by default, without changing the model's own settings."""
+"""Generates answers: greedily by default, without changing the model's settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HARMLESS = {
 
 
 class Generated(NamedTuple):
-    """The tokens of an answer without its stop token, and whether there was one.
+    """The tokens of an answer without its stop token, and whether it was generated.
 
     `opening`: the first tokens of the decoder of an encoder–decoder.
     """
@@ -41,7 +41,7 @@ class Generated(NamedTuple):
 class Generation:
     """How an answer is generated: greedily, unless `options` for the model's `generate` differ.
 
-    An option of sampling turns sampling on; `seed` makes it repeatable.
+    A sampling option turns sampling on; `seed` makes it reproducible.
     """
 
     max_new_tokens: int = 64
@@ -59,8 +59,8 @@ class Generation:
         temperature = self.options.get("temperature")
         if temperature is not None and not temperature > 0:
             raise InputError(
-                f"temperature must be more than 0, got {temperature}. Leave it out for the most "
-                "likely tokens."
+                f"temperature must be more than 0, got {temperature}. Leave it out for greedy "
+                "decoding."
             )
         options = {key: value for key, value in self.options.items() if value is not None}
         sampling = bool(options.pop("do_sample", any(key in options for key in _SAMPLING)))
@@ -95,17 +95,17 @@ def generated(
     prompt: Sequence[int],
     generation: Generation,
     on_text: Callable[[list[int]], None] | None = None,
-    seen: Mapping[str, Tensor] | None = None,
+    images: Mapping[str, Tensor] | None = None,
 ) -> Generated:
     """Generates after a prompt; `on_text` is called with the tokens so far.
 
-    `seen` are the tensors of the prompt's images. torch's random state is restored afterwards.
+    `images` are the tensors of the prompt's images. torch's random state is restored afterwards.
     """
     config = generation.config(runner)
     ids = torch.tensor([list(prompt)])
     streamer = {} if on_text is None else {"streamer": _Streamer(on_text)}
-    given = {**streamer, **(seen or {})}
-    written = _written(runner, ids, torch.ones_like(ids), config, generation.seed, given)
+    arguments = {**streamer, **(images or {})}
+    written = _generate(runner, ids, torch.ones_like(ids), config, generation.seed, arguments)
     return _cut(runner, written[0].tolist(), ids.shape[1], config)
 
 
@@ -116,15 +116,15 @@ def generated_together(
     """Generates after several prompts in one call of the model's `generate`."""
     config = generation.config(runner)
     ids, mask = _batch(runner, prompts, config)
-    written = _written(runner, ids, mask, config)
+    written = _generate(runner, ids, mask, config)
     return [_cut(runner, row, ids.shape[1], config) for row in written.tolist()]
 
 
 def is_greedy_alone(runner: ModelRunner, generation: Generation) -> bool:
-    """Whether each token is the most likely one, and depends on the logits alone.
+    """Whether decoding is greedy and depends on the logits alone.
 
-    A penalty for repetition, say, would count padding, and samples would depend on the other
-    prompts of a batch.
+    A repetition penalty would count padding, and samples would depend on the other prompts of a
+    batch.
     """
     config = generation.config(runner)
     changed = {key for key, value in config.to_diff_dict().items() if value is not None}
@@ -141,7 +141,7 @@ def is_padding_ignored(
     config.update(**changes, eos_token_id=None, forced_eos_token_id=None)
     logits = []
     for prompts in ([short], [short, long]):
-        out = _written(runner, *_batch(runner, prompts, config), config)
+        out = _generate(runner, *_batch(runner, prompts, config), config)
         logits.append(torch.stack([step[0] for step in out.logits]).double().cpu())
     alone, padded_to = logits  # (2, vocabulary) each
     return same_logits(alone, padded_to)
@@ -150,7 +150,7 @@ def is_padding_ignored(
 def _batch(
     runner: ModelRunner, prompts: Sequence[Sequence[int]], config: Any
 ) -> tuple[Tensor, Tensor]:
-    """Ids and mask, padded on the left, since the answers follow at the end.
+    """Ids and mask, padded on the left, since the answers follow on the right.
 
     The input of an encoder is padded on the right, since the decoder writes a separate text.
     """
@@ -160,15 +160,15 @@ def _batch(
     return ids, mask.long()
 
 
-def _written(
+def _generate(
     runner: ModelRunner,
     ids: Tensor,
     mask: Tensor,
     config: Any,
     seed: int | None = None,
-    given: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Calls the model's own `generate`."""
+    """Calls the model's `generate`."""
     generate: Any = runner.model.generate
     devices = [runner.device] if runner.device.type == "cuda" else []
     with runner.evaluating(gradients=False), torch.random.fork_rng(devices):
@@ -178,8 +178,8 @@ def _written(
             ids.to(runner.device),
             attention_mask=mask.to(runner.device),
             generation_config=config,
-            **_held(generate),
-            **(given or {}),
+            **_config_options(generate),
+            **(arguments or {}),
         )
 
 
@@ -204,24 +204,24 @@ def _has_encoder(runner: ModelRunner) -> bool:
     return bool(getattr(getattr(runner.model, "config", None), "is_encoder_decoder", False))
 
 
-def _held(generate: Callable[..., Any]) -> dict[str, Any]:
+def _config_options(generate: Callable[..., Any]) -> dict[str, Any]:
     """The options that make `generate` follow the config passed to it.
 
-    transformers 4.50 to 4.57 replace settings that have their default value by the model's own,
-    sampling included.
+    transformers 4.50 to 4.57 replace default values of the config by the model's settings, sampling
+    included.
     """
     from transformers import GenerationMixin
 
-    name, own = "use_model_defaults", inspect.signature(generate).parameters
-    passed_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values())
-    known = inspect.signature(GenerationMixin.generate).parameters if passed_on else own
-    return {name: False} if name in own or name in known else {}
+    name, parameters = "use_model_defaults", inspect.signature(generate).parameters
+    passed_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    known = inspect.signature(GenerationMixin.generate).parameters if passed_on else parameters
+    return {name: False} if name in parameters or name in known else {}
 
 
 def decoder_opening(runner: ModelRunner, config: Any) -> list[int]:
     """The first tokens of a decoder: its start token, and a forced first token.
 
-    A token is forced for the language of a translation, or as the <s> of BART.
+    Forced tokens are the language of a translation, or the <s> of BART.
     """
     owners = (config, getattr(runner.model, "config", None))
     names = ("decoder_start_token_id", "bos_token_id")
@@ -241,7 +241,7 @@ class _Streamer:
 
     def __init__(self, on_text: Callable[[list[int]], None]) -> None:
         self.on_text = on_text
-        self.ids: list[int] | None = None  # None: the prompt is yet to come
+        self.ids: list[int] | None = None  # None: the prompt has not arrived yet
 
     def put(self, value: Tensor) -> None:
         if self.ids is None:

@@ -1,4 +1,4 @@
-"""Relevance of answer tokens as rows of numbers: their sums, ledgers, and hops between tokens."""
+"""Relevance for answer tokens as rows: their sums, ledgers, and hops between tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Key = tuple[str, str]  # label and kind of a line
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """The contributions to one number: output = Σ values + Σ lines + residual.
+    """The contributions to one output: output = Σ values + Σ lines + residual.
 
     `lines` are None for a method whose scores do not add up.
     """
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def residual(self) -> float:
-        """What values and lines do not account for."""
+        """The part of the output that values and lines do not account for."""
         return self.output - float(self.values.sum()) - sum((self.lines or {}).values())
 
     @staticmethod
@@ -46,25 +46,25 @@ class Row:
     ) -> Row:
         """The row of a sample of a batch, over `length` units.
 
-        Patches of images come last in scores and first in rows. `mask` is False at padding.
+        Image patches come last in scores, but first in rows. `mask` is False at padding.
         """
         values = np.zeros(length)
-        own = scores.values[sample].detach().double().cpu().numpy()
-        own = np.roll(own if mask is None else own[mask], patches)
-        values[: len(own)] = own
+        amounts = scores.values[sample].detach().double().cpu().numpy()
+        amounts = np.roll(amounts if mask is None else amounts[mask], patches)
+        values[: len(amounts)] = amounts
         lines = None
         if scores.lines is not None:
-            # totals over units repeat the values; a kind may have other lines too
+            # totals over units repeat the values; other lines of the kind do not
             lines = {
-                (label, kind): float(amounts[sample])
-                for (label, kind), amounts in scores.lines.items()
+                (label, kind): float(totals[sample])
+                for (label, kind), totals in scores.lines.items()
                 if kind not in scores.parts or label not in (plural(kind), "embedding norm")
             }
         return Row(values, lines, output, scores.warnings[sample] if scores.warnings else ())
 
 
 def total(rows: Sequence[Row]) -> Row:
-    """The sum of some rows."""
+    """The sum of rows."""
     lines: dict[Key, float] | None = None
     if all(row.lines is not None for row in rows):
         lines = {}
@@ -80,16 +80,16 @@ def total(rows: Sequence[Row]) -> Row:
 
 
 def ledger(row: Row, units: Sequence[Unit], group: Callable[[int], str]) -> Ledger | None:
-    """The ledger of a row: a line for each group of units, then those of the model.
+    """The ledger of a row: a line for each group of units, then the lines of the model.
 
-    Groups without relevance have no line, such as a template that is the same at the root.
+    Groups without relevance have no line, such as a template that equals its root.
     """
     if row.lines is None:
         return None
     groups: dict[str, float] = {}
-    for number in range(len(units)):
-        name = group(number)
-        groups[name] = groups.get(name, 0.0) + float(row.values[number])
+    for i in range(len(units)):
+        name = group(i)
+        groups[name] = groups.get(name, 0.0) + float(row.values[i])
     lines = [
         Line(_LABELS[name], name, value)
         for name, value in groups.items()
@@ -110,7 +110,7 @@ _LABELS = {
 
 LARGEST_GAIN = 10.0
 """A token passes relevance on if Σ |its row| is at most this many times its total: a row whose
-terms cancel would pass on many times what it received, with both signs."""
+terms cancel would pass on a multiple of what it received, with both signs."""
 _RESIDUAL: Key = ("residual of earlier tokens", "residual")
 
 
@@ -154,10 +154,10 @@ class MultiHop:
         return self._distributed(row, self._passed_on(row.values[self.start :]))
 
     def all(self, row: Row) -> Row:
-        """All hops: R = r (I − D A)⁻¹ arrives at the tokens, by substitution from the last.
+        """All hops: the tokens receive R = r (I − D A)⁻¹, by substitution from the last.
 
-        A is the matrix of answer by answer, strictly lower triangular; D has 1 / total of each row
-        on its diagonal, 0 for a token that keeps its relevance.
+        A is the relevance between answer tokens, strictly lower triangular; D is diagonal with
+        1 / total of each row, or 0 for a token that keeps its relevance.
         """
         arriving = row.values[self.start :].copy()
         keeps = set(self.keeps)
@@ -168,7 +168,7 @@ class MultiHop:
         return self._distributed(row, self._passed_on(arriving))
 
     def after(self, row: Row, hops: int | None) -> Row:
-        """The row after a number of hops; None: after all."""
+        """The row after a number of hops; None means all."""
         if hops is None:
             return self.all(row)
         for _ in range(hops):
@@ -177,7 +177,7 @@ class MultiHop:
 
     def keeping(self, row: Row) -> list[int]:
         """The answer tokens that keep relevance in a row."""
-        return [place for place in self.keeps if row.values[self.start + place]]
+        return [i for i in self.keeps if row.values[self.start + i]]
 
     def _passed_on(self, arriving: Values) -> Values:
         amounts = arriving[: len(self.rows)].copy()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from wherefrom.errors import InputError, first_line
 
 TEMPLATE = "template"
-"""The part of text that a template adds: chat marks, or the number of a passage."""
+"""The name of text that a template adds: chat markup, or the number of a passage."""
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 
@@ -25,7 +25,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question with passages to answer it from, and an instruction to the model.
+    """A question, passages to answer it from, and an instruction to the model.
 
     With a chat template, `system` is the system message, and passages and question are the user's;
     without one, they follow each other with blank lines between them. Images come first.
@@ -39,7 +39,9 @@ class Prompt:
 
 Message = Mapping[str, Any]  # {"role": …, "content": …}
 PromptLike = str | Prompt | Sequence[Message] | Sequence[int]
-Prompts = list[str] | list[Prompt] | list[list[Any]]  # several: texts, parts, messages or ids
+Prompts = (
+    list[str] | list[Prompt] | list[list[Any]]
+)  # several texts, Prompts, message lists or id lists
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text of a message: a part's own, or the scaffold around it (a number, a label)."""
+    """A stretch of a message: the text of a part, or scaffold around it (a number, a label)."""
 
     text: str
-    name: str  # of the part that it is left out with
+    name: str  # of the part with which it is removed
     kind: str = ""
     title: str = ""
     scaffold: bool = False
 
 
 IMAGE = Piece("", TEMPLATE, "image", scaffold=True)
-"""The place of an image in a message."""
+"""An image in a message."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class Turn:
         return blocks or [()]
 
 
-class Place(NamedTuple):
-    """The span of a message's content in the text, and how much the template cut off its start."""
+class ContentSpan(NamedTuple):
+    """The span of a message's content in the text; `cut` characters were stripped at its start."""
 
     start: int
     cut: int
@@ -95,7 +97,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Script:
-    """A prompt before it becomes text, so that parts can be left out."""
+    """A prompt before it is rendered as text, from which parts can be removed."""
 
     turns: tuple[Turn, ...]
     images: tuple[Any, ...] = ()  # in the order of the prompt
@@ -106,13 +108,13 @@ class Script:
     ) -> Script:
         """The script of a text, of chat messages, or of named parts.
 
-        `chat` says whether there is a template that makes one text of messages. Images stand
-        where the prompt marks their places, by a `placeholder` in a text, or else come first.
+        `chat`: whether a template renders messages as one text. Images go where the prompt marks
+        them, in a text by a `placeholder`, or else come first.
         """
         if isinstance(prompt, Prompt):
             if images and prompt.images:
                 raise InputError(
-                    "there are images in the call and in the Prompt: pass them in one place."
+                    "images were passed both in the call and in the Prompt: pass them only once."
                 )
             images = tuple(images or prompt.images)
             return replace(_of_parts(prompt, chat, len(images), placeholder), images=images)
@@ -123,50 +125,52 @@ class Script:
             return Script((Turn(None, tuple(pieces)),), tuple(images))
         if not chat:
             raise InputError(
-                "the tokenizer has no chat template to make a text of messages with.",
+                "the tokenizer has no chat template to render messages with.",
                 "Pass a text or a Prompt, or set tokenizer.chat_template.",
                 command="Pass a text: --prompt, or --question with --passages.",
             )
         return _of_messages(prompt, images)
 
     def without(self, name: str) -> Script:
-        """The script with one part left out, and the scaffold that belongs to it."""
+        """The script without a part and its scaffold."""
         turns = (
             replace(turn, pieces=tuple(piece for piece in turn.pieces if piece.name != name))
             for turn in self.turns
         )
-        return replace(self, turns=tuple(turn for turn in turns if any(map(_says, turn.pieces))))
+        return replace(
+            self, turns=tuple(turn for turn in turns if any(map(_has_content, turn.pieces)))
+        )
 
     @property
     def is_chat(self) -> bool:
-        """Whether a template makes the text."""
+        """Whether a chat template renders the text."""
         return bool(self.turns) and self.turns[0].role is not None
 
     def rendered(self, template: Any, lists: bool = False) -> tuple[str, tuple[Part, ...]]:
         """The text that the model reads, and its parts with their spans.
 
-        `template` is the tokenizer or processor that has it; one of a processor takes the content
-        of messages as `lists`.
+        `template` is the tokenizer or processor with the chat template; processors take the
+        content of messages as `lists`.
         """
         blocks = [pieces for turn in self.turns for pieces in turn.blocks if pieces is not None]
         if self.is_chat:
             text, places = _with_template(template, self.turns, lists)
         else:
             text = "".join(map(_text, blocks))
-            places = [Place(0, 0, len(text))]
+            places = [ContentSpan(0, 0, len(text))]
         parts: list[Part] = []
         for pieces, place in zip(blocks, places, strict=True):
-            at = place.start - place.cut
+            position = place.start - place.cut
             for piece in pieces:
-                first = max(at, place.start)
-                end = min(at + len(piece.text), place.start + place.length)
+                first = max(position, place.start)
+                end = min(position + len(piece.text), place.start + place.length)
                 if not piece.scaffold and end > first:
                     parts.append(Part(piece.name, piece.kind, piece.title, first, end))
-                at += len(piece.text)
+                position += len(piece.text)
         return text, tuple(sorted(parts, key=lambda part: part.start))
 
 
-def _says(piece: Piece) -> bool:
+def _has_content(piece: Piece) -> bool:
     return piece is IMAGE or bool(piece.text.strip())
 
 
@@ -186,7 +190,7 @@ def is_messages(prompt: Any) -> bool:
 
 def _of_parts(prompt: Prompt, chat: bool, images: int, placeholder: str) -> Script:
     if not prompt.question.strip() and not prompt.passages:
-        raise InputError("the prompt is empty: give it a question, or passages.")
+        raise InputError("the prompt is empty: it needs a question or passages.")
     pieces: list[Piece] = []
     if images:
         marks = Piece(f"{placeholder * images}\n", TEMPLATE, scaffold=True)
@@ -217,7 +221,7 @@ def _of_parts(prompt: Prompt, chat: bool, images: int, placeholder: str) -> Scri
 def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
     roles: dict[str, int] = {}
     turns: list[Turn] = []
-    within: list[Any] = []
+    inline: list[Any] = []  # images in the messages; None: one of `images`
     for message in messages:
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
             raise InputError(
@@ -228,28 +232,28 @@ def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
         name = f"{role} {roles[role]}"
         pieces: list[Piece] = []
         for texts, pictures in _blocks_of(message["content"]):
-            within += pictures
+            inline += pictures
             pieces += [IMAGE] * len(pictures)
             if texts:
                 pieces += _paragraphs(texts, f"{name}, paragraph", name, "message")
         turns.append(Turn(role, tuple(pieces)))
-    if images and not within:  # images come first
-        at = next((i for i, turn in enumerate(turns) if turn.role == "user"), 0)
-        turns[at] = replace(turns[at], pieces=(*[IMAGE] * len(images), *turns[at].pieces))
+    if images and not inline:  # images come first
+        first = next((i for i, turn in enumerate(turns) if turn.role == "user"), 0)
+        turns[first] = replace(turns[first], pieces=(*[IMAGE] * len(images), *turns[first].pieces))
         return Script(tuple(turns), tuple(images))
     following = iter(images)
-    found = tuple(next(following, None) if image is None else image for image in within)
-    if None in found or next(following, None) is not None:
-        places = sum(image is None for image in within)
+    resolved = tuple(next(following, None) if image is None else image for image in inline)
+    if None in resolved or next(following, None) is not None:
+        count = sum(image is None for image in inline)
         raise InputError(
-            f"the messages have {places} place{'s' * (places != 1)} for an image, "
-            f'{{"type": "image"}}, and there are {len(images)} images.'
+            f"the messages have {count} image placeholder{'s' * (count != 1)} "
+            f'{{"type": "image"}}, but {len(images)} images were passed.'
         )
-    return Script(tuple(turns), found)
+    return Script(tuple(turns), resolved)
 
 
 def _blocks_of(content: Any) -> Iterator[tuple[str, list[Any]]]:
-    """The texts of a message, each with the images before it; None stands for one of images=."""
+    """The texts of a message, each with the images before it; None is one of images=."""
     if isinstance(content, str):
         yield content, []
         return
@@ -292,7 +296,9 @@ def _paragraphs(text: str, many: str, single: str, kind: str) -> Iterator[Piece]
         yield Piece(text[start:end], name, kind if len(cuts) == 2 else "passage")
 
 
-def _with_template(template: Any, turns: Sequence[Turn], lists: bool) -> tuple[str, list[Place]]:
+def _with_template(
+    template: Any, turns: Sequence[Turn], lists: bool
+) -> tuple[str, list[ContentSpan]]:
     """The rendered text, and the span of each text between the images of the messages."""
     contents = [_text(block) for turn in turns for block in turn.blocks if block is not None]
 
@@ -307,12 +313,12 @@ def _with_template(template: Any, turns: Sequence[Turn], lists: bool) -> tuple[s
             )
         except Exception as error:  # a template may raise anything, for example for unknown roles
             raise InputError(
-                f"the chat template does not take these messages "
+                f"the chat template rejects these messages "
                 f"({', '.join(str(turn.role) for turn in turns)}): {first_line(error)}"
             ) from error
 
     text = rendered(contents)
-    # the template with marks in place of the contents
+    # the template with a mark for each content
     marks = [f"\ue000{number}\ue001" for number in range(len(contents))]
     skeleton = rendered(marks)
     if all(skeleton.count(mark) == 1 for mark in marks):
@@ -324,7 +330,7 @@ def _with_template(template: Any, turns: Sequence[Turn], lists: bool) -> tuple[s
 
 
 def _content(turn: Turn, texts: Iterator[str], lists: bool) -> str | list[dict[str, str]]:
-    """The content of a message in the form that a template takes."""
+    """The content of a message in the template's format."""
     if not lists and turn.blocks.count(None) == 0:
         return next(texts)
     return [
@@ -335,10 +341,10 @@ def _content(turn: Turn, texts: Iterator[str], lists: bool) -> str | list[dict[s
 
 def _in_skeleton(
     skeleton: str, marks: Sequence[str], contents: Sequence[str], change: Callable[[str], str]
-) -> tuple[str, list[Place]]:
+) -> tuple[str, list[ContentSpan]]:
     """The skeleton filled with the contents, and their spans."""
     order = sorted(range(len(marks)), key=lambda number: skeleton.index(marks[number]))
-    places = [Place(0, 0, 0)] * len(marks)
+    places = [ContentSpan(0, 0, 0)] * len(marks)
     text, at = "", 0
     for number in order:
         place = skeleton.index(marks[number])
@@ -349,14 +355,14 @@ def _in_skeleton(
     return text + skeleton[at:], places
 
 
-def _place(start: int, content: str, change: Callable[[str], str]) -> Place:
+def _place(start: int, content: str, change: Callable[[str], str]) -> ContentSpan:
     cut = 0 if change(content) == content else len(content) - len(content.lstrip())
-    return Place(start, cut, len(change(content)))
+    return ContentSpan(start, cut, len(change(content)))
 
 
-def _searched(text: str, contents: Sequence[str]) -> list[Place]:
+def _searched(text: str, contents: Sequence[str]) -> list[ContentSpan]:
     """The span of each content, found by search, for templates that depend on the contents."""
-    places: list[Place] = []
+    places: list[ContentSpan] = []
     at = 0
     for number, content in enumerate(contents, 1):
         for change in (str, str.strip):
@@ -367,8 +373,8 @@ def _searched(text: str, contents: Sequence[str]) -> list[Place]:
                 break
         else:
             raise InputError(
-                f"the chat template changes the content of message {number}, so that its tokens "
-                "cannot be told from the template's.",
+                f"the chat template changes the content of message {number}, so its tokens "
+                "cannot be distinguished from those of the template.",
                 "Pass the rendered text instead: tokenizer.apply_chat_template(messages, "
                 "tokenize=False, add_generation_prompt=True).",
                 command="Pass the rendered text instead.",

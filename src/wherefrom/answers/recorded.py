@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from wherefrom.answers.attribution import Asked, Measured, Of
+from wherefrom.answers.attribution import AnsweredPrompt, Measured, Of
 from wherefrom.answers.multi_hop import Row
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens
@@ -23,7 +23,7 @@ Data = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded(Asked):
+class Recorded(AnsweredPrompt):
     """Replaces an `AnswerAttribution` where there is no model."""
 
     method: Method
@@ -34,7 +34,7 @@ class Recorded(Asked):
 
     @staticmethod
     def of_data(data: Mapping[str, Any]) -> Recorded:
-        """Reads prompt, answer and method from plain data."""
+        """Reads prompt, answer and method from a dict."""
         units = tuple(unit_of(unit) for unit in data["units"][: data["start"]])
         count, scenes = len(data["prompt_ids"]), tuple(data.get("images", ()))
         prompt = PromptTokens(
@@ -59,15 +59,15 @@ class Recorded(Asked):
         )
 
     def span(self, measured: Measured, first: int, last: int) -> Row:
-        """Raises: this needs the model."""
+        """Raises InputError, since this needs the model."""
         self._refuse("this part of the answer was not explained before it was saved")
 
     def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
-        """Raises: this needs the model."""
+        """Raises InputError, since this needs the model."""
         self._refuse("the matrix of the answer was not computed before it was saved")
 
     def log_probabilities_without(self, name: str) -> NoReturn:
-        """Raises: this needs the model."""
+        """Raises InputError, since this needs the model."""
         self._refuse("a passage can be left out only with the model")
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -78,16 +78,16 @@ class Recorded(Asked):
         )
 
 
-def asked_data(asked: Asked) -> Data:
+def answered_prompt_data(answered: AnsweredPrompt) -> Data:
     """Prompt, answer and method as plain data."""
-    prompt = asked.prompt
+    prompt = answered.prompt
     return {
-        "method": {"name": asked.method.name, "settings": asked.method.settings()},
-        "of": asked.of,
+        "method": {"name": answered.method.name, "settings": answered.method.settings()},
+        "of": answered.of,
         "prompt": prompt.text,
         "parts": [asdict(part) for part in prompt.parts],
-        "answer": asked.answer.text,
-        "start": asked.start,
+        "answer": answered.answer.text,
+        "start": answered.start,
         "prompt_ids": list(prompt.ids),
         "opening": list(prompt.opening),
         "images": [] if prompt.images is None else [dict(scene) for scene in prompt.images.scenes],

@@ -1,4 +1,4 @@
-"""From a prompt to an `Answer` that the caller passes or the model generates."""
+"""Explains answers that the caller passes or the model generates."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import SpanTarget
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
 from wherefrom.inputs.image_text_processor import EncodedImages
-from wherefrom.inputs.text import Encoded, like_lengths
+from wherefrom.inputs.text import Encoded, by_length
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method
 from wherefrom.methods.forward_pass import run
 
-Given = str | Sequence[int]  # an answer as text or as token ids
+AnswerLike = str | Sequence[int]  # an answer as text or as token ids
 
 
 def is_several(prompt: Any) -> bool:
@@ -55,33 +55,35 @@ def is_several(prompt: Any) -> bool:
     odd = [i for i, single in enumerate(prompt) if not isinstance(single, kinds)]
     if odd and len(odd) < len(prompt):
         raise InputError(
-            f"number {odd[0] + 1} of the list of prompts is a {type(prompt[odd[0]]).__name__}: a "
+            f"prompt {odd[0] + 1} of the list is a {type(prompt[odd[0]]).__name__}: a "
             "prompt is a text, a Prompt, a list of chat messages, or token ids."
         )
     return not odd
 
 
-def one_of_each(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
+def one_per_prompt(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
     """The values as a list; raises unless there is one for each prompt."""
     count = 1 if isinstance(values, str) or not isinstance(values, Sequence) else len(values)
     if isinstance(values, str) or count != len(prompts):
-        raise InputError(f"{len(prompts)} prompts need a list of as many {noun}, got {count}.")
+        raise InputError(
+            f"{len(prompts)} prompts need a list of {len(prompts)} {noun}, got {count}."
+        )
     return list(values)
 
 
-def no_images(images: Sequence[Any]) -> None:
+def refuse_images(images: Sequence[Any]) -> None:
     """Raises if images are passed with a list of prompts."""
     if len(images):
         raise InputError(
-            "images are for one prompt.",
-            "Give each of several its own: Prompt(…, images=[…]).",
+            "images apply to a single prompt.",
+            "For several prompts, use Prompt(…, images=[…]).",
             command="",
         )
 
 
-def listed(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
-    """As `one_of_each`; without values, None for each prompt."""
-    return [None] * len(prompts) if values is None else one_of_each(prompts, values, noun)
+def optional_per_prompt(prompts: Sequence[Any], values: Any, noun: str) -> list[Any]:
+    """As `one_per_prompt`, but None for each prompt if there are no values."""
+    return [None] * len(prompts) if values is None else one_per_prompt(prompts, values, noun)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class AnswerRequest:
     versions: Mapping[str, str]
 
     @staticmethod
-    def by(
+    def create(
         reader: TextReader, method: Method, of: Of, versions: Mapping[str, str]
     ) -> AnswerRequest:
         """A request that restores the model's attributes and hooks after each run.
@@ -108,46 +110,52 @@ class AnswerRequest:
         runner = replace(reader.runner, restores=True)
         return AnswerRequest(replace(reader, runner=runner), method, of, versions)
 
-    def given(
-        self, prompt: PromptLike, answer: Given, against: Given | None, images: Sequence[Any] = ()
-    ) -> Answer:
-        """An answer that the caller gives."""
-        return self._explained(self._given(prompt, answer, against, images))
-
-    def given_to_each(
-        self,
-        prompts: Sequence[PromptLike],
-        answers: Sequence[Given],
-        others: Sequence[Given | None],
-        batch_size: int | None,
-    ) -> list[Answer]:
-        """The same for several prompts, explained in batches."""
-        asked = zip(prompts, answers, others, strict=True)
-        return self._explained_in_batches([self._given(*each) for each in asked], batch_size)
-
-    def generated(
+    def explain(
         self,
         prompt: PromptLike,
-        against: Given | None,
+        answer: AnswerLike,
+        against: AnswerLike | None,
+        images: Sequence[Any] = (),
+    ) -> Answer:
+        """Explains an answer that the caller passes."""
+        return self._answer_with_graph(self._given_task(prompt, answer, against, images))
+
+    def explain_each(
+        self,
+        prompts: Sequence[PromptLike],
+        answers: Sequence[AnswerLike],
+        others: Sequence[AnswerLike | None],
+        batch_size: int | None,
+    ) -> list[Answer]:
+        """Explains an answer to each of several prompts, in batches."""
+        given = zip(prompts, answers, others, strict=True)
+        return self._explained_in_batches(
+            [self._given_task(*answered) for answered in given], batch_size
+        )
+
+    def generate(
+        self,
+        prompt: PromptLike,
+        against: AnswerLike | None,
         generation: Generation,
         on_text: Callable[[str], None] | None = None,
         images: Sequence[Any] = (),
     ) -> Answer:
-        """An answer that the model generates; `on_text` gets its text as it grows."""
+        """Generates an answer and explains it; `on_text` is called with the text as it grows."""
         tokens = self._read(prompt, images)
-        return self._explained(
-            self._generated(tokens, self._alone(tokens, generation, on_text), against)
+        return self._answer_with_graph(
+            self._generated_task(tokens, self._alone(tokens, generation, on_text), against)
         )
 
-    def generated_for_each(
+    def generate_each(
         self,
         prompts: Sequence[PromptLike],
-        others: Sequence[Given | None],
+        others: Sequence[AnswerLike | None],
         generation: Generation,
         batch_size: int | None,
         on_text: Callable[[str], None] | None = None,
     ) -> list[Answer]:
-        """The same for several prompts, generated and explained in batches where possible."""
+        """Generates and explains an answer to each of several prompts, in batches if possible."""
         read = [self._read(prompt) for prompt in prompts]
         written: dict[int, Generated] = {}
         for chunk in self._generation_chunks(
@@ -160,7 +168,7 @@ class AnswerRequest:
                 together = generated_together(self.reader.runner, ids, generation)
                 written.update(zip(chunk, together, strict=True))
         tasks = [
-            self._generated(tokens, written[i], other)
+            self._generated_task(tokens, written[i], other)
             for i, (tokens, other) in enumerate(zip(read, others, strict=True))
         ]
         return self._explained_in_batches(tasks, batch_size)
@@ -168,63 +176,70 @@ class AnswerRequest:
     def _generation_chunks(
         self, read: Sequence[PromptTokens], generation: Generation, size: int, streams: bool
     ) -> list[list[int]]:
-        """Which prompts are answered together.
+        """The prompts of each generation batch.
 
-        Alone: samples, and all else that depends on the other prompts of a batch; prompts with
-        images; with `on_text`; and prompts of different lengths if the model does not ignore
-        padding.
+        Prompts run alone if decoding is sampled or otherwise depends on the batch, if there are
+        images, with `on_text`, and if lengths differ and the model does not ignore padding.
         """
         runner, lengths = self.reader.runner, [len(tokens.ids) for tokens in read]
-        texts_only = all(tokens.seen is None for tokens in read)
+        texts_only = all(tokens.encoded_images is None for tokens in read)
         if streams or not texts_only or not is_greedy_alone(runner, generation):
             return [[i] for i in range(len(read))]
         tried = self.reader.tried
         short, long = (read[lengths.index(pick(lengths))].ids for pick in (min, max))
         if size > 1 and len(short) < len(long) and "generation" not in tried:
             tried["generation"] = is_padding_ignored(runner, short, long, generation)
-        return like_lengths(lengths, size, same=not tried.get("generation", False))
+        return by_length(lengths, size, same=not tried.get("generation", False))
 
     def _alone(
         self, tokens: PromptTokens, generation: Generation, on_text: Callable[[str], None] | None
     ) -> Generated:
-        images = tokens.seen
-        seen = {} if images is None else {**images.tensors, **images.types}
+        images = tokens.encoded_images
+        tensors = {} if images is None else {**images.tensors, **images.types}
         on_ids = _text_callback(self.reader.tokenizer, on_text)
-        return generated(self.reader.runner, tokens.ids, generation, on_ids, seen)
+        return generated(self.reader.runner, tokens.ids, generation, on_ids, tensors)
 
     def _read(self, prompt: PromptLike, images: Sequence[Any] = ()) -> PromptTokens:
         reader = self.reader
         if isinstance(images, (str, Path)) or not isinstance(images, Sequence):
             raise InputError("images must be a list of pictures or paths.")
-        tokens = read_prompt(reader.tokenizer, prompt, reader.has_decoder, images, reader.sight)
+        tokens = read_prompt(
+            reader.tokenizer, prompt, reader.has_decoder, images, reader.joint_processor
+        )
         if tokens.images is not None and reader.has_decoder:
             raise ModelError(
-                f"{reader.runner.name} reads images with an encoder and writes with a decoder: "
-                "answers of such models are not supported."
+                f"{reader.runner.name} is an encoder–decoder that reads images: answers of such "
+                "models are not supported."
             )
         return with_types(reader, tokens)
 
-    def _given(
-        self, prompt: PromptLike, answer: Given, against: Given | None, images: Sequence[Any] = ()
+    def _given_task(
+        self,
+        prompt: PromptLike,
+        answer: AnswerLike,
+        against: AnswerLike | None,
+        images: Sequence[Any] = (),
     ) -> Task:
         reader, tokens = self.reader, self._read(prompt, images)
         if reader.has_decoder:
             model = reader.runner.model
             opening = decoder_opening(reader.runner, getattr(model, "generation_config", None))
-            tokens = tokens.opened(reader.tokenizer, opening)
+            tokens = tokens.with_opening(reader.tokenizer, opening)
         answer_tokens = read_answer(reader.tokenizer, tokens, answer)
         return self._task(tokens, answer_tokens, against, None)
 
-    def _generated(self, tokens: PromptTokens, written: Generated, against: Given | None) -> Task:
+    def _generated_task(
+        self, tokens: PromptTokens, written: Generated, against: AnswerLike | None
+    ) -> Task:
         reader = self.reader
         ids, finished, opening = written
         if reader.has_decoder:
-            # some models generate the opening that others are given
+            # some models generate the opening themselves
             names = ("bos_token_id", "cls_token_id")
             begins = {getattr(reader.tokenizer, name, None) for name in names}
             while ids and ids[0] in begins:
                 opening.append(ids.pop(0))
-            tokens = tokens.opened(reader.tokenizer, opening)
+            tokens = tokens.with_opening(reader.tokenizer, opening)
         if not ids:
             raise InputError(
                 f"the answer to {tokens.text[-60:]!r} is empty: the first token that the model "
@@ -237,21 +252,21 @@ class AnswerRequest:
         self,
         prompt: PromptTokens,
         answer: AnswerTokens,
-        against: Given | None,
+        against: AnswerLike | None,
         finished: bool | None,
     ) -> Task:
         others, of = {}, self.of
         if against is not None:
-            place, number = _difference(self.reader.tokenizer, prompt, answer, against)
-            others[place] = number
-            of = "contrast"  # logits and log-probabilities have the same difference
+            i, token_id = _difference(self.reader.tokenizer, prompt, answer, against)
+            others[i] = token_id
+            of = "contrast"  # logits and log-probabilities differ by the same amount
         attribution = AnswerAttribution(self.reader, self.method, prompt, answer, of)
         attribution.check_length()
         attribution = replace(attribution, method=self.method.resolved(attribution.inputs(1)))
         return Task(attribution, others, finished)
 
-    def _explained(self, task: Task) -> Answer:
-        """One answer, whose forward pass is kept for backward passes from any span."""
+    def _answer_with_graph(self, task: Task) -> Answer:
+        """An answer whose forward pass is cached for backward passes from any span."""
         return self._answer(task, task.attribution.measured(task.against))
 
     def _explained_in_batches(self, tasks: Sequence[Task], batch_size: int | None) -> list[Answer]:
@@ -263,14 +278,14 @@ class AnswerRequest:
         return answers
 
     def _answer(self, task: Task, measured: Measured) -> Answer:
-        name, place = self.reader.runner.name, next(iter(task.against), None)
-        return Answer(task.attribution, measured, name, self.versions, place, task.finished)
+        name, index = self.reader.runner.name, next(iter(task.against), None)
+        return Answer(task.attribution, measured, name, self.versions, index, task.finished)
 
 
 def _text_callback(
     tokenizer: Any, on_text: Callable[[str], None] | None
 ) -> Callable[[list[int]], None] | None:
-    """Calls `on_text` with the text so far, without special tokens and incomplete characters."""
+    """A callback that passes the text so far to `on_text`, without incomplete characters."""
     if on_text is None:
         return None
 
@@ -284,7 +299,7 @@ def _text_callback(
 
 
 def _difference(
-    tokenizer: Any, prompt: PromptTokens, answer: AnswerTokens, against: Given
+    tokenizer: Any, prompt: PromptTokens, answer: AnswerTokens, against: AnswerLike
 ) -> tuple[int, int]:
     """The index of the first token at which two answers differ, and the other token there.
 
@@ -293,50 +308,49 @@ def _difference(
     if isinstance(against, str) and answer.text[:1].isspace() and not against[:1].isspace():
         against = " " + against
     other = read_answer(tokenizer, prompt, against)
-    for place, (own, number) in enumerate(zip(answer.ids, other.ids, strict=False)):
-        if own != number:
-            return place, number
+    for i, (first, second) in enumerate(zip(answer.ids, other.ids, strict=False)):
+        if first != second:
+            return i, second
     if len(other.ids) > len(answer.ids):
         raise TargetError(
-            f"the answer {answer.text!r} is the beginning of {other.text!r}: there is no token at "
-            "which they differ."
+            f"the answer {answer.text!r} is the beginning of {other.text!r}, so no token differs."
         )
     raise TargetError(
-        f"the answer to compare with, {other.text!r}, is the beginning of the answer or the "
-        "same: there is no token at which they differ."
+        f"the answer to compare with, {other.text!r}, equals the answer or is its beginning, so no "
+        "token differs."
     )
 
 
 @restores_state
 def with_types(reader: TextReader, prompt: PromptTokens) -> PromptTokens:
-    """The prompt, with the token type that the tokens of an answer get.
+    """The prompt, with the token type for the tokens of an answer.
 
-    With some types, a model reads what follows in both directions, as a part of the prompt. The
-    right type leaves the output at the end of the prompt unchanged; it is found by trying.
+    With some types, a model attends to the answer in both directions, as a part of the prompt. The
+    right type leaves the output at the end of the prompt unchanged; it is found by testing.
     """
-    images = prompt.seen
+    images = prompt.encoded_images
     if images is None or not images.types:
         return prompt
     with Scope(inference=False):
         expected = _last_logits(reader, prompt, images, [])
-        lasts = [int(values[0, -1]) for values in images.types.values()]
-        for fill in dict.fromkeys([*lasts, 0, 1]):
+        last_types = [int(values[0, -1]) for values in images.types.values()]
+        for fill in dict.fromkeys([*last_types, 0, 1]):
             images = replace(images, fill=fill)
             logits = _last_logits(reader, prompt, images, [prompt.ids[-1]])
             if same_logits(expected, logits):
                 return replace(prompt, images=images)
     raise ModelError(
-        f"{reader.runner.name} reads its answer in both directions, whatever the "
-        f"{' or '.join(images.types)} of its tokens, so it cannot be explained token by token."
+        f"{reader.runner.name} attends to its answer in both directions, with any "
+        f"{' or '.join(images.types)}, so it cannot be explained token by token."
     )
 
 
 def _last_logits(
     reader: TextReader, prompt: PromptTokens, images: EncodedImages, following: list[int]
 ) -> Tensor:
-    """The logits at the end of the prompt, with more tokens after it."""
+    """The logits at the end of the prompt, followed by more tokens."""
     ids = [*prompt.ids, *following]
     inputs = images.joined(reader.batch([Encoded(ids, (Unit(""),) * len(ids), None)]))
-    place = torch.tensor([[len(prompt.ids) - 1]])
-    logits = run(Case(reader.runner, inputs, SpanTarget(position=place)))
-    return SpanTarget(position=place).rows(logits)[0, 0].double().cpu()
+    position = torch.tensor([[len(prompt.ids) - 1]])
+    logits = run(Case(reader.runner, inputs, SpanTarget(position=position)))
+    return SpanTarget(position=position).rows(logits)[0, 0].double().cpu()

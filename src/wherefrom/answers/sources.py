@@ -1,4 +1,4 @@
-"""Parts of an answer, and the parts of the prompt that they come from: sources, citations."""
+"""The sources and citations of an answer's parts in the prompt."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LEVELS: tuple[Level, ...] = ("token", "word", "sentence", "passage")
 
 @dataclass(frozen=True)
 class AnswerToken:
-    """A token of the answer, and the one it is compared with: by default the runner-up."""
+    """A token of the answer, and the token it is compared with, by default the runner-up."""
 
     id: int
     text: str
     probability: float
-    output: float  # what is explained: the contrast, logit or log-probability
+    output: float  # the explained contrast, logit or log-probability
     other_id: int
     other: str
     other_probability: float
@@ -42,16 +42,16 @@ class Span:
 
 
 def span_of_characters(pieces: Sequence[str], start: int, end: int) -> Span:
-    """The span of the tokens, given by their texts, that hold the characters start to end − 1."""
-    at, holding = 0, []
-    for place, piece in enumerate(pieces):
-        if at < end and at + len(piece) > start:
-            holding.append(place)
-        at += len(piece)
-    first = holding[0]
+    """The span of the tokens that contain the characters start to end − 1."""
+    position, inside = 0, []
+    for i, piece in enumerate(pieces):
+        if position < end and position + len(piece) > start:
+            inside.append(i)
+        position += len(piece)
+    first = inside[0]
     while first > 0 and not pieces[first - 1]:
-        first -= 1  # a character of several tokens
-    return Span("".join(pieces)[start:end], first, holding[-1] + 1)
+        first -= 1  # tokens that share one character have an empty text
+    return Span("".join(pieces)[start:end], first, inside[-1] + 1)
 
 
 def span_of(part: int | slice | str | Span, pieces: Sequence[str]) -> Span:
@@ -70,7 +70,7 @@ def span_of(part: int | slice | str | Span, pieces: Sequence[str]) -> Span:
     if isinstance(part, slice):
         first, last, step = part.indices(count)
         if step != 1 or last <= first:
-            raise TargetError(f"{part} is no span of the answer, which has {count} tokens.")
+            raise TargetError(f"{part} is not a span of the answer, which has {count} tokens.")
     else:
         if not -count <= part < count:
             raise TargetError(f"there is no token {part}: the answer has {count} tokens.")
@@ -81,25 +81,23 @@ def span_of(part: int | slice | str | Span, pieces: Sequence[str]) -> Span:
 
 def _span_of_text(part: str, pieces: Sequence[str]) -> Span:
     if not part.strip():
-        raise TargetError("an empty text is no part of the answer.")
+        raise TargetError("an empty text is not a part of the answer.")
     text = "".join(pieces)
     start = text.find(part)
     if start < 0:
         names = [text[a:b] for a, b in words_of(text)]
-        raise TargetError(
-            f"{part!r} is no part of the answer; {nearest(part, dict.fromkeys(names))}"
-        )
+        raise TargetError(f"{part!r} is not in the answer; {nearest(part, dict.fromkeys(names))}")
     return span_of_characters(pieces, start, start + len(part))
 
 
 @dataclass(frozen=True)
 class Source:
-    """A part of the prompt with its relevance; of an image, a patch or the whole.
+    """A part of the prompt, a patch or an image, with its relevance.
 
-    `share` is relevance / Σ |relevance| over the whole prompt, cut into parts of this level.
+    `share` is relevance / Σ |relevance| over all parts of the prompt at this level.
     """
 
-    name: str  # of the part that it is or belongs to
+    name: str  # of the part that it belongs to
     text: str
     relevance: float
     share: float
@@ -110,10 +108,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Support:
-    """What a passage contributes to a sentence of the answer.
+    """The contribution of a passage to a sentence of the answer.
 
-    `share` is that of the passage as a `Source`; `drop` is how far the log-probability of the
-    sentence falls when the passage is left out, where that was checked.
+    `share` is defined as in `Source`; `drop` is how far the log-probability of the sentence drops
+    without the passage, if that was checked.
     """
 
     passage: str
@@ -132,10 +130,10 @@ class Citation:
 
 
 def ranked(answer: Answer, level: Level, row: Row) -> list[Source]:
-    """The sources of a level with their shares, the most relevant first.
+    """The sources at a level with their shares, the most relevant first.
 
-    This is the only place that defines a share: citations, the terminal and JSON show these, and
-    the script of the page divides the same sums.
+    This is the only definition of a share: citations, the terminal and JSON use it, and the script
+    of the page divides the same sums.
     """
     places = source_units(answer, level)
     relevance = [float(row.values[units].sum()) for _, units in places]
@@ -160,7 +158,7 @@ def _source(answer: Answer, name: str, units: list[int], relevance: float, share
 
 
 def source_units(answer: Answer, level: Level, *, whole_images: bool = False) -> list[Places]:
-    """The units of each source of a level in the prompt's order, with the name of its part.
+    """The name of the part and the units of each source at a level, in prompt order.
 
     With tokens and words, each patch of an image is a source; with sentences, passages or
     `whole_images`, each image is.
@@ -176,24 +174,24 @@ def source_units(answer: Answer, level: Level, *, whole_images: bool = False) ->
     }
     places: dict[Any, Places] = {}
     word: int | None = None
-    for number in range(answer.start):
-        unit, group = answer.units[number], answer.group(number)
+    for i in range(answer.start):
+        unit, group = answer.units[i], answer.group(i)
         if group not in ("prompt", "image"):
             continue
-        word = unit.word if unit.word is not None else word  # a space belongs to the one before
+        word = unit.word if unit.word is not None else word  # a space belongs to the word before it
         if group == "image":
-            key: Any = unit.field if whole_images else (unit.field, number)
+            key: Any = unit.field if whole_images else (unit.field, i)
         elif level == "token":
-            key = number
+            key = i
         elif level == "word":
             key = word
         elif level == "sentence":
-            inked = (unit.start or 0) + len(unit.text) - len(unit.text.lstrip())
+            first_visible = (unit.start or 0) + len(unit.text) - len(unit.text.lstrip())
             ends = sentences.get(unit.field, [])
-            key = (unit.field, sum(end <= inked for end in ends[:-1]))
+            key = (unit.field, sum(end <= first_visible for end in ends[:-1]))
         else:
             key = unit.field
-        places.setdefault(key, (unit.field, []))[1].append(number)
+        places.setdefault(key, (unit.field, []))[1].append(i)
     return list(places.values())
 
 
@@ -201,7 +199,7 @@ Places = tuple[str, list[int]]
 
 
 def cited(answer: Answer, check: bool, multi_hop: bool) -> list[Citation]:
-    """For each sentence of the answer the passages, the most relevant first."""
+    """The passages for each sentence of the answer, the most relevant first."""
     passages = [part for part in answer.parts if part.kind == "passage"]
     if not passages:
         raise InputError(

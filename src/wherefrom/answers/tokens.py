@@ -17,10 +17,10 @@ from wherefrom.inputs.image_text_processor import EncodedImages, ImageTextProces
 from wherefrom.inputs.text import from_ids, special_ids
 
 ANSWER = "answer"
-"""The field of the answer's own tokens."""
+"""The field of the answer's tokens."""
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 _SENTENCE = re.compile(r"\S.*?(?:[.!?。！？]+[\"'”’)\]]*(?=\s|$)|(?=\n)|$)", re.DOTALL)
-_BROKEN = "\ufffd"  # what half a character decodes to
+_BROKEN = "\ufffd"  # an incomplete character decodes to this
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class PromptTokens:
     units: tuple[Unit, ...]  # `field` is the name of the part; template tokens are special
     text: str
     parts: tuple[Part, ...]
-    script: Script | None = None  # None: token ids, of which no part can be left out
+    script: Script | None = None  # None: token ids, from which no part can be removed
     opening: tuple[int, ...] = ()  # first tokens of the decoder of an encoder–decoder
     images: PromptImages | None = None  # their patches are the first units
-    text_ids: tuple[int, ...] = ()  # of the text alone, without those of images
+    text_ids: tuple[int, ...] = ()  # of the text, without image tokens
 
     @property
     def start(self) -> int:
@@ -42,7 +42,7 @@ class PromptTokens:
         return len(self.units)
 
     @property
-    def seen(self) -> EncodedImages | None:
+    def encoded_images(self) -> EncodedImages | None:
         """The images with the tensors that the model takes, if there are any."""
         return self.images if isinstance(self.images, EncodedImages) else None
 
@@ -52,18 +52,18 @@ class PromptTokens:
         return 0 if self.images is None else len(self.images.units)
 
     @property
-    def place(self) -> int:
+    def first_position(self) -> int:
         """The position of the logits that predict the answer's first token."""
         return len(self.opening or self.ids) - 1
 
     @property
     def lead(self) -> str:
-        """The text before the answer; an answer that is a separate text begins a new line."""
+        """The text before the answer; the answer of an encoder–decoder begins a new line."""
         return f"{self.text}\n" if self.opening else self.text
 
-    def opened(self, tokenizer: Any, opening: Sequence[int]) -> PromptTokens:
+    def with_opening(self, tokenizer: Any, opening: Sequence[int]) -> PromptTokens:
         """The source of an encoder–decoder, with the first tokens of its decoder."""
-        names = [f"#{number}" for number in opening]
+        names = [f"#{token_id}" for token_id in opening]
         if tokenizer is not None:
             names = [str(name) for name in tokenizer.convert_ids_to_tokens(list(opening))]
         units = tuple(Unit(name, special=True, field=TEMPLATE) for name in names)
@@ -76,7 +76,7 @@ class AnswerTokens:
     """An answer as tokens that follow those of the prompt."""
 
     ids: tuple[int, ...]
-    pieces: tuple[str, ...]  # the text of each, which together are the text
+    pieces: tuple[str, ...]  # the text of each; joined, they are the answer
 
     @property
     def text(self) -> str:
@@ -84,7 +84,7 @@ class AnswerTokens:
         return "".join(self.pieces)
 
     def units(self, start: int) -> tuple[Unit, ...]:
-        """Its units, for a text in which it begins at `start`."""
+        """The units of the answer in a text where it begins at `start`."""
         units = []
         for piece in self.pieces:
             units.append(Unit(piece, start, start + len(piece), field=ANSWER))
@@ -102,11 +102,12 @@ def read_prompt(
     prompt: PromptLike,
     closed: bool = False,
     images: Sequence[Any] = (),
-    sight: ImageTextProcessor | None = None,
+    joint_processor: ImageTextProcessor | None = None,
 ) -> PromptTokens:
-    """The tokens of a text, of chat messages, of named parts, or token ids as they are.
+    """Tokenizes a text, chat messages or named parts; token ids stay as they are.
 
-    `closed`: with the special tokens at its end, as an encoder reads it. `sight` reads `images`.
+    `closed`: keep special tokens at the end, as an encoder expects. `joint_processor` reads
+    `images`.
     """
     if not isinstance(prompt, (str, Prompt)) and not is_messages(prompt):
         if images:
@@ -118,25 +119,30 @@ def read_prompt(
             "Pass one, Explainer(model, tokenizer), or pass token ids.",
             command="",
         )
-    chat = has_template(tokenizer) or (sight is not None and sight.has_template)
-    placeholder = "" if sight is None else sight.placeholder
+    chat = has_template(tokenizer) or (joint_processor is not None and joint_processor.has_template)
+    placeholder = "" if joint_processor is None else joint_processor.placeholder
     script = Script.of(prompt, chat, images, placeholder)
-    if script.images and sight is None:
+    if script.images and joint_processor is None:
         raise InputError(
-            "this explainer has no processor to read images with a text.",
+            "this explainer has no processor for images in prompts.",
             "If the model reads images, pass it: Explainer(model, "
             "processor=AutoProcessor.from_pretrained(…)).",
             command="",
         )
-    return tokenized(tokenizer, script, closed, sight)
+    return tokenized(tokenizer, script, closed, joint_processor)
 
 
 def tokenized(
-    tokenizer: Any, script: Script, closed: bool = False, sight: ImageTextProcessor | None = None
+    tokenizer: Any,
+    script: Script,
+    closed: bool = False,
+    joint_processor: ImageTextProcessor | None = None,
 ) -> PromptTokens:
     """The tokens of a script, each with its part."""
-    lists = sight is not None and sight.has_template
-    text, parts = script.rendered(sight.processor if sight and lists else tokenizer, lists)
+    lists = joint_processor is not None and joint_processor.has_template
+    text, parts = script.rendered(
+        joint_processor.processor if joint_processor and lists else tokenizer, lists
+    )
     if not text.strip():
         raise InputError("the prompt is empty: there is nothing to answer.")
     chat = script.is_chat
@@ -144,13 +150,18 @@ def tokenized(
     names = tokenizer.convert_ids_to_tokens(list(ids))
     starts = [part.start for part in parts]
     units = []
-    before = 0
+    previous_end = 0
     for number, (start, end) in enumerate(spans):
-        if start == end and not special[number] and before < start and text[start - 1].isspace():
-            start -= 1  # a token that is a space, which some tokenizers leave out of spans
+        if (
+            start == end
+            and not special[number]
+            and previous_end < start
+            and text[start - 1].isspace()
+        ):
+            start -= 1  # a space token, which some tokenizers omit from spans
         piece = text[start:end]
-        before = max(before, end)
-        part = None if special[number] else _part_at(_inked(piece, start), parts, starts)
+        previous_end = max(previous_end, end)
+        part = None if special[number] else _part_at(_first_visible(piece, start), parts, starts)
         units.append(
             Unit(
                 piece or str(names[number]),
@@ -160,36 +171,36 @@ def tokenized(
                 field=TEMPLATE if part is None else part.name,
             )
         )
-    tokens = PromptTokens(ids, _numbered(units, text), text, parts, script)
+    tokens = PromptTokens(ids, _with_words(units, text), text, parts, script)
     if not script.images:
         return tokens
-    assert sight is not None
-    return _with_images(tokenizer, tokens, script, sight)
+    assert joint_processor is not None
+    return _with_images(tokenizer, tokens, script, joint_processor)
 
 
 def _with_images(
-    tokenizer: Any, prompt: PromptTokens, script: Script, sight: ImageTextProcessor
+    tokenizer: Any, prompt: PromptTokens, script: Script, joint_processor: ImageTextProcessor
 ) -> PromptTokens:
     """The tokens of a text with images, including those that the processor inserts."""
-    count = prompt.text.count(sight.placeholder)
+    count = prompt.text.count(joint_processor.placeholder)
     if count != len(script.images):
         raise InputError(
-            f"the prompt has {count} places for images, {sight.placeholder!r}, and there are "
-            f"{len(script.images)} images."
+            f"the prompt has {count} image placeholders {joint_processor.placeholder!r}, but "
+            f"{len(script.images)} images were passed."
         )
-    ids, images = sight.see(prompt.text, script.images, script.is_chat)
+    ids, images = joint_processor.encode(prompt.text, script.images, script.is_chat)
     names = tokenizer.convert_ids_to_tokens(ids)
     units = [Unit(str(name), special=True, field=TEMPLATE) for name in names]
-    own = set(range(len(prompt.ids)))
+    unmatched = set(range(len(prompt.ids)))
     matcher = SequenceMatcher(None, prompt.ids, ids, autojunk=False)
-    for first, at, size in matcher.get_matching_blocks():
-        units[at : at + size] = prompt.units[first : first + size]
-        own -= set(range(first, first + size))
-    lost = [prompt.units[number].text for number in own if not prompt.units[number].special]
+    for first, start, size in matcher.get_matching_blocks():
+        units[start : start + size] = prompt.units[first : first + size]
+        unmatched -= set(range(first, first + size))
+    lost = [prompt.units[i].text for i in unmatched if not prompt.units[i].special]
     if lost:
         raise InputError(
-            f"{type(sight.processor).__name__} reads the text otherwise than its tokenizer: "
-            f"{lost[0]!r} is not found among its tokens."
+            f"{type(joint_processor.processor).__name__} tokenizes the text differently from its "
+            f"tokenizer: {lost[0]!r} is not among its tokens."
         )
     parts = tuple(
         Part(f"image {number}", "image", str(scene["name"] or ""), 0, 0)
@@ -208,7 +219,7 @@ def _with_images(
 def _encoded(
     tokenizer: Any, text: str, chat: bool, closed: bool = False
 ) -> tuple[tuple[int, ...], list[tuple[int, int]], list[bool]]:
-    """Ids, spans, and which are special; unless `closed`, without special tokens at the end."""
+    """Ids, spans and special flags; unless `closed`, without special tokens at the end."""
     fast = bool(getattr(tokenizer, "is_fast", False))
     output = tokenizer(
         text,
@@ -224,8 +235,10 @@ def _encoded(
         ids.pop(), spans.pop(), added.pop()
     if not ids:
         raise InputError(f"the tokenizer returns no token for {text[:60]!r}.")
-    of_no_text = special_ids(tokenizer)
-    special = [bool(mark) or number in of_no_text for mark, number in zip(added, ids, strict=True)]
+    specials = special_ids(tokenizer)
+    special = [
+        bool(mark) or token_id in specials for mark, token_id in zip(added, ids, strict=True)
+    ]
     return tuple(ids), [(int(start), int(end)) for start, end in spans], special
 
 
@@ -245,8 +258,8 @@ def _searched(
             start += 1
         if not text.startswith(piece.strip(), start):
             raise InputError(
-                f"{type(tokenizer).__name__} does not say where its tokens lie in the text, and "
-                f"{name!r} is not found there as it is. Use a fast tokenizer, or pass token ids."
+                f"{type(tokenizer).__name__} returns no spans of its tokens, and {name!r} is not "
+                "found in the text. Use a fast tokenizer, or pass token ids."
             )
         at = start + len(piece.strip())
         if not piece.strip():
@@ -255,14 +268,14 @@ def _searched(
     return spans
 
 
-def _inked(piece: str, start: int) -> int:
-    """The index of the first character that is not a space: tokens begin with spaces."""
+def _first_visible(piece: str, start: int) -> int:
+    """The index of the first character that is not a space: tokens may begin with spaces."""
     return start + (len(piece) - len(piece.lstrip()) if piece.strip() else 0)
 
 
-def _part_at(place: int, parts: Sequence[Part], starts: Sequence[int]) -> Part | None:
-    number = bisect_right(starts, place) - 1
-    return parts[number] if number >= 0 and place < parts[number].end else None
+def _part_at(position: int, parts: Sequence[Part], starts: Sequence[int]) -> Part | None:
+    index = bisect_right(starts, position) - 1
+    return parts[index] if index >= 0 and position < parts[index].end else None
 
 
 def _from_ids(tokenizer: Any, prompt: Any) -> PromptTokens:
@@ -281,11 +294,11 @@ def _from_ids(tokenizer: Any, prompt: Any) -> PromptTokens:
         at += len(piece)
     text = "".join(pieces)
     part = Part("prompt", "text", "", 0, len(text))
-    return PromptTokens(tuple(encoded.ids), _numbered(units, text), text, (part,))
+    return PromptTokens(tuple(encoded.ids), _with_words(units, text), text, (part,))
 
 
 def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int]) -> AnswerTokens:
-    """The tokens of an answer; those of the prompt stay unchanged."""
+    """Tokenizes an answer; the tokens of the prompt stay unchanged."""
     if not hasattr(answer, "__len__"):
         raise InputError(
             f"an answer is a text or a list of token ids, got {type(answer).__name__}."
@@ -322,8 +335,8 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
         if prompt.script is not None:
             warnings.warn(
                 f"the tokenizer would join the end of the prompt and the start of the answer "
-                f"{answer[:20]!r} to one token; the answer is tokenised by itself instead, since "
-                "the model read the prompt as it is.",
+                f"{answer[:20]!r} to one token; the answer is tokenised separately, since the "
+                "model read the prompt without it.",
                 stacklevel=5,
             )
     return answer_of_ids(tokenizer, prompt, ids, answer)
@@ -332,7 +345,7 @@ def read_answer(tokenizer: Any, prompt: PromptTokens, answer: str | Sequence[int
 def answer_of_ids(
     tokenizer: Any, prompt: PromptTokens, ids: Sequence[int], text: str = ""
 ) -> AnswerTokens:
-    """The tokens with these ids after a prompt; `text` is what they were made of."""
+    """The answer tokens with these ids after a prompt; `text` is for the error message."""
     if not ids:
         raise InputError(f"the tokenizer returns no token for the answer {text[:60]!r}.")
     before = () if prompt.opening else prompt.ids
@@ -351,31 +364,31 @@ def pieces_of(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> list
             )
         )
 
-    # with a few tokens in front, since decoders treat the first one differently
+    # decode with a few tokens before, since decoders treat the first token differently
     window, pieces = list(before[-4:]), []
     done = len(decoded(window)) if window else 0
     for number in ids:
         window.append(number)
         text = decoded(window)
-        whole = text.rstrip(_BROKEN)  # half a character waits for its other tokens
+        whole = text.rstrip(_BROKEN)  # an incomplete character waits for its other tokens
         pieces.append(whole[done:])
         done = max(done, len(whole))
         if len(window) > 16 and whole == text:
             window = window[-4:]
             done = len(decoded(window))
     if window and ids:
-        pieces[-1] += decoded(window)[done:]  # the other tokens never came
+        pieces[-1] += decoded(window)[done:]  # the character stayed incomplete
     return pieces
 
 
-def _numbered(units: Sequence[Unit], text: str) -> tuple[Unit, ...]:
-    """The units with the number of their word."""
+def _with_words(units: Sequence[Unit], text: str) -> tuple[Unit, ...]:
+    """The units with the index of their word."""
     words = [match.start() for match in _WORD.finditer(text)]
     numbered = []
     for unit in units:
         word = None
         if not unit.special and unit.start is not None and unit.text.strip():
-            word = bisect_right(words, _inked(unit.text, unit.start)) - 1
+            word = bisect_right(words, _first_visible(unit.text, unit.start)) - 1
         elif not unit.special and unit.start is not None and "\n" not in unit.text:
             word = bisect_left(words, unit.start)  # a space belongs to the word after it
         numbered.append(replace(unit, word=word if word in range(len(words)) else None))
@@ -383,13 +396,13 @@ def _numbered(units: Sequence[Unit], text: str) -> tuple[Unit, ...]:
 
 
 def with_answer(prompt: PromptTokens, answer: AnswerTokens) -> tuple[Unit, ...]:
-    """The units of prompt and answer, with the numbers of their words."""
+    """The units of prompt and answer, with the indices of their words."""
     units = [*prompt.units, *answer.units(len(prompt.lead))]
-    return _numbered(units, prompt.lead + answer.text)
+    return _with_words(units, prompt.lead + answer.text)
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """The words of a text and its punctuation, as spans.
+    """The spans of the words and punctuation of a text.
 
     >>> [("It's 3.5 km."[a:b]) for a, b in words_of("It's 3.5 km.")]
     ["It's", '3', '.', '5', 'km', '.']
@@ -398,7 +411,7 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def sentences_of(text: str) -> list[tuple[int, int]]:
-    r"""The sentences of a text, as spans: they end with . ! ? before a space, or with a line.
+    r"""The spans of the sentences of a text, which end with . ! ? before a space, or at a line end.
 
     >>> text = "It is 3.5 km. Is it far?\n- No"
     >>> [text[a:b] for a, b in sentences_of(text)]

@@ -1,4 +1,4 @@
-"""One input of a model, and altered models for which the right scores are known."""
+"""Altered models for which the correct scores are known."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import like, tag_of
 from wherefrom.tracing.tracer import Tracer
 
-Entered = Callable[[int, Tensor], Tensor]  # number of the lookup, embedded input -> replacement
+EmbeddingChange = Callable[
+    [int, Tensor], Tensor
+]  # (index of the lookup, embedded input) -> replacement
 
 
 def scores_at_input(case: Case, method: Method) -> Scores:
-    """The method's scores, read where the input enters.
+    """The method's scores, read at the embedded input.
 
-    Axioms are about the function of what enters the model. A state further on, such as the one
-    that enters the first block, depends on all that enters at its position.
+    Axioms concern the model as a function of its input. A later state, such as the input of the
+    first block, depends on everything that enters at its position.
     """
     if getattr(method, "at", None) == "auto":
         method = replace(method, at="embeddings")  # type: ignore[type-var]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RoundingOnly)  # that they vanish is a finding here
-        warnings.simplefilter("ignore", NotConserved)  # no rule sees what is altered
+        warnings.simplefilter("ignore", RoundingOnly)  # vanishing scores are a finding here
+        warnings.simplefilter("ignore", NotConserved)  # the alterations bypass the rules
         return method(case)
 
 
@@ -65,69 +67,71 @@ def on_copy(case: Case, runner: ModelRunner) -> Case:
 def with_equal_units(case: Case, i: int, j: int) -> Case:
     """The input with unit j replaced by unit i."""
     if len(case.batch.fields) != 1:
-        raise ModelError(
-            "this model embeds its units in several places, so two cannot be exchanged"
-        )
+        raise ModelError("this model embeds its units more than once, so two cannot be exchanged")
     name = case.batch.fields[0]
     tensor = case.batch.tensors[name].clone()
     tensor[:, j] = tensor[:, i]
     return replace(case, batch=case.batch.with_tensors({name: tensor}))
 
 
-class _Entering(CallMode):
+class _ChangeEmbeddings(CallMode):
     """Changes the embedded input between the lookup and the model."""
 
-    def __init__(self, change: Entered) -> None:
+    def __init__(self, change: EmbeddingChange) -> None:
         super().__init__()
         self.change = change
         self.count = 0
 
     def on_call(self, call: TorchCall) -> Any:
         out = call.run()
-        # within a method's pass, embeddings of the input ids carry their stream
+        # within a method's pass, embeddings of input ids are tagged with their stream
         if call.kind is not Kind.LOOKUP or tag_of(out).stream is None:
             return out
         self.count += 1
-        return _through(self.change, self.count - 1, out)
+        return _changed_by(self.change, self.count - 1, out)
 
 
-def _through(change: Entered, number: int, value: Tensor, layout: Layout | None = None) -> Tensor:
-    """The embedded input changed unit by unit; an image is split into its patches first."""
+def _changed_by(
+    change: EmbeddingChange, index: int, value: Tensor, layout: Layout | None = None
+) -> Tensor:
+    """The changed embedded input; an image is first split into its patches."""
     with without_function_modes():  # not a call of the model
         rows = value if layout is None else layout.split(value)
         if rows.ndim != 3:
             shape = tuple(rows.shape)
             raise ModelError(
-                f"the model's embedded input has shape {shape}, not (batch, places, …)"
+                f"the model's embedded input has shape {shape}, not (batch, positions, …)"
             )
-        changed = change(number, rows)
+        changed = change(index, rows)
         if layout is not None:
             changed = layout.whole(changed)
     return like(changed, value)
 
 
-def _run_changed(runner: ModelRunner, inputs: Batch, tensors: Any, change: Entered) -> Tensor:
-    """The model on a changed embedded input: a float field itself, or the embeddings of ids."""
+def _run_changed(
+    runner: ModelRunner, inputs: Batch, tensors: Any, change: EmbeddingChange
+) -> Tensor:
+    """Runs the model on a changed embedded input: a float field, or the embeddings of ids."""
     changed = {
-        name: _through(change, k, tensors[name], inputs.layout if k == 0 else None)
+        name: _changed_by(change, k, tensors[name], inputs.layout if k == 0 else None)
         for k, name in enumerate(inputs.fields)
         if tensors[name].is_floating_point()
     }
-    with _Entering(change):
+    with _ChangeEmbeddings(change):
         return runner.run({**tensors, **changed})
 
 
 def ignoring_unit(case: Case, unit: int) -> ModelRunner:
-    """The model with one unit replaced by its current value before the model sees it."""
+    """The model with the embedding of one unit fixed at its current value."""
     embedded = EmbeddedInputs.capture(case)
 
-    def change(number: int, value: Tensor) -> Tensor:
-        row = embedded.spans[number].row_of(unit)
+    def change(index: int, value: Tensor) -> Tensor:
+        row = embedded.spans[index].row_of(unit)
         if row is None or row >= value.shape[1]:
             return value
-        here = torch.arange(value.shape[1], device=value.device) == row
-        current = embedded.values[number].to(value)
-        return torch.where(here[None, :, None], current, value)
+        is_unit = torch.arange(value.shape[1], device=value.device) == row
+        current = embedded.values[index].to(value)
+        return torch.where(is_unit[None, :, None], current, value)
 
     return ModelRunner(
         case.runner.model,
@@ -135,8 +139,8 @@ def ignoring_unit(case: Case, unit: int) -> ModelRunner:
     )
 
 
-class _Sharing(CallMode):
-    """Gives one unit the position of another: the same row of every table except the words'."""
+class _SharePosition(CallMode):
+    """Gives one unit the position of another, by reordering all but the token embeddings."""
 
     def __init__(self, order: list[int]) -> None:
         super().__init__()
@@ -144,19 +148,19 @@ class _Sharing(CallMode):
 
     def on_call(self, call: TorchCall) -> Any:
         out = call.run()
-        other = call.kind is Kind.LOOKUP and tag_of(out).stream is None
-        if not other or out.ndim < 2 or out.shape[-2] != len(self.order):
+        is_other_lookup = call.kind is Kind.LOOKUP and tag_of(out).stream is None
+        if not is_other_lookup or out.ndim < 2 or out.shape[-2] != len(self.order):
             return out
         return out[..., self.order, :]
 
 
 def with_shared_position(case: Case, i: int, j: int) -> ModelRunner:
-    """The model with the position of unit i at unit j too, if it has position embeddings."""
+    """The model with the position embedding of unit i also at unit j, if it has any."""
     order = list(range(case.batch.mask.shape[1]))
     order[j] = i
 
     def forward(model: Any, tensors: Any) -> Tensor:
-        with _Sharing(order):
+        with _SharePosition(order):
             return case.runner.run(tensors)
 
     return ModelRunner(case.runner.model, forward)
@@ -168,20 +172,20 @@ def is_symmetric(case: Case, i: int, j: int) -> bool:
     if len(embedded.values) != 1:
         return False
     span, value = embedded.spans[0], embedded.values[0][0]
-    chance = torch.Generator().manual_seed(0)
-    push = torch.randn(value.shape[-1:], generator=chance, dtype=torch.float64).to(value)
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(value.shape[-1:], generator=generator, dtype=torch.float64).to(value)
 
-    def pushed(k: int, sample: int, number: int) -> Tensor:
-        point = value.clone()
-        if number:
-            point[span.row_of(i if number == 1 else j)] += (
-                push * value.square().mean().sqrt().clamp_min(1e-3)
+    def moved(k: int, sample: int, point: int) -> Tensor:
+        embeddings = value.clone()
+        if point:
+            embeddings[span.row_of(i if point == 1 else j)] += (
+                direction * value.square().mean().sqrt().clamp_min(1e-3)
             )
-        return point
+        return embeddings
 
-    outputs = torch.zeros(3, dtype=torch.float64)  # unchanged, i pushed, j pushed
-    for rows, chunk in embedded.outputs([(0, 0), (0, 1), (0, 2)], pushed):
-        outputs[[number for _, number in rows]] = chunk
+    outputs = torch.zeros(3, dtype=torch.float64)  # unchanged, i moved, j moved
+    for rows, chunk in embedded.outputs([(0, 0), (0, 1), (0, 2)], moved):
+        outputs[[point for _, point in rows]] = chunk
     return bool((outputs[1] - outputs[2]).abs() <= 1e-6 * (outputs[1:] - outputs[0]).abs().max())
 
 
@@ -189,9 +193,7 @@ def symmetrised(case: Case, i: int, j: int) -> ModelRunner:
     """The sum of the model's outputs for the input and for the input with two units exchanged."""
     embedded = EmbeddedInputs.capture(case)
     if len(embedded.values) != 1:
-        raise ModelError(
-            "this model embeds its units in several places, so two cannot be exchanged"
-        )
+        raise ModelError("this model embeds its units more than once, so two cannot be exchanged")
     order = list(range(embedded.values[0].shape[1]))
     a, b = embedded.spans[0].row_of(i), embedded.spans[0].row_of(j)
     assert a is not None
@@ -202,16 +204,16 @@ def symmetrised(case: Case, i: int, j: int) -> ModelRunner:
         modes = function_modes()
         if any(isinstance(mode, Tracer) and mode.maps is not None for mode in modes):
             raise ModelError(
-                "the method reads attention maps, and the sum of two runs has two sets"
+                "the method reads attention maps, but the sum of two runs has two sets of them"
             )
-        entered: list[Tensor] = []
+        first_values: list[Tensor] = []
 
-        def record(number: int, value: Tensor) -> Tensor:
-            entered.append(value)
+        def record(index: int, value: Tensor) -> Tensor:
+            first_values.append(value)
             return value
 
-        def exchange(number: int, value: Tensor) -> Tensor:
-            return (entered[0] if entered else value)[:, order]
+        def exchange(index: int, value: Tensor) -> Tensor:
+            return (first_values[0] if first_values else value)[:, order]
 
         first = _run_changed(case.runner, case.batch, tensors, record)
         return first + _run_changed(case.runner, case.batch, tensors, exchange)

@@ -1,4 +1,4 @@
-"""Measures the axioms of attribution and conservation for methods on a model and some inputs."""
+"""Measures axioms of attribution and conservation for methods on a model and its inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from wherefrom.core.explanation import plural
 from wherefrom.core.progress import Progress, shown
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import Target
-from wherefrom.errors import InputError, ModelError, WherefromError
+from wherefrom.errors import InputError, ModelError, WherefromError, counted
 from wherefrom.inputs.reader import Reader
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import METHODS, Method
@@ -49,9 +49,9 @@ EQUAL = 1e-4
 NONZERO = 1e-10
 """A score is nonzero if it exceeds this share of the largest score, in float64.
 
-Parts of a score may cancel by chance to a millionth: that is small, but not zero.
+Parts of a score may cancel by chance to a millionth, which is small but not zero.
 """
-Verdict = tuple[bool | None, float | None, str]  # holds, value, words
+Verdict = tuple[bool | None, float | None, str]  # holds, value, sentence
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Audit(Displayable, Record):
         return [finding for finding in self.findings if finding.method == method]
 
     def sound(self) -> list[str]:
-        """The methods that fail none of the tested axioms."""
+        """The methods that pass all tested axioms."""
         failed = {finding.method for finding in self.findings if finding.holds is False}
         unable = {finding.method for finding in self.findings if finding.axiom == "run"}
         return [name for name in self.methods if name not in failed | unable]
@@ -134,13 +134,13 @@ def audit(
     `inputs` is one input or a list: texts, images, graphs, rows of numbers; by default a few
     English texts.
 
-    Sums are measured on the model itself. Everything else runs on a copy in float64, whose weights
-    are rewritten and restored; the model itself is never changed.
+    Sums are measured on the model itself. All other tests run on a float64 copy, whose weights are
+    rewritten and restored; the model itself is never changed.
     """
     started = time.perf_counter()
     reader = explainer._reader(TEXTS if inputs is None else inputs)
     if inputs is None and not isinstance(reader, TextReader):
-        raise InputError(f"{reader.runner.name} does not read texts: pass inputs for the audit.")
+        raise InputError(f"{reader.runner.name} does not read texts: pass inputs to audit.")
     items, _ = reader.listed(TEXTS if inputs is None else inputs)
     if not items:
         raise InputError("the list of inputs is empty: there is nothing to audit.")
@@ -188,23 +188,25 @@ class _AuditRun:
 
     @staticmethod
     def prepared(cases: list[Case], methods: list[Method]) -> _AuditRun:
-        twin = in_float64(cases[0].runner)
-        copies = [on_copy(case, twin) for case in cases]
+        float64_copy = in_float64(cases[0].runner)
+        copies = [on_copy(case, float64_copy) for case in cases]
         try:
             run(copies[0])
         except RuntimeError as error:
-            raise ModelError(f"a copy of {twin.name} does not run in float64: {error}") from error
+            raise ModelError(
+                f"a copy of {float64_copy.name} does not run in float64: {error}"
+            ) from error
         return _AuditRun(
             methods,
             cases,
             copies,
-            rewrites(twin, [case.batch for case in copies]),
+            rewrites(float64_copy, [case.batch for case in copies]),
             [effects(case) for case in copies],
         )
 
     @property
     def noun(self) -> str:
-        """What a unit of these inputs is called."""
+        """The name of a unit of these inputs."""
         return self.copies[0].batch.noun
 
     def run(self, progress: Progress) -> None:
@@ -283,7 +285,7 @@ class _AuditRun:
         name = case.batch.units[0][least.unit].text
         if least.share > NONZERO:
             words = f"every {self.noun} that changes the output scores nonzero"
-            return True, least.share, f"{words} (the least, “{name}”, {share(least.share)})"
+            return True, least.share, f"{words} (the smallest, “{name}”, {share(least.share)})"
         words = f"scores “{name}” zero, but the output changes by {abs(least.effect):.2g} without"
         return False, least.share, f"{words} it"
 
@@ -314,7 +316,7 @@ class _AuditRun:
             error = max(entry.attention_error for entry in conserved)
             excess = max(abs(e) for entry in conserved for e in entry.attention_excess)
             self.notes.append(
-                f"Attention ({_count(heads, 'call')}): true gradients create or lose up to "
+                f"Attention ({counted(heads, 'call')}): plain gradients create or lose up to "
                 f"{excess:.2g} of relevance in one call, as proposition 1 of Ali et al. 2022 "
                 f"predicts (error {share(error)})."
             )
@@ -323,7 +325,7 @@ class _AuditRun:
         if norms:
             error = max(entry.norm_error for entry in conserved)
             self.notes.append(
-                f"LayerNorm ({_count(norms, 'call')}): true gradients pass at most "
+                f"LayerNorm ({counted(norms, 'call')}): plain gradients pass at most "
                 f"{share(_passed(conserved))} of the relevance at its output on to its input, as "
                 f"proposition 2 predicts (error {share(error)})."
             )
@@ -336,7 +338,7 @@ class _AuditRun:
         norms = len(conserved[0].collapse)
         if not norms:
             return
-        count = _count(norms, "LayerNorm")
+        count = counted(norms, "LayerNorm")
         if method.name == "gradient_x_input":
             passed = _passed(conserved)
             words = f"passes at most {share(passed)} of its relevance through each of {count}"
@@ -349,7 +351,7 @@ class _AuditRun:
 
 
 def _by_value(shares: Sequence[Share], words: str, with_position: str) -> Verdict:
-    """The verdict on a share that must be zero; the share with the position is in brackets."""
+    """The verdict on a share that should be zero; the share with the position is in brackets."""
     value, total = max(s.value for s in shares), max(s.total for s in shares)
     words = f"{words} {share(value)}"
     if value > EQUAL:
@@ -372,10 +374,6 @@ def _passed(conserved: Sequence[Conserved]) -> float:
     return max(norm.factor for entry in conserved for norm in entry.collapse)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _strongest(case: Case, lost: Tensor) -> list[int]:
     """The units except special tokens, by descending effect on the output."""
     units = ordinary_units(case) or list(range(len(lost)))
@@ -383,7 +381,7 @@ def _strongest(case: Case, lost: Tensor) -> list[int]:
 
 
 def share(value: float) -> str:
-    """A share as text.
+    """Formats a share.
 
     >>> share(0), share(3.1e-16), share(0.0042), share(0.874), share(2.31), share(142.0)
     ('0', '3e-16', '0.42 %', '87 %', '231 %', '142×')

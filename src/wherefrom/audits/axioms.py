@@ -38,15 +38,15 @@ class Sum:
 
     @property
     def gap(self) -> float:
-        """Their distance, as a share of the expected sum."""
+        """Their difference, as a share of the expected sum."""
         return abs(self.total - self.expected) / max(abs(self.expected), 1e-30)
 
 
 @dataclass(frozen=True)
 class Least:
-    """The unit with the smallest score among those that matter."""
+    """The unit with the smallest score among the units that matter."""
 
-    share: float  # its score, of the largest
+    share: float  # its score as a share of the largest
     unit: int
     effect: float  # drop of the output without it
 
@@ -81,26 +81,26 @@ def effects(case: Case) -> Tensor:
 def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Least:
     """A unit must not score zero if changing it alone changes the output.
 
-    A method with a baseline or a root gets one that differs from the input in that unit only, for
+    A method with a baseline or a root gets one that differs from the input only in that unit, for
     the `most` units with the largest effect; for other methods the baseline is zero. Special
-    tokens are never moved to a root, so they are not tried there.
+    tokens never move to a root, so they are not tested then.
     """
     method = method.resolved(case.batch)
     setting = "baseline" if hasattr(method, "baseline") else "root"
     size = lost.abs()
-    compared = getattr(method, setting, None) is not None
-    if compared and setting == "root":
+    has_reference = getattr(method, setting, None) is not None
+    if has_reference and setting == "root":
         size = size * ~case.batch.special()[0]
     order = [i for i in size.argsort(descending=True).tolist() if size[i] > MATTERS * size.max()]
     if not order:
         raise InputError("no unit of this input changes the output.")
-    if not compared:
+    if not has_reference:
         values = scores_at_input(case, method).values[0].abs()
         least = min(order, key=lambda i: float(values[i]))
         return Least(_share(values[least], values), least, float(lost[least]))
     embedded = EmbeddedInputs.capture(case)
     if len(embedded.values) != 1:
-        raise ModelError("this model embeds its units in several places, so none can differ alone")
+        raise ModelError("this model embeds its units more than once, so none can differ alone")
     candidates = []
     for unit in order[:most]:
         base = embedded.values[0].clone()
@@ -113,15 +113,15 @@ def sensitivity(method: Method, case: Case, lost: Tensor, most: int = 2) -> Leas
 def dummy(method: Method, case: Case, unit: int) -> Share:
     """The score of a unit that the function does not depend on.
 
-    The altered model always gets the unit's current value, whatever the input is.
+    The altered model always uses the unit's current value, whatever the input.
     """
     altered = replace(case, runner=ignoring_unit(case, unit))
-    values, own = _scores(_with_numeric_baseline(method, case), altered)
-    return Share(_share(values[unit], values), _share(own[unit], values))
+    values, content = _scores(_with_numeric_baseline(method, case), altered)
+    return Share(_share(values[unit], values), _share(content[unit], values))
 
 
 def score_change(method: Method, case: Case, before: Tensor) -> float:
-    """The largest change of a score since `before`, as a share of the largest score in it.
+    """The largest change of a score since `before`, as a share of its largest score.
 
     Implementation invariance requires it to be zero within `Rewrite.applied()`.
     """
@@ -129,7 +129,7 @@ def score_change(method: Method, case: Case, before: Tensor) -> float:
 
 
 def symmetry(method: Method, case: Case, i: int, j: int) -> Share:
-    """The difference of the scores of two units that the function treats alike.
+    """The difference of the scores of two units that the function treats equally.
 
     The second unit is made equal to the first and gets its position. If the function still
     distinguishes them, it is replaced by f(x) + f(x with the two exchanged).
@@ -138,12 +138,12 @@ def symmetry(method: Method, case: Case, i: int, j: int) -> Share:
     altered = replace(equal, runner=with_shared_position(equal, i, j))
     if not is_symmetric(altered, i, j):
         altered = replace(equal, runner=symmetrised(equal, i, j))
-    values, own = _scores(_with_numeric_baseline(method, equal), altered)
-    return Share(_share(values[i] - values[j], values), _share(own[i] - own[j], values))
+    values, content = _scores(_with_numeric_baseline(method, equal), altered)
+    return Share(_share(values[i] - values[j], values), _share(content[i] - content[j], values))
 
 
 def _scores(method: Method, case: Case) -> tuple[Tensor, Tensor]:
-    """Scores, and the part of the units without their positions if the method separates it."""
+    """Scores, and the scores without positions if the method separates them."""
     scores = scores_at_input(case, method)
     return scores.values[0], scores.parts.get(case.batch.noun, scores.values)[0]
 
@@ -153,7 +153,7 @@ def _share(part: Tensor, whole: Tensor) -> float:
 
 
 def _with_numeric_baseline(method: Method, case: Case) -> Method:
-    """The method with its baseline as a tensor: altered models have no token to look up."""
+    """The method with its baseline as a tensor, since altered models look up no tokens."""
     method = method.resolved(case.batch)
     baseline = getattr(method, "baseline", "zero")
     if isinstance(baseline, Tensor) or baseline == "zero":

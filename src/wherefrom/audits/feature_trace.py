@@ -1,4 +1,4 @@
-"""Follows the output features of weights through one run to the weights that read them."""
+"""Traces the output features of weights through one run to the weights that read them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Heads:
 
 @dataclass(frozen=True)
 class FeatureTag:
-    """The feature number of each entry of a tensor, and the origin of attention scores."""
+    """The feature id of each entry of a tensor, and the origin of attention scores."""
 
     features: Tensor | None = None  # of the tensor's shape; −1: no feature
     scores: tuple[Tensor | None, Tensor | None] | None = None  # queries and keys
@@ -65,11 +65,11 @@ _NO_TAG = FeatureTag()
 
 @dataclass(eq=False)
 class Trace(CallMode):
-    """Follows every output feature of a weight to its readers, for a batch of one.
+    """Traces every output feature of a weight to its readers, for a batch of one.
 
-    Each tensor is tagged with a tensor of feature numbers, which the model's own layout calls
-    move along. Features combined entry by entry are tied. A feature in a call that is not
-    understood is spoiled; one that went through a nonlinear function is bent.
+    Each tensor is tagged with a tensor of feature ids, which layout calls of the model move along.
+    Features combined elementwise are tied. A feature in an unknown call is spoiled; one that went
+    through a nonlinear function is bent.
     """
 
     owners: dict[int, tuple[Weight, str, int]] = field(default_factory=dict)  # feature: its row
@@ -97,16 +97,16 @@ class Trace(CallMode):
             return decomposed(self, call)
         out = call.run()
         with torch.no_grad():
-            self._seen(call, out)
+            self._trace(call, out)
         return out
 
-    def _seen(self, call: TorchCall, out: Any) -> None:
+    def _trace(self, call: TorchCall, out: Any) -> None:
         attribute, kind = attribute_name(call.function), call.kind
         if attribute is not None:
             if attribute in _VIEWS:
                 self._laid_out(call, out)
             return
-        if next(tensors_in(out), None) is None:  # a size, a truth value
+        if next(tensors_in(out), None) is None:  # a size or a truth value
             return
         if kind is Kind.SPLIT:
             _slice_weights(call, out)
@@ -134,7 +134,7 @@ class Trace(CallMode):
             self._spoil(*call.tensors())
             _carry(out, call)
 
-    # The effect of each kind of call on features.
+    # The effect of each kind of call on features
 
     def _linear(self, call: TorchCall, out: Any) -> None:
         if call.kind is Kind.LINEAR:
@@ -193,7 +193,7 @@ class Trace(CallMode):
         self._attend(out, self._meet(q, k, query, key), v)
 
     def _product(self, out: Tensor, a: Tensor, b: Tensor) -> None:
-        """Queries with keys, or weights with values; other products are not understood."""
+        """Traces queries with keys, or weights with values; other products are unknown."""
         scores = _tag(a).scores or (None, None)
         first, second = _features(a), _features(b)
         if first is not None and second is not None:
@@ -221,14 +221,14 @@ class Trace(CallMode):
         number = len(self.heads)
         self.heads.append(Heads(*met, v))
         for ids, kind in ((met[0], "qk"), (met[1], "qk"), (v, "v")):
-            for head, own in enumerate([] if ids is None else ids.tolist()):
-                for feature in own:
+            for head, features in enumerate([] if ids is None else ids.tolist()):
+                for feature in features:
                     self.of_head.setdefault(feature, set()).add((number, head, kind))
         shape = (*out.shape[:-3], len(v), 1, v.shape[-1]) if out.ndim > 2 else (1, v.shape[-1])
         _follow(out, v.reshape(shape).expand(out.shape))
 
     def _laid_out(self, call: TorchCall, out: Any) -> None:
-        """Moves the feature numbers as the call moves the entries."""
+        """Moves the feature ids as the call moves the entries."""
         if not any(_features(t) is not None for t in tensors_in(call.args)):
             _carry(out, call)
             return
@@ -269,11 +269,13 @@ class Trace(CallMode):
         if kind in ELEMENTWISE or (scaling and len(known) > 1):
             self.bent.update(feature for t in spread for feature in t.unique().tolist())
         terms = len(call.args) + len(call.kwargs)
-        if kind is Kind.SUM and len(known) < terms:  # adding a constant: scales do not commute
+        if (
+            kind is Kind.SUM and len(known) < terms
+        ):  # adding a constant does not commute with scaling
             self.bent.update(spread[0].unique().tolist())
         _follow(out, spread[0])
 
-    # Tied and spoiled features.
+    # Tied and spoiled features
 
     def _tie(self, a: int, b: int) -> None:
         if min(a, b) < 0:
@@ -282,8 +284,8 @@ class Trace(CallMode):
             self._parents[self.root(a)] = self.root(b)
 
     def _tie_rows(self, a: Tensor, b: Tensor) -> None:
-        for one, other in torch.stack([a.flatten(), b.flatten()]).unique(dim=1).T.tolist():
-            self._tie(one, other)
+        for first, second in torch.stack([a.flatten(), b.flatten()]).unique(dim=1).T.tolist():
+            self._tie(first, second)
 
     def _spoil(self, *tensors: Tensor) -> None:
         for tensor in tensors:
@@ -305,7 +307,7 @@ def _set(tensor: Tensor, **changes: Any) -> None:
 
 
 def _features(value: Any) -> Tensor | None:
-    """The feature numbers of a tensor."""
+    """The feature ids of a tensor."""
     return _tag(value).features
 
 
@@ -315,31 +317,31 @@ def _follow(out: Any, features: Tensor | None) -> None:
 
 
 def _carry(out: Any, call: TorchCall) -> None:
-    """Scaled, masked and normalised scores remain scores."""
+    """Keeps the tag of attention scores that are scaled, masked or normalised."""
     scores = next((s for t in tensors_in(call.args) if (s := _tag(t).scores)), None)
     if isinstance(out, Tensor) and scores is not None:
         _set(out, scores=scores)
 
 
 def _weight(value: Any) -> tuple[nn.Parameter, int] | None:
-    """The parameter that a tensor is or is a slice of, and the first row."""
+    """The parameter behind a tensor or slice, and its first row."""
     return (value, 0) if isinstance(value, nn.Parameter) else _tag(value).slice
 
 
 def _slice_weights(call: TorchCall, pieces: Iterable[Tensor]) -> None:
     """Tags the pieces of a split parameter with their first rows."""
-    whole = call["input"]
-    if isinstance(whole, nn.Parameter):
+    parameter = call["input"]
+    if isinstance(parameter, nn.Parameter):
         start = 0
         for piece in pieces:
-            if piece.shape[1:] == whole.shape[1:]:
-                _set(piece, slice=(whole, start))
+            if piece.shape[1:] == parameter.shape[1:]:
+                _set(piece, slice=(parameter, start))
             start += piece.shape[0]
 
 
-def _by_head(rows: Tensor | None, given: Tensor) -> Tensor | None:
+def _by_head(rows: Tensor | None, tensor: Tensor) -> Tensor | None:
     """The features of each head, (heads, channels), if all positions have the same ones."""
-    if rows is None or given.ndim < 2:
+    if rows is None or tensor.ndim < 2:
         return None
     heads = rows.reshape(-1, *rows.shape[-2:])  # a batch of one
     if bool((heads != heads[:, :1]).any()) or bool((heads < 0).any()):

@@ -1,4 +1,4 @@
-"""The two propositions on conservation of Ali et al. 2022, measured call by call."""
+"""The two propositions of Ali et al. 2022 on conservation, measured call by call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Probe:
     heads: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
     scores: list[tuple[Tensor, Tensor, Tensor]] = field(
         default_factory=list
-    )  # still without values
+    )  # not yet matched with values
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Conserved:
 
 @restores_state
 def propositions(case: Case) -> Conserved:
-    """Checks both propositions on a model, by autograd, call by call.
+    """Checks both propositions for every call of a model, by autograd.
 
     1. Attention: R(q) + R(k) + R(v) = R(y) + 2 Σ R(scores), with R gradient × input. Scores are
        bilinear in queries and keys, so they count twice. Stated for the projected queries, keys
@@ -86,8 +86,8 @@ def propositions(case: Case) -> Conserved:
         )
     rest = relevance[2 * len(probe.norms) :]
     errors, excess = [], []
-    for at in range(0, len(rest), 5):
-        q, k, v, scores, out = (float(part.double().sum()) for part in rest[at : at + 5])
+    for i in range(0, len(rest), 5):
+        q, k, v, scores, out = (float(part.double().sum()) for part in rest[i : i + 5])
         excess.append(2 * scores)
         errors.append(abs(q + k + v - out - 2 * scores) / max(abs(out), 1e-30))
     return Conserved(
@@ -100,7 +100,7 @@ def propositions(case: Case) -> Conserved:
 
 
 def _under_rules(case: Case) -> float:
-    """The largest relative gap of a norm whose scale is a constant."""
+    """The largest relative gap of a norm with its scale held constant."""
     probe = Probe()
     with intercepted_forward(_probed(AH_LN, probe), case) as forward:
         pairs = [(x, y) for x, y, _ in probe.norms]
@@ -124,7 +124,7 @@ def _probed(table: Table, probe: Probe) -> Table:
         )  # fmt: skip
         if not depends_on_input(x):
             return call.run()
-        x = x.view_as(x)  # a residual around the norm has another tensor
+        x = x.view_as(x)  # a view, to distinguish it from a residual around the norm
         y = table[Kind.LAYER_NORM](tracer, call.with_(input=x, weight=None, bias=None, eps=eps))
         probe.norms.append((x, y, eps))
         out = y if weight is None else y * weight
@@ -151,7 +151,7 @@ def _probed(table: Table, probe: Probe) -> Table:
         out = table[Kind.CONTRACTION](tracer, call.with_(left=left, right=right))
         if role_of(a) != "softmax":
             probe.scores.append((left, right, out))
-        elif probe.scores:  # the weights come from the last scores
+        elif probe.scores:  # the weights were computed from the last scores
             query, key, scores = probe.scores.pop()
             probe.heads.append((query, key, right, scores, out))
         return out

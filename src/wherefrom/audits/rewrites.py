@@ -1,4 +1,4 @@
-"""Rewrites of a model that keep its function: other weights, the same outputs."""
+"""Rewrites of a model that preserve its function: other weights, the same outputs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from wherefrom.errors import NotFinite
 from wherefrom.methods.forward_pass import run
 
 PRESERVED = 1e-6
-"""A rewrite is used if outputs change by at most this share of the largest output."""
+"""Rewrites may change outputs by at most this share of the largest output."""
 
 KINDS = {
     "hidden": "hidden units permuted",
     "heads": "attention heads permuted",
     "channels": "channels within heads permuted",
-    "values": "values scaled, their readers scaled back",
+    "values": "values scaled, and scaled back in the layers that read them",
     "norms": "a norm's scale and shift folded into the layers that read it",
 }
 
@@ -32,7 +32,7 @@ Change = tuple[nn.Parameter, Callable[[Tensor], Tensor]]
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a model can be rewritten: changes of parameters, in order."""
+    """One possible rewrite of a model: changes of parameters, in order."""
 
     kind: str
     changes: tuple[Change, ...]
@@ -46,16 +46,16 @@ class Site:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """All sites of a model where one kind of rewrite keeps the outputs."""
+    """All sites of a model where one kind of rewrite preserves the outputs."""
 
     kind: str
     sites: tuple[Site, ...]
     dropped: int  # candidates where the outputs changed
-    output_change: float  # share of the largest output, all sites rewritten at once
+    output_change: float  # as a share of the largest output, with all sites rewritten
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model rewritten; afterwards every weight is restored."""
+        """Rewrites the model within this context, and restores all weights."""
         with _restored([p for site in self.sites for p, _ in site.changes]):
             for site in self.sites:
                 site.apply()
@@ -109,7 +109,7 @@ def _restored(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
                 parameter.copy_(value)
 
 
-# Where a model can be rewritten, by a trace of its features.
+# Sites of a model, from a trace of its features
 
 
 @dataclass(frozen=True)
@@ -125,15 +125,15 @@ class _Features:
 
     @property
     def movable(self) -> bool:
-        """Whether all calls that use them are understood."""
+        """Whether all calls that use the features are known."""
         contracted = any(kind == "qk" for _, _, kind in self.heads)
         return not self.spoiled and (bool(self.columns) or contracted)
 
     @property
     def signature(self) -> tuple[object, ...]:
         """Equal for groups of features that can be exchanged."""
-        rows = frozenset((weight, len(places)) for weight, places in self.rows.items())
-        columns = frozenset((weight, len(places)) for weight, places in self.columns.items())
+        rows = frozenset((weight, len(indices)) for weight, indices in self.rows.items())
+        columns = frozenset((weight, len(indices)) for weight, indices in self.columns.items())
         return rows, columns, self.heads
 
 
@@ -158,14 +158,14 @@ def _grouped(trace: Trace) -> dict[int, _Features]:
 
 
 def _by_weight(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
-    places: dict[int, list[int]] = {}
-    for weight, place in pairs:
-        places.setdefault(weight, []).append(place)
-    return {weight: tuple(sorted(listed)) for weight, listed in places.items()}
+    indices: dict[int, list[int]] = {}
+    for weight, index in pairs:
+        indices.setdefault(weight, []).append(index)
+    return {weight: tuple(sorted(listed)) for weight, listed in indices.items()}
 
 
-def sites_of(trace: Trace, chance: torch.Generator) -> list[Site]:
-    """All sites of every kind, by a trace."""
+def sites_of(trace: Trace, generator: torch.Generator) -> list[Site]:
+    """The sites of all kinds, from a trace."""
     groups = _grouped(trace)
     layers = {**trace.weights, **{id(owner.weight): owner for owner, _, _ in trace.owners.values()}}
     linear = {r: g for r, g in groups.items() if g.movable and g.kinds == {"linear"}}
@@ -177,7 +177,7 @@ def sites_of(trace: Trace, chance: torch.Generator) -> list[Site]:
     for roots in alike.values():
         if len(roots) < 2:
             continue
-        order = _shuffled(len(roots), chance)
+        order = _shuffled(len(roots), generator)
         moves = {roots[i]: roots[j] for i, j in enumerate(order)}
         if not linear[roots[0]].heads:
             sites.append(Site("hidden", _permuted(moves, groups, layers)))
@@ -185,14 +185,14 @@ def sites_of(trace: Trace, chance: torch.Generator) -> list[Site]:
             call = min(linear[roots[0]].heads)[0]
             channels.setdefault(call, {}).update(moves)
     sites += [Site("channels", _permuted(moves, groups, layers)) for moves in channels.values()]
-    sites += _head_sites(trace, linear, layers, chance)
-    sites += _value_sites(linear, layers, chance)
+    sites += _head_sites(trace, linear, layers, generator)
+    sites += _value_sites(linear, layers, generator)
     return sites + _norm_sites(trace, groups, layers)
 
 
-def _shuffled(count: int, chance: torch.Generator) -> list[int]:
+def _shuffled(count: int, generator: torch.Generator) -> list[int]:
     """A permutation without fixed points."""
-    order = torch.randperm(count, generator=chance).tolist()
+    order = torch.randperm(count, generator=generator).tolist()
     after = dict(zip(order, order[1:] + order[:1], strict=True))
     return [after[i] for i in range(count)]
 
@@ -200,17 +200,17 @@ def _shuffled(count: int, chance: torch.Generator) -> list[int]:
 def _permuted(
     moves: Mapping[int, int], groups: Mapping[int, _Features], layers: Mapping[int, Weight]
 ) -> tuple[Change, ...]:
-    """Moves the features `moves[root]` to the place of root: rows, biases and columns."""
+    """Moves the features `moves[root]` to those of root: rows, biases and columns."""
     orders: dict[tuple[int, bool], Tensor] = {}
     for target, origin in moves.items():
         for outputs, here, there in (
             (True, groups[target].rows, groups[origin].rows),
             (False, groups[target].columns, groups[origin].columns),
         ):
-            for weight, places in here.items():
+            for weight, indices in here.items():
                 size = layers[weight].size(outputs)
                 order = orders.setdefault((weight, outputs), torch.arange(size))
-                order[list(places)] = torch.tensor(there[weight])
+                order[list(indices)] = torch.tensor(there[weight])
     changes: list[Change] = []
     for (weight, outputs), order in orders.items():
         layer = layers[weight]
@@ -228,7 +228,7 @@ def _head_sites(
     trace: Trace,
     groups: Mapping[int, _Features],
     layers: Mapping[int, Weight],
-    chance: torch.Generator,
+    generator: torch.Generator,
 ) -> list[Site]:
     """Permutes heads with their queries, keys and values; heads that share keys move together."""
     sites = []
@@ -242,7 +242,7 @@ def _head_sites(
         if len(sets) < 2 or len({len(members) for members in sets}) > 1:
             continue
         moves: dict[int, int] = {}
-        for here, there in zip(sets, _shuffled(len(sets), chance), strict=True):
+        for here, there in zip(sets, _shuffled(len(sets), generator), strict=True):
             for a, b in zip(here, sets[there], strict=True):
                 for part in (heads.query, heads.key, heads.value):
                     moves.update(
@@ -255,7 +255,7 @@ def _head_sites(
 
 
 def _value_sites(
-    groups: Mapping[int, _Features], layers: Mapping[int, Weight], chance: torch.Generator
+    groups: Mapping[int, _Features], layers: Mapping[int, Weight], generator: torch.Generator
 ) -> list[Site]:
     """Multiplies values by a power of two, and divides the columns that read them."""
     calls: dict[int, list[_Features]] = {}
@@ -266,12 +266,12 @@ def _value_sites(
     for values in calls.values():
         factors: dict[tuple[int, bool], Tensor] = {}
         for group in values:
-            power = 2.0 ** int(torch.randint(-2, 3, (), generator=chance))
+            power = 2.0 ** int(torch.randint(-2, 3, (), generator=generator))
             for outputs, by_weight in ((True, group.rows), (False, group.columns)):
-                for weight, places in by_weight.items():
+                for weight, indices in by_weight.items():
                     size = layers[weight].size(outputs)
                     factor = factors.setdefault((weight, outputs), torch.ones(size))
-                    factor[list(places)] = power if outputs else 1 / power
+                    factor[list(indices)] = power if outputs else 1 / power
         changes: list[Change] = []
         for (weight, outputs), factor in factors.items():
             layer = layers[weight]
@@ -294,7 +294,7 @@ def _scaled(axis: int, factor: Tensor) -> Callable[[Tensor], Tensor]:
 def _norm_sites(
     trace: Trace, groups: Mapping[int, _Features], layers: Mapping[int, Weight]
 ) -> list[Site]:
-    """Folds scales of norms, and shifts if the readers have biases, into linear layers."""
+    """Folds scales of norms into linear layers, and shifts if these have biases."""
     features: dict[int, list[int]] = {}
     for feature, (owner, kind, _) in trace.owners.items():
         if kind == "scale":
@@ -302,11 +302,13 @@ def _norm_sites(
     sites = []
     for norm, members in features.items():
         candidates = [groups.get(trace.root(feature)) for feature in members]
-        alone = [g for g in candidates if g is not None and g.movable and not g.bent]
-        if len(alone) < len(members) or any(g.rows != {norm: (i,)} for i, g in enumerate(alone)):
+        foldable = [g for g in candidates if g is not None and g.movable and not g.bent]
+        if len(foldable) < len(members) or any(
+            g.rows != {norm: (i,)} for i, g in enumerate(foldable)
+        ):
             continue
         readers: dict[int, list[tuple[int, int]]] = {}  # weight: channel, column
-        for channel, group in enumerate(alone):
+        for channel, group in enumerate(foldable):
             for weight, columns in group.columns.items():
                 readers.setdefault(weight, []).extend((channel, column) for column in columns)
         sites.append(Site("norms", _folded(layers[norm], readers, layers)))
@@ -322,7 +324,7 @@ def _folded(
     changes: list[Change] = []
     for weight, pairs in readers.items():
         layer = layers[weight]
-        channels, columns = (torch.tensor(places) for places in zip(*pairs, strict=True))
+        channels, columns = (torch.tensor(indices) for indices in zip(*pairs, strict=True))
         factor = torch.ones(layer.size(outputs=False)).to(scale)
         factor[columns] = scale[channels]
         if shift is not None and biased and layer.bias is not None:

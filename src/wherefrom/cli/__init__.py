@@ -1,4 +1,4 @@
-"""The commands. torch is imported when a command needs it."""
+"""The commands; they import torch only when they need it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 100},
-    rich_markup_mode=None,  # plain help: rich's takes longer to import than all the rest
+    rich_markup_mode=None,  # plain help, since rich help takes longer to import than all the rest
 )
 
 
@@ -63,7 +63,7 @@ def serve(
         str | None,
         typer.Option(
             envvar="WHEREFROM_TOKEN",
-            help="Token that every visitor needs; random if --host is reachable by others.",
+            help="Access token for visitors; random if --host is reachable by others.",
         ),
     ] = None,
     reports: Annotated[

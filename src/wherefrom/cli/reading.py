@@ -1,4 +1,4 @@
-"""Reads the model, the texts with their places, and the settings of methods."""
+"""Reads the model, the texts with their locations, and the settings of methods."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def listed(names: str | None) -> list[str] | None:
 
 
 def image_units(value: str | None) -> Any:
-    """`--units` as the explainer takes it: a name, or a cell size."""
+    """The value of `--units` for the explainer: a name, or a cell size."""
     is_size = value is not None and value.isdecimal() and len(value) < 10
     return int(value) if value is not None and is_size else value
 
 
 def parsed(settings: list[str] | None) -> dict[str, Any]:
-    """`steps=64` as {"steps": 64}: a value is a Python literal, else text."""
+    """Parses `steps=64` as {"steps": 64}; values are Python literals, else text."""
     import ast
 
     values: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def parsed(settings: list[str] | None) -> dict[str, Any]:
 
 
 def with_settings(names: Iterable[str], settings: list[str] | None) -> list[Method]:
-    """The methods of these names, each with the settings that it knows."""
+    """The methods with these names, each with the settings that it has."""
     from wherefrom.methods import method
 
     values = parsed(settings)
@@ -82,7 +82,7 @@ def with_settings(names: Iterable[str], settings: list[str] | None) -> list[Meth
     if unknown:
         known = dict.fromkeys(key for m in methods for key in m.settings())
         raise MethodError(
-            f'no method here has a setting "{unknown[0]}"; {nearest(unknown[0], known)}'
+            f'none of these methods has a setting "{unknown[0]}"; {nearest(unknown[0], known)}'
         )
     return [
         method(m, **{key: value for key, value in values.items() if key in m.settings()})
@@ -91,34 +91,34 @@ def with_settings(names: Iterable[str], settings: list[str] | None) -> list[Meth
 
 
 def with_setting(name: str, settings: list[str] | None) -> Method:
-    """The method of this name with all of these settings."""
+    """The method with this name and these settings."""
     from wherefrom.methods import method
 
     return method(name, **parsed(settings))
 
 
 def check_molecules(explainer: Explainer, smiles: list[str] | None) -> None:
-    """Refuses `--smiles` for a model of texts."""
+    """Refuses `--smiles` for text models."""
     if smiles and explainer._reader(smiles).name == "text":
         raise InputError(
-            f"{explainer.runner.name} reads texts, and --smiles is for models of molecules: leave "
+            f"{explainer.runner.name} reads texts, but --smiles needs a model for molecules: leave "
             f'out --model, or pass "{smiles[0]}" without --smiles.'
         )
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Texts with their places; `unreadable` maps places without a text to the reason."""
+    """Texts with their locations; `unreadable` maps other locations to errors."""
 
     texts: list[str]
-    places: list[str]
+    locations: list[str]
     unreadable: dict[str, WherefromError] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.texts) + len(self.unreadable)
 
     def all_texts(self) -> list[str]:
-        """The texts; an error if a place could not be read."""
+        """The texts; raises if one of them could not be read."""
         for error in self.unreadable.values():
             raise error
         return self.texts
@@ -133,35 +133,35 @@ def read_texts(texts: list[str] | None, file: Path | None, encoding: str | None 
     else:
         arguments = _joined(arguments)
         _hint_at_file(arguments)
-        sources = Sources(arguments, [f"text {number + 1}" for number in range(len(arguments))])
+        sources = Sources(arguments, [f"text {i + 1}" for i in range(len(arguments))])
         if file is not None:
             if _is_table(str(file)):
                 raise FileError(f"{file} is a table: use `wherefrom run {file} --out DIR`.")
             lines = _lines(str(file), read_bytes(file), encoding)
             sources = Sources(
-                sources.texts + lines.texts, sources.places + lines.places, lines.unreadable
+                sources.texts + lines.texts, sources.locations + lines.locations, lines.unreadable
             )
     if not len(sources):
-        raise InputError("there is no text to explain. Pass one, or --file, or lines on stdin.")
+        raise InputError("there is no text to explain. Pass a text, --file, or lines on stdin.")
     return sources
 
 
 def _joined(arguments: list[str]) -> list[str]:
-    """Joins several arguments of one word each into one text, unless one of them is a file."""
+    """Joins arguments into one text if each is a single word and none is a file."""
     words = [not re.search(r"\s", argument) for argument in arguments]
     if len(arguments) < 2 or not all(words) or any(map(_is_file, arguments)):
         return arguments
     text = " ".join(arguments)
     say(
         f"wherefrom: these {len(arguments)} words are explained as one text. To explain several "
-        'texts, put them into a file, a line each, and pass --file; quote a text: "…".',
+        'texts, put one per line into a file for --file, or quote each text: "…".',
         err=True,
     )
     return [text]
 
 
 def _hint_at_file(arguments: list[str]) -> None:
-    """Says on stderr if the only text is also the name of a file that is no image."""
+    """Prints a hint if the only text is the name of a file other than an image."""
     from wherefrom.inputs.pictures import is_image
 
     if len(arguments) != 1 or is_image(arguments[0]) or not _is_file(arguments[0]):
@@ -174,7 +174,7 @@ def _hint_at_file(arguments: list[str]) -> None:
 
 
 def _is_table(name: str) -> bool:
-    """Whether a file is a table by its name."""
+    """Whether a file's suffix is that of a table."""
     from wherefrom.inputs.table import FORMATS
 
     return name.lower().removesuffix(".gz").endswith(tuple(FORMATS))
@@ -190,7 +190,7 @@ def _is_file(argument: str) -> bool:
 
 
 def _lines(name: str, content: bytes, encoding: str | None) -> Sources:
-    """The lines of a file that are not blank; lines of damaged UTF-8 are `unreadable`."""
+    """The non-blank lines of a file; lines with invalid UTF-8 are `unreadable`."""
     known = encoding_of(name, content, encoding)
     sources = Sources([], [])
     if not known.startswith("utf-8"):
@@ -198,14 +198,14 @@ def _lines(name: str, content: bytes, encoding: str | None) -> Sources:
     else:
         lines = list(re.split(rb"\r\n|\n|\r", content.removeprefix(BOM_UTF8)))
     for number, line in enumerate(lines, 1):
-        place = f"{name}, line {number}"
+        location = f"{name}, line {number}"
         try:
             text = line if isinstance(line, str) else line.decode("utf-8")
         except UnicodeDecodeError as error:
-            reason = f"{place} is not UTF-8: {bad_byte(error)}."
-            sources.unreadable[place] = InputError(reason)
+            reason = f"{location} is not UTF-8: {bad_byte(error)}."
+            sources.unreadable[location] = InputError(reason)
             continue
         if text.strip():
             sources.texts.append(text)
-            sources.places.append(place)
+            sources.locations.append(location)
     return sources

@@ -1,4 +1,4 @@
-"""The one policy for batches that fail: halve, then run alone, then reject with the reason."""
+"""The one policy for failing batches: halve, then run alone, then reject with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wherefrom.core.memory import is_out_of_memory, release_memory
 from wherefrom.errors import InputError, NotEnoughMemory, NotFinite, SamplesRunAlone, WherefromError
 
 Result = TypeVar("Result")
-OF_ONE_INPUT = (InputError, NotFinite, NotEnoughMemory)
+INPUT_ERRORS = (InputError, NotFinite, NotEnoughMemory)
 """Errors that one input of a batch can cause; all others concern the model or the method."""
 
 
@@ -39,7 +39,7 @@ def split_on_failure(
     """Calls `work` on the indices and yields each index with its result.
 
     A batch that fails because of one input, or for lack of memory, is halved. An input that fails
-    alone is an error, or with `reject` a `Rejected`.
+    alone raises its error, or with `reject` yields a `Rejected`.
     """
     try:
         results = work(indices)
@@ -54,7 +54,7 @@ def split_on_failure(
         )
         pieces = [indices[i : i + 1] for i in range(len(indices))]
     except Exception as error:
-        if not (isinstance(error, OF_ONE_INPUT) or is_out_of_memory(error)):
+        if not (isinstance(error, INPUT_ERRORS) or is_out_of_memory(error)):
             raise
         if len(indices) == 1:
             if not (reject and isinstance(error, WherefromError)):
@@ -66,6 +66,6 @@ def split_on_failure(
         yield from zip(indices, results, strict=True)
         return
     if device is not None:
-        release_memory(device)  # here, where the error no longer holds the tensors of the pass
+        release_memory(device)  # here, after the error and the tensors that it references are gone
     for piece in pieces:
         yield from split_on_failure(piece, work, reject=reject, device=device)

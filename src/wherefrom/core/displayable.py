@@ -30,7 +30,7 @@ class Displayable:
     def to_html(self, path: str | Path) -> Path: ...
 
     def to_html(self, path: str | Path | None = None) -> str | Path:
-        """A self-contained page as text; with `path` it is written and the path returned."""
+        """A self-contained page as text; with `path`, writes it and returns the path."""
         page = self._html(whole_page=True)
         if path is None:
             return page

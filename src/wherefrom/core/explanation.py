@@ -1,4 +1,4 @@
-"""Explanations: units with scores, and the ledger of everything that adds up to the output."""
+"""Explanations: units with scores, and the ledger of all contributions to the output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 from wherefrom.core.displayable import Displayable
-from wherefrom.errors import InputError
+from wherefrom.errors import InputError, counted
 from wherefrom.storage.record import Record
 from wherefrom.storage.writing import write_text
 
@@ -23,7 +23,7 @@ _UNSIGNED = frozenset(
     "attention_last attention_rollout attention_flow gae transformer_attribution gradient "
     "smoothgrad".split()
 )
-"""Methods whose scores are never negative: attention weights, lengths of gradients."""
+"""Methods whose scores are never negative: attention weights, norms of gradients."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Line:
     """One line of the ledger: a contribution to the output."""
 
     label: str
-    kind: str  # of units: word (patch, node), position, type, padding; of the model: token, bias
+    kind: str  # units: word (patch, node), position, type, padding; model: token, bias
     value: float
 
 
@@ -86,7 +86,7 @@ RUNNERS_UP = "the runner-up of each token"
 class TargetInfo:
     """The explained class or token, or its difference to a second one, `against`.
 
-    `place` names the token, for a model with outputs for every token.
+    `place` describes the token, for a model with outputs for every token.
     """
 
     index: int
@@ -114,8 +114,8 @@ class Explanation(Displayable, Record):
     """Where one prediction comes from.
 
     `scores` has one float32 for each of `units`; `parts` splits them into the contributions of the
-    word, its position and its type. `scene` is the picture that units other than tokens are drawn
-    on. `warnings` are sentences on the limits of these scores. `largest` are the two largest
+    word, its position and its type. `scene` is the background on which units other than tokens
+    are drawn. `warnings` are caveats about these scores. `largest` are the two largest
     outputs of the model, the prediction first. Explanations are equal if their JSON is equal.
     """
 
@@ -135,7 +135,7 @@ class Explanation(Displayable, Record):
     model: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    label: str = ""  # the method with the settings that were changed or chosen
+    label: str = ""  # the method with its non-default settings
     largest: tuple[Output, ...] = ()
 
     def __eq__(self, other: object) -> bool:
@@ -150,17 +150,17 @@ class Explanation(Displayable, Record):
         return len(self.units)
 
     def __repr__(self) -> str:
-        count = f"{len(self)} unit{'' if len(self) == 1 else 's'}"
+        count = counted(len(self), "unit")
         return f"<Explanation {self.target} {self.output:+.3f} by {self.method_label}, {count}>"
 
     @property
     def method_label(self) -> str:
-        """The label, or the method's name where there is none: `lrp(root=unk)`."""
+        """The label, or the method's name without a label: `lrp(root=unk)`."""
         return self.label or self.method
 
     @property
     def signed(self) -> bool:
-        """Whether scores have a sign; if not, they say how strongly a unit counts, not for what."""
+        """Whether scores have a sign; without one they show the strength, not the direction."""
         return self.method not in _UNSIGNED or self.settings.get("reduce") == "sum"
 
     def top(self, n: int = 5) -> list[tuple[str, float]]:
@@ -175,7 +175,7 @@ class Explanation(Displayable, Record):
 
         if self.text is None or all(unit.word is None for unit in self.units):
             raise InputError(
-                "cannot join tokens to words: the tokens have no word numbers. They need a fast "
+                "cannot join tokens to words: the tokens have no word indices, which need a fast "
                 "tokenizer and a text as the input."
             )
         groups = word_groups(self.units)
@@ -200,7 +200,7 @@ class Explanation(Displayable, Record):
             parts={name: summed(values) for name, values in self.parts.items()},
         )
 
-    # In and out.
+    # JSON
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -245,7 +245,7 @@ class Explanation(Displayable, Record):
             raise ValueError(f"{len(units)} units but {scores.size} scores")
         parts = {k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()}
         if any(part.shape != scores.shape for part in parts.values()):
-            raise ValueError(f"{len(units)} units but parts of another length")
+            raise ValueError(f"{len(units)} units but parts of a different length")
         return cls(
             units=units,
             scores=scores,
@@ -267,7 +267,7 @@ class Explanation(Displayable, Record):
             largest=tuple(Output(**output) for output in data.get("largest", ())),
         )
 
-    # Rendering: by modules of a higher layer, which are imported by name when they are needed.
+    # Rendering, by modules of a higher layer, which are imported when needed
 
     def __str__(self) -> str:
         return str(import_module("wherefrom.show.terminal").render(self))
@@ -317,7 +317,7 @@ class Explanation(Displayable, Record):
     def to_png(self, path: str | Path) -> None:
         """The image or molecule next to its heatmap, as a PNG file."""
         if self.scene is None or "png" not in self.scene:
-            raise InputError("a PNG is for images and molecules; for texts use to_html.")
+            raise InputError("to_png applies only to images and molecules; for texts use to_html.")
         import_module("wherefrom.show.explanation_figure").scene_plot([self], Path(path))
 
 
@@ -346,7 +346,9 @@ class Comparison(Displayable, list[Explanation]):
 
     def to_json(self, path: str | Path | None = None) -> str:
         """The explanations as a JSON list; with `path` also written there."""
-        text = json.dumps([each.to_dict() for each in self], ensure_ascii=False, indent=1)
+        text = json.dumps(
+            [explanation.to_dict() for explanation in self], ensure_ascii=False, indent=1
+        )
         if path is not None:
             write_text(path, text)
         return text
@@ -358,11 +360,11 @@ class Comparison(Displayable, list[Explanation]):
 
 
 def word_groups(units: Sequence[Unit]) -> list[list[int]]:
-    """The units of each word; a unit without a word number is a group by itself."""
+    """The units of each word; a unit without a word index is a group of its own."""
     groups: list[list[int]] = []
     for i, unit in enumerate(units):
-        before = units[groups[-1][0]] if groups else None
-        same = before is not None and (unit.word, unit.field) == (before.word, before.field)
+        previous = units[groups[-1][0]] if groups else None
+        same = previous is not None and (unit.word, unit.field) == (previous.word, previous.field)
         if unit.word is not None and same:
             groups[-1].append(i)
         else:

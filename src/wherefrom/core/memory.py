@@ -19,11 +19,11 @@ from wherefrom.errors import MethodError
 
 Storage = weakref.ref[torch.UntypedStorage] | int
 
-_SHARE = 0.9  # of what is free: the rest is left to everything else
+_SHARE = 0.9  # of the free memory; the rest is left to other allocations
 _UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _MESSAGES = ("out of memory", "can't allocate memory", "not enough memory", "Invalid buffer size")
-_CGROUPS = (  # limit, use, statistics, and the name of the cached files among these
+_CGROUPS = (  # limit, usage, statistics, and the statistics' field for cached files
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     (
         "memory/memory.limit_in_bytes",
@@ -37,7 +37,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def parse_memory(memory: float | str | None) -> float | None:
-    """A limit in bytes, from a number of bytes or a text.
+    """Parses a limit in bytes.
 
     >>> parse_memory("1.5 GB"), parse_memory("2GiB"), parse_memory(10**9)
     (1500000000.0, 2147483648.0, 1000000000.0)
@@ -56,7 +56,7 @@ def parse_memory(memory: float | str | None) -> float | None:
 
 
 def allowed_memory(limit: float | None, device: torch.device) -> float:
-    """The bytes that a run may use on top of those in use: the limit, else 90 % of what is free."""
+    """The bytes that a run may allocate: the limit, else 90 % of the free memory."""
     return limit if limit is not None else _SHARE * free_memory(device)
 
 
@@ -67,21 +67,21 @@ def free_memory(device: torch.device | None = None) -> float:
         return float(max(0, limit - torch.mps.driver_allocated_memory()))
     module = _accelerator(device)
     if module is not None:
-        # memory that torch has reserved and does not use is free as well
+        # memory that torch has reserved but does not use is free, too
         unused = module.memory_reserved(device) - module.memory_allocated(device)
         return float(module.mem_get_info(device)[0] + max(0, unused))
-    return min(float(psutil.virtual_memory().available), _free_of_group())
+    return min(float(psutil.virtual_memory().available), _free_in_cgroup())
 
 
 def _accelerator(device: torch.device | None) -> Any:
-    """The module of torch that counts the memory of this GPU (cuda, xpu); None for others."""
+    """The torch module with memory statistics of this GPU (cuda, xpu); None for others."""
     if device is None or device.type == "cpu":
         return None
     module = getattr(torch, device.type, None)
     return module if hasattr(module, "mem_get_info") else None
 
 
-def _free_of_group() -> float:
+def _free_in_cgroup() -> float:
     for limit_file, use_file, statistics, cached in _CGROUPS:
         limit, use = _number(CGROUP / limit_file), _number(CGROUP / use_file)
         if limit is not None and use is not None:
@@ -141,16 +141,16 @@ def _trim() -> Callable[[int], int] | None:
 
 
 def trim_heap(device: torch.device) -> None:
-    """Returns free pages to the system: freed tensors leave gaps that new ones do not fill."""
+    """Returns free pages to the system, since new tensors often do not fit the gaps of old ones."""
     trim = _trim() if device.type == "cpu" else None
     if trim is not None:
         trim(0)
 
 
 def keep_heap() -> None:
-    """Keeps freed memory for the next batch; for processes of our own, commands and workers.
+    """Keeps freed memory for the next batch; only for our own processes (commands, workers).
 
-    By default glibc returns large pieces to the system, and each batch pays for new pages.
+    By default glibc returns large blocks to the system, and each batch pays for new pages.
     """
     try:
         option = ctypes.CDLL(None).mallopt
@@ -161,16 +161,16 @@ def keep_heap() -> None:
 
 
 def set_objects_aside() -> None:
-    """Excludes all present objects from garbage collection; for processes of our own.
+    """Excludes all existing objects from garbage collection; only for our own processes.
 
-    Modules and models live to the end anyway, and scanning them again and again takes time.
+    Modules and models live until the end anyway, and scanning them repeatedly takes time.
     """
     gc.collect()
     gc.freeze()
 
 
 def release_memory(device: torch.device) -> None:
-    """Frees unused memory, also that of reference cycles."""
+    """Frees unused memory, including reference cycles."""
     gc.collect()
     trim_heap(device)
     module = torch.mps if device.type == "mps" else _accelerator(device)
@@ -179,7 +179,7 @@ def release_memory(device: torch.device) -> None:
 
 
 class SavedBytes:
-    """Counts the bytes that autograd keeps, each storage once; used as a hook on saved tensors."""
+    """Counts the bytes that autograd saves, each storage once; a hook on saved tensors."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -187,7 +187,7 @@ class SavedBytes:
 
     def __call__(self, tensor: Tensor) -> Tensor:
         self.count(tensor)
-        return tensor.detach()  # a result that holds its own node would never be freed
+        return tensor.detach()  # a tensor that references its own node would never be freed
 
     def count(self, tensor: Tensor) -> int:
         """The bytes that this tensor adds."""
@@ -201,7 +201,7 @@ class SavedBytes:
 def storage_of(tensor: Tensor) -> Storage:
     """An identity of the tensor's storage, or of the tensor if it has none.
 
-    It is not the address, which a later storage can have too.
+    An address would not do: a later storage can reuse it.
     """
     return weakref.ref(tensor.untyped_storage()) if _has_storage(tensor) else id(tensor)
 
@@ -212,5 +212,5 @@ def storage_bytes(tensor: Tensor) -> int:
 
 
 def _has_storage(tensor: Tensor) -> bool:
-    """Whether a tensor is neither sparse nor of a subclass that wraps other tensors."""
+    """Whether a tensor is neither sparse nor a subclass that wraps other tensors."""
     return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided

@@ -20,9 +20,9 @@ TargetSpec = int | str | None  # an index, a label or the text of a token; None:
 
 
 def ordered_labels(labels: Any, owner: str) -> list[str]:
-    """The labels in the order of the classes: a list, or a dict with class numbers as keys.
+    """The labels in class order, from a list or a dict with class indices as keys.
 
-    A class without a label is called by its number.
+    A class without a label is named by its index.
 
     >>> ordered_labels({"2": "good", "0": "bad"}, "labels=")
     ['bad', '1', 'good']
@@ -30,11 +30,10 @@ def ordered_labels(labels: Any, owner: str) -> list[str]:
     if isinstance(labels, Mapping):
         by_class: dict[int, str] = {}
         for key, label in labels.items():
-            is_number = isinstance(key, (int, str)) and str(key).isdecimal()
-            if not is_number or int(key) >= _MOST_CLASSES or int(key) in by_class:
+            is_index = isinstance(key, (int, str)) and str(key).isdecimal()
+            if not is_index or int(key) >= _MOST_CLASSES or int(key) in by_class:
                 raise ModelError(
-                    f"the keys of {owner} must be the numbers of the classes, each once, got "
-                    f"{key!r}."
+                    f"the keys of {owner} must be class indices, each at most once, got {key!r}."
                 )
             by_class[int(key)] = str(label)
         return [by_class.get(i, str(i)) for i in range(max(by_class, default=-1) + 1)]
@@ -48,7 +47,7 @@ def ordered_labels(labels: Any, owner: str) -> list[str]:
 
 @dataclass(frozen=True)
 class OutputNames:
-    """Finds the index of an output by its name, and the name by its index.
+    """Maps names of outputs to indices, and indices to names.
 
     `labels_override` replaces the labels of the model's config.
     """
@@ -72,7 +71,7 @@ class OutputNames:
     def generates(self) -> bool:
         """Whether the model generates text, token by token."""
         can_generate = getattr(self.runner.model, "can_generate", None)
-        # before transformers 4.50 masked language models say that they can, too
+        # before transformers 4.50, masked language models claim that they can generate
         masked = type(self.runner.model).__name__.endswith("ForMaskedLM")
         return callable(can_generate) and bool(can_generate()) and not masked
 
@@ -81,31 +80,31 @@ class OutputNames:
         """The labels of the classes; empty if the model has none."""
         if self.labels_override is not None:
             return list(self.labels_override)
-        if self.runner.forward is not None:  # which may return other outputs
+        if self.runner.forward is not None:  # a forward function may return other outputs
             return []
         labels = getattr(getattr(self.runner.model, "config", None), "id2label", None)
         if not labels or self.is_language_model:
             return []
         return ordered_labels(labels, "config.id2label")
 
-    def to_probability(self, outputs: int, per_place: bool = False) -> ToProbability:
+    def to_probability(self, outputs: int, per_position: bool = False) -> ToProbability:
         """The function that turns outputs into probabilities; "none" if there is none.
 
-        The config's `problem_type` decides: multi-label outputs have a sigmoid each, those of a
-        regression no probabilities. A single output has none either unless the config says so.
-        Outputs for each token are always one class of several.
+        The config's `problem_type` decides: a sigmoid for each multi-label output, "none" for
+        regression. A single output gets "none" unless the config says multi-label. Outputs for
+        each token always get a softmax.
         """
         config = getattr(self.runner.model, "config", None)
-        kind = None if per_place else getattr(config, "problem_type", None)
-        if self.runner.forward is not None:  # which may return something else
+        kind = None if per_position else getattr(config, "problem_type", None)
+        if self.runner.forward is not None:  # a forward function may return something else
             kind = kind if getattr(config, "num_labels", None) == outputs else None
         if kind == "multi_label_classification":
             return "sigmoid"
         return "none" if kind == "regression" or outputs == 1 else "softmax"
 
-    def probabilities(self, logits: Tensor, per_place: bool = False) -> Tensor | None:
-        """The probabilities (…, outputs) of logits; None where the model gives none."""
-        function = self.to_probability(logits.shape[-1], per_place)
+    def probabilities(self, logits: Tensor, per_position: bool = False) -> Tensor | None:
+        """The probabilities (…, outputs) of logits; None if the outputs are not probabilities."""
+        function = self.to_probability(logits.shape[-1], per_position)
         if function == "none":
             return None
         return logits.sigmoid() if function == "sigmoid" else logits.softmax(-1)
@@ -113,7 +112,7 @@ class OutputNames:
     def index(self, target: TargetSpec) -> int:
         """The index of a class or token.
 
-        A string is a name first: "1" is the class labelled "1" where there is one, else the class
+        A string is a name first: "1" is the class labelled "1" if there is one, else the class
         with index 1. An integer is always an index.
         """
         if isinstance(target, str):
@@ -125,18 +124,18 @@ class OutputNames:
             index = operator.index(target)  # type: ignore[arg-type]
         except TypeError:
             raise TargetError(f"a target must be an index or a name, got {target!r}.") from None
-        count = len(self.labels)  # 0: the number of outputs is not known here
+        count = len(self.labels)  # 0: the number of outputs is unknown here
         if count and not 0 <= index < count:
             raise TargetError(f"there is no class {index}: the model has 0 to {count - 1}.")
         if not -_LARGE < index < _LARGE:
-            raise TargetError(f"there is no class {index}: no model has so many.")
+            raise TargetError(f"there is no class {index}: the index is too large.")
         return index
 
     def name(self, index: int, outputs: int | None = None) -> str:
-        """The name of the output with this index; `outputs` is how many there are.
+        """The name of the output with this index; `outputs` is the number of outputs.
 
-        An output is a token only if there is one for each token of the vocabulary: the user's own
-        forward may return others.
+        Outputs are tokens only if there is one for each token of the vocabulary: a user's forward
+        function may return others.
         """
         labels = self.labels
         if index < len(labels):
@@ -149,15 +148,15 @@ class OutputNames:
         return str(index)
 
     def _label_index(self, text: str) -> int | None:
-        """The index of a label, in any case; None for a number that is not a label."""
+        """The index of a label, case-insensitive; None for a number that is not a label."""
         labels, lower = self.labels, text.lower()
-        found = [i for i, label in enumerate(labels) if label == text]
-        found = found or [i for i, label in enumerate(labels) if label.lower() == lower]
-        if len(found) > 1:
+        matches = [i for i, label in enumerate(labels) if label == text]
+        matches = matches or [i for i, label in enumerate(labels) if label.lower() == lower]
+        if len(matches) > 1:
             raise TargetError(
-                f'"{text}" is the label of the classes {", ".join(map(str, found))}: pass an index.'
+                f'"{text}" is the label of classes {", ".join(map(str, matches))}: pass an index.'
             )
-        index = found[0] if found else None
+        index = matches[0] if matches else None
         if index is None and not text.isdecimal():
             known = nearest(text, labels) if labels else "the model has no labels; pass an index."
             raise TargetError(f'there is no label "{text}"; {known}')
@@ -168,7 +167,9 @@ class OutputNames:
         if self.tokenizer is None:
             if text.isdecimal():
                 return None
-            raise TargetError("a target token by text needs a tokenizer; pass its id instead.")
+            raise TargetError(
+                "naming a target token by its text needs a tokenizer; pass its id instead."
+            )
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         unknown = getattr(self.tokenizer, "unk_token_id", None)
         if len(ids) == 1 and (ids[0] != unknown or text == self.tokenizer.unk_token):
@@ -180,7 +181,7 @@ class OutputNames:
         pieces = self.tokenizer.convert_ids_to_tokens(ids)
         raise TargetError(
             f"{text!r} is {len(ids)} tokens for this model ({', '.join(map(repr, pieces))}); "
-            "a target must be a single token. Mind the leading space."
+            "a target must be a single token. A leading space can matter."
         )
 
 

@@ -14,16 +14,16 @@ Kind = TypeVar("Kind", bound=type)
 
 
 class PluginTable(Mapping[str, Kind]):
-    """Built-in classes, then those from entry points of a group and from `add`.
+    """Built-in classes, then those from an entry point group and from `add`.
 
-    Entry points are loaded once, when a name is not built in or all names are listed. One that
-    cannot be used is left out with a warning that names its package.
+    Entry points are loaded once, when a name is not built in or all names are listed. An unusable
+    entry point is skipped with a warning that names its package.
     """
 
     def __init__(
         self, group: str, builtin: Mapping[str, Kind], problem: Callable[[str, Any], str | None]
     ) -> None:
-        """`problem(name, object)` is why an object cannot have this name, or None."""
+        """`problem(name, object)` says why an object cannot have this name, or None."""
         self.group = group
         self.builtin = dict(builtin)
         self._problem = problem
@@ -46,7 +46,7 @@ class PluginTable(Mapping[str, Kind]):
         return f"<{self.group}: {', '.join(self)}>"
 
     def add(self, name: str, kind: Kind) -> None:
-        """Adds a class for this process, in place of one that was added under the same name."""
+        """Adds a class for this process, replacing one added under the same name."""
         problem = f"{name!r} is built in" if name in self.builtin else self._problem(name, kind)
         if problem is not None:
             raise PluginError(f"cannot add {kind!r} to {self.group}: {problem}.")
@@ -60,7 +60,7 @@ class PluginTable(Mapping[str, Kind]):
         """The classes that are not built in."""
         with self._lock:
             if self._plugins is None:
-                self._plugins = {}  # a package may list the table during its import
+                self._plugins = {}  # a package may list this table while it is imported
                 self._plugins = self._load()
             return {**self._plugins, **self._added}
 
@@ -79,11 +79,13 @@ class PluginTable(Mapping[str, Kind]):
             if problem is None:
                 plugins[point.name] = kind
             else:
-                warnings.warn(_left_out(point, self.group, problem), PluginWarning, stacklevel=4)
+                warnings.warn(
+                    _skipped_message(point, self.group, problem), PluginWarning, stacklevel=4
+                )
         return plugins
 
 
-def _left_out(point: EntryPoint, group: str, problem: str) -> str:
+def _skipped_message(point: EntryPoint, group: str, problem: str) -> str:
     package = "a package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
     return (
         f"{package} adds {point.name!r} to {group} ({point.value}), which cannot be used: {problem}"

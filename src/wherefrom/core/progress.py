@@ -1,4 +1,4 @@
-"""Progress of long calls, as a bar, a line of HTML or lines of a log; and stopping them."""
+"""Shows the progress of long calls, as a bar, a line of HTML or log lines; and stops them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from wherefrom.errors import printable
 
 Progress = Callable[[float, int, str], None]  # done, total, the current step
 PATIENCE = 1.0  # seconds before a bar appears: short calls stay quiet
-_SECONDS_OF_A_LINE = 10.0
+_SECONDS_PER_LINE = 10.0
 _PAUSE = 0.2  # seconds between two updates in a notebook
 _check: ContextVar[Callable[[], None] | None] = ContextVar("_check", default=None)
 
 
 @contextmanager
 def shown(what: str, progress: Progress | bool | None = None) -> Iterator[Progress]:
-    """The function to report progress to: the caller's own, or that of a bar.
+    """The function to report progress to: the caller's, or that of a bar.
 
     None and True: a bar in a terminal or a notebook, once the call has taken a second; False:
     nothing.
@@ -44,12 +44,12 @@ def shown(what: str, progress: Progress | bool | None = None) -> Iterator[Progre
 def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Iterator[Progress]:
     """A bar with rate and time left, on stderr if that is a terminal.
 
-    It appears after `patience` seconds, also before the first report. If stderr is a log, nothing
-    is shown, or with `lines` a line every few seconds.
+    It appears after `patience` seconds, even before the first report. If stderr is not a terminal,
+    nothing is shown, or with `lines` a line every few seconds.
     """
     bar, advance = _bar(what)
     if not bar.console.is_terminal:
-        yield _every(_SECONDS_OF_A_LINE, bar, advance, _print_line) if lines else _ignored
+        yield _throttled(_SECONDS_PER_LINE, bar, advance, _print_line) if lines else _ignored
         return
     appears = threading.Timer(patience, bar.start)
     appears.daemon = True
@@ -62,7 +62,7 @@ def terminal_bar(what: str, patience: float = 0.0, lines: bool = False) -> Itera
     finally:
         appears.cancel()
         if patience:
-            appears.join()  # a bar that is just appearing would stay
+            appears.join()  # a bar that is about to appear would stay
         bar.stop()
 
 
@@ -81,19 +81,19 @@ def _notebook_bar(what: str) -> Iterator[Progress]:
             handles.append(display(HTML(markup), display_id=True))
 
     def show_task(task: Any) -> None:
-        words = f"{what}: {task.completed:.0f} of {task.total}  {task.fields['pace']}"
+        text = f"{what}: {task.completed:.0f} of {task.total}  {task.fields['pace']}"
         bar = f'<progress value="{task.completed}" max="{task.total}"></progress>'
-        show(f"{bar} {escape(words)}")
+        show(f"{bar} {escape(text)}")
 
     try:
-        yield _every(_PAUSE, *_bar(what), show_task)
+        yield _throttled(_PAUSE, *_bar(what), show_task)
     finally:
         if handles:
             show("")
 
 
 def _bar(what: str) -> tuple[Any, Progress]:
-    """A bar of rich, not shown yet, and the function that updates it."""
+    """A rich progress bar, not shown yet, and the function that updates it."""
     from rich import progress
     from rich.console import Console
 
@@ -103,19 +103,21 @@ def _bar(what: str) -> tuple[Any, Progress]:
         progress.TextColumn("{task.fields[pace]}", markup=False),
     )  # fmt: skip
     bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
-    number = bar.add_task(what, total=None, pace="")
+    task_id = bar.add_task(what, total=None, pace="")
 
     def advance(done: float, total: int, note: str) -> None:
-        bar.update(number, completed=done, total=total)
+        bar.update(task_id, completed=done, total=total)
         task = bar.tasks[0]
         pace = _pace(task.speed, task.time_remaining)
-        bar.update(number, pace=printable(f"{pace}  {note}".strip()))
+        bar.update(task_id, pace=printable(f"{pace}  {note}".strip()))
 
     return bar, advance
 
 
-def _every(seconds: float, bar: Any, advance: Progress, show: Callable[[Any], None]) -> Progress:
-    """`advance`, followed by `show` of the task if it was not shown for some seconds."""
+def _throttled(
+    seconds: float, bar: Any, advance: Progress, show: Callable[[Any], None]
+) -> Progress:
+    """Calls `advance`, and then `show` if some seconds have passed since the last time."""
     last = time.monotonic()
 
     def report(done: float, total: int, note: str) -> None:
@@ -129,8 +131,8 @@ def _every(seconds: float, bar: Any, advance: Progress, show: Callable[[Any], No
 
 
 def _print_line(task: Any) -> None:
-    words = f"{task.description}: {task.completed:,.0f} of {task.total:,}, {task.fields['pace']}"
-    print(printable(words), file=sys.stderr)
+    text = f"{task.description}: {task.completed:,.0f} of {task.total:,}, {task.fields['pace']}"
+    print(printable(text), file=sys.stderr)
 
 
 def _ignored(done: float, total: int, note: str) -> None:
@@ -158,7 +160,7 @@ def _pace(rate: float | None, seconds_left: float | None) -> str:
 
 @contextmanager
 def stopped_by(check: Callable[[], None]) -> Iterator[None]:
-    """Within this context, `stop_if_late` calls `check`, which may raise."""
+    """Within this context, `stop_if_late` calls `check`, which may raise an error."""
     token = _check.set(check)
     try:
         yield
@@ -167,7 +169,7 @@ def stopped_by(check: Callable[[], None]) -> Iterator[None]:
 
 
 def stop_if_late() -> None:
-    """Stops a loop without torch calls: raises what the surrounding `stopped_by` raises."""
+    """Calls the `check` of the surrounding `stopped_by`; for loops without torch calls."""
     check = _check.get()
     if check is not None:
         check()

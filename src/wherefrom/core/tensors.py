@@ -1,4 +1,4 @@
-"""A test for tensors that does not import torch, which takes a second."""
+"""A type check for tensors that does not import torch, which takes a second."""
 
 from __future__ import annotations
 

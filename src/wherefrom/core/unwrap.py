@@ -1,4 +1,4 @@
-"""The plain module inside a compiled or a parallel model."""
+"""The plain module inside a compiled or parallel model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def unwrap(model: nn.Module) -> nn.Module:
     return _plain(model, {})
 
 
-def _plain(module: nn.Module, done: dict[int, nn.Module]) -> nn.Module:
-    if id(module) not in done:
+def _plain(module: nn.Module, cache: dict[int, nn.Module]) -> nn.Module:
+    if id(module) not in cache:
         inner = _inner(module)
-        done[id(module)] = _view(module, done) if inner is None else _plain(inner, done)
-    return done[id(module)]
+        cache[id(module)] = _view(module, cache) if inner is None else _plain(inner, cache)
+    return cache[id(module)]
 
 
 def _inner(module: nn.Module) -> nn.Module | None:
@@ -42,10 +42,10 @@ def _inner(module: nn.Module) -> nn.Module | None:
     return original if isinstance(original, nn.Module) else None
 
 
-def _view(module: nn.Module, done: dict[int, nn.Module]) -> nn.Module:
-    """The module itself, or a view of it in which nothing is compiled."""
+def _view(module: nn.Module, cache: dict[int, nn.Module]) -> nn.Module:
+    """The module itself, or a view of it without compiled parts."""
     children = {
-        name: None if child is None else _plain(child, done)
+        name: None if child is None else _plain(child, cache)
         for name, child in submodules(module).items()
     }
     same = all(child is submodules(module)[name] for name, child in children.items())

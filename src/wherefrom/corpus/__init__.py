@@ -1,4 +1,4 @@
-"""From one sentence to a corpus: which words drive a model, and which groups of names."""
+"""Corpus studies: which words drive a model, and how groups of names differ."""
 
 from wherefrom.corpus.bias_study import bias
 from wherefrom.corpus.corpus import Corpus

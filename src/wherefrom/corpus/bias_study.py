@@ -1,4 +1,4 @@
-"""A bias study: the relevance of names by group, as they occur in texts, without templates."""
+"""A bias study: the relevance of groups of names in real texts, without templates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class Group:
-    """A group: its numbers of names, occurrences and texts, and its relevance."""
+    """The counts and the relevance of a group of names."""
 
     name: str
     names: int
@@ -55,7 +55,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Bias(Displayable):
-    """The result of a study; `relevance` has one number for each of `occurrences`."""
+    """The result of a study; `relevance` has one value for each of `occurrences`."""
 
     corpus: Corpus
     occurrences: tuple[Occurrence, ...]
@@ -92,7 +92,7 @@ class Bias(Displayable):
     def write_summary(
         self, out: str | Path, tables: Mapping[str, list[dict[str, Any]]] | None = None
     ) -> list[Path]:
-        """Writes all but the occurrences, and these other tables."""
+        """Writes all results except the occurrences, and these other tables."""
         corpus = self.corpus
         groups = [_flatten(asdict(group)) for group in self.groups]
         pairs = [
@@ -151,11 +151,12 @@ def name_records(
     """The occurrences of names as rows of a table."""
     return [
         {
-            "row": int(corpus.rows[each.text]), "name": each.name, "group": each.group,
-            "start": each.start, "end": each.end, "relevance": value,
-            "output": float(corpus.outputs[each.text]), "text": corpus.texts[each.text],
+            "row": int(corpus.rows[occurrence.text]), "name": occurrence.name,
+            "group": occurrence.group,
+            "start": occurrence.start, "end": occurrence.end, "relevance": value,
+            "output": float(corpus.outputs[occurrence.text]), "text": corpus.texts[occurrence.text],
         }
-        for each, value in zip(occurrences, relevance, strict=True)
+        for occurrence, value in zip(occurrences, relevance, strict=True)
     ]  # fmt: skip
 
 
@@ -200,8 +201,8 @@ def study(
 ) -> Bias:
     """Compares groups of names, given the relevance of each of their occurrences.
 
-    `outputs` are those of the texts that occurrences are in, `whole` those of all texts;
-    `corpus` has at least the texts that are shown.
+    `outputs` are those of the texts with occurrences, `whole` the moments over all texts; `corpus`
+    has at least the texts that are shown.
     """
     occurrences = entities.occurrences
     names = _names(occurrences, relevance, outputs, whole)
@@ -230,7 +231,7 @@ def check_contrast(target: TargetInfo | None, classes: Iterable[str]) -> None:
     """Raises an error unless the difference of two outputs is explained."""
     if target is None or target.against is None:
         raise InputError(
-            "a bias study explains the difference of two outputs: give target and against, two of "
+            "a bias study explains the difference of two outputs: pass target and against, two of "
             f"{', '.join(classes) or 'the classes of the model'}."
         )
 
@@ -321,7 +322,7 @@ def _notes(entities: Entities, groups: list[Group], corpus: Corpus, ordinary: st
         notes.append(
             "the texts are in lower case, which does not distinguish names from words: "
             + (
-                "names in a short list of ordinary English words were excluded."
+                "names on a short list of ordinary English words were excluded."
                 if ordinary == "drop"
                 else "names that are also ordinary words were kept."
             )

@@ -25,7 +25,7 @@ class Corpus:
 
     `target` is the same for all texts (with two classes, the difference of their outputs), or None
     if the class predicted for each text was explained. The words of a text do not add up to its
-    output: the rest belongs to special tokens and biases.
+    output: special tokens and biases contribute, too.
     """
 
     texts: tuple[str, ...]
@@ -42,20 +42,22 @@ class Corpus:
     method: str
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    skipped: Mapping[str, int] = field(default_factory=dict)  # rows left out, by kind of reason
-    rejected: Mapping[int, str] = field(default_factory=dict)  # the rows left out and why
+    skipped: Mapping[str, int] = field(
+        default_factory=dict
+    )  # counts of rows that were left out, by reason
+    rejected: Mapping[int, str] = field(default_factory=dict)  # the reasons, by row
     cut: int = 0  # truncated texts
     complete: bool = True
     rows_read: int = 0  # including skipped ones
     rows_total: int = 0
-    others: int = 0  # explained texts that are not kept here
+    others: int = 0  # explained texts that are not included here
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @property
     def explained(self) -> int:
-        """The number of explained texts, including those not kept here."""
+        """The number of explained texts, including those not included here."""
         return len(self) + self.others
 
     def words(self, i: int) -> slice:
@@ -69,7 +71,7 @@ class Corpus:
 
     @cached_property
     def keys(self) -> list[str]:
-        """Each word case-folded, as it is counted."""
+        """Each word, case-folded for counting."""
         texts = self.texts
         return [
             texts[i][a:b].casefold()
@@ -89,20 +91,21 @@ class Corpus:
 
     def span_relevance(self, i: int, start: int, end: int) -> float:
         """Σ relevance over the words of text i that overlap a span."""
-        at = self.words(i)
-        inside = (self.starts[at] < end) & (self.ends[at] > start)
-        return float(self.scores[at][inside].sum(dtype=np.float64))
+        words = self.words(i)
+        inside = (self.starts[words] < end) & (self.ends[words] > start)
+        return float(self.scores[words][inside].sum(dtype=np.float64))
 
-    def chosen(self, numbers: Ints) -> Corpus:
+    def chosen(self, indices: Ints) -> Corpus:
         """The corpus reduced to these texts."""
-        at = np.concatenate([np.zeros(0, dtype=np.int64), *(np.r_[self.words(i)] for i in numbers)])
-        counts = np.diff(self.bounds)[numbers]
+        words = [np.r_[self.words(i)] for i in indices]
+        positions = np.concatenate([np.zeros(0, dtype=np.int64), *words])
+        counts = np.diff(self.bounds)[indices]
         return replace(
             self,
-            texts=tuple(self.texts[i] for i in numbers),
+            texts=tuple(self.texts[i] for i in indices),
             bounds=np.concatenate([[0], np.cumsum(counts)]),
-            **{name: getattr(self, name)[numbers] for name in _BY_TEXT},
-            **{name: getattr(self, name)[at] for name in _BY_WORD},
+            **{name: getattr(self, name)[indices] for name in _BY_TEXT},
+            **{name: getattr(self, name)[positions] for name in _BY_WORD},
         )
 
     @staticmethod
@@ -122,12 +125,12 @@ class Corpus:
 
     def explanation(self, i: int) -> Explanation:
         """Text i as an explanation of its words."""
-        text, at = self.texts[i], self.words(i)
-        spans = zip(self.starts[at].tolist(), self.ends[at].tolist(), strict=True)
+        text, words = self.texts[i], self.words(i)
+        spans = zip(self.starts[words].tolist(), self.ends[words].tolist(), strict=True)
         index = int(self.predicted[i])
         return Explanation(
             units=tuple(Unit(text[a:b], a, b, word=k) for k, (a, b) in enumerate(spans)),
-            scores=self.scores[at],
+            scores=self.scores[words],
             target=self.target or TargetInfo(index, self.name(index)),
             output=float(self.outputs[i]),
             probability=None,
@@ -139,17 +142,17 @@ class Corpus:
 
     @property
     def interruption(self) -> str:
-        """How far an interrupted run came, in words; empty for a complete one."""
+        """A sentence about how far an interrupted run came; empty for a complete one."""
         if self.complete:
             return ""
         return f"interrupted: {self.rows_read:,} of {self.rows_total:,} texts were read"
 
     @property
     def question(self) -> str:
-        """What was explained, in words."""
+        """A description of the target."""
         return "the predicted class" if self.target is None else str(self.target)
 
 
 def concatenated(arrays: Sequence[NDArray[Any]], dtype: type) -> NDArray[Any]:
-    """Arrays end to end; of no arrays, an empty one."""
+    """Concatenates arrays; no arrays give an empty one."""
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Explains a corpus in parts, on any engine: counted first, then explained, then added up.
+"""Explains a corpus in parts, on any engine: a counting pass, then explanations, then sums.
 
 No process has more than a part of the texts in memory, unless `explain_corpus` returns all of them.
 """
@@ -64,7 +64,7 @@ _SKIPPED = ((TooLong, "too long"), (FileError, "unreadable"), (NotFinite, "outpu
 
 @dataclass(frozen=True)
 class NameSearch:
-    """Which names to look for, and how: the options of `find_entities`."""
+    """The names to look for, with the options of `find_entities`."""
 
     lexicon: Lexicon
     options: Mapping[str, Any]
@@ -87,7 +87,7 @@ class CorpusSettings:
 class CorpusJob:
     """The texts, the model, the settings, and the folder for the tables.
 
-    Without a folder the parts stay in memory, which works in this process only. `tables_in` is a
+    Without a folder the parts stay in memory, which works only in this process. `tables_in` is a
     subfolder with a slash at its end.
     """
 
@@ -121,11 +121,11 @@ def explain_corpus(
     With two classes, the difference of their outputs is explained: the second minus the first,
     unless `target` says otherwise. With more classes, the predicted one is explained, or `target`
     (minus `against`). A batch has at most `batch_size` texts and `tokens` tokens; lower them to
-    save memory. A text that cannot be explained is left out, counted in `skipped` and named in
-    `rejected`. With `out`, finished windows are saved there, and `resume` continues from them to
-    the same result: it refuses other weights, texts, settings or versions, and only one run at a
-    time may use a folder. Without `resume` a folder with finished windows is refused. Ctrl-C
-    returns what is finished; before the first window is, it is a KeyboardInterrupt.
+    save memory. A text that cannot be explained is left out, counted in `skipped` and listed
+    in `rejected`. With `out`, finished windows are saved there, and `resume` continues from them to
+    the same result; weights, texts, settings and versions must be the same. Without `resume`, a
+    folder with finished windows is refused. Only one run at a time may use a folder. Ctrl-C returns
+    the finished windows, or raises KeyboardInterrupt if there are none.
     """
     rows = _texts(data)
     if window < 1:
@@ -177,15 +177,15 @@ def common_target(
     if other == index:
         raise TargetError(f"target and against are the same class, {index}.")
 
-    def name(number: int) -> str:
-        return classes[number] if number < len(classes) else str(number)
+    def name(i: int) -> str:
+        return classes[i] if i < len(classes) else str(i)
 
     return TargetInfo(index, name(index), other, None if other is None else name(other))
 
 
 @dataclass
 class Counts:
-    """The counts of a first pass over the data, part by part in the order of the data."""
+    """The counts of a first pass over the data, part by part in data order."""
 
     parts: list[str] = field(default_factory=list)
     firsts: list[int] = field(default_factory=list)  # the first row of each part
@@ -213,7 +213,7 @@ class Counts:
         return counts
 
     def part_of(self, row: int) -> str:
-        """The part with this row."""
+        """The name of the part with this row."""
         return self.parts[bisect_right(self.firsts, row) - 1]
 
 
@@ -222,17 +222,17 @@ class _CountPart:
     search: NameSearch | None
 
     def __call__(self, part: Part) -> tuple[str, int, int, list[str | int] | None, NameUses, str]:
-        places, _ = _usable(part)
-        texts = [part.texts[i] for i in places]
+        usable, _ = _usable(part)
+        texts = [part.texts[i] for i in usable]
         uses = NameUses() if self.search is None else NameUses.of(texts, self.search.lexicon)
-        labels = dict.fromkeys(part.labels[i] for i in places)
+        labels = dict.fromkeys(part.labels[i] for i in usable)
         distinct = [label for label in labels if label is not None] if part.labelled else None
         error = next((str(text) for text in part.texts if isinstance(text, FileError)), "")
         return part.name, len(part.ids), len(texts), distinct, uses, error
 
 
 def _usable(part: Part) -> tuple[list[int], dict[int, str]]:
-    """The places of the rows with a text and a label, and why the others are left out."""
+    """The indices of the rows with a text and a label, and the reasons for skipping the others."""
     usable: list[int] = []
     skipped: dict[int, str] = {}
     for i, (text, label) in enumerate(zip(part.texts, part.labels, strict=True)):
@@ -249,7 +249,7 @@ def _usable(part: Part) -> tuple[list[int], dict[int, str]]:
 
 @dataclass
 class _ExplainPart:
-    """The work: explains a part and writes its tables; returns its record."""
+    """Explains a part, writes its tables and returns its record."""
 
     job: CorpusJob
     fingerprint: Mapping[str, Any]
@@ -267,24 +267,24 @@ class _ExplainPart:
             on_gpu = self.job.engine.gpus_per_worker > 0
             explainer = self.job.model.verified(self.fingerprint, on_gpu)
             index = None if self.target is None else self.target.index
-            other = None if self.target is None else self.target.against
+            against = None if self.target is None else self.target.against
             chosen = self.job.settings
             self._explain = RowExplainer(
-                explainer, chosen.method, index, other, chosen.batch_size, chosen.tokens,
+                explainer, chosen.method, index, against, chosen.batch_size, chosen.tokens,
                 chosen.truncate,
             )  # fmt: skip
-        places, reasons = _usable(part)
+        usable, reasons = _usable(part)
         counted, cut, groups = Counter(reasons.values()), 0, []
-        for some, result in Attempts.at(self.store, part.name).results(
-            len(places), lambda some: self._corpus(part, places[some])
+        for rows, result in Attempts.at(self.store, part.name).results(
+            len(usable), lambda rows: self._corpus(part, usable[rows])
         ):
             if isinstance(result, str):
-                reasons[places[some.start]] = result
+                reasons[usable[rows.start]] = result
                 counted["ended its process"] += 1
                 continue
-            corpus, errors, cut_here = result
+            corpus, errors, cut_in_group = result
             groups.append(corpus)
-            cut += cut_here
+            cut += cut_in_group
             reasons |= {i: str(error) for i, error in errors.items()}
             counted.update(_skip_reason(error) for error in errors.values())
         record: Record = {
@@ -306,25 +306,27 @@ class _ExplainPart:
         return self.store.add(part.name, prefixed, record)
 
     def _corpus(
-        self, part: Part, places: Sequence[int]
+        self, part: Part, indices: Sequence[int]
     ) -> tuple[Corpus, dict[int, WherefromError], int]:
-        """The rows at these places, explained; why some could not be; the number of cut texts."""
+        """Explains the rows with these indices; also returns errors and the number of cut texts."""
         explain = self._explain
         assert explain is not None
         explainer = explain.explainer
-        items, cut = encode(explainer, [part.texts[i] for i in places], explain.truncate)
-        errors = {places[k]: item for k, item in enumerate(items) if not isinstance(item, Encoded)}
-        results: dict[int, tuple[Explanation, int]] = {}  # by place: explanation, predicted class
+        items, cut = encode(explainer, [part.texts[i] for i in indices], explain.truncate)
+        errors = {indices[k]: item for k, item in enumerate(items) if not isinstance(item, Encoded)}
+        results: dict[int, tuple[Explanation, int]] = {}  # by index: explanation, predicted class
         for chunk, answers in explain.batches(items):
-            fine = [k for k, a in zip(chunk, answers, strict=True) if isinstance(a, Explanation)]
+            explained = [
+                k for k, a in zip(chunk, answers, strict=True) if isinstance(a, Explanation)
+            ]
             explanations = [a for a in answers if isinstance(a, Explanation)]
-            classes = self._predict(explainer, [items[k] for k in fine], explanations)
+            classes = self._predict(explainer, [items[k] for k in explained], explanations)
             results |= {
-                places[k]: pair
-                for k, pair in zip(fine, zip(explanations, classes, strict=True), strict=True)
+                indices[k]: pair
+                for k, pair in zip(explained, zip(explanations, classes, strict=True), strict=True)
             }
             errors |= {
-                places[k]: a
+                indices[k]: a
                 for k, a in zip(chunk, answers, strict=True)
                 if not isinstance(a, Explanation)
             }
@@ -332,17 +334,17 @@ class _ExplainPart:
         words = [word_sums(results[i][0]) for i in order]
         if words and not any(ends for _, ends, _ in words):
             raise InputError(
-                "the tokenizer does not give the positions of its tokens in the text, so they "
-                "cannot be joined to words. A corpus needs a fast tokenizer."
+                "the tokenizer does not return the positions of its tokens, so they cannot be "
+                "joined to words. A corpus needs a fast tokenizer."
             )
         labels = [part.labels[i] for i in order] if self.has_labels else []
-        indices = [explainer.index_of(label) for label in labels if label is not None]
+        classes_of_labels = [explainer.index_of(label) for label in labels if label is not None]
         empty = empty_corpus(explainer, self.target, explain.method)
         return replace(
             empty,
             texts=tuple(part.texts[i] for i in order),
             rows=np.array([self.firsts[part.name] + i for i in order], dtype=np.int64),
-            labels=np.array(indices or [NO_LABEL] * len(order), dtype=np.int64),
+            labels=np.array(classes_of_labels or [NO_LABEL] * len(order), dtype=np.int64),
             predicted=np.array([results[i][1] for i in order], dtype=np.int64),
             outputs=np.array([results[i][0].output for i in order], dtype=np.float64),
             bounds=np.cumsum([0, *(len(starts) for starts, _, _ in words)], dtype=np.int64),
@@ -354,7 +356,7 @@ class _ExplainPart:
     def _predict(
         self, explainer: Explainer, texts: Sequence[Any], explanations: Sequence[Explanation]
     ) -> list[int]:
-        """The predicted class of each text; a contrast among more than two needs another pass."""
+        """The predicted class of each text; contrasts among more than two need another pass."""
         target = self.target
         if target is None:
             return [explanation.target.index for explanation in explanations]
@@ -365,40 +367,40 @@ class _ExplainPart:
                 classes: list[int] = logits.argmax(-1).tolist()
                 return classes
         other = NO_LABEL if target.against is None else target.against
-        return [target.index if each.output > 0 else other for each in explanations]
+        return [target.index if explanation.output > 0 else other for explanation in explanations]
 
     def _tables(self, corpus: Corpus) -> tuple[list[Table], Record]:
-        """The tables of a part, and for a study of names what its record has of them."""
+        """The tables of a part, and for a study of names the additional entries of its record."""
         tables = [Table("texts", text_columns(corpus), TEXTS)]
         if self.search is None:
             return [*tables, Table("occurrences", word_columns(corpus), WORDS)], {}
-        found = find_entities(
+        entities = find_entities(
             corpus.texts, self.search.lexicon, counts=self.uses, **self.search.options
         )
-        relevance = [corpus.span_relevance(o.text, o.start, o.end) for o in found.occurrences]
-        names = columns(name_records(corpus, found.occurrences, relevance), NAMES)
+        relevance = [corpus.span_relevance(o.text, o.start, o.end) for o in entities.occurrences]
+        names = columns(name_records(corpus, entities.occurrences, relevance), NAMES)
         tables += [
             Table("words", word_columns(corpus), WORDS), Table("occurrences", names, NAMES),
         ]  # fmt: skip
         return tables, {
-            "dropped": found.dropped,
-            "uses": found.uses,
-            "after_determiner": found.after_determiner,
+            "dropped": entities.dropped,
+            "uses": entities.uses,
+            "after_determiner": entities.after_determiner,
             "outputs": list(vars(Moments.of(corpus.outputs)).values()),
         }
 
 
 def _skip_reason(error: WherefromError) -> str:
-    """The kind of reason under which a row is counted."""
+    """The category under which a skipped row is counted."""
     return next((name for kind, name in _SKIPPED if isinstance(error, kind)), "no token")
 
 
 def empty_corpus(explainer: Explainer, target: TargetInfo | None, method: Method) -> Corpus:
     """A corpus without texts."""
-    none = np.zeros(0, dtype=np.int64)
+    no_ints = np.zeros(0, dtype=np.int64)
     return Corpus(
-        texts=(), rows=none, labels=none, predicted=none, outputs=np.zeros(0),
-        bounds=np.zeros(1, dtype=np.int64), starts=none, ends=none,
+        texts=(), rows=no_ints, labels=no_ints, predicted=no_ints, outputs=np.zeros(0),
+        bounds=np.zeros(1, dtype=np.int64), starts=no_ints, ends=no_ints,
         scores=np.zeros(0, dtype=np.float32), classes=tuple(explainer.labels()), target=target,
         method=method.name, model=explainer.runner.name, settings=method.settings(),
     )  # fmt: skip
@@ -406,13 +408,13 @@ def empty_corpus(explainer: Explainer, target: TargetInfo | None, method: Method
 
 @dataclass
 class ExplainedParts:
-    """A corpus whose parts are in a store: their counts, and any of the texts."""
+    """A corpus whose parts are in a store: their counts, and access to the texts."""
 
     job: CorpusJob
     counts: Counts
     store: Store
     words_table: str
-    nothing: Corpus
+    template: Corpus
     skipped: Counter[str] = field(default_factory=Counter)
     memory: dict[str, Corpus] = field(default_factory=dict)  # the parts, without a folder
     records: list[Record] = field(default_factory=list)
@@ -443,7 +445,7 @@ class ExplainedParts:
         rows = np.array(texts["row"], dtype=np.int64)
         counts = np.bincount(np.searchsorted(rows, words.get("row", [])), minlength=len(rows))
         return replace(
-            self.nothing,
+            self.template,
             texts=tuple(texts["text"]),
             rows=rows,
             labels=np.array([self._index(label) for label in texts["label"]], dtype=np.int64),
@@ -456,7 +458,7 @@ class ExplainedParts:
         )
 
     def texts_of(self, rows: Iterable[int]) -> Corpus:
-        """Some texts of the corpus, by their rows; one part at a time is read."""
+        """The texts in these rows; parts are read one at a time."""
         by_part: dict[str, list[int]] = {}
         for row in sorted(set(rows)):
             by_part.setdefault(self.counts.part_of(row), []).append(row)
@@ -468,7 +470,7 @@ class ExplainedParts:
         return replace(kept, others=self.explained - len(kept))
 
     def whole(self) -> Corpus:
-        """All texts, and the rows that were rejected."""
+        """All texts, with the rejected rows."""
         rejected = {int(id): reason for id, reason in self.rejected.items()}
         full = [self.part(record["part"]) for record in self.records if record["explained"]]
         return replace(Corpus.joined([self.empty(), *full]), rejected=rejected)
@@ -476,13 +478,13 @@ class ExplainedParts:
     def _index(self, name: str | None) -> int:
         if name is None:
             return NO_LABEL
-        classes = self.nothing.classes
+        classes = self.template.classes
         return classes.index(name) if name in classes else int(name)
 
     def empty(self) -> Corpus:
-        """The corpus with none of its texts."""
+        """The corpus without its texts."""
         return replace(
-            self.nothing, skipped=dict(self.skipped), cut=self.cut, rows_read=self.read,
+            self.template, skipped=dict(self.skipped), cut=self.cut, rows_read=self.read,
             rows_total=self.counts.rows, complete=self.read == self.counts.rows,
         )  # fmt: skip
 
@@ -497,7 +499,7 @@ def explained_parts(
     added: Callable[[ExplainedParts, Record], None] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[ExplainedParts]:
-    """Explains the parts that are not finished; `added` is called with each finished part.
+    """Explains the unfinished parts; calls `added` with each finished part.
 
     The folder stays locked while the results are in use. `check` is called before the model runs.
     """
@@ -579,8 +581,11 @@ def _check_labels(explainer: Explainer, labels: Iterable[str | int]) -> None:
         except TargetError:
             unknown.append(repr(label))
     if unknown:
-        one = len(unknown) == 1
-        are_not = "1 label is not a class" if one else f"{len(unknown)} labels are not classes"
+        are_not = (
+            "1 label is not a class"
+            if len(unknown) == 1
+            else f"{len(unknown)} labels are not classes"
+        )
         raise InputError(
             f"{are_not} of the model: {', '.join(unknown[:5])}. Its "
             f"classes are {', '.join(explainer.labels()) or 'not named'}. Choose another label "

@@ -1,4 +1,4 @@
-"""Names and their groups, and where they occur in texts."""
+"""Names with their groups, and their occurrences in texts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from wherefrom.inputs.table import records
 
 AMBIGUOUS = "ambiguous"
 WORD = re.compile(r"[^\W_]+")
-_WITHIN = re.compile(r"\s{1,2}|\s?[-‐'’.]\s?")  # between the words of a name
-_BETWEEN = re.compile(r"\s{1,2}|\s?[-‐]\s?")  # between names: a full stop would end a sentence
+_WITHIN = re.compile(r"\s{1,2}|\s?[-‐'’.]\s?")  # between the words of one name
+_BETWEEN = re.compile(r"\s{1,2}|\s?[-‐]\s?")  # between names; a full stop would end a sentence
 _NAME_COLUMNS = ("name", "entity", "word", "term", "phrase")
 _GROUP_COLUMNS = ("group", "gender", "class", "category", "label")
 _DETERMINERS = frozenset(
@@ -53,7 +53,7 @@ class Lexicon:
 
     @staticmethod
     def of(pairs: Iterable[tuple[str, str]]) -> Lexicon:
-        """From pairs of a name and its group.
+        """Builds a lexicon from pairs (name, group).
 
         >>> Lexicon.of([("Mary Ann", "female"), ("Robin", "female"), ("Robin", "male")]).group_names
         ['female', 'male']
@@ -68,7 +68,7 @@ class Lexicon:
                 skipped["no group" if words else "no name"] += 1
         if not groups:
             raise InputError("the list has no name with a group.")
-        return Lexicon({words: frozenset(several) for words, several in groups.items()}, skipped)
+        return Lexicon({words: frozenset(names) for words, names in groups.items()}, skipped)
 
     @property
     def group_names(self) -> list[str]:
@@ -82,7 +82,7 @@ class Lexicon:
 def read_lexicon(
     path: str | Path, name_column: str | None = None, group_column: str | None = None
 ) -> Lexicon:
-    """The names of a file with a column of names and one of groups."""
+    """Reads a file with a column of names and a column of groups."""
     rows = list(records(Path(path)))
     if not rows:
         raise FileError(f"{path} has no rows.")
@@ -98,7 +98,7 @@ def _as_text(value: object) -> str:
 
 @dataclass(frozen=True)
 class Occurrence:
-    """A name, or a run of names, in a text."""
+    """A name, or several adjacent names, in a text."""
 
     text: int
     start: int
@@ -111,8 +111,8 @@ class Occurrence:
 class Entities:
     """The names found in texts, and those excluded: `dropped[reason][name]` counts them.
 
-    `uses` and `after_determiner` count the names that were kept: a name that often follows a
-    determiner may be an ordinary word.
+    `uses` and `after_determiner` count the included names: one that often follows a determiner may
+    be an ordinary word.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -123,7 +123,7 @@ class Entities:
 
     @property
     def suspects(self) -> dict[str, tuple[int, int]]:
-        """Names that often follow a determiner: how often they do, and how often they occur."""
+        """Names that often follow a determiner, with the counts (after a determiner, in total)."""
         return {
             name: (self.after_determiner[name], count)
             for name, count in self.uses.most_common()
@@ -133,7 +133,7 @@ class Entities:
 
 @dataclass
 class NameUses:
-    """How texts write names, which decides what counts as one; parts of a corpus add up."""
+    """Counts of names and capitals in texts, by which uses of names are included."""
 
     texts: int = 0
     with_capitals: int = 0
@@ -167,7 +167,7 @@ class NameUses:
         return 2 * self.with_capitals >= self.texts
 
     def rarely_capitalised(self, min_share: float) -> set[Words]:
-        """Names of whose uses less than this share is capitalised."""
+        """Names that are capitalised in less than this share of their uses."""
         return {
             name for name, count in self.uses.items() if self.capitalised[name] < min_share * count
         }
@@ -231,7 +231,7 @@ def groups_in(
     ambiguous: Literal["drop", "group"] = "drop",
     **options: Any,
 ) -> tuple[set[str], dict[str, Counter[str]]]:
-    """The groups whose names count in texts with these counts, and the excluded uses."""
+    """The groups that occur in texts with these counts, and the excluded uses."""
     rules = NameFilter.of(counts, **options)
     present: set[str] = set()
     dropped: dict[str, Counter[str]] = {}
@@ -311,8 +311,8 @@ def _matches(text: str, lexicon: Lexicon) -> Iterator[_Match]:
             name = tuple(word for word, _, _ in part)
             if len(part) == length and name in lexicon.groups and _is_one_name(text, part):
                 start, end = part[0][1], part[-1][2]
-                before = words[i - 1][0] if i else ""
-                yield _Match(name, start, end, text[start].isupper(), before in _DETERMINERS)
+                previous = words[i - 1][0] if i else ""
+                yield _Match(name, start, end, text[start].isupper(), previous in _DETERMINERS)
                 i += length
                 break
         else:
@@ -326,7 +326,7 @@ def _is_one_name(text: str, part: Sequence[tuple[str, int, int]]) -> bool:
 
 
 def _runs(i: int, text: str, names: Sequence[_Match], lexicon: Lexicon) -> Iterator[Occurrence]:
-    """Joins names that follow each other."""
+    """Joins adjacent names."""
     run: list[_Match] = []
     for match in [*names, None]:
         if run and (match is None or not _BETWEEN.fullmatch(text[run[-1].end : match.start])):

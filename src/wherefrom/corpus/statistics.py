@@ -1,4 +1,4 @@
-"""Statistics of a bias study: groups compared name by name, and the naive correlation."""
+"""Statistics of a bias study: tests between groups of names, and the naive correlation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LEVEL = 0.05
 class Comparison:
     """Two groups, and whether names of the first are more relevant than those of the second.
 
-    `difference` of the medians over names with its 95 % bootstrap interval, `p` by Mann and
-    Whitney, `adjusted` by Holm over all pairs, `above` the probability that a name of `first` lies
-    above one of `second` (0.5: no difference), `names` the number of names in each.
+    `difference` of the medians over names, with its 95 % bootstrap interval; `p` by Mann–Whitney,
+    `adjusted` by Holm over all pairs; `above`, the probability that a name of `first` scores higher
+    than one of `second` (0.5: no difference); `names`, the number of names in each.
     """
 
     first: str
@@ -36,9 +36,9 @@ class Comparison:
 
     @property
     def testable(self) -> bool:
-        """Whether there are names enough: two in each group, and 2 / C(n, k) below the 5 % level.
+        """Whether there are enough names: two in each group, and 2 / C(n, k) below the 5 % level.
 
-        That is the smallest p that k and n − k names can have. One name has no interval.
+        That is the smallest p possible with k and n − k names. A single name has no interval.
         """
         smallest = 2 / comb(sum(self.names), self.names[0])
         return min(self.names) >= 2 and smallest < _LEVEL
@@ -54,8 +54,8 @@ def compare(
 ) -> list[Comparison]:
     """Compares every pair of groups, given one value for each name of each group.
 
-    Occurrences of one name, and those in one text, are not independent; testing them would take
-    any difference between two frequent names for one between their groups. So a name is one
+    Occurrences of one name, or in one text, are not independent: a test over occurrences would
+    mistake a difference between two frequent names for one between their groups. So a name is one
     observation, in the test and in the bootstrap.
     """
     groups = {name: np.asarray(numbers, dtype=np.float64) for name, numbers in values.items()}
@@ -97,10 +97,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _mann_whitney(a: Floats, b: Floats) -> tuple[float, float]:
-    """The two-sided p-value, and the probability that a value of `a` lies above one of `b`."""
+    """The two-sided p-value, and the probability that a value of `a` exceeds one of `b`."""
     if np.ptp(np.concatenate([a, b])) == 0:
         return 1.0, 0.5  # all values are equal: nothing to rank
-    from scipy.stats import mannwhitneyu  # at its use: scipy takes long to import
+    from scipy.stats import mannwhitneyu  # here, since scipy takes long to import
 
     result = mannwhitneyu(a, b, alternative="two-sided")
     return float(result.pvalue), float(result.statistic) / (len(a) * len(b))
@@ -110,7 +110,7 @@ def _interval(a: Floats, b: Floats, draws: int, seed: int) -> tuple[float, float
     """The 95 % percentile interval of the difference of medians."""
     from scipy.stats import bootstrap
 
-    # SciPy needs two observations; twice the same value resamples to itself, as one would
+    # SciPy needs two observations; a duplicated value resamples to itself
     samples = [np.repeat(sample, 2) if len(sample) == 1 else sample for sample in (a, b)]
     interval = bootstrap(
         samples, _median_difference, n_resamples=draws, method="percentile",
@@ -125,11 +125,11 @@ def _median_difference(a: Floats, b: Floats, axis: int = -1) -> Any:
 
 @dataclass(frozen=True)
 class NaiveView:
-    """The texts with a name: how many, their `lift` in the output, and the correlation.
+    """The number of texts with a name, their `lift`, and the correlation with the output.
 
-    `lift` is their mean output less that of all texts. Both describe the contexts of a name, not
-    how the model uses it: a name that stands in praise is correlated with praise also where the
-    model gives it no weight.
+    `lift` is their mean output minus that of all texts. Both describe the contexts of a name, not
+    its effect on the model: a name that often occurs in praise correlates with praise even if the
+    model ignores it.
     """
 
     texts: int
@@ -139,7 +139,7 @@ class NaiveView:
 
 @dataclass(frozen=True)
 class Moments:
-    """Number, mean and Σ (x − mean)² of some outputs; those of parts can be merged."""
+    """Count, mean and Σ (x − mean)² of outputs; moments of parts can be merged."""
 
     count: int = 0
     mean: float = 0.0
@@ -151,7 +151,7 @@ class Moments:
         if not len(outputs):
             return Moments()
         mean = float(outputs.mean())
-        # of equal outputs exactly 0, which the rounding of the mean would not give
+        # exactly 0 for equal outputs, despite the rounded mean
         squares = float(np.square(outputs - mean).sum()) if np.ptp(outputs) else 0.0
         return Moments(len(outputs), mean, squares)
 
@@ -168,7 +168,7 @@ class Moments:
 
 
 def naive_view(outputs: Floats, texts: Collection[int], whole: Moments | None = None) -> NaiveView:
-    """Correlates membership in `texts` with the output; `whole`: of all texts, if they are more."""
+    """Correlates membership in `texts` with the output; `whole` are the moments over all texts."""
     whole = whole or Moments.of(outputs)
     inside = outputs[sorted(texts)]
     count = len(inside)

@@ -26,8 +26,8 @@ from wherefrom.storage.store import Record
 from wherefrom.storage.tables import csv_lines, write_tables
 from wherefrom.storage.writing import replacing
 
-_SHOWN = 400  # words of a list whose examples are kept: no page shows more
-_SHOWN_TEXTS = 20  # of a name
+_SHOWN = 400  # words per list with examples: pages show no more
+_SHOWN_TEXTS = 20  # per name
 _CSV_ROWS = 10_000_000  # larger tables are written as Parquet only, by the workers
 
 
@@ -120,25 +120,23 @@ def _study(parts: ExplainedParts, lexicon: Lexicon, settings: dict[str, Any]) ->
         occurrences += (Occurrence(*values) for values in zip(*columns, strict=True))
     cased = parts.counts.uses.cased
     check_groups({o.group for o in occurrences}, dropped, lexicon)
-    # texts that are shown come first: their numbers are those of the corpus that is kept
+    # shown texts come first, so that their indices are valid in the reduced corpus
     shown = _shown_rows(occurrences, relevance)
-    numbers = {row: number for number, row in enumerate([*shown, *(outputs.keys() - set(shown))])}
-    numbered = tuple(
-        Occurrence(numbers[o.text], o.start, o.end, o.name, o.group) for o in occurrences
-    )
+    index = {row: i for i, row in enumerate([*shown, *(outputs.keys() - set(shown))])}
+    indexed = tuple(Occurrence(index[o.text], o.start, o.end, o.name, o.group) for o in occurrences)
     moments = (Moments(*record["outputs"]) for record in explained)
     return study(
         parts.texts_of(shown),
-        Entities(numbered, cased, dropped, uses, after_determiner),
+        Entities(indexed, cased, dropped, uses, after_determiner),
         tuple(relevance),
-        np.array([outputs[row] for row in numbers]),
+        np.array([outputs[row] for row in index]),
         reduce(Moments.merged, moments, Moments()),
         settings | {"stop": sorted(settings.get("stop", ()))},
     )
 
 
 def _shown_rows(occurrences: list[Occurrence], relevance: list[float]) -> list[int]:
-    """The rows with the highest relevance of each name, in order."""
+    """The rows with the highest relevance for each name, in order."""
     by_name: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for occurrence, value in zip(occurrences, relevance, strict=True):
         uses = by_name.setdefault((occurrence.group, occurrence.name), [])

@@ -1,4 +1,4 @@
-"""Sums over the words of a corpus, and its views: impact, misleading words, changes of sign."""
+"""Sums over the words of a corpus, and rankings: impact, misleading words, mixed signs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from wherefrom.storage.tables import write_tables
 EVERY_CLASS = None
 MAX_EXAMPLES = 30
 _HALF = MAX_EXAMPLES // 2
-Use = tuple[float, int, int]  # −relevance, row, start: sorted, the most positive is first
+Use = tuple[float, int, int]  # −relevance, row, start: the most positive sorts first
 
 
 @dataclass(slots=True)
 class WordTotal:
-    """Sums over the occurrences of a word, and the most positive and most negative of them."""
+    """Sums over the occurrences of a word, with its most positive and most negative ones."""
 
     first: tuple[int, int]  # row and start of its first occurrence
     occurrences: int = 0
@@ -45,9 +45,9 @@ class WordTotal:
 
 @dataclass(slots=True)
 class MisleadingTotal:
-    """Sums over a word in wrongly predicted texts, where it supports the wrong class.
+    """Sums over a word in misclassified texts, where it supports the wrong class.
 
-    `best` has the strongest use in each text: relevance, row, whether no other word has more.
+    `best` has the strongest use in each text: relevance, row, whether it is the strongest word.
     """
 
     first: tuple[int, int]
@@ -68,16 +68,15 @@ class Totals:
     wrong: int = 0
 
     def add(self, corpus: Corpus) -> None:
-        """Adds a corpus, or a part of one: texts that were not added before."""
+        """Adds a corpus or a part of one, whose texts were not added before."""
         keys: dict[str, int] = {}
         codes = np.array([keys.setdefault(key, len(keys)) for key in corpus.keys], dtype=np.int64)
         names, scores = list(keys), corpus.scores.astype(np.float64)
-        every = np.arange(len(codes))
-        self._add_words(EVERY_CLASS, corpus, names, codes, scores, every)
+        self._add_words(EVERY_CLASS, corpus, names, codes, scores, np.arange(len(codes)))
         if corpus.target is None:
-            for number in np.unique(corpus.predicted).tolist():
-                inside = np.flatnonzero((corpus.predicted == number)[corpus.owners])
-                self._add_words(number, corpus, names, codes, scores, inside)
+            for label in np.unique(corpus.predicted).tolist():
+                inside = np.flatnonzero((corpus.predicted == label)[corpus.owners])
+                self._add_words(label, corpus, names, codes, scores, inside)
         wrong = np.flatnonzero((corpus.labels != NO_LABEL) & (corpus.labels != corpus.predicted))
         for i in wrong.tolist():
             self._add_wrong(corpus, i, names, codes)
@@ -92,12 +91,12 @@ class Totals:
         names: list[str],
         codes: Ints,
         scores: Floats,
-        at: NDArray[np.int64],
+        positions: NDArray[np.int64],
     ) -> None:
         """Adds these occurrences to the words of one class, or of all."""
         words = self.words.setdefault(scope, {})
-        codes, scores, owners = codes[at], scores[at], corpus.owners[at]
-        rows, starts = corpus.rows[owners], corpus.starts[at]
+        codes, scores, owners = codes[positions], scores[positions], corpus.owners[positions]
+        rows, starts = corpus.rows[owners], corpus.starts[positions]
         size = len(names)
         counts = np.bincount(codes, minlength=size).tolist()
         pairs = np.unique(codes * max(1, len(corpus)) + owners) // max(1, len(corpus))
@@ -119,15 +118,17 @@ class Totals:
             )
         )  # of each word, the highest score first
         present = np.unique(codes)
-        places = zip(rows[first[present]].tolist(), starts[first[present]].tolist(), strict=True)
-        for code, place in zip(present.tolist(), places, strict=True):
-            own = uses[bounds[code] : bounds[code + 1]]
-            highest, lowest = own[:_HALF], own[-_HALF:]
+        first_uses = zip(
+            rows[first[present]].tolist(), starts[first[present]].tolist(), strict=True
+        )
+        for code, first_use in zip(present.tolist(), first_uses, strict=True):
+            of_word = uses[bounds[code] : bounds[code + 1]]
+            highest, lowest = of_word[:_HALF], of_word[-_HALF:]
             word = words.get(names[code])
             if word is None:
-                word = words[names[code]] = WordTotal(place)
+                word = words[names[code]] = WordTotal(first_use)
             else:
-                word.first = min(word.first, place)
+                word.first = min(word.first, first_use)
                 highest = sorted(word.highest + highest)[:_HALF]
                 lowest = sorted(word.lowest + lowest)[-_HALF:]
             word.highest, word.lowest = highest, lowest
@@ -138,15 +139,15 @@ class Totals:
                 setattr(word, name, getattr(word, name) + numbers[code])
 
     def _add_wrong(self, corpus: Corpus, i: int, names: list[str], codes: Ints) -> None:
-        """Adds the words of a wrongly predicted text that support the wrong class."""
-        sign, at, row = _sign_of_predicted(corpus, i), corpus.words(i), int(corpus.rows[i])
-        relevance = sign * corpus.scores[at].astype(np.float64)
+        """Adds the words of a misclassified text that support the wrong class."""
+        sign, words, row = _sign_of_predicted(corpus, i), corpus.words(i), int(corpus.rows[i])
+        relevance = sign * corpus.scores[words].astype(np.float64)
         if not sign or not len(relevance):
             return
         strongest = int(relevance.argmax())
         uses: dict[str, list[tuple[float, int, bool]]] = {}
         for k in np.flatnonzero(relevance > 0).tolist():
-            name = names[codes[at][k]]
+            name = names[codes[words][k]]
             uses.setdefault(name, []).append((float(relevance[k]), row, k == strongest))
             if name not in self.misleading:
                 self.misleading[name] = MisleadingTotal((row, k))
@@ -159,7 +160,7 @@ class Totals:
             word.best = sorted([*word.best, max(records)], reverse=True)[:MAX_EXAMPLES]
 
     def ordered(self, scope: int | None) -> Iterator[tuple[str, WordTotal]]:
-        """The words of a class, or of all, in the order in which they first occur."""
+        """The words of a class, or of all classes, in the order of their first occurrence."""
         return iter(sorted(self.words.get(scope, {}).items(), key=lambda item: item[1].first))
 
     @property
@@ -192,9 +193,9 @@ class Word:
 
 @dataclass(frozen=True)
 class MisleadingWord:
-    """A word in wrongly predicted texts: its relevance for the wrong class, where positive.
+    """A word in misclassified texts: its relevance for the wrong class, where positive.
 
-    `strongest` counts the texts in which no other word has more of it.
+    `strongest` counts the texts in which it is the strongest word.
     """
 
     word: str
@@ -272,7 +273,7 @@ class Overview(Displayable):
             lines += [_line(f"for {name}", words) for name, words in self.classes.items()]
         else:
             least = counted(self.min_count, "text")
-            lines.append(f"  no word is in {least} or more (min_count)")
+            lines.append(f"  no word occurs in {least} or more (min_count)")
         if self.labelled:
             lines.append(f"  wrong: {self.wrong} of {self.labelled}")
             lines.append(_line("misleading", self.misleading))
@@ -282,7 +283,7 @@ class Overview(Displayable):
 
 
 def texts_of(corpus: Corpus) -> str:
-    """The number of texts that were explained, and how many were skipped for which reason."""
+    """The number of explained texts, and of skipped ones by reason."""
     skipped = ", ".join(f"{reason} ({n})" for reason, n in corpus.skipped.items())
     return counted(corpus.explained, "text") + (f" (skipped: {skipped})" if skipped else "")
 
@@ -295,7 +296,7 @@ def overview(corpus: Corpus, min_count: int = 5) -> Overview:
 
 
 def overview_of(totals: Totals, corpus: Corpus, min_count: int) -> Overview:
-    """The views of totals; `corpus` has at least the texts of their examples."""
+    """Ranks the words of totals; `corpus` has at least the texts of their examples."""
     index = {int(row): i for i, row in enumerate(corpus.rows.tolist())}
 
     def texts(rows: Iterable[int]) -> tuple[int, ...]:
@@ -317,15 +318,15 @@ def overview_of(totals: Totals, corpus: Corpus, min_count: int) -> Overview:
             if word.texts >= min_count
         ]
 
-    every = words(EVERY_CLASS)
+    all_words = words(EVERY_CLASS)
     classes: dict[str, tuple[Word, ...]] = {}
     if corpus.target is not None:
-        classes[corpus.target.label] = _by_mean(every)
+        classes[corpus.target.label] = _by_mean(all_words)
         if corpus.target.against_label is not None:
-            classes[corpus.target.against_label] = _by_mean(every)[::-1]
+            classes[corpus.target.against_label] = _by_mean(all_words)[::-1]
     else:
-        for number in totals.classes:
-            classes[corpus.name(number)] = _by_mean(words(number))
+        for label in totals.classes:
+            classes[corpus.name(label)] = _by_mean(words(label))
     misleading = [
         MisleadingWord(
             word=name,
@@ -338,10 +339,10 @@ def overview_of(totals: Totals, corpus: Corpus, min_count: int) -> Overview:
     ]
     return Overview(
         corpus=corpus,
-        words=tuple(sorted(every, key=lambda word: -word.impact)),
+        words=tuple(sorted(all_words, key=lambda word: -word.impact)),
         classes=classes,
         misleading=tuple(sorted(misleading, key=lambda word: -word.total)),
-        contextual=tuple(_contextual(every, totals.words.get(EVERY_CLASS, {}))),
+        contextual=tuple(_contextual(all_words, totals.words.get(EVERY_CLASS, {}))),
         wrong=totals.wrong,
         labelled=totals.labelled,
         min_count=min_count,

@@ -34,7 +34,7 @@ from wherefrom.studies.layer_profile import LayerProfile
 
 DEFAULT_METRICS = ("activation", "pruning")
 FIRST_WINDOW = 4
-"""Samples in the first window; windows double, so that Ctrl-C leaves a result soon."""
+"""Samples in the first window; windows double in size, so that Ctrl-C soon leaves a result."""
 STUDIES: dict[str, Study] = {study.name: study for study in (AttentionErasure(), LayerProfile())}
 """Every study by its name."""
 Executor = Callable[[SampleRecorder, list[list[int]]], Iterator[RecordedWindow]]
@@ -68,10 +68,10 @@ def evaluate(
     evaluated with several settings. `metrics` are names, instances of your own `Metric`, or
     studies of the model (`attention_erasure`, `layers`).
 
-    Erased units become `blank`: a token for texts ("unk" by default); "zero", "mean" or "blur"
-    for images. By default special tokens are erased like any other and curves have ten steps, as
-    in Ali et al. 2022; `keep_special` and `every` (one step per unit) change that. `sample` draws
-    this number of rows at random, by `seed`.
+    Erased units are replaced by `blank`: a token for texts ("unk" by default); "zero", "mean" or
+    "blur" for images. By default special tokens are erased like any other and curves have ten
+    steps, as in Ali et al. 2022; `keep_special` and `every` (one step per unit) change that.
+    `sample`: the number of rows to draw at random, with `seed`.
 
     A row that cannot be explained by every working method is left out for all; the result lists
     it with the reason (`rejected`). A method that fails on every row, or gives scores that are
@@ -79,7 +79,7 @@ def evaluate(
 
     With `out`, finished samples are written to a file in that folder, which only one run at a time
     may use, and `resume` continues from it. Resuming fails if weights, data, settings or versions
-    changed; without `resume` a folder with finished samples is an error. Ctrl-C returns the
+    changed; without `resume`, a folder with finished samples is an error. Ctrl-C returns the
     result so far, with `complete` False; before the first sample is finished it raises
     KeyboardInterrupt.
 
@@ -121,7 +121,7 @@ def evaluate(
 
 
 class _Samples:
-    """The records of finished samples by row; those of a window are a part of the store."""
+    """The records of finished samples by row; each window is a part of the store."""
 
     def __init__(self, store: Store, finished: list[Record]) -> None:
         self.store, self.parts = store, finished
@@ -143,7 +143,7 @@ def _run(
     progress: Progress,
     executor: Executor | None,
 ) -> Evaluation:
-    """Records the samples that are not finished, and collects all of them."""
+    """Records the unfinished samples, and collects all records."""
     if samples.by_row:
         recorder.resume(next(iter(samples.by_row.values())))
     start = time.perf_counter()
@@ -164,15 +164,15 @@ def _run(
 
             try:
                 records = recorder.records(part, within, is_all=not rest or size >= window)
-            except TooFewToJudge:  # again, with more samples
+            except TooFewToJudge:  # retry with more samples
                 size = min(2 * size, window)
                 continue
             samples.add(records)
             remaining, size = rest, min(2 * size, window)
             if executor is not None:
-                for done in executor(recorder, _windows(remaining, size, window)):
-                    samples.add(done.records)
-                    recorder.add_seen(done)
+                for recorded in executor(recorder, _windows(remaining, size, window)):
+                    samples.add(recorded.records)
+                    recorder.add_recorded(recorded)
                     finished = len(samples.by_row) + len(recorder.rejected)
                     report(total - finished, 0.0, "")
                 remaining = []
@@ -191,7 +191,7 @@ def _run(
 
 
 def _windows(rows: list[int], size: int, largest: int) -> list[list[int]]:
-    """The windows that one process would record: the same batches have the same rounding."""
+    """The windows that one process would record, so that batches and rounding are the same."""
     windows = []
     while rows:
         windows.append(rows[:size])
@@ -200,7 +200,7 @@ def _windows(rows: list[int], size: int, largest: int) -> list[list[int]]:
 
 
 def _methods(entries: Sequence[str | Method]) -> list[Method]:
-    """The methods; each must have another label."""
+    """The methods, whose labels must differ."""
     methods = [find_method(entry) for entry in entries]
     labels = [method.label for method in methods]
     twice = list(dict.fromkeys(label for label in labels if labels.count(label) > 1))
@@ -210,7 +210,7 @@ def _methods(entries: Sequence[str | Method]) -> list[Method]:
 
 
 def _metrics(entries: Sequence[str | Metric | Study]) -> tuple[list[Metric], list[Study]]:
-    """The entries as metrics and studies."""
+    """Splits the entries into metrics and studies."""
     metrics: list[Metric] = []
     studies: list[Study] = []
     known = [*METRICS, *STUDIES]
@@ -235,7 +235,7 @@ def _metrics(entries: Sequence[str | Metric | Study]) -> tuple[list[Metric], lis
 
 
 def _contents(sources: Sequence[Any]) -> list[Any]:
-    """The inputs for a digest; image files as paths, whose content is digested."""
+    """The inputs for a digest; paths of image files are digested by content."""
     return [
         Path(source)
         if isinstance(source, (str, Path)) and is_image(source) and os.path.isfile(source)
@@ -245,7 +245,7 @@ def _contents(sources: Sequence[Any]) -> list[Any]:
 
 
 def _draw(rows: Sequence[int], size: int | None, seed: int) -> list[int]:
-    """A random choice of `size` rows, in their order; all rows for None."""
+    """Draws `size` random rows, in order; None keeps all rows."""
     if size is None or size >= len(rows):
         return list(rows)
     picks = np.random.default_rng(seed).choice(len(rows), size, replace=False)
@@ -259,7 +259,7 @@ def _collect(
     complete: bool,
     seconds: float,
 ) -> Evaluation:
-    """The records of all samples as one result."""
+    """Combines the records of all samples into one result."""
     labels = [
         method.label
         for method in recorder.methods
@@ -310,7 +310,7 @@ def _collect(
 
 
 def _agreement(labels: list[str], records: list[Record]) -> dict[str, dict[str, float]]:
-    """The mean rank correlation of each pair of methods; records hold each pair once."""
+    """The mean rank correlation of each pair of methods; records have each pair once."""
     table = {a: dict.fromkeys(labels, 1.0) for a in labels}
     for x, a in enumerate(labels):
         for b in labels[x + 1 :]:
@@ -319,12 +319,10 @@ def _agreement(labels: list[str], records: list[Record]) -> dict[str, dict[str, 
 
 
 def _notes(recorder: SampleRecorder, records: list[Record]) -> list[str]:
-    """What to know before trusting the numbers."""
+    """Caveats about the numbers."""
     notes = [f"{name} was left out: {reason}" for name, reason in recorder.failed.items()]
     if recorder.to_probability == "none":
-        notes.append(
-            "the model gives no probabilities: its output takes their place in all metrics"
-        )
+        notes.append("the model gives no probabilities: all metrics use its output instead")
     erasing = recorder.reader.note_on_erasing(recorder.options.blank)
     notes += [] if erasing is None else [erasing]
     names, classes = recorder.rows.labels or [], recorder.labels or []

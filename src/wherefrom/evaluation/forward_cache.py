@@ -1,4 +1,4 @@
-"""Runs the perturbed inputs of all methods and samples, each distinct one once."""
+"""Runs each distinct perturbed input of all methods and samples once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Logits = NDArray[np.floating[Any]]
 class ForwardCache:
     """Collects forms (inputs with units erased) and runs the model on each distinct one once.
 
-    A batch holds forms of similar length, up to about `positions` positions; forms that the
-    reader cannot pad share a batch only if they have the same shape. `forward_seconds` is the time
-    spent in the model alone.
+    A batch has forms of similar length, up to about `positions` positions; forms that the reader
+    cannot pad share a batch only if they have the same shape. `forward_seconds` is the time spent
+    in the model.
     """
 
     reader: Reader[Any, Any]
@@ -32,25 +32,25 @@ class ForwardCache:
     requested: int = 0
     computed: int = 0
     forward_seconds: float = 0.0
-    _numbers: dict[bytes, int] = field(default_factory=dict)
+    _ids: dict[bytes, int] = field(default_factory=dict)
     _waiting: list[Any] = field(default_factory=list)
     _outcomes: list[Logits | Rejected] = field(default_factory=list)
 
     def request(self, forms: Sequence[Any]) -> list[int]:
-        """Numbers by which `logits` returns the outputs for these forms, after `run`."""
-        numbers = []
-        known, waiting = self._numbers, self._waiting
+        """Requests the outputs of forms; returns ids for `logits`, to call after `run`."""
+        ids = []
+        known, waiting = self._ids, self._waiting
         for form in forms:
             key = self.reader.key(form)
             if key not in known:
                 known[key] = len(self._outcomes) + len(waiting)
                 waiting.append(form)
-            numbers.append(known[key])
-        self.requested += len(numbers)
-        return numbers
+            ids.append(known[key])
+        self.requested += len(ids)
+        return ids
 
     def run(self, progress: Callable[[float], None] | None = None) -> None:
-        """Runs the model on all waiting forms; `progress` receives the share done."""
+        """Runs the model on all waiting forms; `progress` receives the finished share."""
         waiting = self._waiting
         outputs: dict[int, Logits | Rejected] = {}
         device = self.reader.runner.device
@@ -58,7 +58,7 @@ class ForwardCache:
             outputs.update(
                 split_on_failure(
                     batch,
-                    lambda some: self._outputs([waiting[i] for i in some]),
+                    lambda indices: self._outputs([waiting[i] for i in indices]),
                     reject=True,
                     device=device,
                 )
@@ -79,7 +79,7 @@ class ForwardCache:
             lengths = {i: max(1, self.reader.length(forms[i])) for i in group}
             order = sorted(group, key=lambda i: lengths[i])
             while order:
-                # lengths rise, so the last form of a batch is its longest and sets the size
+                # sorted by length, so the last form of a batch is the longest and limits its size
                 batch = order[: max(1, positions // lengths[order[0]])]
                 batch = batch[: max(1, positions // lengths[batch[-1]])]
                 yield batch
@@ -93,15 +93,15 @@ class ForwardCache:
         with runner.evaluating(inference=True):
             logits = runner.run(tensors)
         self.forward_seconds += time.perf_counter() - start
-        # NumPy has no bfloat16; float64 stays as it is
+        # NumPy has no bfloat16; float64 is kept
         rows: Logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
         if rows.ndim == 2:
             return list(rows)
         return [row[self.reader.length(form) - 1] for row, form in zip(rows, forms, strict=True)]
 
-    def logits(self, numbers: Sequence[int]) -> Logits:
-        """The logits of the forms with these numbers; raises the error of a form that failed."""
-        outcomes = [self._outcomes[i] for i in numbers]
+    def logits(self, ids: Sequence[int]) -> Logits:
+        """The logits of the forms with these ids; raises the error of a failed form."""
+        outcomes = [self._outcomes[i] for i in ids]
         for outcome in outcomes:
             if isinstance(outcome, Rejected):
                 raise outcome.error
@@ -109,5 +109,5 @@ class ForwardCache:
 
     def clear(self) -> None:
         """Drops all outputs."""
-        self._numbers.clear()
+        self._ids.clear()
         self._outcomes.clear()

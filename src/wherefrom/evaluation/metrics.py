@@ -1,4 +1,4 @@
-"""Metrics of an explanation: the base class for your own, and the built-in ones."""
+"""Metrics of explanations: the base class for your own, and the built-in ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fractions(units: int, every: bool) -> list[float]:
 
 
 def leading(order: NDArray[np.int64], counts: list[int]) -> Masks:
-    """One mask for each count: true for that many units at the front of the order."""
+    """One mask per count: true for this number of units at the front of the order."""
     masks = np.zeros((len(counts), len(order)), dtype=bool)
     for row, count in enumerate(counts):
         masks[row, order[:count]] = True
@@ -41,13 +41,13 @@ def leading(order: NDArray[np.int64], counts: list[int]) -> Masks:
 
 
 def stepwise(order: NDArray[np.int64], every: bool) -> Masks:
-    """One mask for each of the `fractions` f: true for the first ⌈f · N⌉ units of the order."""
+    """One mask per fraction f of `fractions`: true for the first ⌈f · N⌉ units of the order."""
     size = len(order)
     return leading(order, [math.ceil(round(f * size, 9)) for f in fractions(size, every)])
 
 
 def descending(scores: Floats) -> NDArray[np.int64]:
-    """Units from the highest score to the lowest; ties keep their order."""
+    """Unit indices by descending score; ties keep their order."""
     return np.argsort(-scores, kind="stable")
 
 
@@ -67,7 +67,7 @@ class Sample:
     to_probability: ToProbability = "softmax"
 
     def chances(self, logits: Floats) -> Floats:
-        """The probability of the class in each row; the output of a model without probabilities."""
+        """The probability of the class in each row, or its output if there are no probabilities."""
         if self.to_probability == "softmax":
             logits = softmax(logits, axis=1)
         chosen = logits[:, self.target]
@@ -89,10 +89,10 @@ class Sample:
         return self.explanation.scores.astype(np.float64)[self.erasable]
 
     def over_all_units(self, masks: Masks) -> Masks:
-        """Masks over the erasable units as masks over all units; the others are always present."""
-        whole = np.ones((len(masks), len(self.erasable)), dtype=bool)
-        whole[:, self.erasable] = masks
-        return whole
+        """Extends masks over the erasable units to all units; the others are always present."""
+        extended = np.ones((len(masks), len(self.erasable)), dtype=bool)
+        extended[:, self.erasable] = masks
+        return extended
 
 
 class Metric(ABC):
@@ -101,7 +101,7 @@ class Metric(ABC):
     Subclass it and pass an instance to `evaluate(metrics=[...])`. A subclass defines:
 
     - `name`: identifies the metric in results, files and checkpoints. A metric with settings
-      should put them into its name.
+      should include them in its name.
     - `title` (optional): the heading of its column, by default the name.
     - `better`: "higher" or "lower", or "" (the default) if neither is better; `Evaluation.best`
       and the marks in tables follow it.
@@ -113,7 +113,7 @@ class Metric(ABC):
       output for mask k. Samples with a value that is not finite are left out and listed.
 
     >>> class Largest(Metric):
-    ...     '''The share of the absolute score that the largest unit has.'''
+    ...     '''The largest unit's share of the absolute scores.'''
     ...
     ...     name = "largest"
     ...     better = "higher"
@@ -189,15 +189,15 @@ class Deletion(Activation):
 class Perturbation(Metric):
     """Perturbation tests (Chefer et al. 2021): 10, 20 … 90 % of the units are erased.
 
-    The most relevant units first (positive) or last (negative). The value is the area, over these
-    shares, under the class's probability, or under whether it is still predicted (accuracy).
+    The most relevant units are erased first (positive) or last (negative). The value is the area
+    under the class's probability, or under the accuracy, over these shares.
     """
 
     def __init__(self, positive: bool, accuracy: bool) -> None:
         self.positive, self.accuracy = positive, accuracy
         self.name = ("positive" if positive else "negative") + "_accuracy" * accuracy
         self.title = ("pos." if positive else "neg.") + (" acc." if accuracy else " prob.")
-        # erasing what matters hurts soon; erasing what does not matter hurts late
+        # erasing relevant units lowers the curve early, erasing irrelevant ones late
         self.better = "lower" if positive else "higher"
         self.needs_classes = accuracy
 
@@ -209,14 +209,14 @@ class Perturbation(Metric):
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
         if not self.accuracy:
             return area(sample.chances(logits)), None
-        still = sample.predictions(logits) == sample.target
-        return area(still.astype(np.float64)), None
+        correct = sample.predictions(logits) == sample.target
+        return area(correct.astype(np.float64)), None
 
 
 class Flip(Metric):
     """The share of units erased by descending score before the prediction flips; 1 if never.
 
-    The prediction is that for the whole input, even if another class is explained.
+    The prediction is that of the whole input, even if a different class is explained.
     """
 
     name = "flip"
@@ -283,7 +283,7 @@ class Completeness(Metric):
 
 
 class ShapleyAgreement(Metric):
-    """Agreement with Shapley values, units being present or erased.
+    """Agreement with Shapley values of units that are present or erased.
 
     `r`: Pearson's correlation; `slope`: of Shapley values on scores by least squares, 1 if the
     scores have the right size; `error`: mean |score − Shapley value| / mean |Shapley value|. The
@@ -314,7 +314,7 @@ class ShapleyAgreement(Metric):
 
 
 class Conciseness(Metric):
-    """The share of units that hold 90 % of the absolute score."""
+    """The smallest share of units with 90 % of the absolute scores."""
 
     name = "conciseness"
     title = "for 90 %"
@@ -329,7 +329,7 @@ class Conciseness(Metric):
 
 
 class Entropy(Metric):
-    """The entropy of the absolute scores over its maximum; 1 if all units have the same."""
+    """The normalised entropy of the absolute scores; 1 if they are all equal."""
 
     name = "entropy"
     title = "entropy"
@@ -370,7 +370,7 @@ def check_metric(metric: Metric) -> Metric:
     name = getattr(metric, "name", None)
     if not isinstance(name, str) or not name or "/" in name or "\\" in name:
         raise MethodError(
-            f"{type(metric).__name__} needs a name that can be part of a file name: "
+            f"{type(metric).__name__} needs a name that is valid in a file name: "
             f'name = "my_metric", got {name!r}.'
         )
     if metric.better not in get_args(Better):
@@ -394,7 +394,7 @@ def correlation(a: Floats, b: Floats) -> float:
 def correlations(rows: Floats) -> Floats:
     """Spearman's rank correlation of all pairs of rows, (n, n); 0 for a constant row.
 
-    `scipy.stats.spearmanr` gives NaN and a warning there, and a scalar for two rows.
+    `scipy.stats.spearmanr` returns NaN with a warning for it, and a scalar for two rows.
     """
     ranks = rankdata(rows, axis=1)
     ranks -= ranks.mean(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Segmentation scores: how well the heatmap of an image explanation finds a mask."""
+"""Segmentation scores: how well the heatmap of an image explanation matches a mask."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wherefrom.evaluation.metrics import Floats
 
 @dataclass(frozen=True)
 class Pointing:
-    """How well the heatmap of an explanation finds the pixels of a mask.
+    """How well the heatmap of an explanation matches a mask.
 
     The foreground of the heatmap is where it exceeds its mean (Chefer et al. 2021); mean average
     precision ranks the pixels by the heatmap, once for foreground and once for background.
@@ -57,7 +57,7 @@ def pointing(explanation: Explanation, mask: NDArray[np.bool_], smooth: bool = T
     if truth.shape != heatmap.shape:
         raise InputError(f"the mask has {truth.shape} pixels, the image {heatmap.shape}.")
     if truth.all() or not truth.any():
-        raise InputError("the mask must cover a part of the image, neither nothing nor all of it.")
+        raise InputError("the mask must cover part of the image, but not all of it.")
     foreground = heatmap > heatmap.mean()
     ious = [
         (foreground & truth).sum() / (foreground | truth).sum(),

@@ -1,4 +1,4 @@
-"""Which method to use, as far as the samples can tell."""
+"""Recommends a method, if the samples support one."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from wherefrom.errors import counted
 from wherefrom.evaluation.metrics import Floats
 
 FEWEST = 30
-"""Samples that a recommendation needs; intervals of fewer are unreliable."""
+"""Samples required for a recommendation; intervals of fewer are unreliable."""
 MARGIN = 0.02
 """Two methods are level if their difference is shown to be below this share of either mean."""
 RESAMPLES = 1000
-_AT_A_TIME = 1 << 20  # numbers that the bootstrap draws at a time: 8 MB of indices
-_FASTER = 1.5  # a smaller ratio of times decides nothing
-_NAMED = 3  # methods that a sentence lists
+_AT_A_TIME = 1 << 20  # indices that the bootstrap draws at a time: 8 MB
+_FASTER = 1.5  # smaller ratios of running times are ignored
+_NAMED = 3  # methods listed in a sentence
 _Values = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The method to use, the methods level with it (itself included), and why.
+    """The recommended method, the methods level with it (itself included), and the reason.
 
-    The method is None where the samples do not decide.
+    The method is None if the samples do not decide.
     """
 
     method: str | None
@@ -38,8 +38,8 @@ class Recommendation:
 def mean_interval(values: Floats, seed: int = 0, confidence: float = 0.95) -> tuple[float, float]:
     """The interval of the mean of two or more values: percentiles of 1,000 resampled means.
 
-    Percentile and not BCa, whose jackknife would take n² numbers. The same seed draws the same
-    samples of any values, so that intervals can be compared.
+    Not BCa, whose jackknife would need n² numbers. The same seed draws the same samples for all
+    values, so that intervals can be compared.
     """
     interval = bootstrap(
         (values,),
@@ -85,10 +85,10 @@ def recommend(
     """Compares methods by every metric in `better` ("higher" or "lower").
 
     A method is better than another by a metric if the 95 % interval of their paired difference
-    excludes zero, and level with it if `is_level`. A method takes part if it is better than the
-    `controls` by some metric and worse by none. It is recommended if by every metric it is better
-    than or level with every other one; of several such methods, all level, the fastest one is.
-    `values` and `controls` are by method and metric, `seconds` by method.
+    excludes zero, and level with it if `is_level`. Candidates are the methods that are better than
+    the `controls` by some metric and worse by none. The recommended method is better than or level
+    with every other candidate by every metric; of several such methods, the fastest. `values` and
+    `controls` are by method and metric, `seconds` by method.
     """
     return _Comparison(values, better, titles, seconds, controls or {}).result()
 
@@ -107,7 +107,7 @@ class _Comparison:
         if self.samples < FEWEST:
             text = (
                 f"{self.count} {'is' if self.samples == 1 else 'are'} too few for a "
-                f"recommendation: it takes {FEWEST}, better a few hundred."
+                f"recommendation: at least {FEWEST} are needed, better a few hundred."
             )
             return Recommendation(None, (), text)
         if not candidates:
@@ -130,7 +130,7 @@ class _Comparison:
 
     @cached_property
     def weak(self) -> dict[str, str]:
-        """The methods that do not pass the controls, and why."""
+        """The methods that do not beat the controls, with the reasons."""
         reasons: dict[str, str] = {}
         for method in self.values if self.controls else ():
             by = self._named([m for m in self.better if self._control_wins(method, m)])
@@ -142,12 +142,12 @@ class _Comparison:
 
     @property
     def rest(self) -> str:
-        """A sentence on each of the methods that do not pass the controls."""
+        """A sentence about each method that does not beat the controls."""
         return "".join(f" {method} is {reason}." for method, reason in self.weak.items())
 
     def _of_one(self, method: str) -> Recommendation:
         if not self.controls:
-            text = f"Only {method} was measured: there is nothing to compare it with"
+            text = f"Only {method} was measured, so there is no comparison"
             return Recommendation(None, (), f"{text} ({self.count}).")
         by = self._named(self._ahead(method))
         text = f"Use {method}: it is better than {self.control} by {by} ({self.count}).{self.rest}"
@@ -190,7 +190,7 @@ class _Comparison:
         return Recommendation(None, (), text + self.rest)
 
     def _state(self, candidates: list[str], metric: str, leader: str, others: str) -> str:
-        """How far the samples decide by one metric."""
+        """What the samples show by one metric."""
         title = self._named([metric])
         open_ = [
             other
@@ -207,7 +207,7 @@ class _Comparison:
         )
 
     def _fastest(self, methods: list[str]) -> tuple[str | None, str]:
-        """The fastest of several methods, and the advice; None where the times do not decide."""
+        """The fastest of several methods, or None if times are similar; and the advice."""
         if all(method in self.seconds for method in methods):
             fastest = min(methods, key=lambda method: self.seconds[method])
             slowest = max(methods, key=lambda method: self.seconds[method])
@@ -216,7 +216,7 @@ class _Comparison:
                 return fastest, f"Use {fastest}: {ratio:.2g} × faster than {slowest}."
         return None, "Use any of them."
 
-    # Comparisons.
+    # Comparisons
 
     def _is_better(
         self, a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]], metric: str
@@ -234,12 +234,12 @@ class _Comparison:
 
     def _ahead(self, method: str) -> list[str]:
         """The metrics by which a method is better than all controls."""
-        own, controls = self.values[method], self.controls.values()
-        return [m for m in self.better if all(self._is_better(own, c, m) for c in controls)]
+        values, controls = self.values[method], self.controls.values()
+        return [m for m in self.better if all(self._is_better(values, c, m) for c in controls)]
 
     def _control_wins(self, method: str, metric: str) -> bool:
-        own, controls = self.values[method], self.controls.values()
-        return any(self._is_better(control, own, metric) for control in controls)
+        values, controls = self.values[method], self.controls.values()
+        return any(self._is_better(control, values, metric) for control in controls)
 
     def _leader(self, methods: Sequence[str], metric: str) -> str:
         sign = 1 if self.better[metric] == "higher" else -1

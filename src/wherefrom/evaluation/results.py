@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import linregress
 
 from wherefrom.core.displayable import Displayable
-from wherefrom.errors import MissingExtra
+from wherefrom.errors import MissingExtra, counted
 from wherefrom.evaluation.metrics import METRICS, Floats
 from wherefrom.evaluation.recommendation import Recommendation, mean_interval, recommend
 from wherefrom.methods.random import Random
@@ -25,8 +25,8 @@ from wherefrom.storage.writing import write_text
 from wherefrom.studies import Record, TableRows
 
 _ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
-_NAMED = 5  # samples that were left out are named in the text, up to this number
-# written to JSON for other programs, and computed again on reading
+_NAMED = 5  # rejected samples that the text lists
+# written to JSON for other programs, but recomputed when read
 _DERIVED = ("summary", "best", "recommendation", "conservation")
 
 
@@ -45,7 +45,7 @@ class Fit:
     """Σ lines against output over samples: a least-squares line, and the diagonal.
 
     R² is 1 − Σ error² / Σ (Σ lines − mean)² for the line, and 1 − Σ error² / Σ (output − mean)²
-    for the diagonal, on which nothing is lost. None where all samples have the same output.
+    for the diagonal. None if all samples have the same output.
     """
 
     slope: float | None
@@ -59,15 +59,15 @@ class Fit:
 class Evaluation(Displayable, JsonRecord):
     """Values and curves of every method and metric, as `evaluate` returns them.
 
-    `values[method][metric]` is a list with one number per sample; `series` holds the curves
-    likewise. Methods are keyed by their label (`lrp`, `integrated_gradients(steps=64)`).
+    `values[method][metric]` is a list with one value per sample, `series[method][metric]` one with
+    the curves. Methods are keyed by their label (`lrp`, `integrated_gradients(steps=64)`).
     Print it for a table; `recommendation` names the method to use; `summary`, `conservation`,
     `agreement` and `study_summaries` have the details; `plot`, `to_csvs` and `to_json` write files.
     """
 
     schema: ClassVar[str] = "wherefrom/evaluation/1"
     noun: ClassVar[str] = "evaluation"
-    json_options: ClassVar[Mapping[str, Any]] = {}  # one line, since it has many numbers
+    json_options: ClassVar[Mapping[str, Any]] = {}  # no indentation, since there are many numbers
     model: str
     methods: list[str]
     metrics: list[str]
@@ -96,7 +96,7 @@ class Evaluation(Displayable, JsonRecord):
         self._summaries: dict[tuple[str, str, int], Summary] = {}
 
     def summary(self, method: str, metric: str, seed: int = 0) -> Summary:
-        """The mean of a metric over the samples with its interval, computed once."""
+        """The mean of a metric over the samples with its interval, cached."""
         key = (method, metric, seed)
         if key not in self._summaries:
             self._summaries[key] = summarise(np.array(self.values[method][metric]), seed)
@@ -109,7 +109,7 @@ class Evaluation(Displayable, JsonRecord):
 
     @property
     def curves(self) -> dict[str, dict[str, Floats]]:
-        """The mean curve by metric and method, where all samples have curves of one length."""
+        """The mean curve by metric and method, if all samples have curves of equal length."""
         means: dict[str, dict[str, Floats]] = {}
         for metric in self.metrics:
             for method in self.methods:
@@ -129,14 +129,14 @@ class Evaluation(Displayable, JsonRecord):
 
     @property
     def best(self) -> str | None:
-        """The recommended method; None where the samples do not decide."""
+        """The recommended method; None if the samples do not decide."""
         return None if self.recommendation is None else self.recommendation.method
 
     @cached_property
     def recommendation(self) -> Recommendation | None:
-        """Which method to use; see `recommend`. None without metrics that have a direction.
+        """The result of `recommend`; None without metrics that have a direction.
 
-        By activation and pruning if they were run, else by all metrics with a direction.
+        Uses activation and pruning if they were run, else all metrics with a direction.
         """
         ranking, candidates = self._ranking()
         if not ranking or not candidates or not self.samples:
@@ -150,13 +150,13 @@ class Evaluation(Displayable, JsonRecord):
         )
 
     def _ranking(self) -> tuple[list[str], list[str]]:
-        """The metrics to compare methods by, and the methods without the random ones."""
+        """The metrics for comparing methods, and the methods except random ones."""
         directed = [name for name in self.metrics if self.better.get(name)]
         ranking = [name for name in directed if name in ("activation", "pruning")] or directed
         return ranking, [label for label in self._finite(ranking) if not _is_random(label)]
 
     def _finite(self, metrics: Sequence[str]) -> list[str]:
-        """The methods whose values of these metrics are all finite; others are never ranked."""
+        """The methods with only finite values of these metrics; others are never ranked."""
         return [
             label
             for label in self.methods
@@ -177,7 +177,7 @@ class Evaluation(Displayable, JsonRecord):
         return self.titles.get(metric) or metric
 
     def meaning(self, metric: str) -> str:
-        """What a built-in metric measures, in a sentence; empty for other metrics."""
+        """A sentence about what a built-in metric measures; empty for other metrics."""
         lines = (METRICS[metric].__doc__ or "").split("\n\n")[0] if metric in METRICS else ""
         return " ".join(lines.split()).removeprefix(f"{self.title(metric)}: ")
 
@@ -213,7 +213,7 @@ class Evaluation(Displayable, JsonRecord):
         return _markdown(header, lines) if markdown else _aligned(header, lines)
 
     def __str__(self) -> str:
-        count = "1 sample" if self.samples == 1 else f"{self.samples} samples"
+        count = counted(self.samples, "sample")
         skipped = ", ".join(f"{reason} ({n})" for reason, n in self.skipped.items())
         state = "" if self.complete else " (interrupted: partial result)"
         parts = [f"{self.model}, {count}{f'; skipped: {skipped}' if skipped else ''}{state}"]
@@ -246,10 +246,10 @@ class Evaluation(Displayable, JsonRecord):
             for method, line in self.conservation.items()
         }
 
-    # Files.
+    # Files
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """The table of means, also written to `path` if one is given."""
+        """The table of means as CSV; with `path` also written there."""
         columns = ["method", "metric", *(f.name for f in fields(Summary)), "better"]
         text = csv_text(columns, self.rows())
         if path is not None:
@@ -257,7 +257,7 @@ class Evaluation(Displayable, JsonRecord):
         return text
 
     def to_csvs(self, folder: str | Path) -> list[Path]:
-        """All tables as files in a folder: means, conservation, and those of the studies."""
+        """Writes all tables to a folder: means, conservation, rejected samples and studies."""
         conservation = [{"method": m, **vars(line)} for m, line in self.conservation.items()]
         paths = [Path(folder) / "summary.csv"]
         self.to_csv(paths[0])
@@ -269,7 +269,7 @@ class Evaluation(Displayable, JsonRecord):
         return paths
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, with the summaries that other programs would have to compute."""
+        """Plain data for JSON, including derived summaries for other programs."""
         derived = {
             "summary": self.rows(),
             "best": self.best,
@@ -286,14 +286,14 @@ class Evaluation(Displayable, JsonRecord):
         return cls(**{**values, "sums": sums})
 
     def _html(self, whole_page: bool) -> str:
-        """A page with its pictures; in a notebook only the tables."""
+        """A page with plots; in a notebook only the tables."""
         render: Callable[..., str] = import_module("wherefrom.show.report").render_evaluation
         if not whole_page:
             return render(self, (), whole_page=False)
         with TemporaryDirectory() as folder:
             try:
                 pictures = self.plot(folder)
-            except MissingExtra:  # without matplotlib there are only tables
+            except MissingExtra:  # without matplotlib, only tables
                 pictures = []
             return render(self, pictures)
 
@@ -301,14 +301,14 @@ class Evaluation(Displayable, JsonRecord):
         return self.rows()
 
     def plot(self, path: str | Path) -> list[Path]:
-        """Curves, conservation and the rest as pictures in the folder `path`."""
+        """Writes the plots of curves, conservation and studies to the folder `path`."""
         draw: Callable[[Evaluation, Path], list[Path]]
         draw = import_module("wherefrom.show.figure").plot_evaluation
         return draw(self, Path(path))
 
 
 def summarise(values: Floats, seed: int = 0) -> Summary:
-    """The mean with its 95 % interval; of one value, the value."""
+    """The mean with its 95 % interval, which for a single value is the value."""
     mean, count = float(values.mean()), len(values)
     if not np.isfinite(mean):
         return Summary(mean, np.nan, np.nan, count)
@@ -330,7 +330,7 @@ def fit(sums: Sequence[Sequence[float]]) -> Fit:
     if spread == 0:
         return Fit(None, None, None, float(gaps.mean()), relative)
     line = linregress(outputs, totals)
-    # scores with the same sum for any output, such as attention, explain none of it
+    # scores with a constant sum, such as attention, explain none of the output
     constant = float(np.square(totals - totals.mean()).sum()) <= 1e-12 * spread
     r2 = 0.0 if constant else float(line.rvalue) ** 2
     diagonal = 1 - float(np.square(gaps).sum()) / spread
@@ -338,7 +338,7 @@ def fit(sums: Sequence[Sequence[float]]) -> Fit:
 
 
 def _named(rejection: Record) -> str:
-    """One sample that was left out, with the reason."""
+    """A line about a rejected sample, with the reason."""
     text = shorten(rejection["input"], 60, placeholder=" …")
     name = f"{rejection['sample']} “{text}”" if text else str(rejection["sample"])
     return f"  left out: sample {name}: {rejection['reason']}"

@@ -1,4 +1,4 @@
-"""Explains, perturbs and measures samples: one record for each."""
+"""Explains, perturbs and measures samples, with one record per sample."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from wherefrom.inputs.table import Rows
 from wherefrom.methods import Method
 from wherefrom.studies import Record, Study, StudySamples
 
-_CHUNK = 16  # inputs explained in one call; progress is reported between two calls
-_Pending = tuple[str, Metric, Sample, list[int]]  # method, and the numbers of the perturbed inputs
+_CHUNK = 16  # inputs per call; progress is reported between calls
+_Pending = tuple[str, Metric, Sample, list[int]]  # method label, …, ids of perturbed inputs
 
 
 class ExplainerLike(Protocol):
-    """What an evaluation needs of an explainer."""
+    """The parts of an explainer that an evaluation uses."""
 
     runner: ModelRunner
 
@@ -50,7 +50,7 @@ class ExplainerLike(Protocol):
 
 
 class TooFewToJudge(Exception):
-    """A method failed on each of a few inputs, and more inputs are available to try it on."""
+    """A method failed on all of a few inputs, and there are more inputs to try."""
 
 
 class _ValueNotFinite(NotFinite):
@@ -58,16 +58,16 @@ class _ValueNotFinite(NotFinite):
 
 
 class NotLastPosition(InputError):
-    """The explained prediction is not the one at the last position."""
+    """The explained prediction is not at the last position."""
 
 
 @dataclass
 class SampleExplainer:
     """Explains samples by all methods.
 
-    A method that fails on each of its first samples, or gives scores that are not finite, goes
-    into `failed_methods` (label to reason) and is not used again. If the first samples are few,
-    `TooFewToJudge` asks for more.
+    A method that fails on all of its first samples, or returns scores that are not finite, is
+    listed in `failed_methods` (label to reason) and not used again. If the first samples are few,
+    `TooFewToJudge` requests more.
     """
 
     explainer: ExplainerLike
@@ -76,7 +76,7 @@ class SampleExplainer:
     failed_methods: dict[str, str]
     seconds: float = 0.0
     seconds_each: dict[str, float] = field(default_factory=dict)  # per explanation, by method
-    working: set[str] = field(default_factory=set)  # labels of methods that have succeeded once
+    working: set[str] = field(default_factory=set)  # labels of methods that succeeded at least once
 
     def __call__(
         self,
@@ -86,7 +86,7 @@ class SampleExplainer:
         progress: Callable[[float, str], None],
         is_all: bool = True,
     ) -> tuple[dict[str, dict[int, Explanation]], dict[int, WherefromError]]:
-        """Explanations by method label and row, and the error of each row that a method rejects.
+        """Explanations by method label and row, and the errors of rows that a method rejects.
 
         `inputs` and `targets` are by row; `order` is the order of the rows. `progress` receives
         the number of methods done and the current label. `is_all`: there are no further rows.
@@ -102,9 +102,9 @@ class SampleExplainer:
             explanations: dict[int, Explanation] = {}
             errors: dict[int, WherefromError] = {}
             try:
-                for at in range(0, len(order), _CHUNK):
-                    progress(number + at / len(order), label)
-                    rows = order[at : at + _CHUNK]
+                for first in range(0, len(order), _CHUNK):
+                    progress(number + first / len(order), label)
+                    rows = order[first : first + _CHUNK]
                     self._explain(method, rows, inputs, targets, explanations, errors)
                     self._check_working(label, explanations, errors, is_all)
             except ModelError as error:
@@ -159,7 +159,7 @@ class SampleExplainer:
         is_all: bool,
     ) -> None:
         """Raises the first error of a method that has failed on every sample so far."""
-        # an error of the input alone says nothing about the method
+        # input errors say nothing about the method
         error = next((e for e in errors.values() if not isinstance(e, InputError)), None)
         if explanations or label in self.working or error is None:
             return
@@ -169,7 +169,7 @@ class SampleExplainer:
 
 
 def _rejection_kind(error: Exception) -> str:
-    """Why a sample is left out, in the words under which the result counts it."""
+    """The category under which the result counts a rejected sample."""
     if isinstance(error, TooLong):
         return "too long"
     if isinstance(error, NotLastPosition):
@@ -193,7 +193,7 @@ class Options:
 
 @dataclass(frozen=True)
 class RecordedWindow:
-    """The records of a window, and what another process learned while making them."""
+    """The records of a window from another process, with its rejections, failures and costs."""
 
     records: list[Record]
     rejected: dict[int, Record]
@@ -203,18 +203,18 @@ class RecordedWindow:
 
 @dataclass
 class SampleRecorder:
-    """Turns rows of the data into records, a window of them at a time.
+    """Turns rows of the data into records, one window at a time.
 
-    A record holds what one sample contributes to an `Evaluation`, by method label: values,
-    curves, sums of scores, rank correlations, and the records of studies. A row that cannot be
-    read, explained or measured goes into `rejected`, with the reason.
+    A record is the contribution of one sample to an `Evaluation`, by method label: values, curves,
+    sums of scores, rank correlations, and the records of studies. A row that cannot be read,
+    explained or measured is listed in `rejected`, with the reason.
     """
 
     explainer: ExplainerLike
     rows: Rows
     methods: list[Method]
     metrics: list[Metric]
-    studies: dict[Study, set[int]]  # with the rows that each one studies
+    studies: dict[Study, set[int]]  # with the rows to study
     options: Options
     rejected: dict[int, Record] = field(default_factory=dict)  # sample, input, kind, reason
     failed: dict[str, str] = field(default_factory=dict)  # methods and studies, with the reason
@@ -239,11 +239,11 @@ class SampleRecorder:
         self.to_probability: ToProbability = (
             output_names.to_probability(outputs) if outputs else "softmax"
         )
-        of_classes = [metric.name for metric in self.metrics if metric.needs_classes]
-        if self.to_probability == "none" and of_classes:
+        for_classes = [metric.name for metric in self.metrics if metric.needs_classes]
+        if self.to_probability == "none" and for_classes:
             raise InputError(
-                f"{runner.name} gives a number and predicts no class, so there is nothing to "
-                f"count for: {', '.join(of_classes)}. Leave out these metrics."
+                f"{runner.name} predicts no class, which these metrics require: "
+                f"{', '.join(for_classes)}. Leave them out."
             )
 
     @property
@@ -253,29 +253,29 @@ class SampleRecorder:
         return Counter(self.rows.skipped) + Counter(kinds)
 
     def resume(self, record: Record) -> None:
-        """Leaves out the methods that an earlier run left out, from one of its records."""
+        """Leaves out the methods that an earlier run left out, by one of its records."""
         labels = [method.label for method in self.methods]
         missing = [label for label in labels if label not in record["sums"]]
         self.failed.update(dict.fromkeys(missing, "failed in the earlier run"))
         self.explain.working.update(record["sums"])
 
     def begin_like(self, failed: dict[str, str], working: set[str]) -> None:
-        """Takes over which methods fail and which work from another process."""
+        """Copies from another process which methods fail and which work."""
         self.failed.update(failed)
         self.explain.working.update(working)
 
     @property
     def costs(self) -> dict[str, float]:
-        """Seconds by kind of work, and numbers of perturbed inputs, over all processes."""
+        """Seconds by kind of work, and counts of perturbed inputs, over all processes."""
         cache = self.cache
-        own = {
+        here = {
             "studies": self.study_seconds,
             "explaining": self.explain.seconds,
             "forward": cache.forward_seconds,
             "requested": cache.requested,
             "computed": cache.computed,
         }
-        return {name: value + self._others.get(name, 0) for name, value in own.items()}
+        return {name: value + self._others.get(name, 0) for name, value in here.items()}
 
     def recorded(self, window: Sequence[int]) -> RecordedWindow:
         """The records of these rows for another process."""
@@ -285,8 +285,8 @@ class SampleRecorder:
         costs = {name: value - before[name] for name, value in self.costs.items()}
         return RecordedWindow(records, dict(self.rejected), dict(self.failed), costs)
 
-    def add_seen(self, window: RecordedWindow) -> None:
-        """Takes over what another process learned about its window."""
+    def add_recorded(self, window: RecordedWindow) -> None:
+        """Adds the rejections, failures and costs of a window from another process."""
         self.rejected.update(window.rejected)
         self.failed.update(window.failed)
         for name, value in window.costs.items():
@@ -320,7 +320,7 @@ class SampleRecorder:
         return list(records.values())
 
     def _reject(self, row: int, error: Exception, kind: str = "") -> None:
-        """Leaves a row out for all methods, so that they are compared on the same samples."""
+        """Rejects a row for all methods, so that they are compared on the same samples."""
         source = self.rows.texts[row]
         self.rejected[row] = {
             "sample": row,
@@ -330,7 +330,7 @@ class SampleRecorder:
         }
 
     def _read(self, window: Sequence[int]) -> dict[int, Any]:
-        """The rows of a window that can be read and have a unit to erase."""
+        """The readable rows of a window that have a unit to erase."""
         items: dict[int, Any] = {}
         sources = [self.rows.texts[row] for row in window]
         readings = self.reader.read_each(sources, self.options.truncate)
@@ -380,7 +380,7 @@ class SampleRecorder:
 
     def _requests(self, item: Any, samples: dict[str, Sample]) -> list[_Pending]:
         """Requests the perturbed inputs of one sample, for each method and metric."""
-        numbers: dict[bytes, list[int]] = {}  # many metrics and methods have the same masks
+        numbers: dict[bytes, list[int]] = {}  # ids by masks, which metrics and methods often share
         requests = []
         for label, sample in samples.items():
             for metric in self.metrics:
@@ -413,7 +413,7 @@ class SampleRecorder:
         records: dict[int, Record],
         report: Callable[[float, str], None],
     ) -> None:
-        """Adds the records of the studies, each for the rows that it studies."""
+        """Adds the records of each study for its rows."""
         start = time.perf_counter()
         for number, (study, wanted) in enumerate(self.studies.items()):
             studied = [row for row in rows if row in wanted and row in records]
@@ -421,8 +421,8 @@ class SampleRecorder:
                 continue
             samples = StudySamples(
                 self.reader.runner,
-                lambda some, studied=studied: self.reader.batch(  # type: ignore[misc]
-                    [items[studied[i]] for i in some]
+                lambda indices, studied=studied: self.reader.batch(  # type: ignore[misc]
+                    [items[studied[i]] for i in indices]
                 ),
                 {label: [of[row] for row in studied] for label, of in by_method.items()},
             )
@@ -445,7 +445,7 @@ class SampleRecorder:
 
 
 def _record(row: int, explanations: dict[str, Explanation]) -> Record:
-    """The record of one sample before anything is measured."""
+    """The record of one sample before any metric is measured."""
     sums = {
         label: [e.ledger.total if e.ledger else float(e.scores.sum()), e.output]
         for label, e in explanations.items()

@@ -1,4 +1,4 @@
-"""Shapley values: the mean effect of adding a unit, over all orders of adding the units."""
+"""Shapley values: the mean effect of adding a unit, over all orders of the units."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from wherefrom.errors import InputError
 
 Value = Callable[[Tensor], Tensor]
-"""From masks (M, units), true where a unit is present, to the model's outputs (M,)."""
+"""Maps masks (M, units), true where a unit is present, to the model's outputs (M,)."""
 EXACT = 12
-"""Up to this number of units every subset of them is run, if the budget allows it."""
+"""Up to this number of units, all subsets are run if the budget allows it."""
 BUDGET = 2**EXACT
 
 
@@ -28,7 +28,7 @@ class ShapleyValues:
 
 @dataclass(frozen=True, eq=False)
 class Coalitions:
-    """The subsets of the units to run the model on, and the estimate from its outputs.
+    """The subsets of units to run the model on, and the estimate from its outputs.
 
     `orders` are permutations of the units in antithetic pairs: each is followed by its reverse
     (Mitchell et al., JMLR 2022). Without orders the masks are all subsets.
@@ -38,7 +38,7 @@ class Coalitions:
     orders: Tensor | None  # (2 · pairs, units)
 
     def estimate(self, outputs: Tensor) -> ShapleyValues:
-        """The Shapley values of an output, from its values (M,) for the masks."""
+        """Estimates the Shapley values from the outputs (M,) for the masks."""
         outputs = outputs.detach().double().cpu()
         return self._exact(outputs) if self.orders is None else self._sampled(outputs, self.orders)
 
@@ -56,10 +56,10 @@ class Coalitions:
         return ShapleyValues(values, torch.zeros_like(values))
 
     def _sampled(self, outputs: Tensor, orders: Tensor) -> ShapleyValues:
-        """The mean gain of each unit over the orders; its error from the means of the pairs."""
+        """The mean gain of each unit over the orders, with its standard error over pairs."""
         count, units = orders.shape
-        nothing, everything = outputs[:1].expand(count, 1), outputs[1:2].expand(count, 1)
-        path = torch.cat([nothing, outputs[2:].reshape(count, units - 1), everything], 1)
+        empty, full = outputs[:1].expand(count, 1), outputs[1:2].expand(count, 1)
+        path = torch.cat([empty, outputs[2:].reshape(count, units - 1), full], 1)
         gains = torch.zeros_like(path[:, 1:]).scatter_(1, orders, path.diff(dim=1))
         pairs = gains.reshape(count // 2, 2, units).mean(1)
         return ShapleyValues(pairs.mean(0), pairs.std(0) / math.sqrt(len(pairs)))
@@ -70,7 +70,7 @@ def coalitions(units: int, budget: int = BUDGET, seed: int = 0) -> Coalitions:
     if units <= EXACT and 2**units <= budget:
         subsets = torch.arange(2**units)[:, None]
         return Coalitions((subsets >> torch.arange(units) & 1).bool(), None)
-    steps = max(1, units - 1)  # runs of an order, without its ends
+    steps = max(1, units - 1)  # runs per order, without its two ends
     pairs = (budget - 2) // (2 * steps)
     if pairs < 2:
         raise InputError(
@@ -90,7 +90,7 @@ def shapley_values(value: Value, units: int, budget: int = BUDGET, seed: int = 0
     """The Shapley values of the units of one input, from at most `budget` model evaluations.
 
     Exact up to 12 units, by permutation sampling in antithetic pairs beyond. The values add up
-    to the output with all units less the output with none.
+    to the output with all units minus the output without units.
     """
     plan = coalitions(units, budget, seed)
     return plan.estimate(value(plan.masks))

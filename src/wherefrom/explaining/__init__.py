@@ -1,1 +1,1 @@
-"""From inputs to explanations: one request, batch by batch."""
+"""Explains inputs batch by batch."""

@@ -1,4 +1,4 @@
-"""Makes explanations of the scores of a batch."""
+"""Builds explanations from the scores of a batch."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from wherefrom.methods.forward_pass import run
 def explain_batch(
     runner: ModelRunner, inputs: Batch, method: Method, target: Target, output_names: OutputNames
 ) -> list[Explanation]:
-    """Scores a batch and makes an explanation of each of its samples."""
+    """Scores a batch and builds an explanation for each sample."""
     scores = method(Case(runner, inputs, target))
     logits = (
         run(Case(runner, inputs, target)) if scores.logits is None else scores.logits
     ).detach()
     resolved = target.resolved(logits)
     rows = resolved.row(logits).cpu().double()  # (B, classes)
-    probabilities = output_names.probabilities(rows, per_place=logits.ndim == 3)
+    probabilities = output_names.probabilities(rows, per_position=logits.ndim == 3)
     targets = _target_infos(resolved, output_names, logits.ndim == 3, rows.shape[1])
     outputs = resolved(logits).double().tolist()
     largest = _largest(rows, probabilities, output_names)
-    # everything is moved off the device once for the batch: one by one costs a small model much
+    # one transfer per batch: with small models, transfers per sample would dominate
     values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
     parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
     ledgers = _ledgers(scores, outputs)
@@ -64,7 +64,7 @@ def explain_batch(
 def _target_infos(
     target: Target, output_names: OutputNames, has_positions: bool, outputs: int
 ) -> list[TargetInfo]:
-    """The explained output of each sample, by index and name."""
+    """The index and name of each sample's explained output."""
     name = cache(partial(output_names.name, outputs=outputs))
     target = target.first if isinstance(target, SpanTarget) else target
     assert target.index is not None

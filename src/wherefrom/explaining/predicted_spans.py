@@ -1,4 +1,4 @@
-"""Predictions about spans: the answer to a question in its context, an entity in a text."""
+"""Explains predicted spans: the answer to a question in its context, an entity in a text."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from wherefrom.methods.forward_pass import run
 
 ENDS = ("start", "end")
 LONGEST_ANSWER = 15
-"""Tokens of the longest answer that is looked for, as in the pipelines of transformers."""
-_OUTSIDE = "O"  # the class of tokens that are part of no entity
+"""The longest answer considered, in tokens, as in the pipelines of transformers."""
+_OUTSIDE = "O"  # the class of tokens outside every entity
 _CHUNKED = ("B-", "I-", "E-", "S-", "L-", "U-")  # begin, inside, end, single, last, unit
 
 
@@ -36,40 +36,39 @@ def explain_answer(
     against: TargetSpec,
     position: int | None,
 ) -> Explanation:
-    """Explains where the answer is: z_start of its first token plus z_end of its last.
+    """Explains the answer's span: z_start of its first token plus z_end of its last.
 
-    `target` "start" or "end" explains one of them, at `position` instead of the likeliest place.
+    `target` "start" or "end" explains one of them, at `position` instead of the most likely token.
     """
     units = inputs.units[0]
     if target not in (None, *ENDS) or against is not None:
         raise TargetError(
-            f'{runner.name} finds where an answer starts and ends: the target is "start", "end" '
-            "or, for "
-            "the sum of both, none, and no class can be subtracted."
+            f'{runner.name} predicts the start and end of an answer: the target must be "start", '
+            '"end", or left out for the sum of both; there is no class to subtract.'
         )
     if position is not None and target is None:
         raise TargetError('a position needs the target "start" or "end".')
     logits = run(Case(runner, inputs)).detach().cpu().double()  # (1, 2, tokens)
-    places = _context(runner, units)
+    context = _context(runner, units)
     logs = torch.full_like(logits[0], -torch.inf)
-    logs[:, places] = logits[0][:, places].log_softmax(-1)
+    logs[:, context] = logits[0][:, context].log_softmax(-1)
     first, last = _best_span(logs)
     ends, weights = (first, last), torch.ones(1, 2, dtype=torch.float64)
     if target is not None:
         row = ENDS.index(str(target))
-        place = ends[row] if position is None else _within(inputs, position)
-        ends = (place, place)
+        token = ends[row] if position is None else _within(inputs, position)
+        ends = (token, token)
         weights[0, 1 - row] = 0
-        log = float(logs[row, place])
-        words = f'the {target} of an answer at token {place}, "{units[place].text}"'
+        log = float(logs[row, token])
+        description = f'the {target} of an answer at token {token}, "{units[token].text}"'
     else:
         log = float(logs[0, first] + logs[1, last])
-        words = f"start and end of the answer, {_tokens(range(first, last + 1))}"
+        description = f"start and end of the answer, {_tokens(range(first, last + 1))}"
     index = torch.tensor([ends], device=runner.device)
     (explanation,) = explain_batch(
         runner, inputs, method, AnswerTarget(index, weights=weights), output_names
     )
-    info = TargetInfo(ends[0], _text(units, *ends, inputs.texts[0]), place=words)
+    info = TargetInfo(ends[0], _text(units, *ends, inputs.texts[0]), place=description)
     # a start is not a class: there are no other outputs to name
     return replace(explanation, target=info, probability=math.exp(log), largest=())
 
@@ -88,7 +87,7 @@ def _context(runner: ModelRunner, units: Sequence[Unit]) -> list[int]:
 
 
 def _best_span(logs: Tensor) -> tuple[int, int]:
-    """The likeliest start and end, the start not after the end."""
+    """The most likely start and end, the start not after the end."""
     both = logs[0].unsqueeze(1) + logs[1].unsqueeze(0)  # (start, end)
     allowed = torch.ones_like(both).triu() - torch.ones_like(both).triu(LONGEST_ANSWER)
     best = int(both.masked_fill(allowed == 0, -torch.inf).argmax())
@@ -97,33 +96,33 @@ def _best_span(logs: Tensor) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Entity:
-    """Words that the model gives one class, by the first token of each word."""
+    """Consecutive words with one predicted class, which the first token of each word decides."""
 
     label: str
     text: str
-    places: tuple[int, ...]  # the first token of each of its words
-    last: int  # its last token
+    first_tokens: tuple[int, ...]  # of each word
+    last: int  # the last token
 
 
 def entities(units: Sequence[Unit], tags: Sequence[str], text: str | None) -> list[Entity]:
-    """The entities of a text by the class of each token; B- begins a new one."""
-    found: list[Entity] = []
-    before = ""
-    for places in _words(units):
-        tag = tags[places[0]]
+    """The entities of a text, from the class of each token; B- begins a new one."""
+    detected: list[Entity] = []
+    previous = ""
+    for tokens in _words(units):
+        tag = tags[tokens[0]]
         label = _kind(tag)
         if tag == _OUTSIDE:
-            before = ""
+            previous = ""
             continue
-        if label == before and not tag.startswith(("B-", "S-", "U-")):
-            entity = found.pop()
-            joined = (*entity.places, places[0])
+        if label == previous and not tag.startswith(("B-", "S-", "U-")):
+            entity = detected.pop()
+            first_tokens = (*entity.first_tokens, tokens[0])
         else:
-            joined = (places[0],)
-        words = _text(units, joined[0], places[-1], text)
-        found.append(Entity(label, words, joined, places[-1]))
-        before = label
-    return found
+            first_tokens = (tokens[0],)
+        words = _text(units, first_tokens[0], tokens[-1], text)
+        detected.append(Entity(label, words, first_tokens, tokens[-1]))
+        previous = label
+    return detected
 
 
 def explain_entity(
@@ -135,16 +134,16 @@ def explain_entity(
     against: TargetSpec,
     entity: str | None,
 ) -> Explanation:
-    """Why words have their class: the mean of the logits of the class at their first tokens.
+    """Explains the class of an entity: the mean of its logits at the first token of each word.
 
-    The words are those of `entity`, or the first entity that the model finds.
+    `entity` quotes its words; by default it is the first entity that the model finds.
     """
     units, text, labels = inputs.units[0], inputs.texts[0], output_names.labels
     logits = run(Case(runner, inputs)).detach().cpu().double()[0]  # (tokens, classes)
     tags = [labels[i] for i in logits.argmax(-1).tolist()]
-    found = entities(units, tags, text)
-    chosen = _first(found, labels) if entity is None else _named(units, text, found, entity)
-    predicted = [tags[place] for place in chosen.places]
+    detected = entities(units, tags, text)
+    chosen = _first(detected, labels) if entity is None else _named(units, text, detected, entity)
+    predicted = [tags[token] for token in chosen.first_tokens]
     chosen_index = _classes(output_names, target, len(predicted)) or list(
         map(output_names.index, predicted)
     )
@@ -152,54 +151,55 @@ def explain_entity(
     if other_index is not None and any(map(operator.eq, chosen_index, other_index)):
         raise TargetError("target and against are the same class: their difference is always 0.")
 
-    def row(numbers: Sequence[int]) -> Tensor:
-        return torch.tensor([numbers], device=runner.device)
+    def row(values: Sequence[int]) -> Tensor:
+        return torch.tensor([values], device=runner.device)
 
-    count = len(chosen.places)
+    count = len(chosen.first_tokens)
     span = SpanTarget(
         row(chosen_index),
         None if other_index is None else row(other_index),
-        row(chosen.places),
+        row(chosen.first_tokens),
         torch.full((1, count), 1 / count, dtype=torch.float64),
     )
     (explanation,) = explain_batch(runner, inputs, method, span, output_names)
-    chances = logits[list(chosen.places)].softmax(-1)
+    chances = logits[list(chosen.first_tokens)].softmax(-1)
     info = replace(
         explanation.target,
         label=_label(labels, chosen_index),
         against_label=None if other_index is None else _label(labels, other_index),
-        place=f'"{chosen.text}", {_tokens(range(chosen.places[0], chosen.last + 1))}',
+        place=f'"{chosen.text}", {_tokens(range(chosen.first_tokens[0], chosen.last + 1))}',
     )
     probability = float(chances[range(count), chosen_index].mean())
     return replace(explanation, target=info, probability=probability, largest=())
 
 
-def _first(found: Sequence[Entity], labels: Sequence[str]) -> Entity:
+def _first(detected: Sequence[Entity], labels: Sequence[str]) -> Entity:
     if _OUTSIDE not in labels:
         raise TargetError(
-            f'no class is called "{_OUTSIDE}", so it is not known which words are entities: name '
-            "the words "
-            f"to explain (entity), or a token (position). Classes: {', '.join(labels[:12])}."
+            f'the model has no class "{_OUTSIDE}", so its entities are unknown: name the words to '
+            f"explain (entity), or a token (position). Classes: {', '.join(labels[:12])}."
         )
-    if not found:
+    if not detected:
         raise TargetError(
             f"the model finds no entity (every token is {_OUTSIDE}): name the words to explain "
             "(entity), or a token (position)."
         )
-    return found[0]
+    return detected[0]
 
 
-def _named(units: Sequence[Unit], text: str | None, found: Sequence[Entity], quoted: str) -> Entity:
-    """The words of the text that are quoted."""
+def _named(
+    units: Sequence[Unit], text: str | None, detected: Sequence[Entity], quoted: str
+) -> Entity:
+    """The entity whose words are quoted from the text."""
     start = -1 if text is None else text.find(quoted)
     end = start + len(quoted)
     words = [
-        places
-        for places in _words(units)
-        if any((units[i].start or 0) < end and (units[i].end or 0) > start for i in places)
+        tokens
+        for tokens in _words(units)
+        if any((units[i].start or 0) < end and (units[i].end or 0) > start for i in tokens)
     ]
     if start < 0 or not words:
-        entities_found = ", ".join(entity.text for entity in found) or "none"
+        entities_found = ", ".join(entity.text for entity in detected) or "none"
         raise TargetError(
             f'"{quoted}" is not in the text. Entities that the model finds: {entities_found}.'
         )
@@ -207,7 +207,7 @@ def _named(units: Sequence[Unit], text: str | None, found: Sequence[Entity], quo
 
 
 def _words(units: Sequence[Unit]) -> list[list[int]]:
-    """The tokens of each word, without special ones; where words are not known, each token."""
+    """The tokens of each word, without special tokens; single tokens where words are unknown."""
     return [group for group in word_groups(units) if not units[group[0]].special]
 
 
@@ -217,12 +217,12 @@ def _classes(output_names: OutputNames, spec: TargetSpec, count: int) -> list[in
         return None
     known = set(output_names.labels)
     if isinstance(spec, str) and spec not in known and {f"B-{spec}", f"I-{spec}"} <= known:
-        return [output_names.index(f"{'I' if number else 'B'}-{spec}") for number in range(count)]
+        return [output_names.index(f"{'I' if i else 'B'}-{spec}") for i in range(count)]
     return [output_names.index(spec)] * count
 
 
 def _label(labels: Sequence[str], indices: Sequence[int]) -> str:
-    """The classes of tokens, without where in the entity a token is (B-, I-)."""
+    """The classes of tokens without their B- and I- prefixes."""
     return ", ".join(dict.fromkeys(_kind(labels[index]) for index in indices))
 
 
@@ -237,13 +237,13 @@ def _text(units: Sequence[Unit], first: int, last: int, text: str | None) -> str
     return " ".join(unit.text for unit in units[first : last + 1])
 
 
-def _tokens(places: range) -> str:
-    """Tokens by number.
+def _tokens(tokens: range) -> str:
+    """Describes a range of tokens.
 
     >>> _tokens(range(3, 4)), _tokens(range(3, 6))
     ('token 3', 'tokens 3 to 5')
     """
-    return f"token {places[0]}" if len(places) == 1 else f"tokens {places[0]} to {places[-1]}"
+    return f"token {tokens[0]}" if len(tokens) == 1 else f"tokens {tokens[0]} to {tokens[-1]}"
 
 
 def _within(inputs: Batch, position: int) -> int:

@@ -1,4 +1,4 @@
-"""Inputs in batches, each with its target, and their explanations by one method."""
+"""Splits inputs into batches and explains each input, with its target, by one method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wherefrom.methods import Method
 
 
 def has_spans(runner: ModelRunner) -> bool:
-    """Whether the model's predictions are about spans of its input."""
+    """Whether the model predicts spans of its input."""
     return runner.forward is None and runner.task in ("QuestionAnswering", "TokenClassification")
 
 
@@ -43,12 +43,12 @@ class Request:
     memory: float | None = None
     reject: bool = False
 
-    def explained(
+    def explain(
         self, reader: Reader[Any, Any], sources: Sequence[Any], output_names: OutputNames
     ) -> list[Explanation | Rejected]:
         """Reads the sources and explains them batch by batch, in the order of the sources.
 
-        A source that cannot be explained is an error, or with `reject` a `Rejected`.
+        A source that cannot be explained raises its error, or with `reject` gives a `Rejected`.
         """
         results: dict[int, Explanation | Rejected] = {}
         read = reader.read_each if self.reject else reader.read_all
@@ -57,27 +57,33 @@ class Request:
             if isinstance(item, InputError):
                 results[i] = Rejected(i, items.pop(i))
         runner = replace(reader.runner, memory=self.memory)
-        of_spans = reader.name == "text" and has_spans(runner)
-        if self.entity is not None and not (of_spans and runner.task == "TokenClassification"):
-            raise TargetError("an entity is for models that classify every token.")
-        one_by_one = of_spans and (self.position is None or runner.task == "QuestionAnswering")
-        targets, others = (
+        predicts_spans = reader.name == "text" and has_spans(runner)
+        if self.entity is not None and not (
+            predicts_spans and runner.task == "TokenClassification"
+        ):
+            raise TargetError("entity applies only to models that classify every token.")
+        one_by_one = predicts_spans and (
+            self.position is None or runner.task == "QuestionAnswering"
+        )
+        targets, contrasts = (
             _spec_of_each(specs, len(sources)) for specs in (self.target, self.against)
         )
 
-        def explain(indices: Sequence[int]) -> list[Explanation]:
+        def explain_indices(indices: Sequence[int]) -> list[Explanation]:
             batch = reader.batch([items[i] for i in indices])
-            chosen, against = ([specs[i] for i in indices] for specs in (targets, others))
+            chosen, against = ([specs[i] for i in indices] for specs in (targets, contrasts))
             if one_by_one:
-                done = [self._of_span(runner, batch, chosen[0], against[0], output_names)]
+                explained = [self._explain_span(runner, batch, chosen[0], against[0], output_names)]
             else:
-                done = self._of_batch(runner, reader, batch, chosen, against, output_names)
+                explained = self._explain_batch(
+                    runner, reader, batch, chosen, against, output_names
+                )
             notes = (reader.warnings_of(items[i]) for i in indices)
             return [
                 replace(explanation, warnings=(*explanation.warnings, *more))
                 if more
                 else explanation
-                for explanation, more in zip(done, notes, strict=True)
+                for explanation, more in zip(explained, notes, strict=True)
             ]
 
         order = list(items)
@@ -88,23 +94,25 @@ class Request:
                 report(len(results), len(sources), self.method.name)
                 indices = [order[k] for k in chunk]
                 results.update(
-                    split_on_failure(indices, explain, reject=self.reject, device=runner.device)
+                    split_on_failure(
+                        indices, explain_indices, reject=self.reject, device=runner.device
+                    )
                 )
         return [results[i] for i in range(len(sources))]
 
-    def _of_batch(
+    def _explain_batch(
         self,
         runner: ModelRunner,
         reader: Reader[Any, Any],
         batch: Batch,
         targets: list[TargetSpec],
-        others: list[TargetSpec],
+        contrasts: list[TargetSpec],
         output_names: OutputNames,
     ) -> list[Explanation]:
         indices, against = (
             None if specs[0] is None
             else torch.tensor([output_names.index(spec) for spec in specs], device=runner.device)
-            for specs in (targets, others)
+            for specs in (targets, contrasts)
         )  # fmt: skip
         _check_contrast(output_names, indices, against)
         target = Target(indices, against, reader.positions(batch, self.position))
@@ -113,14 +121,14 @@ class Request:
         _check_contrast(output_names, predicted, against)
         per_token = results[0].target.position is not None
         if self.position is not None and not per_token:
-            raise TargetError("a position is for models with an output for every token.")
+            raise TargetError("position applies only to models with an output for every token.")
         if self.position is None and per_token:
             reader.check_position(batch)
         if per_token and not output_names.generates:
-            results = [_placed(explanation) for explanation in results]
+            results = [_with_token(explanation) for explanation in results]
         return results
 
-    def _of_span(
+    def _explain_span(
         self,
         runner: ModelRunner,
         inputs: Batch,
@@ -136,7 +144,7 @@ class Request:
 
 
 def _spec_of_each(specs: Any, count: int) -> list[TargetSpec]:
-    """The target of each input, from one for all or one for each."""
+    """The target of each input, from a single one or a list."""
     if isinstance(specs, (Tensor, np.ndarray)):
         specs = specs.tolist()
     if not isinstance(specs, (list, tuple)):
@@ -151,7 +159,7 @@ def _spec_of_each(specs: Any, count: int) -> list[TargetSpec]:
 def _check_contrast(
     output_names: OutputNames, index: Tensor | None, against: Tensor | None
 ) -> None:
-    """Refuses the difference of an output to itself, also of the most likely one."""
+    """Refuses a contrast of an output with itself."""
     if index is None or against is None:
         return
     same = index[index == against.to(index.device)]
@@ -162,8 +170,8 @@ def _check_contrast(
         )
 
 
-def _placed(explanation: Explanation) -> Explanation:
-    """The explanation with the token whose output it is of, in words."""
+def _with_token(explanation: Explanation) -> Explanation:
+    """The explanation with a description of the token whose output is explained."""
     target = explanation.target
     assert target.position is not None
     text = explanation.units[target.position].text

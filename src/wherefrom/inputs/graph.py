@@ -17,7 +17,7 @@ from wherefrom.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-UNREACHABLE = 255  # a distance: no path, or one of 255 steps or more
+UNREACHABLE = 255  # the distance without a path, or with one of 255 edges or more
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +77,9 @@ class Graph:
     def from_networkx(
         cls, graph: Any, features: str = "x", edge_features: str | None = None
     ) -> Graph:
-        """A networkx graph whose nodes hold their features in one attribute, its edges too."""
-        place: dict[Hashable, int] = {node: i for i, node in enumerate(graph.nodes)}
-        pairs = [(place[a], place[b]) for a, b in graph.edges()]
+        """Converts a networkx graph; nodes and edges hold their features in one attribute each."""
+        index: dict[Hashable, int] = {node: i for i, node in enumerate(graph.nodes)}
+        pairs = [(index[a], index[b]) for a, b in graph.edges()]
         return cls(
             np.array([_attribute(data, features, n) for n, data in graph.nodes(data=True)]),
             np.array(pairs).reshape(-1, 2),
@@ -91,7 +91,7 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """A `Data` of PyTorch Geometric: `x`, `edge_index`, `edge_attr` and `pos` if there."""
+        """A `Data` of PyTorch Geometric: `x`, `edge_index`, `edge_attr` and `pos` if present."""
         x, attributes, places = (
             None if value is None else torch.as_tensor(value).detach().cpu().numpy()
             for value in (getattr(data, name, None) for name in ("x", "edge_attr", "pos"))
@@ -108,8 +108,8 @@ class Graph:
 
     @cached_property
     def distance(self) -> NDArray[np.uint8]:
-        """The edges of a shortest path between any two nodes, (nodes, nodes)."""
-        from scipy.sparse import coo_array  # at its use: scipy takes long to import
+        """The length of a shortest path between any two nodes, (nodes, nodes)."""
+        from scipy.sparse import coo_array  # here, since scipy takes long to import
         from scipy.sparse.csgraph import shortest_path
 
         a, b = self.edges.T
@@ -127,8 +127,8 @@ class Graph:
     def paths(self, length: int) -> NDArray[np.int16]:
         """The kinds of the first `length` edges of each shortest path, −1 beyond its end.
 
-        Of several shortest paths it is the one whose features come first in order, so that the
-        result, (nodes, nodes, length), does not depend on how the nodes are numbered.
+        Of several shortest paths, the one whose features sort first counts, so the result,
+        (nodes, nodes, length), does not depend on the order of the nodes.
         """
         if length not in self._paths:
             self._paths[length] = self._find_paths(length)
@@ -140,24 +140,24 @@ class Graph:
 
     def _find_paths(self, length: int) -> NDArray[np.int16]:
         n, (kinds, kind) = len(self), self.kinds
-        away, home = np.concatenate([self.edges, self.edges[:, ::-1]]).T
+        tail, head = np.concatenate([self.edges, self.edges[:, ::-1]]).T
         kind = np.concatenate([kind, kind])
         paths = np.full((n, n, length), -1, dtype=np.int16)
-        rank = np.zeros((n, n), dtype=np.int64)  # the order of the paths from a node so far
+        rank = np.zeros((n, n), dtype=np.int64)  # the sort order of the paths from each node so far
         hops = self.distance.astype(np.int64)
         hops[hops == UNREACHABLE] = -2
         for step in range(1, hops.max() + 1):
-            start, edge = np.nonzero((hops[:, away] == step - 1) & (hops[:, home] == step))
-            key = rank[start, away[edge]] * len(kinds) + kind[edge]
-            order = np.lexsort((key, home[edge], start))
+            start, edge = np.nonzero((hops[:, tail] == step - 1) & (hops[:, head] == step))
+            key = rank[start, tail[edge]] * len(kinds) + kind[edge]
+            order = np.lexsort((key, head[edge], start))
             start, edge, key = start[order], edge[order], key[order]
-            same = (np.diff(start) == 0) & (np.diff(home[edge]) == 0)
+            same = (np.diff(start) == 0) & (np.diff(head[edge]) == 0)
             first = np.concatenate([[True], ~same])
             start, edge, key = start[first], edge[first], key[first]
-            paths[start, home[edge]] = paths[start, away[edge]]
+            paths[start, head[edge]] = paths[start, tail[edge]]
             if step <= length:
-                paths[start, home[edge], step - 1] = kind[edge]
-            rank[start, home[edge]] = np.unique(key, return_inverse=True)[1].reshape(-1)
+                paths[start, head[edge], step - 1] = kind[edge]
+            rank[start, head[edge]] = np.unique(key, return_inverse=True)[1].reshape(-1)
         return paths
 
 
@@ -212,19 +212,19 @@ def _undirected(
     values = np.zeros((len(pairs), 0)) if features is None else np.asarray(features)
     values = values.astype(np.float32) if values.ndim == 2 else _column(values)
     if len(values) != len(pairs):
-        raise InputError(f"there are features of {len(values)} edges for {len(pairs)} edges.")
+        raise InputError(f"there are features for {len(values)} edges, but {len(pairs)} edges.")
     beyond = pairs[(pairs < 0) | (pairs >= nodes)]
     if beyond.size:
         raise InputError(f"an edge names the node {beyond[0]}; the nodes are 0 to {nodes - 1}.")
     loops = pairs[pairs[:, 0] == pairs[:, 1]]
     if loops.size:
         raise InputError(f"an edge joins the node {loops[0, 0]} with itself: leave it out.")
-    once, where, back = np.unique(
+    unique, first, inverse = np.unique(
         np.sort(pairs, axis=1), axis=0, return_index=True, return_inverse=True
     )
-    if not np.array_equal(values[where][back.reshape(-1)], values):
-        raise InputError("an edge occurs twice with different features: edges have no direction.")
-    return once, values[where]
+    if not np.array_equal(values[first][inverse.reshape(-1)], values):
+        raise InputError("an edge occurs twice with different features: edges are undirected.")
+    return unique, values[first]
 
 
 def _column(values: NDArray[Any]) -> NDArray[np.float32]:

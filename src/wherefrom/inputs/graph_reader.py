@@ -38,7 +38,7 @@ class GraphReader(Reader[Graph, ErasedGraph]):
 
     @classmethod
     def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
-        """Graphs, and whatever is passed to a model of graphs."""
+        """Accepts graphs, and every input to a graph model."""
         config = getattr(context.runner.model, "config", None)
         return isinstance(first_of(inputs), Graph) or hasattr(config, "reads")
 
@@ -139,7 +139,7 @@ class GraphReader(Reader[Graph, ErasedGraph]):
 
 
 def _scene(graph: Graph) -> dict[str, Any]:
-    """What the nodes are drawn on: the structure of a molecule, an image, or points and lines."""
+    """The background of the nodes: the structure of a molecule, an image, or the edges."""
     if isinstance(graph.source, str):
         from wherefrom.inputs.molecule import drawing
 

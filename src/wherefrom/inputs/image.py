@@ -24,8 +24,8 @@ FILLS = ("zero", "mean", "blur")
 """What erased pixels become: 0 (the mean colour, once normalised), the image's mean, a blur."""
 _MOST_UNITS = 1 << 18
 
-_MANY = 10.0  # times the largest normalised pixel: not an image that was changed a little
-_GRIDS = 32  # layouts that a reader remembers, one for each size of image
+_UNNORMALISED = 10.0  # times the largest normalised pixel: beyond this, pixels are not normalised
+_GRIDS = 32  # layouts that a reader caches, one per image size
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,17 @@ class ImageReader(Reader[Picture, ErasedImage]):
 
     @classmethod
     def accepts(cls, context: ReaderContext, inputs: Any) -> bool:
-        """Pictures for vision models; float tensors with more axes than rows of units have."""
+        """Accepts pictures for vision models, and float tensors of three axes per input."""
         first = first_of(inputs)
         floats = isinstance(first, Tensor) and first.is_floating_point()
-        sees = context.processor is not None or context.runner.takes("pixel_values")
-        reads = context.tokenizer is not None or context.runner.takes("input_ids")
-        if sees:
-            return not reads or isinstance(first, Picture) or is_image(first) or (
+        takes_images = context.processor is not None or context.runner.takes("pixel_values")
+        takes_texts = context.tokenizer is not None or context.runner.takes("input_ids")
+        if takes_images:
+            return not takes_texts or isinstance(first, Picture) or is_image(first) or (
                 floats and first.ndim > 2
             )  # fmt: skip
         axes = 3 if isinstance(inputs, (list, tuple)) else 4
-        return floats and first.ndim == axes and not reads
+        return floats and first.ndim == axes and not takes_texts
 
     @classmethod
     def build(cls, context: ReaderContext) -> ImageReader:
@@ -102,7 +102,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         if units is None or (units == self.units and type(units) is type(self.units)):
             return self
         key = repr(units)
-        if key not in self._other_units:  # the grid of each is found once
+        if key not in self._other_units:  # cached, since finding the patches takes a run
             reader = ImageReader(self.runner, self.processor, units, self.argument)
             self._other_units[key] = reader
         return self._other_units[key]
@@ -153,26 +153,26 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return Picture(pixels, name)
 
     def _check_normalised(self, pixels: Tensor) -> None:
-        """Refuses bytes as floats if the model's processor normalises pixels."""
+        """Refuses floats from 0 to 255 if the model's processor normalises pixels."""
         if not getattr(self.processor, "do_normalize", False):
             return
         means, deviations = (
             np.asarray(getattr(self.processor, name, None) or [default], dtype=float)
             for name, default in (("image_mean", 0.0), ("image_std", 1.0))
         )
-        most = float(np.maximum(np.abs(means), np.abs(1 - means)).max() / deviations.min())
+        limit = float(np.maximum(np.abs(means), np.abs(1 - means)).max() / deviations.min())
         largest = float(pixels.abs().max())
-        if largest > _MANY * max(1.0, most):
+        if largest > _UNNORMALISED * max(1.0, limit):
             raise InputError(
                 "a float tensor must hold pixels as the model takes them, here normalised to at "
-                f"most {most:.3g}, got {largest:.3g}. For an image of bytes pass it as uint8."
+                f"most {limit:.3g}, got {largest:.3g}. Pass pixels from 0 to 255 as uint8."
             )
 
     def _with_channels(self, image: Any) -> Any:
         config = getattr(self.runner.model, "config", None)
         config = getattr(config, "vision_config", config)
         if getattr(config, "num_channels", 3) == 1:
-            # transformers 4 reads a grey image only with an axis for its one channel
+            # transformers 4 requires a channel axis for grey images
             return np.asarray(image.convert("L"))[..., None]
         return image.convert("RGB")
 
@@ -211,7 +211,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return self.grid(item)[0].units
 
     def shape(self, item: Picture) -> tuple[int, ...]:
-        """The shape of the image: one number of patches can have several grids."""
+        """The shape of the image: different grids can have the same number of patches."""
         return tuple(item.pixels.shape)
 
     def batch(self, items: Sequence[Picture]) -> Batch:
@@ -274,11 +274,11 @@ class ImageReader(Reader[Picture, ErasedImage]):
         pixels = torch.stack([form.picture.pixels for form in forms])
         fill = torch.stack([self._filled(form) for form in forms])
         present = torch.from_numpy(np.stack([form.present for form in forms])).unsqueeze(-1)
-        kept = layout.whole(present.expand(-1, -1, layout.features)).to(pixels.device)
-        return {self.argument: torch.where(kept, pixels, fill)}
+        keep = layout.whole(present.expand(-1, -1, layout.features)).to(pixels.device)
+        return {self.argument: torch.where(keep, pixels, fill)}
 
     def _filled(self, form: ErasedImage) -> Tensor:
-        """What erased pixels become, computed once for each image."""
+        """The values of erased pixels, cached for the last image."""
         fill = self._fill
         if fill is None or fill[0] is not form.picture or fill[1] != form.replacement:
             fill = (
@@ -307,7 +307,7 @@ def _units(owners: Tensor) -> tuple[Unit, ...]:
 
 
 def filled(pixels: Tensor, fill: str) -> Tensor:
-    """An image (C, H, W) without content: zero (the mean colour, once normalised), mean, blur."""
+    """An uninformative image (C, H, W): zero (the mean colour, once normalised), mean or blur."""
     if fill == "mean":
         return pixels.mean((1, 2), keepdim=True).expand_as(pixels)
     return _blurred(pixels) if fill == "blur" else torch.zeros_like(pixels)
@@ -316,14 +316,14 @@ def filled(pixels: Tensor, fill: str) -> Tensor:
 def _blurred(pixels: Tensor, share: float = 0.125) -> Tensor:
     """A Gaussian blur as wide as an eighth of the image."""
     sigma = max(1.0, share * min(pixels.shape[1:]))
-    reach = int(3 * sigma)
-    steps = torch.arange(-reach, reach + 1, device=pixels.device, dtype=pixels.dtype)
+    radius = int(3 * sigma)
+    steps = torch.arange(-radius, radius + 1, device=pixels.device, dtype=pixels.dtype)
     weights = torch.exp(-(steps**2) / (2 * sigma**2))
     weights = weights / weights.sum()
     for axis in (1, 2):
         size = pixels.shape[axis]
-        places = (torch.arange(size)[:, None] + steps.long().cpu()[None, :]).clamp(0, size - 1)
-        gathered = pixels.index_select(axis, places.flatten().to(pixels.device))
+        indices = (torch.arange(size)[:, None] + steps.long().cpu()[None, :]).clamp(0, size - 1)
+        gathered = pixels.index_select(axis, indices.flatten().to(pixels.device))
         shape = (*pixels.shape[:axis], size, len(steps), *pixels.shape[axis + 1 :])
         along = weights.reshape(1, *(1,) * (axis), -1, *(1,) * (2 - axis))
         pixels = (gathered.reshape(shape) * along).sum(axis + 1)
@@ -336,7 +336,7 @@ def compares_with_texts(runner: ModelRunner) -> bool:
 
 
 def no_class_texts(runner: ModelRunner) -> TargetError:
-    """The error for a model that compares images with texts and got no text."""
+    """The error for an image–text model without texts."""
     return TargetError(
         f"{runner.name} compares images with texts.",
         'Name the texts, as in target="a photo of a cat", or pass Explainer(…, labels=[…]).',
@@ -345,7 +345,7 @@ def no_class_texts(runner: ModelRunner) -> TargetError:
 
 
 def compare_with(tokenizer: Any, texts: Sequence[str]) -> Forward:
-    """Runs such a model on images, with these texts as its classes."""
+    """A forward function for an image–text model, with these texts as classes."""
     if tokenizer is None:
         raise InputError(
             "texts as classes need a tokenizer.",

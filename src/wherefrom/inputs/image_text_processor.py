@@ -1,4 +1,4 @@
-"""Images that a language model reads with a text, as its processor makes tensors of both."""
+"""Images in the prompt of a vision-language model, read with its processor."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from wherefrom.errors import InputError, ModelError, first_line
 from wherefrom.inputs.patches import find_layout
 from wherefrom.inputs.pictures import opened, png_of
 
-_OF_THE_TEXT = ("input_ids", "attention_mask", "labels")
-_LAYOUTS = 32  # that are remembered, one for each shape
+_TEXT_TENSORS = ("input_ids", "attention_mask", "labels")
+_LAYOUTS = 32  # cached, one per shape
 _LONGEST_SIDE = 768  # of a picture in a result
 
 
 @dataclass(frozen=True)
 class PromptImages:
-    """The images of a prompt to draw on, and their patches, each with its image as `field`."""
+    """The images of a prompt for display, and their patches, whose `field` names the image."""
 
     units: tuple[Unit, ...]
     scenes: tuple[Mapping[str, Any], ...]
@@ -34,21 +34,21 @@ class PromptImages:
 class EncodedImages(PromptImages):
     """The images of a prompt as tensors for the model.
 
-    `types` has numbers for each token of the prompt, such as whether it stands for an image; all
-    tokens that follow have `fill`.
+    `types` are per-token tensors of the prompt, such as flags of image tokens; later tokens get
+    `fill`.
     """
 
     pixels: str  # the name of the tensor that holds the images
-    tensors: Mapping[str, Tensor]  # all that the processor returned of them
+    tensors: Mapping[str, Tensor]  # all image tensors that the processor returned
     types: Mapping[str, Tensor]  # each (1, tokens)
     layout: Layout
     fill: int = 0
 
     def joined(self, inputs: Batch) -> Batch:
-        """The inputs of one text with the images, whose patches follow the tokens."""
+        """Adds the images to a batch of one text; their patches follow its tokens."""
         types = {
-            name: torch.cat([own, own.new_full((1, inputs.places - own.shape[1]), self.fill)], 1)
-            for name, own in self.types.items()
+            name: torch.cat([row, row.new_full((1, inputs.places - row.shape[1]), self.fill)], 1)
+            for name, row in self.types.items()
         }
         rows = self.layout.split(self.tensors[self.pixels])
         return replace(
@@ -72,23 +72,25 @@ class ImageTextProcessor:
 
     @property
     def placeholder(self) -> str:
-        """What stands for an image in a text: of some processors it opens the image's tokens."""
+        """The token that marks an image in a text; for some processors the image's first token."""
         for name in ("boi_token", "image_token"):
             token = getattr(self.processor, name, None)
             if token is not None:
                 return str(token)
         raise ModelError(
-            f"{type(self.processor).__name__} names no image_token: it is not known what stands "
-            "for an image in a text."
+            f"{type(self.processor).__name__} has no image_token, so images cannot be placed in "
+            "a text."
         )
 
     @property
     def has_template(self) -> bool:
-        """Whether the processor makes a text of chat messages with images."""
+        """Whether the processor has a chat template."""
         return bool(getattr(self.processor, "chat_template", None))
 
-    def see(self, text: str, images: Sequence[Any], chat: bool) -> tuple[list[int], EncodedImages]:
-        """The ids of the text, with those that stand for the images, and the images."""
+    def encode(
+        self, text: str, images: Sequence[Any], chat: bool
+    ) -> tuple[list[int], EncodedImages]:
+        """The ids of the text, image tokens included, and the images."""
         pictures, names = zip(*map(opened, images), strict=True)
         pictures = tuple(picture.convert("RGB") for picture in pictures)
         output = self._output(text, pictures, chat)
@@ -96,7 +98,7 @@ class ImageTextProcessor:
         others = {
             name: value.to(self.runner.device)
             for name, value in output.items()
-            if isinstance(value, Tensor) and name not in _OF_THE_TEXT
+            if isinstance(value, Tensor) and name not in _TEXT_TENSORS
         }
         types = {name: others.pop(name) for name in [*others] if others[name].shape == ids.shape}
         floats = [name for name, value in others.items() if value.is_floating_point()]
@@ -114,7 +116,7 @@ class ImageTextProcessor:
         return ids[0].tolist(), EncodedImages(units, scenes, pixels, others, types, layout)
 
     def _output(self, text: str, pictures: Sequence[Any], chat: bool) -> Mapping[str, Any]:
-        # the template has the special tokens
+        # the template adds the special tokens
         options = {"add_special_tokens": False} if chat else {}
         try:
             output: Mapping[str, Any] = self.processor(
@@ -122,7 +124,7 @@ class ImageTextProcessor:
             )
         except (TypeError, ValueError, IndexError, AttributeError, StopIteration) as error:
             raise InputError(
-                f"{type(self.processor).__name__} does not read this prompt with "
+                f"{type(self.processor).__name__} cannot read this prompt with "
                 f"{len(pictures)} image{'s' * (len(pictures) != 1)}: {first_line(error)}"
             ) from error
         return output
@@ -157,24 +159,24 @@ class ImageTextProcessor:
         sizes = [picture.size for picture in pictures]
         black = rows([_plain(size, 0) for size in sizes])
         contrast = rows([_plain(size, 255) for size in sizes]) - black
-        shows = np.abs(contrast) > 1e-6  # not padding
-        scale = np.where(shows, contrast, 1.0)
+        visible = np.abs(contrast) > 1e-6  # not padding
+        scale = np.where(visible, contrast, 1.0)
         across, down = (
             (rows([_ramp(size, axis) for size in sizes]) - black) / scale for axis in (0, 1)
         )
         owner = np.zeros(len(black), dtype=int)
-        for number in range(1, len(sizes)):
-            lit = [_plain(size, 255 * (i == number)) for i, size in enumerate(sizes)]
-            owner[(np.abs(rows(lit) - black) > 1e-6).any(1)] = number
+        for image in range(1, len(sizes)):
+            lit = [_plain(size, 255 * (i == image)) for i, size in enumerate(sizes)]
+            owner[(np.abs(rows(lit) - black) > 1e-6).any(1)] = image
         units = []
-        for unit, number in enumerate(owner):
-            name = f"image {number + 1}"
-            if not shows[unit].any():
+        for unit, image in enumerate(owner):
+            name = f"image {image + 1}"
+            if not visible[unit].any():
                 units.append(Unit("padding", field=name))
                 continue
             (left, right), (top, bottom) = (
-                _extent(values[unit][shows[unit]], size)
-                for values, size in zip((across, down), sizes[number], strict=True)
+                _extent(values[unit][visible[unit]], size)
+                for values, size in zip((across, down), sizes[image], strict=True)
             )
             units.append(Unit(f"{left},{top}", field=name, box=(left, top, right, bottom)))
         return tuple(units)
@@ -192,15 +194,14 @@ def _ramp(size: tuple[int, int], axis: int) -> Any:
 
 
 def _extent(values: NDArray[np.float64], size: int) -> tuple[int, int]:
-    """From where to where a patch reaches along an axis, by the brightness of a ramp in it.
+    """The first and last pixel of a patch along an axis, from the brightness of a ramp in it.
 
-    Numbers that are spread evenly over an interval have their mean at its middle and a standard
-    deviation of its length / √12.
+    A uniform distribution has its mean at the middle and a standard deviation of length / √12.
     """
-    places = values * (size - 1) + 0.5
-    half = float(np.sqrt(3) * places.std())
-    first = int(np.clip(round(float(places.mean()) - half), 0, size - 1))
-    last = int(np.clip(round(float(places.mean()) + half), first + 1, size))
+    positions = values * (size - 1) + 0.5
+    half = float(np.sqrt(3) * positions.std())
+    first = int(np.clip(round(float(positions.mean()) - half), 0, size - 1))
+    last = int(np.clip(round(float(positions.mean()) + half), first + 1, size))
     return first, last
 
 

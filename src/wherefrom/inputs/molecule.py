@@ -62,14 +62,14 @@ def molecule(smiles: str, max_atoms: int | None = None) -> Graph:
     text = smiles.strip()
     _check_characters(text)
     with rdBase.BlockLogs():
-        unchecked: Any = Chem.MolFromSmiles(text, sanitize=False)  # its time is linear
+        unchecked: Any = Chem.MolFromSmiles(text, sanitize=False)  # takes linear time
         if unchecked is not None:
             _check_size(unchecked, max_atoms)
         mol: Any = None if unchecked is None else Chem.MolFromSmiles(text)
         if mol is None:
             problems = [] if unchecked is None else Chem.DetectChemistryProblems(unchecked)
-            why = problems[0].Message() if problems else "it breaks the rules of SMILES"
-            raise InputError(f"{_short(text)!r} is not a valid SMILES: {why}.")
+            reason = problems[0].Message() if problems else "it breaks the rules of SMILES"
+            raise InputError(f"{_short(text)!r} is not a valid SMILES: {reason}.")
     if not mol.GetNumAtoms():
         raise InputError(f"the molecule {_short(text)!r} has no atoms.")
     rdDepictor.Compute2DCoords(mol)
@@ -89,7 +89,7 @@ def _check_characters(text: str) -> None:
     """Refuses texts that RDKit rejects without a reason, or reads only in part."""
     if not text:
         raise InputError("the SMILES is empty: there is no molecule to explain.")
-    for place, character in enumerate(text, 1):
+    for position, character in enumerate(text, 1):
         if character.isspace():
             raise InputError(
                 f"a SMILES has no spaces, got {_short(text)!r}: pass one molecule without its name."
@@ -99,8 +99,8 @@ def _check_characters(text: str) -> None:
             latin = _LOOK_ALIKES.get(character) or unicodedata.normalize("NFKC", character)
             hint = f'; did you mean "{latin}"?' if latin.isascii() and latin.isprintable() else "."
             raise InputError(
-                f"a SMILES has ASCII characters only, got {character!r} ({name}) at place "
-                f"{place}{hint}"
+                f"a SMILES has ASCII characters only, got {character!r} ({name}) at position "
+                f"{position}{hint}"
             )
 
 
@@ -127,7 +127,7 @@ def _short(text: str) -> str:
 
 
 def drawing(smiles: str, width: int = 420, height: int = 300) -> dict[str, Any]:
-    """The structure as a picture without background, with the place of each atom."""
+    """The structure as a picture without background, with the position of each atom."""
     try:
         from rdkit import Chem
         from rdkit.Chem.Draw import rdMolDraw2D
@@ -191,10 +191,10 @@ def _bond(bond: Any) -> list[bool]:
 
 
 def _one_of(value: str, known: Sequence[str]) -> list[bool]:
-    """A place for each known value, and a last one for any other."""
+    """One-hot encoding, with a last entry for unknown values."""
     return [*(value == name for name in known), value not in known]
 
 
 def _count(value: int, most: int) -> list[bool]:
-    """A place for each number up to `most`, which also stands for more."""
+    """One-hot encoding of a count, clipped at `most`."""
     return [min(value, most) == n for n in range(most + 1)]

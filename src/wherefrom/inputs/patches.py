@@ -1,4 +1,4 @@
-"""Finds the patches of an image by running the model, without knowing its class."""
+"""Finds the patches of an image by running the model, whatever its architecture."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import Tag, set_tag, tag_of
 
-EXTRA_TOKENS = 16  # class tokens, registers: the most that an attention map has besides patches
-_OF_THE_IMAGE = Tag(stream=0)
+EXTRA_TOKENS = 16  # class tokens and registers: at most this many queries are not patches
+_IMAGE_TAG = Tag(stream=0)
 _PRODUCTS = (Kind.LINEAR, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM)
 
 
-class _Seen(Exception):
-    """Attention has looked at the image: nothing more is to be noted."""
+class _AttentionReached(Exception):
+    """Ends the forward pass: the first attention call was reached."""
 
 
 class _Watch(CallMode):
-    """Records how the image is processed up to the first attention; there it may stop.
+    """Records how the image is processed up to the first attention, and may end the pass there.
 
-    `grids` are the sizes of what convolutions gave, `rows` the first matrix after them that is
-    multiplied with weights: its rows are the patches, in the order in which the model has them.
+    `grids` are the output sizes of the convolutions. `rows` is the first matrix after them that is
+    multiplied with weights: its rows are the patches in the model's order.
     """
 
     def __init__(self, stops: bool = False) -> None:
@@ -40,38 +40,40 @@ class _Watch(CallMode):
 
     def on_call(self, call: TorchCall) -> Any:
         out, kind = call.run(), call.kind
-        made = next((t for t in call.tensors() if tag_of(t) is _OF_THE_IMAGE), None)
-        if self.queries is not None or made is None:
+        image = next((t for t in call.tensors() if tag_of(t) is _IMAGE_TAG), None)
+        if self.queries is not None or image is None:
             return out
-        # made of the image too; x[i] = y gives nothing back
-        set_tag(call.args[0] if out is None else out, _OF_THE_IMAGE)
-        if kind is Kind.BATCH_NORM:  # its backward pass errs on gradients that lie channels last
+        # the output depends on the image too; x[i] = y returns None
+        set_tag(call.args[0] if out is None else out, _IMAGE_TAG)
+        if kind is Kind.BATCH_NORM:  # its backward pass is wrong for channels-last gradients
             out.grad_fn.register_prehook(lambda grads: (grads[0].contiguous(), *grads[1:]))
         elif kind is Kind.CONVOLUTION and call.name == "conv2d" and out.ndim == 4:
             self.grids.append((out.shape[2], out.shape[3]))
             self.rows = None
-        elif kind in _PRODUCTS and self.rows is None and made.ndim >= 2:
-            self.rows = made
-        elif kind is Kind.MULTI_HEAD:  # places first
-            self.rows = made.transpose(0, 1) if self.rows is None else self.rows
-            self.queries = made.shape[0]
-        elif kind is Kind.ATTENTION or (kind is Kind.SOFTMAX and made.ndim >= 3):
-            self.queries = made.shape[-2]
+        elif kind in _PRODUCTS and self.rows is None and image.ndim >= 2:
+            self.rows = image
+        elif kind is Kind.MULTI_HEAD:  # the sequence axis comes first
+            self.rows = image.transpose(0, 1) if self.rows is None else self.rows
+            self.queries = image.shape[0]
+        elif kind is Kind.ATTENTION or (kind is Kind.SOFTMAX and image.ndim >= 3):
+            self.queries = image.shape[-2]
         if self.stops and self.queries is not None:
-            raise _Seen
+            raise _AttentionReached
         return out
 
 
 def try_image(
     runner: ModelRunner, name: str, pixels: Tensor, others: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Runs the model on images (…, C, H, W); an error in words if it does not take them."""
+    """Runs the model on images (…, C, H, W); raises InputError if it does not take them."""
     try:
         runner.run({**(others or {}), name: pixels})
-    except _Seen:
+    except _AttentionReached:
         return
     except (RuntimeError, ValueError, TypeError, ModelError) as error:
-        if isinstance(error, ModelError) and error.__cause__ is None:  # one of another kind
+        if (
+            isinstance(error, ModelError) and error.__cause__ is None
+        ):  # not caused by the forward pass
             raise
         reason = first_line(error.__cause__ or error)
         raise InputError(
@@ -81,23 +83,23 @@ def try_image(
 
 @restores_state
 def find_patches(runner: ModelRunner, name: str, image: Tensor) -> Tensor:
-    """The number of the patch that each pixel of an image (C, H, W) belongs to, (H, W)."""
-    return _owners_within(runner, name, image.unsqueeze(0), {})
+    """The index of each pixel's patch, (H, W), for an image (C, H, W)."""
+    return _patch_owners(runner, name, image.unsqueeze(0), {})
 
 
 @restores_state
 def find_layout(
     runner: ModelRunner, name: str, pixels: Tensor, others: Mapping[str, Tensor]
 ) -> Layout:
-    """The units of a tensor of images (…, C, H, W), or of rows, that is read with other tensors.
+    """The layout of a tensor of images (…, C, H, W), or of rows, passed with other tensors.
 
-    Of rows (…, units, features) each is a unit. All images of a tensor are cut alike.
+    Each of rows (…, units, features) is a unit. All images are cut into the same patches.
     """
     if pixels.ndim < 4:
         count, features = pixels.numel() // pixels.shape[-1], pixels.shape[-1]
         places = torch.arange(pixels.numel())
         return Layout(tuple(pixels.shape), count, features, places, stacked=False)
-    owners = _owners_within(runner, name, pixels, others)
+    owners = _patch_owners(runner, name, pixels, others)
     one = layout_of(owners.expand(pixels.shape[-3:]))
     images = pixels.numel() // len(one.places)
     starts = torch.arange(images).unsqueeze(1) * one.units * one.features
@@ -105,30 +107,30 @@ def find_layout(
     return Layout(tuple(pixels.shape), images * one.units, one.features, places, stacked=False)
 
 
-def _owners_within(
+def _patch_owners(
     runner: ModelRunner, name: str, images: Tensor, others: Mapping[str, Tensor]
 ) -> Tensor:
-    """The number of the patch that each pixel of an image of these (…, C, H, W) belongs to."""
+    """The index of each pixel's patch, (H, W), for images (…, C, H, W) of one size."""
     with runner.evaluating():
         pixels = images.detach().clone().requires_grad_()
         with _Watch(stops=bool(others)) as watch:
-            try_image(runner, name, set_tag(pixels.clone(), _OF_THE_IMAGE), others)
+            try_image(runner, name, set_tag(pixels.clone(), _IMAGE_TAG), others)
         single = pixels.shape[:-3].numel() == 1
         owners = _owners(watch.rows, pixels) if watch.rows is not None and single else None
     height, width = images.shape[-2:]
     if watch.grids:
         grid = _chosen(watch.grids, watch.queries)
-        # the rows may be those of another grid or of windows, or patches that overlap
-        one = watch.rows is not None and len(watch.rows) == 1
-        if owners is None or not one or int(owners.max()) + 1 != grid[0] * grid[1]:
+        # the rows may belong to another grid, to windows or to overlapping patches
+        is_one_image = watch.rows is not None and len(watch.rows) == 1
+        if owners is None or not is_one_image or int(owners.max()) + 1 != grid[0] * grid[1]:
             return cells(height, width, *grid)
         return owners
     if owners is None:
         raise ModelError(
-            f"it was not seen where {runner.name} cuts an image into patches (no convolution of "
-            "it, no product with rows of it).",
-            'Say how large they are: units=16, or units="pixels".',
-            command="Say how large they are: --units 16, or --units pixels.",
+            f"cannot find the patches of {runner.name}: no convolution of the image was seen, and "
+            "no product with its rows.",
+            'Set their size: units=16, or units="pixels".',
+            command="Set their size: --units 16, or --units pixels.",
         )
     return owners
 
@@ -151,46 +153,46 @@ def cells(height: int, width: int, rows: int, columns: int) -> Tensor:
 
 
 def _owners(rows: Tensor, pixels: Tensor) -> Tensor | None:
-    """Which row each pixel went into, by the gradient of the numbered rows; None if into many.
+    """The row that each pixel enters, by the gradient of the numbered rows; None if several.
 
-    Rows of no pixel in front, such as a class token, do not count.
+    Leading rows without pixels, such as a class token, do not count.
     """
     flat = rows.reshape(-1, rows.shape[-1])
     if len(flat) < 2:
         return None
-    chance = torch.Generator().manual_seed(0)  # a plain sum would vanish behind a norm
-    weights = torch.randn(rows.shape[-1], generator=chance, dtype=torch.float64).to(flat)
+    generator = torch.Generator().manual_seed(0)  # after a norm, a plain sum has no gradient
+    weights = torch.randn(rows.shape[-1], generator=generator, dtype=torch.float64).to(flat)
     numbers = torch.arange(1, len(flat) + 1).to(flat)
-    each = flat @ weights
+    projected = flat @ weights
     plain, numbered = (
         torch.autograd.grad(total, pixels, retain_graph=True)[0].flatten(0, -4)[0]  # (C, H, W)
-        for total in (each.sum(), (each * numbers).sum())
+        for total in (projected.sum(), (projected * numbers).sum())
     )
     sizes = plain.abs().sum(0)
     read = sizes > 1e-6 * sizes.max()
-    found = (numbered.abs().sum(0) / sizes.where(read, torch.ones_like(sizes))).round()
-    gap = (numbered - plain * found).abs().sum(0)
+    index = (numbered.abs().sum(0) / sizes.where(read, torch.ones_like(sizes))).round()
+    gap = (numbered - plain * index).abs().sum(0)
     if not bool(read.any()) or bool((gap > 0.1 * sizes)[read].any()):
         return None
-    # pixels beyond the last patch, which the model does not read, are counted to it
+    # pixels beyond the last patch, which the model ignores, count as part of it
     down, right = (
-        torch.arange(len(there)).clamp_max(int(there.nonzero().max()))
-        for there in (read.any(1).cpu(), read.any(0).cpu())
+        torch.arange(len(used)).clamp_max(int(used.nonzero().max()))
+        for used in (read.any(1).cpu(), read.any(0).cpu())
     )
-    own = found.long().cpu()[down[:, None], right[None, :]]
-    own = own - own.min()
-    whole = bool(read.cpu()[down[:, None], right[None, :]].all())
-    return own if whole and len(own.unique()) == int(own.max()) + 1 else None
+    owners = index.long().cpu()[down[:, None], right[None, :]]
+    owners = owners - owners.min()
+    is_complete = bool(read.cpu()[down[:, None], right[None, :]].all())
+    return owners if is_complete and len(owners.unique()) == int(owners.max()) + 1 else None
 
 
 def layout_of(owners: Tensor, cut: bool = True) -> Layout:
-    """The layout of a tensor whose numbers belong to these units."""
+    """The layout of a tensor, from the unit that each of its values belongs to."""
     flat = owners.flatten()
     count = int(flat.max()) + 1
     sizes = torch.bincount(flat, minlength=count)
     most = int(sizes.max())
     order = flat.argsort(stable=True)
     starts = sizes.cumsum(0) - sizes
-    rank = torch.empty_like(flat)  # the place of a number within its unit
+    rank = torch.empty_like(flat)  # the index of a value within its unit
     rank[order] = torch.arange(len(flat)) - starts[flat[order]]
     return Layout(tuple(owners.shape), count, most, flat * most + rank, cut)

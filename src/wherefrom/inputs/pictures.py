@@ -1,7 +1,7 @@
 """Pictures from files, bytes and arrays, by Pillow: 8 bits of grey or of red, green and blue.
 
-More bits are scaled to 8, and transparency is laid on white. Pixels without a fixed black and white
-(integers of 32 bits, floats beyond 0 to 1) and colours that need a profile (LAB) are refused.
+More bits are scaled to 8, and transparent pixels are drawn on white. Pixels without defined black
+and white levels (32-bit integers, floats beyond 0 to 1) and profiled colours (LAB) are refused.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from wherefrom.core.tensors import is_tensor
 from wherefrom.errors import FileError, InputError, MissingExtra, TooLong, WherefromError
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
-# Pillow reads many others: some run programs, and all are code that a file can attack
+# Pillow has many other decoders; some run programs, and all are attack surface
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 
 
 def is_image(source: Any) -> bool:
-    """Whether something is a picture, or is named like a file of one."""
+    """Whether the source is a picture, or a path that is named like one."""
     if isinstance(source, (str, Path)):
         return Path(source).suffix.lower() in SUFFIXES
-    return hasattr(source, "convert") and hasattr(source, "getbands")  # Pillow's, unimported
+    return hasattr(source, "convert") and hasattr(
+        source, "getbands"
+    )  # a Pillow image, without importing Pillow
 
 
 def decoded(data: bytes, max_pixels: int) -> Any:
-    """The picture in the bytes of a file, of at most `max_pixels`."""
+    """Decodes the bytes of a file with at most `max_pixels`."""
     _pillow()
     try:
         return _read(io.BytesIO(data), max_pixels)
@@ -40,7 +42,7 @@ def decoded(data: bytes, max_pixels: int) -> Any:
 
 
 def opened(source: Any) -> tuple[Any, str | None]:
-    """A Pillow image of a picture, the path of one, an array or a tensor; and its file name."""
+    """Opens a picture, a path, an array or a tensor as a Pillow image; also returns a file name."""
     if isinstance(source, (str, Path)):
         _pillow()
         try:
@@ -65,10 +67,10 @@ def opened(source: Any) -> tuple[Any, str | None]:
             f"cannot read a {type(source).__name__} as an image: pass a picture, a path, an "
             "array or a tensor."
         )
-    kind = getattr(source, "format", None)  # of an opened file, which may not yet be decoded
+    kind = getattr(source, "format", None)  # of an opened file, which may not be decoded yet
     if kind is not None and kind not in _OPENED:
         raise InputError(
-            f"this picture is a file in {kind}; files in {_ALLOWED} are read.",
+            f"this picture is a {kind} file; only {_ALLOWED} files are read.",
             "If you trust it, pass picture.copy().",
             command="If you trust it, convert it.",
             page="Convert it.",
@@ -85,7 +87,7 @@ def _read(source: Any, max_pixels: int | None = None) -> Any:
     from PIL.ImageOps import exif_transpose
 
     with image.open(source, formats=FORMATS) as file:
-        if max_pixels is not None and file.width * file.height > max_pixels:  # not yet unpacked
+        if max_pixels is not None and file.width * file.height > max_pixels:  # not decoded yet
             raise TooLong(
                 f"an image of {file.width} × {file.height} is too large: at most "
                 f"{max_pixels:,} pixels are read."
@@ -94,7 +96,7 @@ def _read(source: Any, max_pixels: int | None = None) -> Any:
 
 
 class _Greys(NamedTuple):
-    """How the grey values of an image are coded, if they have more than 8 bits."""
+    """The encoding of grey values with more than 8 bits."""
 
     bits: int
     signed: bool = False
@@ -105,7 +107,7 @@ _BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
 
 
 def _greys(image: Any) -> _Greys:
-    """The code of the grey values by the tags of a TIFF; a PNG has 16 bits."""
+    """The encoding of grey values, from the tags of a TIFF; a PNG has 16 bits."""
     tags = getattr(image, "tag_v2", {})
     bits = 32 if image.mode == "I" and getattr(image, "format", None) != "PNG" else 16
     return _Greys(
@@ -116,7 +118,7 @@ def _greys(image: Any) -> _Greys:
 
 
 def _plain(image: Any, greys: _Greys) -> Any:
-    """A picture of any mode in "L" or "RGB", as it looks on white paper."""
+    """Converts a picture of any mode to "L" or "RGB", with transparent pixels white."""
     mode = image.mode
     if mode in ("L", "RGB") and "transparency" not in image.info:
         return image
@@ -135,8 +137,8 @@ def _plain(image: Any, greys: _Greys) -> Any:
     lowest, highest = image.getextrema() if mode == "I" else (0, 0)
     what = f", from {lowest} to {highest}," if mode == "I" else ""
     raise InputError(
-        f"the pixels of this image are {_MODES.get(mode, mode)}{what} and have no fixed black and "
-        "white. Convert it to 8 or 16 bits of grey, or to RGB."
+        f"the pixels of this image are {_MODES.get(mode, mode)}{what} and have no defined black "
+        "and white levels. Convert it to 8 or 16 bits of grey, or to RGB."
     )
 
 
@@ -148,7 +150,7 @@ _MODES = {
 
 
 def _scaled(image: Any, greys: _Greys) -> Any:
-    """Grey values of up to 16 bits scaled to 8; the one that means transparent becomes white."""
+    """Grey values of up to 16 bits scaled to 8; the transparent value becomes white."""
     values = np.asarray(image).astype(np.int64)
     white = (1 << greys.bits) - 1
     if values.max(initial=0) > white:
@@ -172,7 +174,7 @@ def _on_white(image: Any, mode: str) -> Any:
 
 
 def png_of(array: Any) -> str:
-    """An array (H, W) or (H, W, channels) as a PNG in base64; all but three channels as grey."""
+    """An array (H, W) or (H, W, channels) as a PNG in base64; grey unless it has three channels."""
     shown = array if array.ndim == 2 or array.shape[2] == 3 else array[..., 0]
     file = io.BytesIO()
     _pillow().fromarray(_as_bytes(shown)).save(file, "PNG")

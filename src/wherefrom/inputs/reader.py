@@ -20,8 +20,8 @@ from wherefrom.inputs.image_text_processor import ImageTextProcessor
 
 Item = TypeVar("Item")
 Form = TypeVar("Form")
-Replacement = str | int | None  # of an erased unit; None: the default of the reader
-Present = NDArray[np.bool_]  # (K, units): which units are there
+Replacement = str | int | None  # for erased units; None: the default of the reader
+Present = NDArray[np.bool_]  # (K, units): which units are present
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ReaderContext:
     tokenizer: Any = None
     processor: Any = None
     labels: tuple[str, ...] | None = None  # from the user, in place of the model's
-    sight: ImageTextProcessor | None = None  # of vision-language models
+    joint_processor: ImageTextProcessor | None = None  # of vision-language models
 
     @property
     def reads_only_texts(self) -> bool:
@@ -60,7 +60,7 @@ class Reader(ABC, Generic[Item, Form]):
     pads: bool = True  # whether items of several sizes may share a batch
     alone: bool = False  # whether each item must be run by itself
 
-    # Recognising inputs.
+    # Recognising inputs
 
     @classmethod
     @abstractmethod
@@ -80,12 +80,12 @@ class Reader(ABC, Generic[Item, Form]):
     def with_options(self, *, units: Any = None, prefix: str | None = None) -> Reader[Item, Form]:
         """The same reader with other units of an image, or with a prefix for the decoder."""
         if units is not None:
-            raise InputError("units are for images.")
+            raise InputError("units apply only to images.")
         if prefix is not None:
-            raise InputError("a prefix is for models with a decoder that generates text.")
+            raise InputError("prefix applies only to models with a decoder that generates text.")
         return self
 
-    # Reading.
+    # Reading
 
     @abstractmethod
     def listed(self, inputs: Any) -> tuple[list[Any], bool]:
@@ -93,7 +93,7 @@ class Reader(ABC, Generic[Item, Form]):
 
     @abstractmethod
     def read(self, source: Any, truncate: bool = False) -> Item:
-        """One input."""
+        """Reads one input."""
 
     @abstractmethod
     def batch(self, items: Sequence[Item]) -> Batch:
@@ -101,7 +101,7 @@ class Reader(ABC, Generic[Item, Form]):
 
     @abstractmethod
     def size(self, item: Item) -> int:
-        """Its number of units."""
+        """The number of an item's units."""
 
     def shape(self, item: Item) -> tuple[int, ...]:
         """Items of one shape may share a batch: by default those of one size."""
@@ -109,29 +109,29 @@ class Reader(ABC, Generic[Item, Form]):
 
     @abstractmethod
     def units_of(self, item: Item) -> tuple[Unit, ...]:
-        """Its units, by name."""
+        """The units of an item, with their names."""
 
     def warnings_of(self, item: Item) -> tuple[str, ...]:
-        """Sentences for `Explanation.warnings`: what to beware of in this item."""
+        """Caveats about this item, for `Explanation.warnings`."""
         return ()
 
-    # For evaluation.
+    # For evaluation
 
     @abstractmethod
     def erased(self, item: Item, present: Present, replacement: Replacement) -> list[Form]:
         """Copies of the item with some units replaced, one for each row of `present`."""
 
     def note_on_erasing(self, replacement: Replacement) -> str | None:
-        """A caveat on erased units for the notes of an evaluation, if there is one."""
+        """A caveat about erased units, for the notes of an evaluation."""
         return None
 
     @abstractmethod
     def key(self, form: Form) -> bytes:
-        """A key that is equal for forms that are equal to the model."""
+        """Equal keys mean equal model inputs."""
 
     @abstractmethod
     def length(self, form: Form) -> int:
-        """The number of its units."""
+        """The number of a form's units."""
 
     def batch_shape(self, form: Form) -> Hashable:
         """Forms with equal shapes may share a batch."""
@@ -141,10 +141,10 @@ class Reader(ABC, Generic[Item, Form]):
     def collate(self, forms: Sequence[Form]) -> dict[str, Tensor]:
         """The forms as tensors for the model."""
 
-    # Defaults.
+    # Defaults
 
     def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Item]:
-        """Each input; the first that cannot be read is an error with its number."""
+        """Reads each input; the first error names the index of its input."""
         items = []
         for number, source in enumerate(sources):
             try:
@@ -154,7 +154,7 @@ class Reader(ABC, Generic[Item, Form]):
         return items
 
     def read_each(self, sources: Sequence[Any], truncate: bool = False) -> list[Item | InputError]:
-        """Each input, or the reason why it cannot be read."""
+        """Reads each input, or returns the error that prevents it."""
         items: list[Item | InputError] = []
         for source in sources:
             try:
@@ -166,7 +166,7 @@ class Reader(ABC, Generic[Item, Form]):
     def chunks(
         self, items: Sequence[Item], size: int, tokens: int | None = None
     ) -> list[list[int]]:
-        """The items of each batch: those of one shape."""
+        """Batches of item indices: items of one shape share a batch."""
         shapes = [self.shape(item) for item in items]
         chunks: list[list[int]] = []
         for i in sorted(range(len(items)), key=lambda i: shapes[i]):
@@ -183,7 +183,7 @@ class Reader(ABC, Generic[Item, Form]):
         return lengths - 1 if position is None else resolve_position(lengths, position)
 
     def check_position(self, inputs: Batch) -> None:
-        """Refuses a model with an output for every token that has no natural default."""
+        """Raises TargetError if no token is a natural default."""
 
 
 def first_of(inputs: Any) -> Any:
@@ -192,7 +192,7 @@ def first_of(inputs: Any) -> Any:
 
 
 def placed(error: InputError, number: int, count: int) -> InputError:
-    """The error with the number of its input, if there are several."""
+    """The error with the index of its input, if there are several."""
     return error.at(f"input {number} of {count}, counted from 0") if count > 1 else error
 
 

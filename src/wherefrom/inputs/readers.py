@@ -1,6 +1,6 @@
 """The table of readers: add a new built-in one here.
 
-Other packages add theirs by the entry point group `wherefrom.readers`: name = "module:Class".
+Other packages register theirs in the entry point group `wherefrom.readers`: name = "module:Class".
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from wherefrom.inputs.text_reader import TextReader
 
 AnyReader = TypeVar("AnyReader", bound=type[Reader[Any, Any]])
 
-# in the order in which they are tried; the last one takes all other inputs
+# tried in this order; the last one accepts everything
 _BUILTIN: tuple[type[Reader[Any, Any]], ...] = (
     GraphReader, SignalReader, ImageReader, RowsReader, TextReader,
 )  # fmt: skip
 
 
 def _problem(name: str, kind: Any) -> str | None:
-    """Why an object cannot be the reader of this name; None if it can."""
+    """Why an object cannot be a reader with this name; None if it can."""
     if not (isinstance(kind, type) and issubclass(kind, Reader)):
         return f"{kind!r} is not derived from wherefrom.Reader"
     if getattr(kind, "name", None) != name:
@@ -45,7 +45,7 @@ def register_reader(kind: AnyReader) -> AnyReader:
 
 
 def find_reader(context: ReaderContext, inputs: Any) -> type[Reader[Any, Any]]:
-    """The first reader that accepts these inputs; those of other packages are tried first."""
+    """The first reader that accepts these inputs; plugins are tried first."""
     plugins = READERS.extras().values()
     if isinstance(inputs, str) and not plugins and context.reads_only_texts:
         return TextReader

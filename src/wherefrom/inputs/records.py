@@ -1,6 +1,6 @@
 """Tables in memory: data frames, data sets, lists of dicts and dicts of columns.
 
-They are recognised by their attributes, so no library of tables is imported.
+They are recognised by their attributes, so no table library is imported.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PAIRS = (
     ("text", "text_pair"),
     ("text1", "text2"),
 )
-"""Columns that are the two halves of one input where a table has both."""
+"""Pairs of columns that together form one input if a table has both."""
 
 
 @dataclass(frozen=True)
 class TextPair:
     """Two texts that a model reads as one input: premise and hypothesis, question and context.
 
-    `fields` are the names of the halves, which their units carry.
+    `fields` are the names of the two texts, and the `field` of their units.
     """
 
     first: str
@@ -46,7 +46,7 @@ class TextPair:
 
     @property
     def text(self) -> str:
-        """Both halves, a line each; the spans of the units refer to it."""
+        """Both texts, one per line; the spans of the units refer to it."""
         return f"{self.first}\n{self.second}"
 
 
@@ -161,8 +161,8 @@ def is_missing(value: Any) -> bool:
 
 
 def collected(data: Any) -> Any:
-    """Generators, columns of data sets and the like as a list; other data unchanged."""
-    plain = isinstance(data, _AS_THEY_ARE) or is_tensor(data)
+    """Generators, columns of data sets and similar iterables as a list; other data unchanged."""
+    plain = isinstance(data, _UNCHANGED) or is_tensor(data)
     plain = plain or _has_columns(data) or _is_series(data)
     return list(data) if isinstance(data, Iterable) and not plain else data
 
@@ -180,9 +180,7 @@ def as_inputs(inputs: Any) -> Any:
             "cannot explain an array of bytes.", "Decode it: array.astype(str).", command=""
         )
     if isinstance(inputs, Set):
-        raise InputError(
-            "cannot explain a set: it has no order to give the explanations in. Pass a list."
-        )
+        raise InputError("cannot explain a set: it has no order for the explanations. Pass a list.")
     if isinstance(inputs, Mapping) and "input_ids" not in inputs:
         _check_splits(inputs)
         _check_tensors(inputs)
@@ -203,7 +201,7 @@ def as_inputs(inputs: Any) -> Any:
     return inputs
 
 
-_AS_THEY_ARE = (str, bytes, bytearray, list, tuple, Mapping, Set, np.ndarray)
+_UNCHANGED = (str, bytes, bytearray, list, tuple, Mapping, Set, np.ndarray)
 
 
 def _is_series(inputs: Any) -> bool:
@@ -221,7 +219,7 @@ def _of_array(array: np.ndarray[Any, Any]) -> list[Any]:
     missing = [i for i, value in enumerate(array) if is_missing(value)]
     if missing:
         raise InputError(
-            f"there is no text in {len(missing)} of {len(array)} places, first at {missing[0]}. "
+            f"{len(missing)} of {len(array)} elements have no text, first at index {missing[0]}. "
             "Leave them out, with dropna() for example."
         )
     return list(array.tolist())
@@ -239,13 +237,13 @@ def _check_splits(inputs: Mapping[Any, Any]) -> None:
 
 
 def _check_tensors(inputs: Mapping[Any, Any]) -> None:
-    """Refuses tensors by name, as a model takes them: units are those of one passed alone."""
+    """Refuses a dict of tensors: only a tensor passed alone defines the units."""
     names = [str(name) for name, value in inputs.items() if is_tensor(value)]
     if names:
         raise InputError(
-            f"cannot explain tensors by name ({', '.join(names)}) without input_ids.",
+            f"cannot explain a dict of tensors ({', '.join(names)}) without input_ids.",
             "Pass the one with a row for each unit, (units, features), by itself. "
-            'A forward= of yours gets it as inputs["x"].',
+            'Your forward= gets it as inputs["x"].',
             command="",
         )
 
@@ -274,7 +272,7 @@ def _sources(records: Sequence[Record]) -> list[Any]:
 
 
 def paired(first: Any, second: Any) -> Any:
-    """Texts with the second text of each: one pair, or a list of pairs."""
+    """Pairs each text with its second text: one pair, or a list of pairs."""
     if isinstance(first, str) and isinstance(second, str):
         return TextPair(first, second)
     firsts, seconds = as_inputs(first), as_inputs(second)
@@ -283,11 +281,9 @@ def paired(first: Any, second: Any) -> Any:
         or isinstance(second, str)
         or not (isinstance(firsts, (list, tuple)) and isinstance(seconds, (list, tuple)))
     ):
-        raise InputError(
-            "a second text needs a first one, and a list of them a list of first ones."
-        )
+        raise InputError("text_pair must be a text if the input is a text, else a list of texts.")
     if len(firsts) != len(seconds):
-        raise InputError(f"there are {len(firsts)} texts and {len(seconds)} of text_pair.")
+        raise InputError(f"there are {len(firsts)} texts, but {len(seconds)} in text_pair.")
     if not all(isinstance(text, str) for text in (*firsts, *seconds)):
-        raise InputError("a second text (text pair) is for texts.")
+        raise InputError("a second text (text pair) applies only to texts.")
     return [TextPair(a, b) for a, b in zip(firsts, seconds, strict=True)]

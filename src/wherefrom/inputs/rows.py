@@ -1,4 +1,4 @@
-"""Float tensors with a row for each unit, for any model that takes such."""
+"""Float tensors with a row for each unit, for any model that takes them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RowsReader(Reader[Tensor, Tensor]):
 
     def read(self, source: Any, truncate: bool = False) -> Tensor:
         rows = torch.as_tensor(source)
-        if isinstance(source, np.ndarray):  # most are of float64, and most models are not
+        if isinstance(source, np.ndarray):  # most arrays are float64, most models are not
             rows = rows.to(self.runner.dtype)
         return rows.to(self.runner.device)
 
@@ -69,8 +69,8 @@ class RowsReader(Reader[Tensor, Tensor]):
         )
 
     def erased(self, item: Tensor, present: Present, replacement: Replacement) -> list[Tensor]:
-        kept = torch.from_numpy(present).to(item).unsqueeze(-1)
-        return list(item * kept)
+        present_rows = torch.from_numpy(present).to(item).unsqueeze(-1)
+        return list(item * present_rows)
 
     def key(self, form: Tensor) -> bytes:
         return form.detach().cpu().numpy().tobytes()

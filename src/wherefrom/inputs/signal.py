@@ -1,7 +1,7 @@
-"""Signals as inputs: sound, video, and series of numbers, in units that a person can name.
+"""Signals as inputs: sound, video and time series, in units that a person can name.
 
 A stretch of sound is named by its seconds, a block of a video by its frames and pixels, a step of
-a series by its distance from the last one. The model gets the tensor that the units make up.
+a series by its distance from the last one. The model gets the tensor that the units compose.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from wherefrom.inputs.patches import layout_of
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
 SECONDS = 0.1  # of a stretch of sound, by default
-RATE = 16_000  # samples of sound in a second, by default
-FRAMES = 100  # frames of a spectrogram in a second, of all families of speech
+RATE = 16_000  # samples of sound per second, by default
+FRAMES = 100  # frames of a spectrogram per second, in all speech models
 _SOUND = ("input_values", "input_features")
 _SERIES = "past_values"
 _VIDEO = ("pixel_values_videos", "pixel_values")
@@ -53,8 +53,8 @@ class ErasedSignal:
 class SignalReader(Reader[Signal, ErasedSignal]):
     """Reads sound, video and series as float tensors; sound also from files.
 
-    A recording of one axis goes through the processor, if there is one. `units` is the length of a
-    stretch of sound in seconds.
+    A recording with one axis goes through the processor, if there is one. `units` is the length
+    of a stretch of sound in seconds.
     """
 
     name: ClassVar[str] = "signal"
@@ -66,7 +66,7 @@ class SignalReader(Reader[Signal, ErasedSignal]):
 
     def __post_init__(self) -> None:
         if self.units is not None and self.argument not in _SOUND:
-            raise InputError("units are for images and for sound, in seconds.")
+            raise InputError("units apply only to images, and to sound in seconds.")
         number = isinstance(self.units, (int, float)) and not isinstance(self.units, bool)
         if self.units is not None and not (number and self.units > 0):
             raise InputError(f"units of sound are a number of seconds, got {self.units!r}.")
@@ -94,14 +94,14 @@ class SignalReader(Reader[Signal, ErasedSignal]):
 
     @property
     def axes(self) -> int:
-        """How many axes one signal has, as the model takes it."""
+        """The number of axes of one signal, as the model takes it."""
         if self.argument in _VIDEO:
             return 4
         return 2 if self.argument != "input_values" or _bins(self.runner) else 1
 
     @property
     def rate(self) -> int:
-        """Samples of sound in a second."""
+        """Samples of sound per second."""
         return int(getattr(_extractor(self.processor), "sampling_rate", None) or RATE)
 
     def listed(self, inputs: Any) -> tuple[list[Any], bool]:
@@ -135,13 +135,13 @@ class SignalReader(Reader[Signal, ErasedSignal]):
         )
 
     def _extracted(self, wave: Tensor) -> Tensor:
-        """What the processor makes of a recording: normalised samples, or a spectrogram."""
+        """The processor's output for a recording: normalised samples, or a spectrogram."""
         output = _extractor(self.processor)(
             wave.detach().cpu().numpy(), sampling_rate=self.rate, return_tensors="pt"
         )
         if self.argument not in output:
             raise ModelError(
-                f"the processor gives {', '.join(output)}, but {self.runner.name} takes "
+                f"the processor returns {', '.join(output)}, but {self.runner.name} takes "
                 f"{self.argument}."
             )
         values: Tensor = output[self.argument][0]
@@ -167,8 +167,8 @@ class SignalReader(Reader[Signal, ErasedSignal]):
         axis = 1 if len(shape) == 2 and bins == shape[0] and bins != shape[1] else 0
         per_second = self.rate if len(shape) == 1 else FRAMES
         size = max(1, round((self.units or SECONDS) * per_second))
-        at = torch.arange(shape[axis]) // size
-        owners = at.reshape([-1 if i == axis else 1 for i in range(len(shape))]).expand(shape)
+        stretch = torch.arange(shape[axis]) // size
+        owners = stretch.reshape([-1 if i == axis else 1 for i in range(len(shape))]).expand(shape)
         ends = [
             (start / per_second, min(start + size, shape[axis]) / per_second)
             for start in range(0, shape[axis], size)
@@ -234,26 +234,26 @@ def _is_floating(value: Any) -> bool:
 
 
 def signal_argument(runner: ModelRunner) -> str | None:
-    """The argument that takes a signal; None for a model of texts, images or other things."""
+    """The argument that takes a signal; None if the model takes none."""
     if runner.takes("input_ids"):
         return None
-    watches = "Video" in type(runner.model).__name__  # some models of images have frames, too
-    names = (*_SOUND, _SERIES, *(_VIDEO if watches else ()))
+    is_video = "Video" in type(runner.model).__name__  # some image models have frames, too
+    names = (*_SOUND, _SERIES, *(_VIDEO if is_video else ()))
     return next((name for name in names if runner.takes(name)), None)
 
 
 def _bins(runner: ModelRunner) -> int | None:
-    """How many numbers a frame of a spectrogram has; None for a model of samples."""
+    """The number of bins of a spectrogram frame; None for a model of samples."""
     config = getattr(runner.model, "config", None)
     names = ("num_mel_bins", "feature_projection_input_dim")
     return next((size for name in names if (size := getattr(config, name, None))), None)
 
 
 def _tubelet(runner: ModelRunner) -> tuple[int, int, int]:
-    """How many frames, rows and columns of pixels the model takes as one."""
+    """The size of a block in frames, rows and columns of pixels."""
     config: Any = runner.model.config
     frames = getattr(config, "tubelet_size", 1)
-    if isinstance(frames, (list, tuple)):  # of frames, rows and columns at once
+    if isinstance(frames, (list, tuple)):  # all three sizes at once
         return frames[0], frames[1], frames[2]
     size = config.patch_size
     down, right = size if isinstance(size, (list, tuple)) else (size, size)
@@ -288,20 +288,24 @@ def _steps(shape: tuple[int, ...]) -> tuple[Tensor, tuple[Unit, ...]]:
 
 
 def _extractor(processor: Any) -> Any:
-    """The part of a processor that reads sound."""
+    """The part of a processor that processes sound."""
     return getattr(processor, "feature_extractor", None) or processor
 
 
 def is_sound(source: Any) -> bool:
-    """Whether something is named like a file of sound."""
+    """Whether the source is the path of a sound file."""
     return isinstance(source, (str, Path)) and Path(source).suffix.lower() == ".wav"
 
 
 def read_sound(path: str | Path, rate: int) -> NDArray[np.float32]:
-    """The samples of a recording at this rate, its channels averaged."""
+    """The samples of a recording, resampled to this rate, with its channels averaged."""
     try:
         with wave.open(str(path), "rb") as file:
-            width, channels, own = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            width, channels, own_rate = (
+                file.getsampwidth(),
+                file.getnchannels(),
+                file.getframerate(),
+            )
             data = file.readframes(file.getnframes())
     except (OSError, EOFError, wave.Error) as error:
         raise InputError(
@@ -314,10 +318,10 @@ def read_sound(path: str | Path, rate: int) -> NDArray[np.float32]:
         raise InputError(f"the sound {path} is empty.")
     scaled = (numbers - 128) / 128 if width == 1 else numbers / 2 ** (8 * width - 1)
     mono = scaled.reshape(-1, channels).mean(1)
-    if own != rate:
+    if own_rate != rate:
         from scipy.signal import resample_poly  # slow to import
 
-        common = gcd(own, rate)
-        mono = resample_poly(mono, rate // common, own // common)
+        common = gcd(own_rate, rate)
+        mono = resample_poly(mono, rate // common, own_rate // common)
     samples: NDArray[np.float32] = mono.astype(np.float32)
     return samples

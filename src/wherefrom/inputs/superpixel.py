@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from wherefrom.errors import InputError, MissingExtra, TooLong
 from wherefrom.inputs.graph import Graph
 
-COMPACTNESS = 0.25  # with n = 75 gives close to 75 regions on images of 28 × 28
+COMPACTNESS = 0.25  # n = 75 gives close to 75 regions on images of 28 × 28
 WAVES = 6
 MOST_PIXELS = 1 << 20
 
@@ -17,10 +17,10 @@ def superpixels(image: ArrayLike, n: int = 75, nearest: int | None = None) -> Gr
     """About `n` regions with their mean intensity and position as node features.
 
     A position is the centre (across, down) in [0, 1] and the sines and cosines of its multiples
-    by π: a linear layer cannot tell places apart from the two numbers alone.
+    by π: from the two coordinates alone, a linear layer cannot distinguish positions.
 
-    SLIC decides on the exact number. Regions are joined where they touch, or each to its
-    `nearest` others if that number is set.
+    SLIC chooses the exact number. Regions are joined where they touch, or each to its `nearest`
+    others if that number is set.
     """
     pixels = np.asarray(image)
     if pixels.ndim not in (2, 3) or min(pixels.shape[:2], default=0) < 2:
@@ -37,12 +37,12 @@ def superpixels(image: ArrayLike, n: int = 75, nearest: int | None = None) -> Gr
     scale = 255.0 if pixels.dtype == np.uint8 else 1.0
     values = pixels.reshape(*pixels.shape[:2], -1) / scale
     if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
-        raise InputError("an image must hold bytes, or values from 0 to 1.")
+        raise InputError("an image must have uint8 values, or values from 0 to 1.")
     return of_regions(values, segment(values, n), nearest, pixels)
 
 
 def segment(values: NDArray[np.float64], n: int) -> NDArray[np.int64]:
-    """The number of the region of each pixel of (height, width, channels)."""
+    """The region index of each pixel of an image (height, width, channels)."""
     try:
         from skimage.segmentation import slic
     except ImportError as error:
@@ -51,7 +51,7 @@ def segment(values: NDArray[np.float64], n: int) -> NDArray[np.int64]:
     regions = slic(
         values if values.shape[2] > 1 else values[..., 0],
         n_segments=n,
-        compactness=COMPACTNESS * (100 if colour else 1),  # Lab colours run to 100
+        compactness=COMPACTNESS * (100 if colour else 1),  # Lab lightness goes to 100
         channel_axis=-1 if values.shape[2] > 1 else None,
         start_label=0,
     )
@@ -89,17 +89,17 @@ def waves(centres: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _touching(regions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pairs of regions with pixels side by side."""
+    """Pairs of regions with adjacent pixels."""
     across = np.stack([regions[:, :-1], regions[:, 1:]], axis=-1).reshape(-1, 2)
     down = np.stack([regions[:-1], regions[1:]], axis=-1).reshape(-1, 2)
     pairs = np.concatenate([across, down])
-    apart: NDArray[np.int64] = pairs[pairs[:, 0] != pairs[:, 1]]
-    return apart
+    borders: NDArray[np.int64] = pairs[pairs[:, 0] != pairs[:, 1]]
+    return borders
 
 
 def _nearest(centres: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Pairs of a region and one of the `k` whose centres are nearest to its own."""
-    apart = np.linalg.norm(centres[:, None] - centres[None], axis=-1)
-    np.fill_diagonal(apart, np.inf)
-    near = np.argsort(apart, axis=1, kind="stable")[:, :k]
+    """Pairs of each region with the `k` regions whose centres are nearest."""
+    distances = np.linalg.norm(centres[:, None] - centres[None], axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    near = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return np.stack([np.repeat(np.arange(len(near)), near.shape[1]), near.ravel()], axis=1)

@@ -1,6 +1,6 @@
 """Tables as data: rows of CSV, TSV, JSON and Parquet files, folders of images, tables in memory.
 
-Every row of a file is either read or rejected with its number and the reason.
+Every row of a file is either read, or rejected with its index and the reason.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".jsonl": "json", ".ndjson": "json",
     ".json": "json", ".csv": "csv", ".tsv": "tsv",
 }  # fmt: skip
-"""Formats of tables by the ends of file names."""
+"""Table formats by file suffix."""
 LONGEST = 1 << 24
-"""Characters of the longest line and the longest field that are read."""
-_HEAD = 1024  # rows that are looked at for the names of the columns
+"""The longest line and field that are read, in characters."""
+_HEAD = 1024  # rows that are searched for column names
 _USUAL = frozenset((*TEXT, *LABEL, *(name for pair in PAIRS for name in pair)))
 _SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")
-_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")  # by the error handler surrogateescape
-_CSV_LIMIT = threading.Lock()  # the longest field is one number for the whole process
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")  # as the error handler surrogateescape decodes it
+_CSV_LIMIT = threading.Lock()  # the field size limit is global to the process
 
 
 @dataclass(frozen=True)
 class Rows:
     """Texts with their labels, if any.
 
-    `rejected` has the reason for each row that cannot be used, by its number from 0; `skipped`
-    counts these rows by kind of reason.
+    `rejected` maps the index of each unusable row (from 0) to the reason; `skipped` counts these
+    rows by kind of reason.
     """
 
     texts: list[Any]
@@ -79,16 +79,16 @@ def read_table(
     """The texts and labels of a file or of a table in memory; columns by their usual names.
 
     `data` is a path, a data frame, a data set, a list of dicts or a dict of columns. Texts come in
-    pairs where the usual names of both columns are there (premise and hypothesis, question and
-    context, …), or where `pair_column` names the second. `encoding` is that of a text file;
-    without it UTF-8 and UTF-16 are recognised, and another encoding is guessed with a warning.
+    pairs if both columns of a usual pair are present (premise and hypothesis, question and
+    context, …), or if `pair_column` names the second. `encoding` is that of a text file;
+    without it, UTF-8 and UTF-16 are recognised; other encodings are guessed with a warning.
 
-    Paths of images are relative to the file. In a folder every image is taken, labelled by the
-    name of the subfolder that it is in. A label stays text where the table has text: "1" is the
-    class labelled "1" where the model has one, else the class with index 1.
+    Paths of images are relative to the file. In a folder every image is read, and labelled with
+    the name of its subfolder. A label stays text where the table has text: "1" is the class
+    labelled "1" if the model has one, else the class with index 1.
 
-    A row without a text, without a label that others have, or that cannot be read is in
-    `rejected` with its number and the reason.
+    A row is in `rejected`, with the reason, if it has no text, if it has no label although other
+    rows do, or if it cannot be read.
     """
     columns = (text_column, label_column, pair_column)
     if isinstance(data, (str, Path)):
@@ -118,7 +118,7 @@ def _rows(
     label_column: str | None,
     pair_column: str | None,
 ) -> Rows:
-    """The rows that have a text, and a label if others have one; paths start at this folder."""
+    """The rows that have a text, and a label if others have one; paths are relative to `folder`."""
     readable = [record for record in table if not isinstance(record, FileError)]
     if not readable:
         raise next(record for record in table if isinstance(record, FileError))
@@ -155,7 +155,7 @@ def as_rows(data: Any) -> Rows:
         return data
     if isinstance(data, (str, Path)):
         raise InputError(
-            "give a list of texts.", "A file is read by wherefrom.read_table(path).", command=""
+            "pass a list of texts.", "Read a file with wherefrom.read_table(path).", command=""
         )
     data = collected(data)
     if records_of(data) is not None:
@@ -165,7 +165,7 @@ def as_rows(data: Any) -> Rows:
         raise InputError(
             f"cannot read a {type(data).__name__} as data: pass a list of texts, pairs (text, "
             "label) or a data frame.",
-            "A file is read by wherefrom.read_table(path).",
+            "Read a file with wherefrom.read_table(path).",
             command="",
         )
     samples = list(inputs)
@@ -201,7 +201,7 @@ def as_label(value: Any) -> str | int:
     return int(value) if hasattr(value, "__index__") else str(value).strip()
 
 
-# Rows of files.
+# Rows of files
 
 
 def kind_of(name: str) -> str:
@@ -215,7 +215,7 @@ def kind_of(name: str) -> str:
 
 
 def records(path: Path, encoding: str | None = None) -> Iterator[Record]:
-    """The rows of a file, each as its columns; the first row that cannot be read is an error."""
+    """The rows of a file as dicts; raises at the first row that cannot be read."""
     for record in _file_records(path, encoding):
         if isinstance(record, FileError):
             raise record
@@ -233,10 +233,10 @@ def _file_records(path: Path, encoding: str | None) -> Iterator[Record | FileErr
 
 
 def text_records(name: str, stream: TextIO) -> Iterator[Record | FileError]:
-    """The rows of CSV, TSV or JSON, by the name of the file; an error for each that is rejected.
+    """The rows of CSV, TSV or JSON, by the file's suffix; rejected rows are FileErrors.
 
-    The stream keeps the ends of lines (newline=""), since a line break in quotes is part of a
-    text, and has bytes that it cannot decode as lone surrogates (errors="surrogateescape").
+    The stream must keep line ends (newline=""), since a quoted line break is part of the text, and
+    decode invalid bytes as lone surrogates (errors="surrogateescape").
     """
     kind = kind_of(name)
     lines = _Lines(name, stream)
@@ -246,7 +246,7 @@ def text_records(name: str, stream: TextIO) -> Iterator[Record | FileError]:
 def with_columns(
     rows: Iterable[Record | FileError],
 ) -> tuple[list[str], Iterator[Record | FileError]]:
-    """The columns of the first 1,024 rows, of which any may lack some; and all rows."""
+    """The union of the columns of the first 1,024 rows, and all rows."""
     rows = iter(rows)
     head = list(islice(rows, _HEAD))
     columns = columns_of([record for record in head if not isinstance(record, FileError)])
@@ -258,7 +258,7 @@ class _BadLine(csv.Error):
 
 
 class _Lines(Iterator[str]):
-    """The numbered lines of a stream; `used` are those of the row that is read now."""
+    """The numbered lines of a stream; `used` are those of the current row."""
 
     def __init__(self, name: str, stream: TextIO) -> None:
         self.name, self.stream, self.number = name, stream, 0
@@ -273,11 +273,11 @@ class _Lines(Iterator[str]):
         return line
 
     def rewind(self, start: int) -> None:
-        """Gives the used lines back, to be read again, from this one on."""
+        """Returns the used lines to the stream, from this index on, to be read again."""
         self._again.extendleft(reversed(self.used[start:]))
 
     def rest(self) -> str:
-        """All that the stream still has."""
+        """The rest of the stream."""
         return self._call(self.stream.read, -1)
 
     def _read(self) -> tuple[int, str | _BadLine]:
@@ -317,12 +317,12 @@ class _Lines(Iterator[str]):
 def _csv_rows(name: str, lines: _Lines, kind: str) -> Iterator[Record | FileError]:
     try:
         header = next(lines, "")
-        named = _SEPARATOR_LINE.match(header)  # as spreadsheets write it
-        header = next(lines, "") if named else header
+        separator = _SEPARATOR_LINE.match(header)  # spreadsheets write such a line
+        header = next(lines, "") if separator else header
     except _BadLine as error:
         raise FileError(f"{name}, line {lines.number} {error}.") from error
-    lines.rewind(named is not None)
-    delimiter = named[1] if named else _delimiter(header, "\t" if kind == "tsv" else ",")
+    lines.rewind(separator is not None)
+    delimiter = separator[1] if separator else _delimiter(header, "\t" if kind == "tsv" else ",")
     reader = csv.reader(
         lines, delimiter=delimiter, skipinitialspace=f"{delimiter} " in header, strict=True
     )
@@ -332,11 +332,11 @@ def _csv_rows(name: str, lines: _Lines, kind: str) -> Iterator[Record | FileErro
         if not columns and not problem:
             columns = _header(name, cells)
             continue
-        # a short row lacks its last cells; a short row of several lines more likely lost a quote
+        # a short row lacks its last cells; one of several lines more likely lost a quote
         surplus = len(cells) - len(columns) if cells else 0
         if surplus > 0 or (surplus < 0 and len(lines.used) > 1):
             problem = (
-                f"has {len(cells)} fields, and the header names {len(columns)}: a text that "
+                f"has {len(cells)} fields, but the header has {len(columns)}: a text that "
                 f"contains {delimiter!r} or a line break must be in quotes"
             )
         if problem:
@@ -375,7 +375,7 @@ def _next_row(reader: Iterator[list[str]], lines: _Lines) -> list[str] | csv.Err
 def _unquoted(line: str | _BadLine, delimiter: str) -> list[str]:
     """The cells of a line in which quotes are plain characters.
 
-    Most TSV files have such lines; where there is one column, its text is the whole line.
+    Most TSV files have such lines; in other formats the whole line is one cell.
     """
     if isinstance(line, _BadLine):
         return []
@@ -392,7 +392,7 @@ def _header(name: str, row: Sequence[str]) -> list[str]:
 
 
 def _delimiter(text: str, usual: str) -> str:
-    r"""What separates the columns: what makes most of the header, usual names first.
+    r"""The delimiter that gives the header the most usual names, then the most columns.
 
     >>> _delimiter("text;label\na, b;1", ","), _delimiter("id\ttext\ta, b\n", ",")
     (';', '\t')
@@ -431,7 +431,7 @@ def _json_records(name: str, lines: _Lines) -> Iterator[Record | FileError]:
             yield FileError(f"{name}, line {lines.used[0][0]} {error}.")
             continue
         start, where = line.strip(), f"{name}, line {lines.used[0][0]}"
-        if is_first and (start.startswith("[") or start == "{"):  # one value over all lines
+        if is_first and (start.startswith("[") or start == "{"):  # one value over several lines
             whole = parsed(line + lines.rest(), where)
             entries = whole if isinstance(whole, list) else [whole]
             yield from (_checked(entry, f"{name}, entry {k}") for k, entry in enumerate(entries, 1))

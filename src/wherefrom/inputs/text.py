@@ -23,7 +23,7 @@ from wherefrom.inputs.records import TextPair
 class Encoded:
     """One text as ids with named units, before it is padded into a batch.
 
-    `cut_from` is the number of its tokens before it was truncated.
+    `cut_from` is its number of tokens before truncation.
     """
 
     ids: list[int]
@@ -40,7 +40,7 @@ def is_pair(source: Any) -> bool:
 
 
 def encode(tokenizer: Any, text: str | TextPair) -> Encoded:
-    """The tokens of a text, each with its exact span and the number of its word."""
+    """The tokens of a text, each with its exact span and the index of its word."""
     encoded = encode_each(tokenizer, [text])[0]
     if isinstance(encoded, InputError):
         raise encoded
@@ -48,11 +48,10 @@ def encode(tokenizer: Any, text: str | TextPair) -> Encoded:
 
 
 def encode_each(tokenizer: Any, texts: Sequence[str | TextPair]) -> list[Encoded | InputError]:
-    """`encode` of many texts in one call of the tokenizer; an error in the place of a bad one."""
+    """Encodes many texts in one call of the tokenizer; an invalid text gives an error instead."""
     results: dict[int, Encoded | InputError] = {}
-    for kind in (str, TextPair):  # a tokenizer takes either kind in one call, not both
-        numbers = [i for i, text in enumerate(texts) if isinstance(text, kind)]
-        problems = {i: _problem(texts[i]) for i in numbers}
+    for kind in (str, TextPair):  # one call of a tokenizer takes only one of the two
+        problems = {i: _problem(text) for i, text in enumerate(texts) if isinstance(text, kind)}
         good = [i for i, problem in problems.items() if problem is None]
         bad = {i: InputError(problem) for i, problem in problems.items() if problem is not None}
         if tokenizer is None:
@@ -72,7 +71,7 @@ def encode_each(tokenizer: Any, texts: Sequence[str | TextPair]) -> list[Encoded
 
 
 def _problem(text: str | TextPair) -> str | None:
-    """Why something is not a text to explain."""
+    """Why a text cannot be explained; None if it can."""
     if isinstance(text, TextPair):
         halves = zip(text.fields, (text.first, text.second), strict=True)
         return next(
@@ -86,8 +85,8 @@ def _problem(text: str | TextPair) -> str | None:
     if surrogate is None:
         return None
     return (
-        f"character {surrogate.start() + 1} of the text is U+{ord(surrogate[0]):04X}, half of a "
-        "character: the text was not UTF-8, or was cut inside a character."
+        f"character {surrogate.start() + 1} of the text is U+{ord(surrogate[0]):04X}, a lone "
+        "surrogate: the text was not UTF-8, or was cut inside a character."
     )
 
 
@@ -95,7 +94,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encoded | InputError]:
-    """The tokens of texts, or of pairs."""
+    """Tokenizes texts, or pairs."""
     pairs = [text for text in texts if isinstance(text, TextPair)]
     halves: tuple[list[str], ...] = ([text for text in texts if isinstance(text, str)],)
     if pairs:
@@ -104,8 +103,8 @@ def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encode
     settings: dict[str, Any] = {"return_offsets_mapping": True} if fast else {}
     # lengths are checked in `fitted`, with a better message than the tokenizer's
     output = tokenizer(*halves, return_special_tokens_mask=True, verbose=False, **settings)
-    of_no_text = special_ids(tokenizer)
-    name_of = cache(lambda number: str(tokenizer.convert_ids_to_tokens([number])[0]))
+    specials = special_ids(tokenizer)
+    token_of = cache(lambda number: str(tokenizer.convert_ids_to_tokens([number])[0]))
     for row, source in enumerate(texts):
         pair = source if isinstance(source, TextPair) else None
         text = source if isinstance(source, str) else source.text
@@ -115,24 +114,24 @@ def _encoded(tokenizer: Any, texts: Sequence[str | TextPair]) -> Iterator[Encode
             continue
         rows_of_types = output.get("token_type_ids")
         types = None if rows_of_types is None else list(rows_of_types[row])
-        halves_of: Sequence[int | None] = [None] * len(ids)  # 0 or 1; None for a special token
+        sides: Sequence[int | None] = [None] * len(ids)  # 0 or 1; None for a special token
         if pair is not None:
-            halves_of = output.sequence_ids(row) if fast else types or halves_of
+            sides = output.sequence_ids(row) if fast else types or sides
         spans = output["offset_mapping"][row] if fast else [(0, 0)] * len(ids)
         words = output.word_ids(row) if fast else [None] * len(ids)
         marks = output["special_tokens_mask"][row]
         units: list[Unit] = []
-        for number, (start, end), word, mark, half in zip(
-            ids, spans, words, marks, halves_of, strict=True
+        for token_id, (start, end), word, mark, side in zip(
+            ids, spans, words, marks, sides, strict=True
         ):
-            special = bool(mark) or number in of_no_text
-            field = "" if pair is None or half is None or special else pair.fields[half]
+            special = bool(mark) or token_id in specials
+            field = "" if pair is None or side is None or special else pair.fields[side]
             if end > start and not special:
-                shift = len(pair.first) + 1 if pair is not None and half == 1 else 0
+                shift = len(pair.first) + 1 if pair is not None and side == 1 else 0
                 start, end = start + shift, end + shift
                 units.append(Unit(text[start:end], start, end, False, word, field))
             else:
-                units.append(Unit(name_of(number), special=special, word=word, field=field))
+                units.append(Unit(token_of(token_id), special=special, word=word, field=field))
         yield Encoded(ids, tuple(units), text, types)
 
 
@@ -165,16 +164,16 @@ _NOTES = ("special_tokens_mask", "offset_mapping", "length", "labels", "label") 
 def from_tensors(
     tokenizer: Any, tensors: Mapping[str, Any], vocabulary: int | None = None
 ) -> tuple[list[Encoded], bool]:
-    """What a tokenizer returned, and whether it is that of a single text, not of a batch.
+    """Reads the output of a tokenizer; also returns whether it is a single text.
 
-    Places that the attention mask leaves out are padding, on whichever side.
+    Positions that the attention mask excludes are padding, on either side.
     """
     unknown = [str(name) for name in tensors if name not in (*_TENSORS, *_NOTES)]
     if "input_ids" not in tensors or unknown:
         raise InputError(
             f"cannot explain a {type(tensors).__name__} of {', '.join(map(str, tensors))}: pass a "
-            "text, a pair of texts, or what a tokenizer returns (input_ids, with attention_mask "
-            "and token_type_ids if there are any)."
+            "text, a pair of texts, or the output of a tokenizer (input_ids, with optional "
+            "attention_mask and token_type_ids)."
         )
     rows: dict[str, list[Any]] = {}
     for name in _TENSORS:
@@ -208,25 +207,25 @@ def from_tensors(
 
 
 def special_ids(tokenizer: Any) -> set[int]:
-    """The ids of tokens that are not part of a text; [UNK] and [MASK] stand for words."""
+    """The ids of tokens that are not part of a text, unlike [UNK] and [MASK]."""
     return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
 
 
 def longest(runner: ModelRunner, tokenizer: Any) -> int | None:
-    """The largest number of tokens the model takes, or None where it is not known."""
+    """The largest number of tokens the model takes; None if unknown."""
     config = getattr(runner.model, "config", None)
-    own = (config, getattr(config, "text_config", None))  # vision-language models have the latter
+    configs = (config, getattr(config, "text_config", None))  # the latter in vision-language models
     limits = [
         getattr(tokenizer, "model_max_length", None),
-        *(getattr(one, "max_position_embeddings", None) for one in own),
-        *(getattr(one, "n_positions", None) for one in own),
+        *(getattr(part, "max_position_embeddings", None) for part in configs),
+        *(getattr(part, "n_positions", None) for part in configs),
     ]
     known = [n for n in limits if isinstance(n, int) and 0 < n < 10**9]
     return min(known) - runner.virtual_tokens if known else None
 
 
 def vocabulary(runner: ModelRunner) -> int | None:
-    """The size of the model's vocabulary, or None where it is not known."""
+    """The size of the model's vocabulary; None if unknown."""
     get_embeddings = getattr(runner.model, "get_input_embeddings", None)
     try:
         embeddings = get_embeddings() if callable(get_embeddings) else None
@@ -236,9 +235,9 @@ def vocabulary(runner: ModelRunner) -> int | None:
 
 
 def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
-    """The text if it is short enough for the model; else an error, or with `truncate` its start.
+    """Checks the length of a text: raises TooLong, or with `truncate` cuts it.
 
-    Up to two special tokens at the end, such as [SEP], stay at the end.
+    Up to two special tokens at the end, such as [SEP], are kept.
     """
     length = len(encoded.ids)
     if limit is None or length <= limit:
@@ -270,7 +269,7 @@ def fitted(encoded: Encoded, limit: int | None, truncate: bool) -> Encoded:
 
 
 def warnings_of(encoded: Encoded, unknown: int | None) -> tuple[str, ...]:
-    """Sentences on a text that was truncated, or that has words of the unknown token."""
+    """Caveats about a text that was truncated, or that has unknown words."""
     length, notes = len(encoded.ids), []
     if encoded.cut_from is not None:
         notes.append(
@@ -301,7 +300,7 @@ def warnings_of(encoded: Encoded, unknown: int | None) -> tuple[str, ...]:
 
 
 def _is_written_out(unit: Unit) -> bool:
-    """Whether a text has the token itself, as in "<|endoftext|>", the unknown token of GPT-2."""
+    """Whether the text itself contains the token, such as "<|endoftext|>", unknown in GPT-2."""
     return unit.start is not None and re.fullmatch(r"<.*>|\[.*\]", unit.text) is not None
 
 
@@ -313,7 +312,7 @@ def batch(
 ) -> Batch:
     """Encoded texts padded on the right to one length, with all tensors that the model takes.
 
-    `prefixes` are what a decoder has generated after each of them.
+    `prefixes` are what the decoder has generated for each of them.
     """
     padding = padding_id(runner, tokenizer)
     ids, mask = padded([row.ids for row in rows], padding)
@@ -326,7 +325,7 @@ def batch(
     fields: tuple[str, ...] = ("input_ids",)
     units = [row.units for row in rows]
     if prefixes is not None:
-        # padding after a prefix is read by no place of it
+        # no position of a prefix attends to the padding after it
         written, mask_of_prefixes = padded([prefix.ids for prefix in prefixes], padding)
         tensors["decoder_input_ids"] = written
         fields += ("decoder_input_ids",)
@@ -346,33 +345,33 @@ def batch(
 def padded(
     rows: Sequence[Sequence[int]], padding: int, *, left: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Rows of ids as one tensor, padded on the right or the left, and which of it are theirs."""
+    """Pads rows of ids to one tensor; also returns the mask of the positions without padding."""
     width = max(map(len, rows))
     ids = torch.full((len(rows), width), padding)
     mask = torch.zeros((len(rows), width), dtype=torch.bool)
     for i, row in enumerate(rows):
-        own = slice(width - len(row), None) if left else slice(len(row))
-        ids[i, own] = torch.tensor(row)
-        mask[i, own] = True
+        columns = slice(width - len(row), None) if left else slice(len(row))
+        ids[i, columns] = torch.tensor(row)
+        mask[i, columns] = True
     return ids, mask
 
 
 def gets_types(runner: ModelRunner, row: Encoded) -> bool:
-    """Whether the model gets token types, which tell two texts apart.
+    """Whether the model gets token types, which distinguish two texts.
 
-    The user's own forward gets them if there are two texts.
+    A user's forward function gets them only if there are two texts.
     """
     if not row.types or not runner.takes("token_type_ids"):
         return False
     return runner.forward is None or any(row.types)
 
 
-def like_lengths(
+def by_length(
     lengths: Sequence[int], size: int, tokens: int | None = None, same: bool = False
 ) -> list[list[int]]:
-    """Samples of like length together: at most `size`, and `tokens` with their padding.
+    """Groups samples of similar length: at most `size`, and at most `tokens` with padding.
 
-    With `same`, only those of one length.
+    With `same`, only samples of equal length share a group.
     """
     chunks: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -396,13 +395,13 @@ def takes_mask(runner: ModelRunner) -> bool:
 
 
 def has_padding(runner: ModelRunner) -> bool:
-    """Whether the model has a padding id: some classifiers take no batch without one."""
+    """Whether the model has a padding id, without which some classifiers take no batch."""
     config = getattr(runner.model, "config", None)
     return config is None or getattr(config, "pad_token_id", None) is not None
 
 
 def padding_id(runner: ModelRunner, tokenizer: Any) -> int:
-    """The id for padding; any id will do for models that ignore padding."""
+    """The id for padding: any id works for models that ignore padding."""
     config = getattr(runner.model, "config", None)
     for owner in (config, tokenizer):
         number = getattr(owner, "pad_token_id", None)

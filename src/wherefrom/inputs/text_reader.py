@@ -32,6 +32,7 @@ from wherefrom.inputs.records import TextPair
 from wherefrom.inputs.text import (
     Encoded,
     batch,
+    by_length,
     encode_each,
     fitted,
     from_ids,
@@ -39,7 +40,6 @@ from wherefrom.inputs.text import (
     gets_types,
     has_padding,
     is_pair,
-    like_lengths,
     longest,
     takes_mask,
     vocabulary,
@@ -47,15 +47,16 @@ from wherefrom.inputs.text import (
 )
 
 Ids = NDArray[np.int64]
-_PADDINGS = 4  # of other ids, that a model is tried with
-Form = tuple[Ids, Ids | None]  # token ids, and their types where the model gets some
+_PADDINGS = 4  # tests of a model with paddings of other ids
+Form = tuple[Ids, Ids | None]  # token ids, and token types if the model takes them
 
 
 @dataclass
 class TextReader(Reader[Encoded, Form]):
     """Reads texts with the tokenizer, and token ids.
 
-    `decoder_prefix` is what a decoder has generated so far; `sight` reads images with texts.
+    `decoder_prefix` is what a decoder has generated so far; `joint_processor` reads images in
+    prompts.
     """
 
     name: ClassVar[str] = "text"
@@ -63,7 +64,7 @@ class TextReader(Reader[Encoded, Form]):
     tokenizer: Any
     output_names: OutputNames
     decoder_prefix: Encoded | None = None
-    sight: ImageTextProcessor | None = None
+    joint_processor: ImageTextProcessor | None = None
     tried: dict[str, bool] = field(default_factory=dict, repr=False)
     """Results of test runs of the model, shared by copies of this reader."""
     _blanks: dict[str | int, int] = field(default_factory=dict, repr=False)
@@ -76,16 +77,18 @@ class TextReader(Reader[Encoded, Form]):
     @classmethod
     def build(cls, context: ReaderContext) -> TextReader:
         runner = context.runner.by_position("input_ids")
-        return cls(runner, context.tokenizer, context.output_names, sight=context.sight)
+        return cls(
+            runner, context.tokenizer, context.output_names, joint_processor=context.joint_processor
+        )
 
     @property
     def pads(self) -> bool:  # type: ignore[override]
-        """Whether texts of several lengths may share a batch without a further check."""
+        """Whether texts of different lengths may share a batch without a further check."""
         return self.tried.get("any padding", True) and self._can_be_padded
 
     @property
     def alone(self) -> bool:  # type: ignore[override]
-        """A classifier without a padding id takes no batch."""
+        """Classifiers without a padding id take no batches."""
         return not self.output_names.generates and not has_padding(self.runner)
 
     @property
@@ -158,7 +161,7 @@ class TextReader(Reader[Encoded, Form]):
         return items
 
     def _listed_tensors(self, tensors: Mapping[str, Any]) -> tuple[list[Any], bool]:
-        """What a tokenizer returned, with all that the model takes of it."""
+        """Reads the output of a tokenizer."""
         return from_tensors(self.tokenizer, tensors, vocabulary(self.runner))
 
     def _refused(self, source: Any) -> InputError:
@@ -172,9 +175,9 @@ class TextReader(Reader[Encoded, Form]):
 
     def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Encoded]:
         items = []
-        for number, item in enumerate(self._read(sources, truncate)):
+        for i, item in enumerate(self._read(sources, truncate)):
             if isinstance(item, InputError):
-                raise placed(item, number, len(sources))
+                raise placed(item, i, len(sources))
             items.append(item)
         return items
 
@@ -236,7 +239,7 @@ class TextReader(Reader[Encoded, Form]):
     def _missing(self) -> str | None:
         """The baseline of a missing unit: the mean embedding for models that generate, else [UNK].
 
-        Some tokenizers name the end of a text as their unknown token, which is no missing word.
+        Some tokenizers use the end-of-text token as [UNK]; it is not used as a baseline.
         """
         if self.output_names.generates:
             return "mean"
@@ -250,7 +253,7 @@ class TextReader(Reader[Encoded, Form]):
         return unknown is not None and unknown in ends
 
     def _uses_prefix(self, item: Encoded, prefix: Encoded) -> bool:
-        """Whether the user's forward passes the decoder's ids on: tried once, with other ids."""
+        """Whether the user's forward function uses decoder ids: tested once, with other ids."""
         if "prefix" not in self.tried:
             tensors = batch(self.runner, self.tokenizer, [item], [prefix]).tensors
             ids = tensors["decoder_input_ids"]
@@ -274,34 +277,34 @@ class TextReader(Reader[Encoded, Form]):
     def chunks(
         self, items: Sequence[Encoded], size: int, tokens: int | None = None
     ) -> list[list[int]]:
-        """Texts of like length together; of one length where the model cannot be padded.
+        """Groups texts of similar length, or of equal length if the model cannot be padded.
 
-        What has types and what has none never share a batch: to some models none is not 0.
+        Texts with and without token types never share a batch: to some models, none is not 0.
         """
         if self.alone:
             return [[i] for i in range(len(items))]
         groups = [[i for i, item in enumerate(items) if (item.types is None) == untyped]
                   for untyped in (True, False)]  # fmt: skip
         chunks: list[list[int]] = []
-        for numbers in filter(None, groups):
-            lengths = [len(items[i].ids) for i in numbers]
-            short, long = (items[numbers[lengths.index(pick(lengths))]] for pick in (min, max))
+        for indices in filter(None, groups):
+            lengths = [len(items[i].ids) for i in indices]
+            short, long = (items[indices[lengths.index(pick(lengths))]] for pick in (min, max))
             self._try_padding(short, long)
             same = not self.tried.get("padding", False)
-            parts = like_lengths(lengths, size, tokens, same)
+            parts = by_length(lengths, size, tokens, same)
             if not (same or self.tried["any padding"]) and not all(
-                self._is_padded_alike([items[numbers[k]] for k in part]) for part in parts
+                self._is_padding_ignored([items[indices[k]] for k in part]) for part in parts
             ):
                 self.tried["padding"] = False
-                parts = like_lengths(lengths, size, tokens, same=True)
-            chunks += [[numbers[k] for k in part] for part in parts]
+                parts = by_length(lengths, size, tokens, same=True)
+            chunks += [[indices[k] for k in part] for part in parts]
         return chunks
 
     def _try_padding(self, short: Encoded, long: Encoded) -> None:
-        """Finds out, once, whether outputs depend on padding, and on the ids it consists of.
+        """Tests once whether outputs depend on padding, and on the ids of the padding.
 
-        A pooling that ignores the mask may by chance give the same output for one padding, hence
-        also paddings of other ids.
+        A pooling that ignores the mask may give the same output for one padding by chance, so
+        paddings of other ids are tested too.
         """
         if "padding" in self.tried or len(short.ids) == len(long.ids):
             return
@@ -326,8 +329,8 @@ class TextReader(Reader[Encoded, Form]):
         )
         return all(same_logits(expected, other) for other in others)
 
-    def _is_padded_alike(self, items: Sequence[Encoded]) -> bool:
-        """Whether texts have the same outputs in one padded batch as without padding."""
+    def _is_padding_ignored(self, items: Sequence[Encoded]) -> bool:
+        """Whether texts have the same outputs in a padded batch as without padding."""
         together = self.batch(items)
         widths = sorted({len(item.ids) for item in items})
         return all(
@@ -342,23 +345,25 @@ class TextReader(Reader[Encoded, Form]):
             return self.runner.run(tensors)
 
     def positions(self, inputs: Batch, position: int | None) -> Tensor:
-        """By default the position of the only [MASK] of a masked language model, else the last."""
+        """By default, the position of a single [MASK] of a masked language model, else the last."""
         ids = inputs.tensors[inputs.fields[-1]]
         lengths = inputs.mask[:, -ids.shape[1] :].sum(1)
         if position is not None:
             return resolve_position(lengths, position)
         if self.has_decoder and len(inputs.fields) == 1:
-            return torch.full_like(lengths, -1)  # the decoder's ids are those of the user's forward
+            return torch.full_like(
+                lengths, -1
+            )  # the user's forward function supplies the decoder's ids
         if self.output_names.generates or "mask" not in inputs.blanks:
             return lengths - 1
         is_mask = ids.cpu() == inputs.blanks["mask"]
         return torch.where(is_mask.sum(1) == 1, is_mask.int().argmax(1), lengths - 1)
 
     def check_position(self, inputs: Batch) -> None:
-        """A masked or token model has a default position only if there is a single [MASK]."""
+        """Raises TargetError for models with an output per token, except for a single [MASK]."""
         model = self.runner.model
         if self.output_names.generates or getattr(model, "config", None) is None:
-            return  # of a module without a config the last place is the default, as documented
+            return  # without a config, the last position is the default
         masks = torch.zeros(len(inputs), dtype=torch.long)
         if self.output_names.is_language_model and "mask" in inputs.blanks:
             ids = inputs.tensors[inputs.fields[-1]].cpu()
@@ -367,8 +372,8 @@ class TextReader(Reader[Encoded, Form]):
         if len(wrong):
             count = f" and the text has {int(wrong[0])} masks" if int(wrong[0]) > 1 else ""
             raise TargetError(
-                f"{self.runner.name} has an output for every token{count}: name the one to "
-                "explain by its position (0 is the first token, −1 the last)."
+                f"{self.runner.name} has an output for every token{count}: pass the "
+                "position to explain (0 is the first token, −1 the last)."
             )
 
     def erased(self, item: Encoded, present: Present, replacement: Replacement) -> list[Form]:
@@ -383,8 +388,8 @@ class TextReader(Reader[Encoded, Form]):
             return None
         token = getattr(self.tokenizer, "unk_token", None)
         return (
-            f"erased tokens become {token!r}, which also ends a text for this tokenizer: what "
-            'follows is read as a new text; choose another replacement, such as "pad" or a token id'
+            f"erased tokens become {token!r}, which also ends a text for this tokenizer, so the "
+            'model may read the rest as a new text; choose another replacement, such as "pad"'
         )
 
     def _blank_id(self, token: str | int) -> int:

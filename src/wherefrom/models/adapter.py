@@ -30,7 +30,7 @@ class Adapter:
     folder: Path
     base: str
     task: str | None
-    shapes: Mapping[str, tuple[int, ...]]  # of its weights, by their names in the base model
+    shapes: Mapping[str, tuple[int, ...]]  # of its weights, by name in the base model
 
     @staticmethod
     def of(folder: Path) -> Adapter | None:
@@ -57,8 +57,8 @@ class Adapter:
                 name.removeprefix("base_model.model."): tuple(weights.get_slice(name).get_shape())
                 for name in weights.keys()  # noqa: SIM118
             }
-        beside = folder / str(base)
-        return Adapter(folder, str(beside) if base and beside.is_dir() else str(base), task, shapes)
+        nested = folder / str(base)
+        return Adapter(folder, str(nested) if base and nested.is_dir() else str(base), task, shapes)
 
     @property
     def model_class(self) -> str | None:
@@ -66,7 +66,7 @@ class Adapter:
         return _TASKS.get(self.task or "")
 
     def options(self) -> dict[str, Any]:
-        """What the base model must be read with: as many classes as the adapter's head has."""
+        """Options for reading the base model: the number of classes of the adapter's head."""
         for name, shape in self.shapes.items():
             path = name.split(".")
             if path[-1] == "weight" and path[-2] in _HEADS and "LM" not in (self.task or ""):
@@ -74,7 +74,7 @@ class Adapter:
         return {}
 
     def applied(self, model: Any) -> Any:
-        """The base model with the adapter."""
+        """The base model with the adapter applied."""
         return _peft().PeftModel.from_pretrained(model, str(self.folder))
 
 

@@ -1,7 +1,7 @@
 """BERT as a classifier (Devlin et al., 2019), with only what the embedded text model needs.
 
-`transformers` has the same model under the same names of modules, but its import takes three times
-as long as that of torch. The weights, the output and the explanations are the same.
+`transformers` has the same model with the same module names, but importing it takes three times
+as long as importing torch. The weights, the output and the explanations are the same.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BertConfig:
 
 
 def is_bert(folder: Path) -> bool:
-    """Whether a folder holds a model that this module computes: a plain encoder with GELU."""
+    """Whether a folder holds a model that this module implements: a plain encoder with GELU."""
     try:
         data = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -102,7 +102,7 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Attention of several heads."""
+    """Multi-head self-attention."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
 
     def forward(self, h: Tensor, mask: Tensor | None) -> Tensor:
-        """h (B, N, D) under the mask (B, 1, N, N), which is True where attention may go."""
+        """h (B, N, D) under the mask (B, 1, N, N), which is True where attention is allowed."""
         query, key, value = (
             part(h).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, N, D/H)
             for part in (self.query, self.key, self.value)
@@ -137,7 +137,7 @@ class AddAndNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention with its output layer."""
+    """Self-attention with its output projection."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class Attention(nn.Module):
 
 
 class Intermediate(nn.Module):
-    """The first layer of the network in a block."""
+    """The first layer of the feed-forward network."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Intermediate(nn.Module):
 
 
 class Layer(nn.Module):
-    """A block: attention, then a network of two layers, each with the norm after it."""
+    """A post-norm block: attention, then a feed-forward network."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The blocks one after another."""
+    """The stack of blocks."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class Encoder(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The first place, through a layer with tanh."""
+    """The state of the first token, through a linear layer with tanh."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ class BertForSequenceClassification(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, len(config.id2label))
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of the tokens."""
+        """The token embeddings."""
         return self.bert.embeddings.word_embeddings
 
     def forward(
@@ -263,7 +263,7 @@ class BertForSequenceClassification(nn.Module):
     def load(
         cls, folder: str | Path, dtype: torch.dtype | None = torch.float32
     ) -> BertForSequenceClassification:
-        """Reads config.json and model.safetensors, in evaluation mode; dtype None: as stored."""
+        """Reads the files of a folder, in evaluation mode; dtype None keeps the stored one."""
         home = Path(folder)
         model = cls(BertConfig.load(home))
         model.name_or_path = str(home)

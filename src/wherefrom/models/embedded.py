@@ -17,7 +17,7 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Card:
-    """What an embedded model is, with the figures measured in training."""
+    """The description of an embedded model, with the metrics measured in training."""
 
     name: str
     task: str
@@ -44,7 +44,7 @@ def embedded() -> dict[str, Card]:
 
 
 def verified(card: Card) -> Path:
-    """The model's folder, after a check that its weights are those that were trained."""
+    """The model's folder, after a check of its weights' checksum."""
     weights = card.folder / WEIGHTS
     if not weights.is_file():
         raise FileError(

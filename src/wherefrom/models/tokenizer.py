@@ -17,14 +17,14 @@ ROLES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Encodings(UserDict[str, Any]):
-    """The numbers of each text by name, as lists or tensors."""
+    """The output of a tokenizer: lists or tensors by name."""
 
     def __init__(self, data: dict[str, Any], encodings: Sequence[Encoding]) -> None:
         super().__init__(data)
         self._encodings = encodings
 
     def word_ids(self, row: int = 0) -> list[int | None]:
-        """The number of the word that each token of a text belongs to."""
+        """The index of the word that each token of a text belongs to."""
         return list(self._encodings[row].word_ids)
 
     def sequence_ids(self, row: int = 0) -> list[int | None]:
@@ -71,9 +71,9 @@ class TextTokenizer:
     ) -> Encodings:
         """The ids and attention mask of a text or of several; of pairs, the types too.
 
-        `verbose` is there for tokenizers that warn of long texts; this one never does.
+        `verbose` exists for compatibility: this tokenizer never warns of long texts.
         """
-        alone = isinstance(text, str)
+        is_single = isinstance(text, str)
         texts: list[Any] = [text] if isinstance(text, str) else list(text)
         if text_pair is not None:
             texts = list(zip(texts, text_pair, strict=True))
@@ -98,7 +98,7 @@ class TextTokenizer:
             if return_tensors != "pt":
                 raise InputError(f'return_tensors must be "pt" or None, got {return_tensors!r}.')
             return Encodings({name: torch.tensor(rows) for name, rows in data.items()}, encodings)
-        return Encodings({n: rows[0] for n, rows in data.items()} if alone else data, encodings)
+        return Encodings({n: rows[0] for n, rows in data.items()} if is_single else data, encodings)
 
     def __len__(self) -> int:
         return int(self.backend_tokenizer.get_vocab_size())
@@ -121,19 +121,19 @@ class TextTokenizer:
         return dict(self.backend_tokenizer.get_vocab())
 
     def convert_ids_to_tokens(self, ids: int | Sequence[int]) -> Any:
-        """The name of a token, or of each."""
+        """The token of an id, or of each id."""
         if isinstance(ids, int):
             return self.backend_tokenizer.id_to_token(ids)
         return [self.backend_tokenizer.id_to_token(int(number)) for number in ids]
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
-        """The id of a token, or of each; that of the unknown token if there is none."""
+        """The id of a token, or of each token; unknown tokens get the id of [UNK]."""
         if isinstance(tokens, str):
             number = self.backend_tokenizer.token_to_id(tokens)
             return self.unk_token_id if number is None else number
         return [self.convert_tokens_to_ids(token) for token in tokens]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """The text of some tokens."""
+        """The text of token ids."""
         numbers = [int(number) for number in ids]
         return str(self.backend_tokenizer.decode(numbers, skip_special_tokens=skip_special_tokens))

@@ -1,4 +1,4 @@
-"""Reading weights: of the embedded models from safetensors, of others by transformers."""
+"""Reads the embedded models' weights from safetensors; options for others by transformers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 def load_weights(model: nn.Module, home: Path, dtype: torch.dtype | None) -> None:
-    """Reads the folder's weights into the model; with dtype None in the number type of the file."""
+    """Reads the folder's weights into the model; dtype None keeps that of the file."""
     try:
         weights = load_file(home / WEIGHTS)
         model.load_state_dict({name: w.to(dtype) for name, w in weights.items()}, assign=True)
@@ -29,7 +29,7 @@ def load_weights(model: nn.Module, home: Path, dtype: torch.dtype | None) -> Non
 def pretrained_options(version: str, options: dict[str, Any]) -> dict[str, Any]:
     """Options of `from_pretrained` by the names of this version of transformers.
 
-    Before 4.56 `dtype` was called `torch_dtype`. Weights keep their number type by default, as in
+    Before 4.56 `dtype` was called `torch_dtype`. Weights keep their dtype by default, as in
     transformers 5.
     """
     options = {"dtype": "auto", **options}

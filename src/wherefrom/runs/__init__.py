@@ -1,1 +1,1 @@
-"""Many rows, on one machine or a cluster: read in parts, explained, written as Parquet."""
+"""Explains many rows, on one machine or a cluster, in parts that are written as Parquet."""

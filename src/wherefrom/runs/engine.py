@@ -1,4 +1,4 @@
-"""Where the work is done: in this process or by actors of Ray; and with which model."""
+"""Engines, which run work in this process or on Ray, and the source of the model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 EngineName = Literal["local", "ray"]
 Loaded = TypeVar("Loaded")
 Work = Callable[[Any], Any]
-"""From an item to its result; it is sent to every worker once, and loads its model there."""
+"""Maps an item to its result; sent once to every worker, where it loads its model."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Where work is done: `address` of a Ray cluster, or None for a Ray on this machine."""
+    """Where work runs: `address` is that of a Ray cluster; None starts Ray on this machine."""
 
     name: EngineName = "local"
     address: str | None = None
@@ -40,34 +40,34 @@ class Engine:
             raise InputError(f"workers must be 1 or more, got {self.workers}.")
         if self.gpus_per_worker < 0:
             raise InputError(f"gpus_per_worker must be 0 or more, got {self.gpus_per_worker}.")
-        several = self.address is not None or (self.workers or 1) > 1 or self.gpus_per_worker
-        if self.name == "local" and several:
+        needs_ray = self.address is not None or (self.workers or 1) > 1 or self.gpus_per_worker
+        if self.name == "local" and needs_ray:
             raise InputError(
-                "the local engine is one process: an address, several workers, or GPUs for them "
-                "need Ray.",
+                "the local engine is one process: an address, several workers and GPUs for workers "
+                "require Ray.",
                 'Use engine="ray".',
                 command="Use --engine ray.",
             )
 
     @property
     def starts_ray(self) -> bool:
-        """Whether a Ray is started on this machine, so that workers have the files of this one."""
+        """Whether Ray is started on this machine, so that workers see its files."""
         return self.name == "ray" and self.address is None and not _ray_engine().is_running()
 
     @contextmanager
     def connected(self, load: Callable[[], Loaded]) -> Iterator[Loaded]:
-        """One connection, or one local Ray, for the whole block; returns the result of `load`.
+        """Keeps one connection, or one local Ray, for the whole block; yields the result of `load`.
 
-        `load` runs while Ray starts, which is mostly waiting for its processes.
+        `load` runs while Ray starts, which mostly waits for its processes.
         """
         if self.name == "local":
             yield load()
             return
-        on_ray = _ray_engine()
+        ray_engine_module = _ray_engine()
         with ThreadPoolExecutor(1) as thread:
             loading = thread.submit(load)
-            thread.submit(on_ray.import_ray_data)
-            with on_ray.connected(self):
+            thread.submit(ray_engine_module.import_ray_data)
+            with ray_engine_module.connected(self):
                 yield loading.result()
 
     def results(self, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
@@ -90,36 +90,36 @@ def _ray_engine() -> Any:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The model that explains: a name, folder or hub id with options of `load`, or an explainer."""
+    """The model to explain: a name, folder or hub id with options of `load`, or an explainer."""
 
     source: str | Path | Explainer
     options: Mapping[str, Any] = field(default_factory=dict)
-    process: int = field(default_factory=os.getpid)  # that of the driver
+    process: int = field(default_factory=os.getpid)  # of the driver
 
     @property
     def only_named(self) -> bool:
-        """Whether this process knows only the model's name, since it has not imported torch.
+        """Whether only the model's name is known and torch is not imported.
 
-        Once it has, there may be methods and readers of the user that workers do not have.
+        After that import, the user may have registered methods and readers that workers lack.
         """
         return isinstance(self.source, (str, Path)) and "torch" not in sys.modules
 
     def explainer(self) -> Explainer:
-        """The explainer, loaded once in a process."""
+        """The explainer, loaded once per process."""
         if isinstance(self.source, (str, Path)):
             return _loaded(str(self.source), tuple(sorted(self.options.items())))
         return self.source
 
     def verified(self, fingerprint: Mapping[str, Any], on_gpu: bool) -> Explainer:
-        """The explainer; an error if weights, tokenizer or versions are not those of the driver."""
+        """The explainer; raises if weights, tokenizer or versions differ from the driver's."""
         explainer = self.explainer()
         if os.getpid() == self.process:
             return explainer
         differences = changes(fingerprint, explainer_fingerprint(explainer))
         if differences:
             raise ModelError(
-                "the model of a worker is not that of the process that started it "
-                f"({'; '.join(differences)}). Give all machines the same files and versions."
+                "the model of a worker differs from that of the driver "
+                f"({'; '.join(differences)}). Install the same files and versions on all machines."
             )
         if on_gpu:
             explainer.runner.model.to("cuda")
@@ -128,6 +128,6 @@ class ModelSource:
 
 @cache
 def _loaded(source: str, options: tuple[tuple[str, Any], ...]) -> Explainer:
-    from wherefrom.loading import load  # with torch, which the start of a run does not need
+    from wherefrom.loading import load  # imports torch, which the start of a run does not need
 
     return load(source, **dict(options))

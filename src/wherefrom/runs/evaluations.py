@@ -1,4 +1,4 @@
-"""`wherefrom evaluate` on any engine: windows of samples are recorded by workers."""
+"""`wherefrom evaluate` on any engine: workers record windows of samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wherefrom.storage.fingerprint import explainer_fingerprint
 
 
 def recorded_by(engine: Engine, model: ModelSource) -> Executor:
-    """What `evaluate` takes as `executor`: the engine's workers record the windows."""
+    """An `executor` for `evaluate` that records windows on the engine's workers."""
 
     def windows(recorder: SampleRecorder, rows: list[list[int]]) -> Iterator[RecordedWindow]:
         work = _RecordWindows(

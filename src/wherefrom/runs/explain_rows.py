@@ -13,7 +13,7 @@ from wherefrom.core.memory import keep_heap, set_objects_aside
 from wherefrom.errors import InputError, SamplesRunAlone, TextCut, WherefromError
 from wherefrom.explainer import Explainer
 from wherefrom.inputs.records import find_columns
-from wherefrom.inputs.text import Encoded, like_lengths
+from wherefrom.inputs.text import Encoded, by_length
 from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.runs.crash_isolation import Attempts
@@ -28,7 +28,7 @@ Result = Explanation | WherefromError
 
 
 def prepare_for_many_rows() -> None:
-    """Saves time in every batch; for a process of our own: a command or a worker."""
+    """Speeds up every batch; only for our own processes: commands and workers."""
     keep_heap()
     set_objects_aside()
 
@@ -36,7 +36,7 @@ def prepare_for_many_rows() -> None:
 def encode(
     explainer: Any, texts: Sequence[Any], truncate: bool
 ) -> tuple[list[Encoded | WherefromError], int]:
-    """Each text as tokens, or the reason why it cannot be explained; the number of cut texts."""
+    """Tokenizes each text, or returns its error; also returns the number of truncated texts."""
     results: list[Any] = [_not_a_text(text) for text in texts]
     readable = [i for i, error in enumerate(results) if error is None]
     cut = 0
@@ -53,7 +53,7 @@ def encode(
                 )
         for i, item in zip(readable, encoded, strict=True):
             if isinstance(item, Encoded) and all(unit.special for unit in item.units):
-                item = InputError("the text has special tokens only.")
+                item = InputError("the text has only special tokens.")
             results[i] = item
     return results, cut
 
@@ -68,7 +68,7 @@ def _not_a_text(value: Any) -> WherefromError | None:
 
 @dataclass(frozen=True)
 class RowExplainer:
-    """Explains rows; the result depends on the rows alone, not on the process.
+    """Explains rows; the result depends only on the rows, not on the process.
 
     Texts of similar length share a batch of at most `batch_size` texts and `batch_tokens` tokens.
     """
@@ -84,7 +84,7 @@ class RowExplainer:
     def rows(
         self, ids: Sequence[str], texts: Sequence[Any], labels: Sequence[str | int | None]
     ) -> list[Row]:
-        """A row for each text, in order: an explained one, or a rejected one with the reason."""
+        """A row for each text, in order: explained, or rejected with the reason."""
         items, _ = encode(self.explainer, texts, self.truncate)
         results: list[Any] = list(items)
         for chunk, explanations in self.batches(items):
@@ -100,18 +100,18 @@ class RowExplainer:
     def batches(
         self, items: Sequence[Encoded | WherefromError]
     ) -> Iterator[tuple[list[int], list[Result]]]:
-        """The explanations of the encoded texts, batch by batch, each with their places."""
+        """The explanations of the encoded texts, batch by batch, with the items' indices."""
         usable = {i: item for i, item in enumerate(items) if isinstance(item, Encoded)}
         order, lengths = list(usable), [len(item.ids) for item in usable.values()]
-        for chunk in like_lengths(lengths, self.batch_size, self.batch_tokens):
-            places = [order[k] for k in chunk]
+        for chunk in by_length(lengths, self.batch_size, self.batch_tokens):
+            indices = [order[k] for k in chunk]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SamplesRunAlone)  # the same for every batch
                 results = self.explainer.each(
-                    [usable[i] for i in places], self.method, self.target, self.against,
-                    batch_size=len(places),
+                    [usable[i] for i in indices], self.method, self.target, self.against,
+                    batch_size=len(indices),
                 )  # fmt: skip
-            yield places, [r if isinstance(r, Explanation) else r.error for r in results]
+            yield indices, [r if isinstance(r, Explanation) else r.error for r in results]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Explaining:
 
     @staticmethod
     def checked(model: ModelSource, options: dict[str, Any]) -> Explaining:
-        """Loads the model; an error if the target or the method does not exist."""
+        """Loads the model; raises if the target or the method does not exist."""
         explainer = model.explainer()
         for name in ("target", "against"):
             if options[name] is not None:
@@ -135,7 +135,7 @@ class Explaining:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the results depend on."""
+        """The settings that the results depend on."""
         method = self.options["method"]
         return {
             "model": self.name,
@@ -148,7 +148,7 @@ class Explaining:
 
 @dataclass
 class ExplainPart:
-    """The work of `run`: explains a part and writes its rows; returns its record."""
+    """Explains a part, writes its rows and returns its record."""
 
     explaining: Explaining
     on_gpu: bool
@@ -161,12 +161,12 @@ class ExplainPart:
             self._explain = RowExplainer(explainer, **self.explaining.options)
         explain = self._explain
         rows: list[Row] = []
-        for place, result in Attempts.at(self.store, part.name).results(
+        for indices, result in Attempts.at(self.store, part.name).results(
             len(part.ids),
-            lambda some: explain.rows(part.ids[some], part.texts[some], part.labels[some]),
+            lambda rows: explain.rows(part.ids[rows], part.texts[rows], part.labels[rows]),
         ):
             if isinstance(result, str):
-                result = [rejected_row(part.ids[place.start], part.texts[place.start], result)]
+                result = [rejected_row(part.ids[indices.start], part.texts[indices.start], result)]
             rows += result
         explained = [row for row in rows if "reason" not in row]
         rejected = [row for row in rows if "reason" in row]
@@ -194,10 +194,10 @@ def explain_frame(
 ) -> Any:
     """Explains every row of a pandas table; the result has the same order and index.
 
-    The columns are those of `wherefrom.runs.rows.FRAME`; for a row that cannot be explained the
-    last one has the reason and the others are null. A model that is passed as an argument of `load`
-    is loaded once in a process. An iterator of tables, as Spark's `mapInPandas` passes it, gives an
-    iterator; Dask's `map_partitions` passes a table.
+    The columns are those of `wherefrom.runs.rows.FRAME`; for a row that cannot be explained, the
+    last one has the reason and the others are null. A model that is named as for `load` is loaded
+    once per process. An iterator of tables, as from Spark's `mapInPandas`, gives an iterator;
+    Dask's `map_partitions` passes a table.
     """
     rows = _FrameExplainer(
         ModelSource(explainer),
@@ -225,9 +225,9 @@ class _FrameExplainer:
         if id_name is not None and id_name not in frame.columns:
             raise InputError(f'there is no column "{id_name}".')
         text, label = find_columns([str(name) for name in frame.columns], text_name, label_name)
-        texts = _without_gaps(frame[text])
+        texts = _with_none(frame[text])
         ids = frame.index if id_name is None else frame[id_name]
-        labels = _without_gaps(frame[label]) if label else [None] * len(texts)
+        labels = _with_none(frame[label]) if label else [None] * len(texts)
         results: list[dict[str, Any]] = []
         if texts:
             explain = RowExplainer(self.model.explainer(), **self.options)
@@ -240,12 +240,12 @@ class _FrameExplainer:
         )
 
 
-def _without_gaps(column: Any) -> list[Any]:
-    """The values of a column; None for NaN and the like."""
+def _with_none(column: Any) -> list[Any]:
+    """The values of a column, with None for NaN and other missing values."""
     values = zip(column.tolist(), column.isna().tolist(), strict=True)
     return [None if is_missing else value for value, is_missing in values]
 
 
 def _dtype(kind: str) -> Any:
-    """A type with nulls, the same for every table: an empty one too."""
+    """A nullable pandas type, the same for every table, including empty ones."""
     return {"double": "float64", "int": "Int64"}.get(kind, object)

@@ -1,4 +1,4 @@
-"""Reads data in parts of a fixed number of rows; no more than a part is in memory."""
+"""Reads data in parts of a fixed number of rows, with at most one part in memory."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from wherefrom.storage.text_file import encoding_of
 
 SUFFIXES = (*FORMATS, *(f"{end}.gz" for end, kind in FORMATS.items() if kind != "parquet"))
 Label = str | int | None
-_SAMPLE = 1 << 16  # bytes from which the encoding is recognised
+_SAMPLE = 1 << 16  # bytes used to detect the encoding
 
 
 class Location(str):
-    """A path or URI of data in a list; a plain text there is a text to explain."""
+    """A path or URI in a list of data, where a plain `str` is a text to explain."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive rows of one file: the unit of work, and of what is written or lost.
+    """Consecutive rows of one file: the unit of work, of results and of recovery.
 
-    `texts` are as they were read: a FileError stands for a row that could not be.
+    `texts` has a FileError for each row that could not be read.
     """
 
     file: int
@@ -51,27 +51,27 @@ class Part:
     texts: list[Any]
     labels: list[Label]
     labelled: bool  # whether the data has labels at all
-    size: int = 0  # bytes of the file that were read for it
+    size: int = 0  # bytes of the file that it covers
 
     @property
     def name(self) -> str:
-        """What its files are called."""
+        """The name of its files."""
         return f"part-{self.file:05d}-{self.number:06d}"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What to read of files: columns, by default those with a usual name; row numbers as ids."""
+    """The columns to read, by default those with usual names; ids are row numbers by default."""
 
     text: str | None = None
     label: str | None = None
     id: str | None = None
-    encoding: str | None = None  # of text files; by default by their mark, else UTF-8
+    encoding: str | None = None  # of text files; detected by default
 
 
 @dataclass(frozen=True)
 class Piece(ABC):
-    """What one process reads from its beginning to its end, without the `finished` parts."""
+    """Data that one process reads sequentially, without the `finished` parts."""
 
     number: int
     part_rows: int
@@ -86,7 +86,7 @@ class Piece(ABC):
 
 @dataclass(frozen=True)
 class FilePiece(Piece):
-    """A file; `name` is the part of its path that its rows are named after."""
+    """A file; `name` is the part of its path that appears in row ids."""
 
     name: str
     columns: Columns
@@ -97,7 +97,7 @@ class FilePiece(Piece):
         with closing(records):
             columns, rows = with_columns(records)
             text = label = ""
-            if columns:  # else there is no row, or none that can be read
+            if columns:  # else no row can be read
                 text, label = find_columns(columns, self.columns.text, self.columns.label)
                 if self.columns.id is not None and self.columns.id not in columns:
                     raise InputError(f'{self.file.path} has no column "{self.columns.id}".')
@@ -124,36 +124,38 @@ class FilePiece(Piece):
 
 @dataclass(frozen=True)
 class RowsPiece(Piece):
-    """Rows in memory; their ids are their numbers."""
+    """Rows in memory; their ids are their indices."""
 
     rows: Rows
 
     def _parts(self) -> Iterator[Part]:
         texts, labels = self.rows.texts, self.rows.labels
         for number, first in enumerate(range(0, len(texts), self.part_rows)):
-            numbers = range(first, min(first + self.part_rows, len(texts)))
+            rows = range(first, min(first + self.part_rows, len(texts)))
             yield Part(
                 self.number,
                 number,
-                [str(k) for k in numbers],
-                [texts[k] for k in numbers],
-                [labels[k] if labels else None for k in numbers],
+                [str(k) for k in rows],
+                [texts[k] for k in rows],
+                [labels[k] if labels else None for k in rows],
                 labels is not None,
-                len(numbers),
+                len(rows),
             )
 
 
 @dataclass(frozen=True)
 class Source:
-    """Data in pieces, with what tells it from other data, and its size (bytes, or rows)."""
+    """Data in pieces, with its fingerprint, and its size in bytes or rows."""
 
     pieces: list[Piece]
     fingerprint: str
     size: int
-    skipped: Mapping[str, int] = field(default_factory=dict)  # rows left out earlier, by reason
+    skipped: Mapping[str, int] = field(
+        default_factory=dict
+    )  # rows skipped while reading, by reason
 
     def without(self, finished: Iterable[str]) -> list[Piece]:
-        """The pieces without the parts of these names."""
+        """The pieces without the finished parts."""
         by_file: dict[str, set[str]] = {}
         for name in finished:
             by_file.setdefault(name.split("-")[1], set()).add(name)
@@ -167,8 +169,8 @@ def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = N
     """Files, or rows in memory, as a source.
 
     `data`: a path or URI of a file, a folder or a pattern, or a list of these (`Path` or
-    `Location`); else texts, pairs (text, label), or `Rows`. Files are told apart by path, size and
-    time of change.
+    `Location`); else texts, pairs (text, label), or `Rows`. Files are identified by path, size and
+    modification time.
     """
     if part_rows < 1:
         raise InputError(f"part_rows must be 1 or more, got {part_rows}.")
@@ -190,13 +192,13 @@ def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = N
 
 
 def _short_names(paths: list[str]) -> list[str]:
-    """Paths without the folder that all of them share.
+    """Paths relative to their common folder.
 
     >>> _short_names(["/data/a/x.csv", "/data/b.csv"])
     ['a/x.csv', 'b.csv']
     """
     folders = [posixpath.dirname(path) for path in paths]
-    if len({folder.startswith("/") for folder in folders}) > 1:  # of several file systems
+    if len({folder.startswith("/") for folder in folders}) > 1:  # on several file systems
         return paths
     top = posixpath.commonpath(folders)
     return [path[len(top) :].lstrip("/") for path in paths]
@@ -212,7 +214,7 @@ def _locations(data: Any) -> list[str | Path] | None:
 
 
 def _records(file: File, encoding: str | None) -> tuple[Generator[Any], Any]:
-    """The rows of a file, and a function that says how many bytes were read."""
+    """The rows of a file, and a function that returns how many bytes were read."""
     if kind_of(file.path) == "parquet":
         return _parquet_rows(file)
     stream = file.open()
@@ -231,7 +233,7 @@ def _records(file: File, encoding: str | None) -> tuple[Generator[Any], Any]:
     def position() -> int:
         return file.size if stream.closed else int(stream.tell())
 
-    # bytes that are not UTF-8 become lone surrogates, which make their row a rejected one
+    # invalid bytes become lone surrogates, and rows with them are rejected
     lines = io.TextIOWrapper(content, encoding, errors="surrogateescape", newline="")
     return _closing(file, text_records(file.path, lines), lines, stream), position
 

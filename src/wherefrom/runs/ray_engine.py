@@ -1,8 +1,7 @@
-"""The Ray engine: tasks read pieces of the data, a pool of actors works on the items.
+"""The Ray engine: tasks read pieces of the data, a pool of actors processes the items.
 
-A row of the dataset is one pickled item: an item is never split or joined with others, and Ray
-repeats it elsewhere when a worker or a node is lost. Blocks hold one row, so Ray's back-pressure
-counts items.
+A row of the dataset is one pickled item: items are never split or merged, and Ray retries them
+elsewhere when a worker or a node is lost. Blocks have one row, so Ray's back-pressure counts items.
 
 The only file that imports Ray. Ray starts while Ray Data is imported, which takes longer.
 """
@@ -25,19 +24,19 @@ from wherefrom.runs.engine import Engine, Work
 from wherefrom.storage.arrow import binary_table
 
 _READERS = 0.25  # reading tasks for each worker: reading is many times faster than explaining
-_READ_HERE = 8_000_000  # bytes of items, some fifty thousand sentences
-_IN_FLIGHT = 2  # items of an actor: one in work, one waiting
+_READ_BY_DRIVER = 8_000_000  # bytes of items, some fifty thousand sentences
+_IN_FLIGHT = 2  # items per actor: one in progress, one queued
 _NICENESS = "RAY_worker_niceness"
 _USAGE = "RAY_USAGE_STATS_ENABLED"
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 def ray_results(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work) -> Iterator[Any]:
-    """The results of all items, in the order in which they are ready."""
+    """The results of all items, in the order of completion."""
     with connected(engine):
         workers = engine.workers or _free_workers(engine)
         dataset = _dataset(engine, pieces, work, workers)
-        # nothing is fetched ahead: the thread that does so may outlive an error
+        # no prefetching, since its thread may outlive an error
         batches = iter(dataset.iter_batches(batch_size=None, prefetch_batches=0))
         with closing(batches) if hasattr(batches, "close") else nullcontext():
             for batch in batches:
@@ -54,7 +53,7 @@ def is_running() -> bool:
 
 
 def import_ray_data() -> Any:
-    """Ray Data, which takes a while at the first call."""
+    """Imports Ray Data, which is slow the first time."""
     return import_module("ray.data")
 
 
@@ -82,25 +81,26 @@ def _dataset(engine: Engine, pieces: Sequence[Iterable[Any]], work: Work, worker
 
 
 def _read(engine: Engine, pieces: Sequence[Iterable[Any]], workers: int) -> tuple[Any, int | None]:
-    """The items as a dataset, and their number: the driver reads small data on one machine.
+    """The items as a dataset, and their number if known.
 
-    Tasks read other data, and the number is unknown. Starting a reading process takes a second.
+    On one machine the driver reads small data itself, since starting a reading process takes a
+    second; otherwise tasks read the data.
     """
     if engine.address is None:
         rows, size = [], 0
         for content in chain.from_iterable(map(_contents, pieces)):
             rows.append({"item": content})
             size += len(content)
-            if size > _READ_HERE:
+            if size > _READ_BY_DRIVER:
                 break
         else:
             if rows:  # Ray has no empty dataset
-                # unlike from_arrow, this starts no tasks that look at the blocks
-                read_here = import_ray_data().from_items(rows, override_num_blocks=len(rows))
-                return read_here, len(rows)
+                # unlike from_arrow, this starts no tasks to inspect the blocks
+                small = import_ray_data().from_items(rows, override_num_blocks=len(rows))
+                return small, len(rows)
     dataset = import_ray_data().read_datasource(
         _of_pieces(pieces),
-        num_cpus=0,  # the actors have all of them
+        num_cpus=0,  # the actors use all of them
         concurrency=max(1, min(len(pieces), round(workers * _READERS))),
         override_num_blocks=len(pieces),
     )
@@ -113,20 +113,20 @@ def connected(engine: Engine) -> Iterator[None]:
     if is_running():
         yield
         return
-    own = engine.address is None
-    with _environment({_USAGE: "0", _NICENESS: "0"} if own else {}):
+    is_local = engine.address is None
+    with _environment({_USAGE: "0", _NICENESS: "0"} if is_local else {}):
         try:
-            if own:
+            if is_local:
                 ray.init("local", num_cpus=engine.workers or os.cpu_count(), **_QUIET)
             else:
                 ray.init(engine.address, **_QUIET)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            place = engine.address or "local"
-            raise InputError(f"cannot start or reach Ray ({place}): {error}") from error
-        for name in ("ray.data", "ray"):  # a line of progress is shown instead
+            address = engine.address or "local"
+            raise InputError(f"cannot start or reach Ray ({address}): {error}") from error
+        for name in ("ray.data", "ray"):  # our progress bar is shown instead
             logging.getLogger(name).setLevel(logging.ERROR)
         try:
-            if own:
+            if is_local:
                 _check_gpus(engine)
             yield
         finally:
@@ -137,8 +137,7 @@ def connected(engine: Engine) -> Iterator[None]:
 def _environment(defaults: dict[str, str]) -> Iterator[None]:
     """Sets these variables unless the environment has them; Ray passes them to its processes.
 
-    A Ray that is started here sends no usage statistics, and its workers have niceness 0: Ray's 15
-    is for machines that others use too.
+    A Ray started here sends no usage statistics, and its workers have niceness 0 instead of 15.
     """
     added = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(added)
@@ -150,15 +149,15 @@ def _environment(defaults: dict[str, str]) -> Iterator[None]:
 
 
 def _check_gpus(engine: Engine) -> None:
-    """Raises an error if a local Ray lacks GPUs; a cluster may get more, so there Ray waits."""
+    """Raises an error if a local Ray lacks GPUs; on a cluster, which may get more, Ray waits."""
     needed = (engine.workers or 1) * engine.gpus_per_worker
     present = ray.cluster_resources().get("GPU", 0)
     if needed > present:
-        raise InputError(f"the workers need {needed:g} GPUs, and this machine has {present:g}.")
+        raise InputError(f"the workers need {needed:g} GPUs, but this machine has {present:g}.")
 
 
 def _free_workers(engine: Engine) -> int:
-    """The number of workers for which the cluster has processors, or GPUs, now."""
+    """The number of workers for which the cluster has CPUs, or GPUs."""
     resources = ray.cluster_resources()
     if engine.gpus_per_worker:
         return max(1, int(resources.get("GPU", 0) / engine.gpus_per_worker))
@@ -187,7 +186,7 @@ def _of_pieces(pieces: Sequence[Iterable[Any]]) -> Any:
 
 
 def _contents(piece: Iterable[Any]) -> Iterator[bytes]:
-    """The items of a piece, pickled; an error replaces the item at which it occurred."""
+    """The pickled items of a piece; an error replaces the item where it occurred."""
     try:
         for item in piece:
             yield pickle.dumps(item)
@@ -209,10 +208,10 @@ class _Reading:
 
 
 class _Worker:
-    """An actor of the pool: fetches the work once; the work loads its model at the first item."""
+    """An actor of the pool: fetches the work once, which loads its model at the first item."""
 
     def __init__(self, work: list[Any]) -> None:
-        # with torch, which the tasks that read do not need
+        # imports torch, which reading tasks do not need
         from wherefrom.runs.explain_rows import prepare_for_many_rows
 
         prepare_for_many_rows()

@@ -1,4 +1,4 @@
-"""The row of an explanation in a table, with lists of plain values."""
+"""Explanations as rows of a table, with lists of plain values."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ TYPES = {
 }
 """The columns of a result and their types."""
 REJECTED = {"id": "string", "text": "string", "reason": "string"}
-"""The columns of a row that could not be explained."""
+"""The columns of rejected rows."""
 _SPARK = {"string": "string", "int": "bigint", "float": "float", "double": "double"}
 
 
 def spark_schema() -> str:
-    """The columns of `explain_frame` as Spark's `mapInPandas` takes them.
+    """The schema of `explain_frame` for Spark's `mapInPandas`.
 
     >>> spark_schema()[:59]
     'id string, text string, label string, target string, target'
@@ -104,9 +104,9 @@ def explained_row(id: str, label: str | int | None, explanation: Explanation) ->
 
 
 def word_sums(explanation: Explanation) -> tuple[list[int], list[int], NDArray[np.float32]]:
-    """Starts, ends and summed scores of the words of a text.
+    """The starts, ends and summed scores of the words of a text.
 
-    Like `Explanation.words` without special tokens and words without a span, but faster.
+    Like `Explanation.words`, but faster, and without special tokens and words without a span.
     """
     starts: list[int] = []
     ends: list[int] = []
@@ -126,14 +126,14 @@ def word_sums(explanation: Explanation) -> tuple[list[int], list[int], NDArray[n
             ends[-1] = unit.end
         owners.append(len(starts) - 1)
     sums = np.bincount(np.array(owners) + 1, explanation.scores, len(starts) + 1)[1:]
-    if -1 in starts:  # some tokenizers make a word of a blank, without a span
+    if -1 in starts:  # some tokenizers make a space a word without a span
         real = [k for k, start in enumerate(starts) if start >= 0]
         starts, ends, sums = [starts[k] for k in real], [ends[k] for k in real], sums[real]
     return starts, ends, sums.astype(np.float32)
 
 
 def rejected_row(id: str, text: Any, reason: str) -> Row:
-    """A row that could not be explained, and why; a value that is not a text is shown by `repr`."""
+    """A rejected row with the reason; a value that is not a text is shown by `repr`."""
     shown = text if isinstance(text, str) or text is None else repr(text)
     return {"id": id, "text": shown, "reason": reason}
 
@@ -144,7 +144,7 @@ def columns(rows: list[Row], types: Mapping[str, str]) -> dict[str, list[Any]]:
 
 
 def explanation_of(row: Mapping[str, Any]) -> Explanation:
-    """The explanation of a row of a result, to print or draw."""
+    """Restores the explanation from a row, to print or draw it."""
     units = zip(
         *(row[name] for name in (
             "tokens", "token_starts", "token_ends", "token_special", "token_words",
@@ -177,7 +177,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a table as a Python value: pandas reads integers with gaps as floats."""
+    """Converts a table value to Python: pandas reads integer columns with gaps as floats."""
     if not isinstance(value, str) and _is_missing(value):
         return None
     value = value.item() if isinstance(value, np.generic) else value

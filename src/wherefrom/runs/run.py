@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KIND = "`wherefrom run`"
 PART_ROWS = 2048
-Progress = Callable[[float, int, str], None]  # rows done, of about how many, a note
+Progress = Callable[[float, int, str], None]  # rows done, estimated total, a note
 
 
 @dataclass(frozen=True)
@@ -71,25 +71,25 @@ def run(
 ) -> Run:
     """Explains every row of `data` and writes the results to the folder `out`.
 
-    `explainer` is one, or what `load` takes: then every worker loads it itself. `data`: a file
-    (CSV, TSV, JSON lines, Parquet, gzipped or not), a folder or a pattern, as a path or a URI
-    (`s3://`, `gs://`, `hdfs://`); or texts. A row has the id of `id_column`, else its file and
-    number. `engine="ray"` works on Ray Data: at `address`, else on this machine. `dtype` and
-    `device` are those of a model that is loaded; on Ray the device is the worker's. `encoding` is
-    that of text files, by default UTF-8 or what their first bytes say.
+    `explainer` is an Explainer, or a name for `load`, which every worker then calls. `data`: a
+    file (CSV, TSV, JSON lines, Parquet, gzipped or not), a folder or a pattern, as a path or a URI
+    (`s3://`, `gs://`, `hdfs://`); or texts. Row ids come from `id_column`, else from file and row
+    number. `engine="ray"` uses Ray Data: at `address`, else on this machine. `dtype` and `device`
+    apply to a model that is loaded; on Ray the worker's device is used. `encoding` applies to text
+    files; by default it is detected.
 
     `out/results.parquet` is a folder with a file for each part of `part_rows` rows, with the
-    columns of `wherefrom.runs.rows.TYPES`. A row that cannot be explained goes into
-    `out/rejected.parquet`, likewise a folder, with the reason. `resume` continues a run that ended
-    early, whatever ended it: finished parts are kept. It refuses other weights, data, settings or
-    versions. Ctrl-C returns what is finished.
+    columns of `wherefrom.runs.rows.TYPES`. Rows that cannot be explained go into
+    `out/rejected.parquet`, also a folder, with the reason. `resume` continues an interrupted or
+    failed run and keeps its finished parts; weights, data, settings and versions must be the same.
+    Ctrl-C returns the finished parts.
     """
-    where = Engine(engine, address, workers, gpus_per_worker)
+    ray_or_local = Engine(engine, address, workers, gpus_per_worker)
     columns = Columns(text_column, label_column, id_column, encoding)
     source = open_source(data, columns, part_rows, filesystem)
     if device is not None and engine == "ray":
         raise InputError(
-            "a device is for the local engine: on Ray a worker uses its processors, or GPUs.",
+            "device applies only to the local engine: Ray workers use their CPUs or GPUs.",
             "For a GPU use gpus_per_worker=1.",
             command="For a GPU use --gpus-per-worker 1.",
         )
@@ -109,29 +109,29 @@ def run(
         "data": source.fingerprint,
     }
     on_gpu = gpus_per_worker > 0
-    if where.starts_ray and model.only_named:
+    if ray_or_local.starts_ray and model.only_named:
         with (
             Store.opened(out, KIND, settings, resume, filesystem) as (store, finished),
-            where.connected(lambda: None),
+            ray_or_local.connected(lambda: None),
         ):
             later = LoadAndExplain(model, options, on_gpu, store)
-            result = _follow(where, source, later, store, finished, progress)
+            result = _follow(ray_or_local, source, later, store, finished, progress)
             if result.complete and result.parts == len(finished):
-                later.loaded()  # no worker has done so, and changed settings are an error
+                later.loaded()  # no worker has checked the model's settings
             return result
-    with where.connected(partial(_explaining, model, options)) as explaining:
+    with ray_or_local.connected(partial(_explaining, model, options)) as explaining:
         whole = {**settings, **explaining.settings}
         with Store.opened(out, KIND, whole, resume, filesystem) as (store, finished):
             store = store.completed()
             work = LoadAndExplain(model, options, on_gpu, store, explaining)
-            return _follow(where, source, work, store, finished, progress)
+            return _follow(ray_or_local, source, work, store, finished, progress)
 
 
 @dataclass
 class LoadAndExplain:
-    """Explains parts as `ExplainPart` does, in processes that import torch only for the first.
+    """Explains parts like `ExplainPart`, but imports torch only at the first part.
 
-    Without `explaining` the worker loads the model and completes the settings of the store.
+    Without `explaining`, the worker loads the model and completes the settings of the store.
     """
 
     model: ModelSource
@@ -147,12 +147,12 @@ class LoadAndExplain:
         return self._explain(part)
 
     def loaded(self) -> ExplainPart:
-        """The work with its model; an error if model or settings are not those of the run.
+        """The work with its model; raises an error if model or settings do not fit the run.
 
-        That is: the target or the method does not exist, or weights, tokenizer or versions differ
-        from those of the resumed run or of another worker.
+        That is, if the target or the method does not exist, or if weights, tokenizer or versions
+        differ from those of the resumed run or of another worker.
         """
-        from wherefrom.runs.explain_rows import ExplainPart  # with torch
+        from wherefrom.runs.explain_rows import ExplainPart  # imports torch
 
         if self.explaining is not None:
             return ExplainPart(self.explaining, self.on_gpu, self.store)
@@ -161,7 +161,7 @@ class LoadAndExplain:
 
 
 def _explaining(model: ModelSource, options: dict[str, Any]) -> Explaining:
-    from wherefrom.runs.explain_rows import Explaining  # with torch: see `Engine.connected`
+    from wherefrom.runs.explain_rows import Explaining  # imports torch: see `Engine.connected`
 
     return Explaining.checked(model, options)
 
@@ -174,7 +174,7 @@ def _follow(
     finished: list[Record],
     progress: Progress | None,
 ) -> Run:
-    """Works on the parts that are not finished, and counts all of them."""
+    """Explains the unfinished parts, and counts all parts."""
     start, complete = time.monotonic(), True
     counts = {"explained": 0, "rejected": 0, "size": 0}
     records: list[Record] = []

@@ -1,4 +1,4 @@
-"""Answers of language models: in a terminal, as a page with selectable parts, as a figure."""
+"""Shows answers of language models: in a terminal, as an interactive page, as a figure."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
     from wherefrom.core.explanation import Explanation
 
 _SCRIPTS = ("answer_matrix.js", "answer_sentence.js", "answer.js")
-_SHOWN = 60  # characters of a source in a table
+_SOURCE_WIDTH = 60  # characters of a source in a table
 _DIGITS = 5
 _COLUMNS = 80  # of the prompt, in the figure
-_LETTERS = 24  # of a label
+_LABEL_WIDTH = 24  # of a label
 _SHARE = "share: relevance / Σ |relevance| of all parts of the prompt"
 _KEY = (
     ("for", "red", "counts for the chosen words"),
     ("against", "blue, underlined", "against them"),
 )
-_KEY_WITHOUT_SIGN = (("strength", "green", "strength, which has no sign"),)
-_WHAT = {
-    "contrast": "the logit minus that of the runner-up",
+_UNSIGNED_KEY = (("strength", "green", "strength, without a sign"),)
+_QUANTITIES = {
+    "contrast": "the logit minus the runner-up's",
     "logit": "the logit",
     "logprob": "the log-probability",
 }
 
 
-def what(answer: Answer, explanation: Explanation) -> str:
-    """The explained number, in words."""
+def explained_quantity(answer: Answer, explanation: Explanation) -> str:
+    """A description of the explained quantity."""
     target = explanation.target
     if answer.explained == "contrast" and target.against_label is not None:
         return f"{quoted(target.label)} − {label_name(target, target.against_label)}"
-    return f"{_WHAT[answer.explained]} of {quoted(target.label)}"
+    return f"{_QUANTITIES[answer.explained]} of {quoted(target.label)}"
 
 
 def terminal(
@@ -77,7 +77,9 @@ def terminal(
     source = printable(f"{explanation.label}  {answer.model}")
     console.print(Text(printable(answer.text.strip()), style="bold"))
     console.print(Text(source, style="dim"))
-    described = printable(f"explained: {what(answer, explanation)}, {signed(explanation.output)}")
+    described = printable(
+        f"explained: {explained_quantity(answer, explanation)}, {signed(explanation.output)}"
+    )
     console.print(Text(described, style="dim"))
     if citations is None and any(part.kind == "passage" for part in answer.parts):
         citations = answer.citations(multi_hop=multi_hop)
@@ -103,7 +105,7 @@ def terminal(
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return line if len(line) <= _SOURCE_WIDTH else f"{line[: _SOURCE_WIDTH - 1]}…"
 
 
 def _citation(answer: Answer, citation: Citation) -> Table:
@@ -135,7 +137,7 @@ def _sources(sources: Sequence[Source], noun: str) -> Table:
     return table
 
 
-# The page.
+# The page
 
 STYLE = Path(__file__).with_name("answer.css").read_text(encoding="utf-8")
 
@@ -169,8 +171,8 @@ VIEW = (
 
 
 def page_data(answer: Answer) -> dict[str, Any]:
-    """The data of the script: texts, parts, and a row of numbers for each token of the answer."""
-    groups = [answer.group(number) for number in range(len(answer.units))]
+    """The data of the script: texts, parts, and a row for each token of the answer."""
+    groups = [answer.group(i) for i in range(len(answer.units))]
     rows = answer.rows()
     all_hops: list[dict[str, Any]] | None = None
     keeps: list[int] = []
@@ -180,9 +182,9 @@ def page_data(answer: Answer) -> dict[str, Any]:
     is_signed = answer.of().signed
     return {
         "signed": is_signed,
-        "key": _KEY if is_signed else _KEY_WITHOUT_SIGN,
+        "key": _KEY if is_signed else _UNSIGNED_KEY,
         "share": _SHARE,
-        "what": _WHAT[answer.explained],
+        "what": _QUANTITIES[answer.explained],
         "source": f"By {answer.of().label} on {answer.model}.",
         "kinds": {kind: about._asdict() for kind, about in LINE_KINDS.items()},
         "prompt": answer.prompt,
@@ -209,8 +211,8 @@ def page_data(answer: Answer) -> dict[str, Any]:
 
 def _row(row: Row, groups: Sequence[str]) -> dict[str, Any]:
     lines: dict[str, float] = {}
-    for number, group in enumerate(groups):
-        lines[group] = lines.get(group, 0.0) + float(row.values[number])
+    for i, group in enumerate(groups):
+        lines[group] = lines.get(group, 0.0) + float(row.values[i])
     for (_, kind), value in (row.lines or {}).items():
         lines[kind] = lines.get(kind, 0.0) + value
     if row.lines is None:
@@ -219,7 +221,7 @@ def _row(row: Row, groups: Sequence[str]) -> dict[str, Any]:
     return {"values": values, "lines": lines, "output": row.output}
 
 
-# The figure.
+# The figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,20 +237,20 @@ class Column:
 def alignment(
     answer: Answer, level: Level = "word", multi_hop: bool = False, limit: int = _COLUMNS
 ) -> list[Column]:
-    """The columns of the figure: the words of the prompt with most relevance, in its order."""
-    places = answer.places(level, whole_images=True)
+    """The columns of the figure: the most relevant words of the prompt, in prompt order."""
+    sources = answer.places(level, whole_images=True)
     rows = answer.rows_after_hops()[0] if multi_hop else answer.rows()
     matrix = np.stack([row.values for row in rows])  # (answer tokens, units)
-    sums = np.stack([matrix[:, units].sum(1) for _, units in places], 1)
+    sums = np.stack([matrix[:, units].sum(1) for _, units in sources], 1)
     size = np.abs(sums).sum(1)
     size[size == 0] = 1.0
     largest = np.argsort(-np.abs(sums).sum(0), kind="stable")[:limit]
     columns = []
-    for number in sorted(largest.tolist()):
-        name, units = places[number]
+    for i in sorted(largest.tolist()):
+        name, units = sources[i]
         text = "".join(answer.units[unit].text for unit in units)
         whole = level == "passage" or answer.group(units[0]) == "image"
-        label, relevance = name if whole else text.strip(), sums[:, number]
+        label, relevance = name if whole else text.strip(), sums[:, i]
         columns.append(Column(label, relevance, relevance / size))
     for token in range(len(answer) - 1):
         text = answer.tokens[token].text.strip()
@@ -275,15 +277,15 @@ def alignment_plot(
         if images:
             by_name = {source.name: source.share for source in answer.sources(multi_hop=multi_hop)}
             upper, lower = figure.subfigures(2, 1, height_ratios=(2.6, high))
-            for number, (own, each) in enumerate(
+            for number, (panel, picture) in enumerate(
                 zip(upper.subplots(1, len(images), squeeze=False)[0], images, strict=True), 1
             ):
-                own.axis("off")
-                draw_scene(own, each, bare=False)
+                panel.axis("off")
+                draw_scene(panel, picture, bare=False)
                 share = by_name[f"image {number}"]
-                own.set_title(f"image {number}: share {whole_percent(share)}", fontsize=8)
+                panel.set_title(f"image {number}: share {whole_percent(share)}", fontsize=8)
         axes = lower.subplots()
-        # the colours are scaled to the prompt: neighbouring tokens have much larger scores
+        # colours are scaled to the prompt, since earlier answer tokens have much larger scores
         most = float(np.abs(shares[:, :prompt]).max(initial=0.0)) or 1.0
         clipped = "both" if float(np.abs(shares).max()) > most else "neither"
         image = axes.imshow(shares, cmap=colormap(explanation), vmin=-most, vmax=most)
@@ -313,7 +315,7 @@ def alignment_plot(
 
 
 def _label(text: str) -> str:
-    """A text as a label: one short line, without formulas."""
+    """A text as a label: one short line, with $ escaped."""
     line = printable(" ".join(text.split())) or "␣"
-    line = line if len(line) <= _LETTERS else f"{line[: _LETTERS - 1]}…"
+    line = line if len(line) <= _LABEL_WIDTH else f"{line[: _LABEL_WIDTH - 1]}…"
     return line.replace("$", r"\$")

@@ -20,34 +20,34 @@ _STYLE = """
 """
 _AXIOMS = (
     ("completeness", "completeness: gap"),
-    ("sensitivity", "sensitivity: least score"),
+    ("sensitivity", "sensitivity: smallest score"),
     ("dummy", "dummy: score"),
     ("symmetry", "symmetry: difference"),
     ("invariance", "invariance: change"),
     ("conservation", "conservation: loss"),
 )
 _LEGEND = (
-    "Gaps are relative to the expected sum, all other shares to the largest score; the worst input "
+    "Gaps are relative to the expected sum, all other values to the largest score; the worst input "
     "counts. Open: the method makes no such claim, or the test could not be run."
 )
 
 
 def text(audit: Any) -> str:
-    """Three lines a method, then notes on the model."""
+    """Three lines per method, then notes on the model."""
     blocks = [_filled("", heading(audit))]
     for method in audit.methods:
         lines = [method]
         for state, name in _STATES:
-            words = [finding.words for finding in audit.of(method) if finding.holds is state]
-            if words:
-                lines.append(_filled(f"  {name}  ", "; ".join(words) + "."))
+            findings = [finding.words for finding in audit.of(method) if finding.holds is state]
+            if findings:
+                lines.append(_filled(f"  {name}  ", "; ".join(findings) + "."))
         blocks.append("\n".join(lines))
     notes = [_filled("", note) for note in (*audit.conservation, rewrites_line(audit), _LEGEND)]
     return "\n\n".join([*blocks, "\n".join(notes)])
 
 
 def heading(audit: Any) -> str:
-    """What was audited, and which methods fail nothing."""
+    """What was audited, and which methods pass all tests."""
     sound = ", ".join(audit.sound()) or "none"
     methods, inputs = len(audit.methods), len(audit.inputs)
     return (
@@ -57,7 +57,7 @@ def heading(audit: Any) -> str:
 
 
 def rewrites_line(audit: Any) -> str:
-    """The number of places of each kind of rewrite, zero included."""
+    """How often each kind of rewrite was applied, zero included."""
     parts = []
     for rewrite in audit.rewrites.values():
         count = rewrite["places"]
@@ -70,9 +70,9 @@ def _s(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-def _filled(start: str, words: str) -> str:
+def _filled(start: str, text: str) -> str:
     return textwrap.fill(
-        words,
+        text,
         min(_WIDEST, text_width()),
         initial_indent=start,
         subsequent_indent=" " * len(start),
@@ -81,7 +81,7 @@ def _filled(start: str, words: str) -> str:
 
 
 def render(audit: Any, whole_page: bool = True) -> str:
-    """A table of all methods and axioms, then the same in words."""
+    """A table of all methods and axioms, then the findings as sentences."""
     columns = [(key, name) for key, name in _AXIOMS if any(f.axiom == key for f in audit.findings)]
     head = "".join(f"<th>{escape(name)}</th>" for _, name in columns)
     rows = ""

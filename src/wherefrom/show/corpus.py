@@ -1,4 +1,4 @@
-"""Reports of a corpus: pages whose tables sort, filter, and show the texts of a row."""
+"""Reports of a corpus: pages with sortable, filterable tables that show the texts of a row."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from wherefrom.show.page import block, page, picture, prose, table
 from wherefrom.show.text_marks import marks, signed, whole_percent
 
 _SCRIPT = Path(__file__).with_name("corpus.js")
-_MAX_TEXTS = 20  # shown under a row; the CSV files have all of them
+_MAX_TEXTS = 20  # texts shown under a row; the CSV files have all of them
 _NOTEBOOK_ROWS = 15
-_MAX_NAMES = 40  # listed as excluded; the JSON file has all of them
+_MAX_NAMES = 40  # excluded names that are listed; the JSON file has all of them
 _STYLE = Path(__file__).with_name("corpus.css").read_text(encoding="utf-8")
 
 Span = tuple[int, int, int, float]  # text, start, end, relevance
-Row = tuple[Sequence[Any], Sequence[Span]]  # cells, and the spans that the row is about
+Row = tuple[Sequence[Any], Sequence[Span]]  # cells, and the text spans shown under the row
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Report:
         """Adds a table that the script draws."""
         columns = tuple(columns)
         meanings = "; ".join(f"{label}: {meaning}" for label, _, meaning in columns if meaning)
-        if meanings and columns not in self.explained:  # once for tables of the same columns
+        if meanings and columns not in self.explained:  # once per set of columns
             note = f"{note} Columns: {meanings}."
             self.explained.add(columns)
         self.parts.append(
@@ -69,7 +69,7 @@ class _Report:
         )
 
     def html(self, corpus: Any, whole_page: bool) -> str:
-        """The whole page, with data and script inside, or its first rows for a notebook."""
+        """The whole page with data and script, or for a notebook its first rows."""
         if not whole_page:
             parts = [*self.parts]
             for index, data in enumerate(self.tables):
@@ -115,8 +115,8 @@ def render_bias(study: Any, histogram: Path | None = None, whole_page: bool = Tr
     report.add_table(
         "Names by relevance",
         f"Click a name for its texts. Red counts for {corpus.question}, blue and underlined "
-        "against. The naive columns show what the model outputs for texts with the name, whatever "
-        "the reason.",
+        "against. The naive columns show what the model outputs for texts with the name, for "
+        "whatever reason.",
         [
             ("name", "text", ""),
             ("group", "choice", ""),
@@ -160,7 +160,7 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
         ("word", "text", ""),
         ("mean", "signed", "mean relevance of an occurrence"),
         ("total", "signed", "the sum over all occurrences"),
-        ("impact", "size", "the sum without signs"),
+        ("impact", "size", "the sum of absolute values"),
         ("positive", "share", "share of occurrences with positive relevance"),
         ("occurrences", "count", ""),
         ("texts", "count", ""),
@@ -186,7 +186,7 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
     if view.labelled:
         report.add_table(
             "Misleading words in wrong predictions",
-            "Relevance for the wrong class, over the texts that the model got wrong.",
+            "Relevance for the wrong class, over the misclassified texts.",
             [
                 ("word", "text", ""),
                 ("total", "signed", "Σ relevance for the wrong class"),
@@ -205,7 +205,7 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
     report.add_table(
         "Words whose sign depends on context",
         "Ranked by swing: a word that nearly always has the same sign ranks low. The examples are "
-        "texts in which it has the most positive and the most negative relevance.",
+        "the texts in which its relevance is most positive and most negative.",
         [
             ("word", "text", ""),
             ("positive", "signed", "Σ relevance above zero"),
@@ -230,20 +230,22 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
 
 
 def _drivers(view: Any) -> str:
-    """The words that count most for each class, in a sentence."""
+    """A sentence with the words that count most for each class."""
 
     def listed(words: Sequence[Any]) -> str:
         *names, last = (f"<em>{escape(word.word)}</em>" for word in words)
         return f"{', '.join(names)} and {last}" if names else last
 
     classes = {name: words[:3] for name, words in view.classes.items() if words}
-    said = "; ".join(f"for {escape(name)} {listed(words)}" for name, words in classes.items())
+    ranking = "; ".join(f"for {escape(name)} {listed(words)}" for name, words in classes.items())
     count = f"{len(view.corpus):,} texts"
-    return f"In {count} these words count most: {said}." if said else f"{count} were explained."
+    return (
+        f"In {count} these words count most: {ranking}." if ranking else f"{count} were explained."
+    )
 
 
 def _first_rows(data: dict[str, Any]) -> str:
-    """The first rows of a table, sorted as the script does, without texts."""
+    """The first rows of a table in the script's order, without texts."""
     column, descending = data["sort"]
     rows = sorted(data["rows"], key=lambda row: row["cells"][column], reverse=descending)
     kinds = [head["kind"] for head in data["columns"]]
@@ -281,8 +283,8 @@ def _examples(corpus: Any, word: Any) -> list[Span]:
     """The strongest occurrence of a word in each of its example texts."""
     examples = []
     for i in word.examples:
-        at = corpus.words(i)
-        spans = zip(corpus.starts[at], corpus.ends[at], corpus.scores[at], strict=True)
+        words = corpus.words(i)
+        spans = zip(corpus.starts[words], corpus.ends[words], corpus.scores[words], strict=True)
         hits = [
             span for span in spans if corpus.texts[i][span[0] : span[1]].casefold() == word.word
         ]
@@ -334,8 +336,8 @@ def _about(corpus: Any) -> str:
     state = "" if corpus.complete else f" <b>{corpus.interruption.capitalize()}.</b>"
     return (
         f'<p class="dim">{corpus.explained} texts; skipped: {escape(skipped)}{cut}. Relevance for '
-        f"{escape(corpus.question)} by {escape(corpus.method)}, in units of the output; that of a "
-        f"word is the sum over its tokens. Red: positive; blue, striped or underlined: negative."
+        f"{escape(corpus.question)} by {escape(corpus.method)}, in units of the output; a word "
+        f"has the sum over its tokens. Red: positive; blue, striped or underlined: negative."
         f"{state}</p>"
     )
 
@@ -366,7 +368,7 @@ def _notes(study: Any) -> str:
             f"<li>Excluded, {escape(reason)}: {sum(names.values())} occurrences of {len(names)} "
             f"names: {escape(listed)}{rest}.</li>"
         )
-    return f"<h2>Excluded names, and what to check</h2><ul>{''.join(notes)}</ul>"
+    return f"<h2>Excluded names and notes</h2><ul>{''.join(notes)}</ul>"
 
 
 _HISTOGRAM = (
@@ -379,17 +381,17 @@ _HOW_TO_READ = (
     "assigns to it in its sentence. A group with higher relevance pushes the output up more, in "
     "these texts.</p><ul>"
     "<li>The test compares names, not occurrences: the value of a name is the median over its "
-    "texts. Occurrences of one name are alike, and a test over occurrences often finds "
-    "differences where there are none.</li>"
+    "texts. Occurrences of one name are similar, so a test over occurrences often finds "
+    "differences that do not exist.</li>"
     "<li>The test (Mann–Whitney, Holm's correction over all pairs) asks whether names of one group "
     "tend to score higher than those of the other; the interval is a 95 % bootstrap over "
     "names.</li>"
     "<li>No significant difference does not mean equality: with few names, only a large difference "
     "can be detected.</li>"
     "<li>The relevance of a name depends on its sentence, and people of one group may be written "
-    "about differently, so a difference may come from the texts. The naive view is there to "
-    "compare: where the two disagree, the context explains the correlation, not the name.</li>"
-    "<li>The result holds for this data, model and method, not for people; groups are as the file "
-    "of names defines them. A difference in relevance is not yet a difference in decisions: "
-    "swap names in some of the texts below to see.</li></ul>"
+    "about differently, so a difference may come from the texts. The naive view is for "
+    "comparison: where the two disagree, the context explains the correlation, not the name.</li>"
+    "<li>The result holds for this data, model and method, not for people; the file of names "
+    "defines the groups. A difference in relevance is not yet a difference in decisions: swap "
+    "names in some of the texts below to check.</li></ul>"
 )

@@ -50,12 +50,12 @@ def plot(explanation: Explanation, kind: str, path: Path | None, units: int) -> 
 
 
 def waterfall_bars(explanation: Explanation, units: int) -> list[Bar]:
-    """The strongest units, the rest, what the model itself adds, the residual, and the output."""
+    """Bars of the strongest units, other units, the model's lines, the residual and the output."""
     ledger = explanation.ledger
     if ledger is None:
         raise InputError(
-            f"the scores of {explanation.method} do not add up to the output, so they make no "
-            "waterfall.",
+            f"the scores of {explanation.method} do not add up to the output, which a waterfall "
+            "requires.",
             'Use plot("bar").',
             command="",
         )
@@ -78,7 +78,7 @@ def _by_size(explanation: Explanation, units: int) -> list[Bar]:
 
 
 def _strongest(explanation: Explanation, units: int) -> tuple[list[tuple[str, float]], float]:
-    """The strongest units by name, the tokens of a word joined, and the sum of all others."""
+    """The strongest units with tokens joined to words, and the sum of all others."""
     if explanation.text is not None and any(unit.word is not None for unit in explanation.units):
         explanation = explanation.words()
     scores = explanation.scores.astype(float).tolist()
@@ -92,7 +92,7 @@ def _draw(axes: Any, bars: list[Bar], explanation: Explanation) -> None:
         is_total = name == "output" and row == len(bars) - 1 and row > 0
         hue = "for" if not value else tint(value, explanation.signed)
         color = _TOTAL if is_total else _COLORS[hue]
-        hatch = "" if value >= 0 else "///"  # the sign without colour
+        hatch = "" if value >= 0 else "///"  # shows the sign without colour
         axes.barh(row, value, left=start, color=color, height=0.7, hatch=hatch,
                   edgecolor="white", linewidth=0.5)  # fmt: skip
         side = "left" if value >= 0 else "right"
@@ -159,7 +159,7 @@ def draw_scene(axes: Any, explanation: Explanation, bare: bool) -> None:
 
 
 def colormap(explanation: Explanation) -> str:
-    """A colormap over −1 to 1, whose positive half is another hue where scores have no sign."""
+    """A colormap over −1 to 1; unsigned scores have a different hue."""
     return "RdBu_r" if explanation.signed else "PRGn"
 
 
@@ -174,7 +174,7 @@ def _draw_discs(axes: Any, explanation: Explanation) -> None:
 
 
 def _patch_heat(explanation: Explanation) -> Heat:
-    """The strengths of an image's cells as a matrix."""
+    """A matrix of the strengths of an image's cells."""
     scene, patches = explanation.scene or {}, cells(explanation)
     area = sum(cell.width * cell.height for cell in patches)
     if area != scene["width"] * scene["height"]:
@@ -187,7 +187,7 @@ def _patch_heat(explanation: Explanation) -> Heat:
 
 
 def _painted(patches: Sequence[Cell], width: int, height: int) -> Heat:
-    """Cells with gaps or overlaps, added up pixel by pixel."""
+    """A heatmap of cells with gaps or overlaps, summed per pixel."""
     heat = np.zeros((height, width))
     for cell in patches:
         down, right = int(cell.top), int(cell.left)
@@ -198,7 +198,7 @@ def _painted(patches: Sequence[Cell], width: int, height: int) -> Heat:
 
 
 def _region_heat(explanation: Explanation) -> Heat:
-    """The strengths of superpixels, pixel by pixel, from the horizontal runs of their paths."""
+    """A heatmap of superpixels per pixel, from the horizontal runs of their paths."""
     scene = explanation.scene or {}
     heat = np.zeros((scene["height"], scene["width"]))
     for path, strength in zip(scene["paths"], _strengths(explanation), strict=True):

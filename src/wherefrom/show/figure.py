@@ -26,7 +26,7 @@ _AXES = {
 
 
 def plot_evaluation(result: Any, folder: Path) -> list[Path]:
-    """All plots for which an evaluation has the data, as PNG files in `folder`."""
+    """Writes all plots for which an evaluation has data, as PNG files in `folder`."""
     paths = []
     for metric, curves in result.curves.items():
         xlabel, ylabel = _AXES.get(metric, ("share of units", result.title(metric)))
@@ -48,9 +48,8 @@ def curves_plot(
 ) -> Path:
     """A mean curve for each method over shares from 0 to 1 (Ali et al. 2022, figure 4).
 
-    Few curves share one plot, its legend in the order of their areas, the best first: the
-    smallest if `lower`. More than the palette has colours get a panel each, in that order, with
-    the others in grey.
+    The legend is sorted by area, the best first: the smallest if `lower`. If there are more curves
+    than colours, each gets a panel, in that order, with the other curves in grey.
     """
     order = sorted(curves, key=lambda name: float(np.mean(curves[name])), reverse=not lower)
     if len(curves) > len(COLORS):
@@ -98,7 +97,7 @@ def _small_multiples(
         figure.supxlabel(xlabel, fontsize=9)
         figure.supylabel(ylabel, fontsize=9)
         figure.suptitle(
-            "one method in each panel, the best by area first; the others in grey", fontsize=8
+            "one method per panel, the best by area first; the others in grey", fontsize=8
         )
     return path
 
@@ -182,7 +181,7 @@ def histogram_plot(values: Mapping[str, Sequence[float]], xlabel: str, path: Pat
 
 
 def plot_studies(result: Any, folder: Path) -> list[Path]:
-    """All plots for which the studies of an evaluation have the data."""
+    """Writes all plots for which the studies of an evaluation have data."""
     paths = []
     records = result.studies.get("attention_erasure")
     if records:
@@ -237,7 +236,7 @@ def weights_plot(singles: Sequence[Mapping[str, Any]], path: Path) -> Path:
 
 
 def until_flip_plot(shares: Mapping[str, Sequence[float]], path: Path) -> Path:
-    """The share of weights erased before a flip, over the texts that any ranking flips."""
+    """The share of weights erased before a flip, over the texts that at least one ranking flips."""
     names = list(shares)
     values = np.array(list(shares.values()))  # (rankings, texts)
     flipped = (values < 1).any(0)
@@ -252,7 +251,7 @@ def until_flip_plot(shares: Mapping[str, Sequence[float]], path: Path) -> Path:
             xlim=(-0.02, 1.02),
         )
         axes.set_title(
-            f"{int(flipped.sum())} of {values.shape[1]} texts: those that some ranking flips",
+            f"{int(flipped.sum())} of {values.shape[1]} texts that at least one ranking flips",
             fontsize=9,
         )
     return path
@@ -285,7 +284,7 @@ def profile_plot(blocks: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
 
 
 def collapse_plot(norms: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> Path:
-    """Σ relevance before and after each norm: what it takes away (Ali et al. 2022, figure 2)."""
+    """Σ relevance at the input and output of each norm (Ali et al. 2022, figure 2)."""
     titles = {"gradient_x_input": "gradient × input", "lrp_ah_ln": "with the AH and LN rules"}
     methods = [name for name in titles if name in norms]
     count = max(len(norms[name]) for name in methods)
@@ -310,6 +309,6 @@ def collapse_plot(norms: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) 
 
 
 def _block_number(name: str) -> str:
-    """The number of a block, counted from 1 as everywhere; a name that is none stays."""
+    """The number of a block, counted from 1; other names stay as they are."""
     last = name.rpartition(".")[2]
     return str(int(last) + 1) if last.isdecimal() else last

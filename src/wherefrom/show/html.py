@@ -23,7 +23,7 @@ from wherefrom.show.text_marks import (
     text_part,
 )
 
-_CLOSED = 1e-3  # of the output: a ledger that adds up
+_CLOSED = 1e-3  # of the output: a ledger with a smaller residual adds up
 
 
 def render(explanations: Sequence[Explanation], whole_page: bool = True) -> str:
@@ -32,16 +32,16 @@ def render(explanations: Sequence[Explanation], whole_page: bool = True) -> str:
     return page(_title(explanations[0]), body) if whole_page else block(body)
 
 
-def render_beside(tables: Sequence[Sequence[Explanation]]) -> str:
+def render_classes(tables: Sequence[Sequence[Explanation]]) -> str:
     """One image for several classes: methods as rows, classes as columns."""
     firsts = [column[0] for column in tables]
     warnings = _warnings([explanation for column in tables for explanation in column])
     title = " and ".join(map(target_name, firsts))
-    said = "".join(f'<p class="said">{_words(other)}</p>' for other in firsts[1:])
+    others = "".join(f'<p class="said">{_words(other)}</p>' for other in firsts[1:])
     about = " ".join([*map(explained, firsts), f"Model: {firsts[0].model}."])
     meaning = ("counts for the class of the column", "against it")
     key = _key([one for column in tables for one in column], meaning)
-    head = f'<h1>{_words(firsts[0])}</h1>{said}<p class="dim">{prose(about)}</p>{key}'
+    head = f'<h1>{_words(firsts[0])}</h1>{others}<p class="dim">{prose(about)}</p>{key}'
     return page(title, head + warnings + svg.gallery(tables))
 
 
@@ -59,18 +59,17 @@ def _section(explanations: Sequence[Explanation]) -> str:
 
 
 def _heading(explanations: Sequence[Explanation]) -> str:
-    """The sentence, what is explained, and the legend: all that a reader needs first."""
+    """The sentence, the explained output, and the legend."""
     explanation = explanations[0]
-    by = source(explanation)
+    origin = source(explanation)
     if len(explanations) > 1:
-        by = f"Scores by {explanation.method_label}. Model: {explanation.model}."
-    about = prose(f"{explained(explanation)} {by}")
-    words = _words(explanation)
-    return f'<h1>{words}</h1><p class="dim">{about}</p>{_key(explanations)}'
+        origin = f"Scores by {explanation.method_label}. Model: {explanation.model}."
+    about = prose(f"{explained(explanation)} {origin}")
+    return f'<h1>{_words(explanation)}</h1><p class="dim">{about}</p>{_key(explanations)}'
 
 
 def _words(explanation: Explanation) -> str:
-    """The sentence, its labels and units marked."""
+    """The sentence, with labels and units marked."""
 
     def tagged(kind: str, text: str) -> str:
         if kind == "label":
@@ -81,7 +80,7 @@ def _words(explanation: Explanation) -> str:
 
 
 def _key(explanations: Sequence[Explanation], meaning: tuple[str, str] | None = None) -> str:
-    """What the colours mean, how they are scaled, and the switch that shows the numbers."""
+    """The legend of the colours and their scale, and the switch that shows numbers."""
     first, several = for_legend(explanations), len(explanations) > 1
     above, below = meaning or sides(first)
     kind = svg.kind_of(first)
@@ -96,8 +95,8 @@ def _key(explanations: Sequence[Explanation], meaning: tuple[str, str] | None = 
         entries.append(("strength", "green", "strength without a sign" if first.signed else above))
     colors = "".join(
         f'<span><span class="u{" n" if tint == "against" else ""}" '
-        f'style="background:rgba(var(--{tint}),.6)">{name}</span> {escape(words)}</span>'
-        for tint, name, words in entries
+        f'style="background:rgba(var(--{tint}),.6)">{name}</span> {escape(text)}</span>'
+        for tint, name, text in entries
     )
     scale = "full colour: the largest score of a method"
     if not several:
@@ -182,7 +181,7 @@ def _span(mark: Mark) -> str:
 
 
 def waterfall(ledger: Ledger) -> str:
-    """Each line as a bar that starts where the one before ended; the last is the output."""
+    """Each line as a bar that starts at the end of the previous one, then the output."""
     lines = [*ledger.lines, Line("residual", "", ledger.residual)]
     ends = [0.0]
     for line in lines:
@@ -214,6 +213,6 @@ def waterfall(ledger: Ledger) -> str:
     notes = "; ".join(": ".join(LINE_KINDS[kind]) for kind in kinds if kind in LINE_KINDS)
     return (
         f'<div class="wide"><table class="ledger">{"".join(rows)}</table></div>'
-        f'<p class="dim">{escape(notes)}{"; " if notes else ""}residual: what the lines do not '
-        "account for.</p>"
+        f'<p class="dim">{escape(notes)}{"; " if notes else ""}residual: the part of the output '
+        "without a line.</p>"
     )

@@ -1,4 +1,4 @@
-"""The kinds of lines that a ledger has: what they are called, and what they are, in words."""
+"""The kinds of ledger lines: their names and meanings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wherefrom.core.explanation import Explanation, Ledger, Line, plural
 
 
 class LineKind(NamedTuple):
-    """The name of all lines of a kind, and what they are."""
+    """The name and meaning of a kind of lines."""
 
     name: str
     meaning: str
@@ -27,36 +27,40 @@ LINE_KINDS = {
     "type": LineKind("types", "what the token types (segments) add"),
     "norm": LineKind("embedding norm", "what the norm after the embeddings adds"),
     "bias": LineKind("biases", "what the model's constants add at this input"),
-    "prototype": LineKind(
-        "prototypes", "what the vectors add that the model compares the input with"
-    ),
+    "prototype": LineKind("prototypes", "what comparisons with the model's prototype vectors add"),
     "root": LineKind(
         "offset at the reference",
-        "gradient · reference (such as [UNK] in each place), not the model's output there",
+        "gradient · reference (such as [UNK] at each position), not the model's output there",
     ),
     "reference": LineKind("the reference input", "the model's output for the reference input"),
     "baseline": LineKind("baseline", "the model's output for the baseline"),
     "padding": LineKind("other positions", "what positions without a token add"),
-    "token": LineKind("extra tokens", "what tokens add that the model inserts, such as [CLS]"),
-    "softmax": LineKind("softmax", "what the derivative of the softmax leaves"),
+    "token": LineKind("extra tokens", "what inserted tokens such as [CLS] add"),
+    "softmax": LineKind("softmax", "what the derivative of the softmax leaves out"),
     "attention": LineKind("attention", "what attention adds at the root"),
     "quantisation": LineKind("quantisation", "what rounding adds"),
-    "detached": LineKind("without a gradient", "what depends on the input without a gradient"),
+    "detached": LineKind(
+        "without a gradient", "what input-dependent values without a gradient add"
+    ),
     "entropy": LineKind("softmax entropy", "what the entropy of the softmax at the output adds"),
     "image": LineKind("images", "what the patches of the images add"),
     "prompt": LineKind("prompt", "what the parts of the prompt add"),
-    "first token": LineKind("first token", "what the first token adds, on which attention rests"),
-    "template": LineKind("template", "what the marks of the chat format add"),
+    "first token": LineKind("first token", "what the first token, an attention sink, adds"),
+    "template": LineKind("template", "what the markup of the chat template adds"),
     "answer": LineKind("earlier answer", "what the tokens of the answer before this one add"),
-    "normaliser": LineKind("normaliser", "what turns a logit into a log-probability"),
-    "residual": LineKind("residual of earlier tokens", "what their own lines do not account for"),
+    "normaliser": LineKind(
+        "normaliser", "the log-sum-exp that turns a logit into a log-probability"
+    ),
+    "residual": LineKind(
+        "residual of earlier tokens", "what the ledgers of earlier tokens do not account for"
+    ),
 }
 _ANSWER_UNITS = ("image", "prompt", "first token", "template", "answer")
-"""Lines of an answer's ledger that together hold the scores of all units."""
+"""Lines of an answer's ledger that together contain the scores of all units."""
 
 
 def group_name(kind: str) -> str:
-    """What the lines of a kind are called together.
+    """The common name of the lines of a kind.
 
     >>> group_name("word"), group_name("latent")
     ('tokens', 'latents')
@@ -65,7 +69,7 @@ def group_name(kind: str) -> str:
 
 
 def line_name(line: Line) -> str:
-    """A line's label; of a line labelled by its kind alone, the name of the kind.
+    """A line's label; the name of its kind if the label is just the kind.
 
     >>> line_name(Line("root", "root", 1.0)), line_name(Line("encoder.layer.3", "bias", 1.0))
     ('offset at the reference', 'encoder.layer.3')
@@ -86,7 +90,7 @@ def named_ledger(explanation: Explanation) -> Ledger:
 
 
 def reference_name(explanation: Explanation) -> str:
-    """What the input at the reference is called."""
+    """The name of the reference input."""
     if (explanation.scene or {}).get("kind") in ("image", "superpixels"):
         return "a blank image"
     if explanation.text is not None and not explanation.scene:
@@ -98,7 +102,7 @@ def summary(ledger: Ledger) -> list[Line]:
     """The ledger in few lines: one for each kind, all biases as one."""
     totals: dict[tuple[str, str], float] = {}
     kinds = {line.kind for line in ledger.lines}
-    # with a reference, neither is part of the scores
+    # with a reference, neither line is part of the scores
     joined = {"position", "type"} <= kinds and bool({"root", "reference"} & kinds)
     for line in ledger.lines:
         name, kind = group_name(line.kind), line.kind
@@ -111,17 +115,17 @@ def summary(ledger: Ledger) -> list[Line]:
 
 
 def lines_beyond_units(explanation: Explanation) -> list[Line]:
-    """The ledger in few lines, without what the scores of the units hold."""
+    """The ledger in few lines, without the parts that the scores of units contain."""
     ledger = named_ledger(explanation)
-    own = {kind: float(values.sum()) for kind, values in explanation.parts.items()}
-    if not own and ledger.lines:
+    scored = {kind: float(values.sum()) for kind, values in explanation.parts.items()}
+    if not scored and ledger.lines:
         first = ledger.lines[0].kind
-        own = {first: float(explanation.scores.sum())}
+        scored = {first: float(explanation.scores.sum())}
         if first in _ANSWER_UNITS:
-            own = {kind: ledger.of(kind) for kind in _ANSWER_UNITS}
+            scored = {kind: ledger.of(kind) for kind in _ANSWER_UNITS}
     labels = {line.kind: line.label for line in ledger.lines if line.kind == "reference"}
     beyond = [
-        Line(labels.get(kind, kind), kind, ledger.of(kind) - own.get(kind, 0.0))
+        Line(labels.get(kind, kind), kind, ledger.of(kind) - scored.get(kind, 0.0))
         for kind in dict.fromkeys(line.kind for line in ledger.lines)
     ]
     tiny = 1e-5 * sum(abs(line.value) for line in ledger.lines)

@@ -1,4 +1,4 @@
-"""One shell for all pages: head, style, light and dark, print, and no access to the network."""
+"""The common shell of all pages: head, light, dark and print styles, no network access."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-# paper is white whatever the screen is, and heatmaps are backgrounds, which browsers leave out
+# paper is always white
 _PAGE_STYLE = """
 body{margin:0}
 @media (prefers-color-scheme:dark){body{background:#17171c}}
@@ -22,18 +22,18 @@ body{margin:0}
 
 
 def block(body: str, style: str = "") -> str:
-    """HTML with its style, as a notebook embeds it."""
+    """HTML with its style, to embed in a notebook."""
     return f'<div class="wherefrom"><style>{STYLE}{style}</style>{body}</div>'
 
 
 def page(title: str, body: str, style: str = "", script: str = "", data: str = "") -> str:
     """A self-contained page; `body` is HTML, `data` is JSON for `script`.
 
-    Its policy lets a browser run `script`, show inline pictures, and fetch nothing.
+    Its content security policy allows `script` and inline pictures, but no requests.
     """
     digest = base64.b64encode(sha256(script.encode()).digest()).decode("ascii")
     allowed = f"script-src 'sha256-{digest}'; " if script else ""
-    # within a script element only "<" could end it or begin a comment
+    # within a script element, only "<" can end it or begin a comment
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     scripts = (
         f'<script type="application/json" id="data">{data}</script><script>{script}</script>'
@@ -60,7 +60,7 @@ def prose(text: str) -> str:
 
 
 def breakable(label: str) -> str:
-    """A method's label, escaped, which may be broken at an underscore and before its settings.
+    """A method's label, escaped, with optional line breaks after underscores and before settings.
 
     >>> breakable("smooth_grad(samples=9)")
     'smooth_<wbr>grad<wbr>(samples=9)'
@@ -80,7 +80,7 @@ def table(
 
     kind = f' class="{css_class}"' if css_class else ""
     lines = "".join(line(cells, "td") for cells in rows)
-    top = f"<thead>{line(head, 'th')}</thead>"  # which paper repeats on each page
+    top = f"<thead>{line(head, 'th')}</thead>"  # a thead is repeated on each printed page
     return f'<div class="wide"><table{kind}>{top}<tbody>{lines}</tbody></table></div>'
 
 

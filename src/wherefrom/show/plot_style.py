@@ -1,4 +1,4 @@
-"""Plot style and output: colours, line styles, boxes, and figures that leave pyplot alone."""
+"""Plot style and output: colours, line styles, boxes, and figures without pyplot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RC = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "f
 
 
 def import_matplotlib() -> Any:
-    """Matplotlib with the modules that plots use; pyplot and its backend stay out of it."""
+    """Matplotlib with the modules that plots use, but without pyplot and its backend."""
     try:
         import matplotlib
         import matplotlib.backends.backend_agg
@@ -33,7 +33,7 @@ def import_matplotlib() -> Any:
 
 @contextmanager
 def styled_figure(**options: Any) -> Iterator[Any]:
-    """A figure to draw on, which notebooks show.
+    """A figure to draw on, which notebooks can display.
 
     The style holds within the block only, and the figure is not registered with pyplot: the
     caller's backend, rcParams and open figures stay as they are.
@@ -61,13 +61,13 @@ def saved_figure(path: Path, **options: Any) -> Iterator[Any]:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Writes a figure; the end of the name is the format."""
+    """Writes a figure in the format of the file's suffix."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, bbox_inches="tight")
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror}") from error
-    except ValueError as error:  # a suffix that is no format of pictures
+    except ValueError as error:  # unknown image format
         raise FileError(f"cannot write {path}: {str(error).rstrip('.')}.") from error
 
 

@@ -12,8 +12,7 @@ from wherefrom.show.text_marks import percent
 
 _CAPTIONS = {
     "activation": "Activation (AUAC): units are restored, highest score first. Higher is better.",
-    "pruning": "Pruning (AU-MSE): units are removed, lowest score first. The longer the logits "
-    "stay the same, the better.",
+    "pruning": "Pruning (AU-MSE): units are removed, lowest score first. Lower is better.",
     "conservation": "Conservation: the sum of the scores plotted against the output. On the line, "
     "the scores add up to the output.",
     "flip": "Share of units removed, highest score first, before the decision flips. Lower is "
@@ -26,14 +25,14 @@ _CAPTIONS = {
     "ranking, before the decision flips. Lower is better. Random, attention, its gradient and "
     "their product rank the weights themselves (Serrano & Smith); the others are methods.",
     "layers": "Σ relevance from the output down to the input, as a share of the output (median; "
-    "band: quartiles). What changes between blocks went to biases, or is lost.",
+    "band: quartiles). Changes between blocks went to biases, or are lost.",
     "collapse": "Relevance at the output and the input of each norm: gradient × input loses it "
     "there, the LN rule does not.",
 }
 
 
 def render_evaluation(result: Any, pictures: Sequence[Path], whole_page: bool = True) -> str:
-    """The method to use, tables, pictures, settings."""
+    """The recommended method, tables, plots and settings."""
     skipped = ", ".join(f"{reason} ({n})" for reason, n in result.skipped.items()) or "none"
     settings = ", ".join(
         f"{key} = {value}" for key, value in result.settings.items() if key != "methods"
@@ -88,9 +87,9 @@ def _conservation(result: Any) -> str:
     head = ["method", "slope", "R²", "R² of the diagonal", "mean |gap|", "/ mean |output|"]
     return (
         "<h2>Do the scores add up to the output?</h2>"
-        '<p class="dim">Slope and R²: of the line through all samples, the sum of the scores '
-        "plotted against the output; 1 where they add up. R² of the diagonal: how much of the "
-        "output the sum itself gives. Gap: sum − output.</p>" + table(head, rows)
+        '<p class="dim">Slope and R²: regression of the sum of the scores on the output over '
+        "all samples; 1 if they add up. R² of the diagonal: how well the sum itself predicts the "
+        "output. Gap: sum − output.</p>" + table(head, rows)
     )
 
 
@@ -105,7 +104,7 @@ def _erasure(result: Any) -> str:
     ]
     return (
         "<h2>Is attention a reason?</h2>"
-        f"<p>{study['samples']} texts. Which weight, erased alone, flips the decision:</p>"
+        f"<p>Texts of {study['samples']} in which erasing a single weight flips the decision:</p>"
         + table(["flipped by", "texts"], flips)
         + "<p>Share of weights erased before the decision flips (1: never):</p>"
         + table(["ranked by", "mean share", "texts ever flipped"], rows)

@@ -1,4 +1,4 @@
-"""The headline of an explanation: what the model says, what the words account for, which count."""
+"""The headline of an explanation: the prediction, the words' share, and the strongest words."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from wherefrom.show.line_kinds import LINE_KINDS, group_name, lines_beyond_units
 from wherefrom.show.text_marks import label_name, percent, signed, target_name, whole_percent
 
 Kind = Literal["", "label", "for", "against", "strength"]
-Piece = tuple[Kind, str]  # what a piece of the headline is, and its text
+Piece = tuple[Kind, str]  # the kind and the text of a piece of the headline
 Goal = Literal["class", "other class", "number", "contrast"]
-_MOST = 3  # units that are named on a side
-_CLOSE = 0.3  # of the strongest unit on its side: what is weaker is not named
-_WORTH = 0.1  # of the strongest unit at all: a side that is weaker is not mentioned
+_MOST = 3  # units named per sign
+_CLOSE = 0.3  # of the strongest unit with the same sign: weaker units are not named
+_WORTH = 0.1  # of the strongest unit: a weaker sign is not mentioned
 _LONGEST = 30  # characters of a unit
-_OPEN = 0.05  # of the output: with a larger residual the scores do not add up to it
-_HALF = 0.5  # of the output: what accounts for less is not called the reason
-_TOO_MUCH = 1.5  # of the output: so do units whose sum is far beyond it
-_EQUAL = 0.1  # of the rest: a line this close to it is called the rest
+_OPEN = 0.05  # of the output: with a larger residual, the scores do not add up
+_HALF = 0.5  # of the output: units that account for less are not called the reason
+_TOO_MUCH = 1.5  # of the output: nor are units whose sum is larger
+_EQUAL = 0.1  # of the rest: a line that differs by less is called the rest
 _WITH_SIGN = frozenset(
     "lrp attn_lrp lrp_ah_ln lrp_ah gradient_x_input integrated_gradients path_gradients "
     "occlusion".split()
 )
-"""Methods whose scores count for or against, also where the explanation has no ledger."""
-# how each side counts, by what is explained: alone or first, and after the other side
+"""Methods whose scores count for or against, even without a ledger."""
+# the verbs of each sign, by explained quantity: alone or first, and second
 _VERBS = {
     "class": (("count~ most for {0}", ""), ("count~ most against {0}", "against it")),
     "number": (("raise~ {0} most", ""), ("lower~ {0} most", "lower~ it")),
@@ -35,7 +35,7 @@ _VERBS = {
 }
 _OTHER_LINES = {
     "root": "the offset at the reference",
-    "baseline": "what the model gives for the baseline",
+    "baseline": "the model's output for the baseline",
     "bias": "what the model's constants add at this input",
     "position": "what the position embeddings add",
     "special": "what special tokens add",
@@ -48,19 +48,19 @@ _NOUNS = {
 
 @dataclass(frozen=True)
 class Numbers:
-    """All that a headline makes claims about: output = units + Σ others + residual."""
+    """The numbers that a headline makes claims about: output = units + Σ others + residual."""
 
     output: float
     units: float  # the sum of the scores of words, atoms, …
-    others: tuple[tuple[str, float], ...]  # the other lines of the ledger, by phrases for them
-    top: tuple[tuple[str, float], ...]  # the units that may be named, with their scores
+    others: tuple[tuple[str, float], ...]  # phrases and values of the other ledger lines
+    top: tuple[tuple[str, float], ...]  # the units that can be named, with their scores
     goal: Goal = "class"
     noun: str = "words"
     has_ledger: bool = True
 
     @property
     def residual(self) -> float:
-        """What no unit and no line accounts for."""
+        """The part of the output without units and lines."""
         return self.output - self.units - sum(value for _, value in self.others)
 
     @property
@@ -70,7 +70,7 @@ class Numbers:
         return abs(self.residual) > max(_OPEN * abs(self.output), 1e-3 * size)
 
     def side(self, sign: int) -> dict[str, float]:
-        """The units of a sign that are worth naming, the strongest first; equal names added up."""
+        """The units with this sign to name, the strongest first; equal names are added up."""
         largest = max((abs(score) for _, score in self.top), default=0.0)
         scores = sorted(((sign * s, name) for name, s in self.top if sign * s > 0), reverse=True)
         if not scores or scores[0][0] < _WORTH * largest:
@@ -83,7 +83,7 @@ class Numbers:
 
     @property
     def is_reason(self) -> bool:
-        """Whether the named units are most of the output, and all units about as much as it."""
+        """Whether the named units are most of the output, and all units together close to it."""
         sign = 1 if self.output > 0 else -1
         if not self.has_ledger or self.is_open or self.goal not in ("class", "contrast"):
             return False
@@ -94,9 +94,9 @@ class Numbers:
 
 
 def headline(numbers: Numbers, names: Sequence[str]) -> list[Piece]:
-    """What follows "The model says POSITIVE (99.8 %)": each claim is one that the numbers hold.
+    """The continuation of "The model says POSITIVE (99.8 %)", in which the numbers back each claim.
 
-    `names` has the name of the class or output; of a contrast, the names of both.
+    `names` has the name of the class or output; both names for a contrast.
     """
     if not numbers.is_reason:
         return [("", f". {_account(numbers)}"), *_ranking(numbers, names)]
@@ -115,7 +115,7 @@ def headline(numbers: Numbers, names: Sequence[str]) -> list[Piece]:
 
 
 def _account(numbers: Numbers) -> str:
-    """What share of the output the units account for, and what else is much of it."""
+    """The share of the output that the units account for, and the largest other part."""
     if not numbers.has_ledger:
         return ""
     whole = "difference" if numbers.goal == "contrast" else "output"
@@ -163,16 +163,16 @@ def _ranking(numbers: Numbers, names: Sequence[str]) -> list[Piece]:
 
 
 def _filled(template: str, names: Sequence[str]) -> list[Piece]:
-    """A template as pieces, its {0} and {1} as labels."""
+    """A template as pieces, with {0} and {1} replaced by labels."""
     return [
-        ("label", names[int(text)]) if number % 2 else ("", text)
-        for number, text in enumerate(re.split(r"\{(\d)\}", template))
+        ("label", names[int(text)]) if i % 2 else ("", text)
+        for i, text in enumerate(re.split(r"\{(\d)\}", template))
         if text
     ]
 
 
 def _verb(template: str, names: Sequence[str], count: int) -> list[Piece]:
-    """A verb with what follows it; `count` units are its subject."""
+    """A verb phrase whose subject is `count` units."""
     return _filled(f" {template}".replace("~", "s" if count == 1 else ""), names)
 
 
@@ -192,7 +192,7 @@ def sentence(explanation: Explanation) -> str:
     "The model says POSITIVE (99.8 %), mostly because of “best” and “virtues”; “his” counts
     against it. The words account for 84 % of the output."
     """
-    quoted = "{}" if explanation.scene else "“{}”"  # a region or an atom is no quotation
+    quoted = "{}" if explanation.scene else "“{}”"  # regions and atoms are not quoted
     forms = {"label": "{}", "": "{}"}
     return "".join(forms.get(kind, quoted).format(text) for kind, text in pieces(explanation))
 
@@ -213,7 +213,7 @@ def pieces(explanation: Explanation) -> list[Piece]:
 
 
 def numbers_of(explanation: Explanation) -> Numbers:
-    """The numbers of an explanation that its headline is built from."""
+    """The numbers from which the headline of an explanation is built."""
     ledger = explanation.ledger
     kind = str((explanation.scene or {}).get("kind", ""))
     plain = [not unit.special for unit in explanation.units]
@@ -226,7 +226,7 @@ def numbers_of(explanation: Explanation) -> Numbers:
         for line in lines_beyond_units(explanation):
             phrase = _OTHER_LINES.get(line.kind, f"the line “{line.label}”")
             if line.kind == "reference":
-                phrase = f"what the model gives for {line.label}"
+                phrase = f"the model's output for {line.label}"
             others.append((phrase, line.value))
         first = ledger.lines[0].kind if ledger.lines else "unit"
         noun = noun if noun != "units" or first not in LINE_KINDS else group_name(first)
@@ -245,19 +245,19 @@ def _goal(explanation: Explanation) -> Goal:
 
 
 def named_units(explanation: Explanation) -> set[str]:
-    """The units that the headline names, by those names."""
+    """The names of the units in the headline."""
     return {text for kind, text in pieces(explanation) if kind not in ("", "label")}
 
 
 def unit_name(explanation: Explanation, index: int) -> str:
-    """A unit as the headline names it: atoms are numbered, words are cut."""
+    """The name of a unit in the headline: atoms are numbered, long words are cut."""
     unit = explanation.units[index]
     is_atom = (explanation.scene or {}).get("kind") == "molecule"
     return f"{unit.text}{index + 1}" if is_atom else _short(unit.text)
 
 
 def explained(explanation: Explanation) -> str:
-    """Which number of the model the scores explain."""
+    """The output of the model that the scores explain."""
     target, output = explanation.target, signed(explanation.output)
     name = target_name(explanation)
     if target.against_label is not None:
@@ -272,15 +272,15 @@ def explained(explanation: Explanation) -> str:
 
 
 def source(explanation: Explanation, model: str | None = None) -> str:
-    """The method and the model, which `model` names otherwise than the explanation does."""
+    """The method and the model; `model` overrides its name."""
     return f"By {explanation.method_label} on {model or explanation.model}."
 
 
 def sides(explanation: Explanation) -> tuple[str, str]:
-    """What positive and what negative scores mean; no text where none can be negative."""
+    """The meanings of positive and negative scores; empty if scores cannot be negative."""
     target = explanation.target
     if not explanation.signed:
-        return f"strength by {explanation.method}, which has no sign", ""
+        return f"strength by {explanation.method}, without a sign", ""
     if not has_direction(explanation):
         return f"ranked high by {explanation.method}", "negative score"
     if target.against_label is not None:
@@ -297,12 +297,12 @@ def has_direction(explanation: Explanation) -> bool:
 
 
 def for_legend(explanations: Sequence[Explanation]) -> Explanation:
-    """The explanation of one input whose signs a legend for several methods describes."""
-    return max(explanations, key=lambda one: (has_direction(one), one.signed))
+    """The explanation whose signs the common legend of several methods describes."""
+    return max(explanations, key=lambda e: (has_direction(e), e.signed))
 
 
 def _opening(explanation: Explanation) -> list[Piece]:
-    """What the model says: its prediction, and the explained class if it is another."""
+    """The prediction, and the explained class if that is a different one."""
     target, output = explanation.target, explanation.output
     names = [label_name(target, label) for label in (target.label, target.against_label or "")]
     if target.against_label is not None and has_direction(explanation):
@@ -338,14 +338,14 @@ def _opening(explanation: Explanation) -> list[Piece]:
 
 
 def _is_prediction(explanation: Explanation) -> bool:
-    """Whether the explained class is the model's own choice."""
+    """Whether the explained class is the prediction."""
     if explanation.largest:
         return explanation.largest[0].label == explanation.target.label
     return explanation.probability is None or explanation.probability > 0.5
 
 
 def _merged(pieces: Sequence[Piece]) -> list[Piece]:
-    """The same text with as few pieces as there can be."""
+    """Merges adjacent pieces of plain text."""
     merged: list[Piece] = []
     for kind, text in pieces:
         if merged and not kind and not merged[-1][0]:
@@ -356,7 +356,7 @@ def _merged(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _named(explanation: Explanation) -> list[tuple[str, float]]:
-    """Words, atoms or regions of an image with their scores, as a person would name them."""
+    """Words, atoms or image regions with their scores, as a person would name them."""
     kind = str((explanation.scene or {}).get("kind", ""))
     if kind in ("image", "superpixels"):
         return _regions(explanation)
@@ -394,7 +394,8 @@ def _regions(explanation: Explanation) -> list[tuple[str, float]]:
         else:
             continue
         row, column = (
-            min(2, int(3 * at / float(scene[side]))) for at, side in ((y, "height"), (x, "width"))
+            min(2, int(3 * middle / float(scene[side])))
+            for middle, side in ((y, "height"), (x, "width"))
         )
         place = " ".join(filter(None, (_ROWS[row], _COLUMNS[column]))) or "centre"
         totals[f"the {place}"] = totals.get(f"the {place}", 0.0) + score

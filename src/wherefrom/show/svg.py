@@ -15,7 +15,7 @@ from wherefrom.show.sentence import named_units, unit_name
 from wherefrom.show.text_marks import largest_score, score_text, short_number, signed, tint
 
 _MAX_CELLS = 4096
-_MAX_NUMBERS = 400  # cells of an image whose scores can be written into them
+_MAX_NUMBERS = 400  # more cells have no room for their scores
 _KINDS = ("image", "superpixels", "molecule")
 
 
@@ -39,7 +39,7 @@ def kind_of(explanation: Explanation) -> str:
 
 
 def cells(explanation: Explanation, limit: int = _MAX_CELLS) -> list[Cell]:
-    """The units of an image as rectangles; more than `limit` are summed over a coarser grid."""
+    """The units of an image as rectangles; above `limit` they are summed on a coarser grid."""
     scene = explanation.scene or {}
     totals: dict[tuple[float, float, float, float], float] = {}
     size = 1
@@ -73,7 +73,7 @@ def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -
         f'preserveAspectRatio="none"{tone}/>'
     )
     colors = "" if bare else _colored_units(explanation, kind, smooth)
-    # the lines of a molecule are drawn over the colours, those of an image below them
+    # a molecule is drawn over the colours, an image under them
     drawn = f"{picture}{colors}"
     if kind == "molecule":
         drawn = f"{colors}{picture}{'' if bare else _atom_numbers(explanation)}"
@@ -100,7 +100,7 @@ def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
         signs = _signs(patches)
         if not smooth:
             return f"<g>{shapes}</g>{signs}"
-        # blurred by less than half a patch: neighbours flow into each other, none disappears
+        # blurred by less than half a patch, so that neighbours blend but none disappears
         smallest = min((min(cell.width, cell.height) for cell in patches), default=1.0)
         key = f"soft{smallest:g}".replace(".", "-")
         return (
@@ -118,7 +118,7 @@ def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
 
 
 def _atom_numbers(explanation: Explanation) -> str:
-    """The atoms that the sentence names; with the switch, and on paper, all with scores."""
+    """The names of atoms in the sentence; with the switch, and in print, all names and scores."""
     points = (explanation.scene or {})["points"]
     radius = disc_radius(points)
     size = 0.6 * radius
@@ -138,7 +138,7 @@ def _atom_numbers(explanation: Explanation) -> str:
 
 
 def _signs(patches: Sequence[Cell]) -> str:
-    """Hatching of negative cells, for paper, and the scores as numbers, for the switch."""
+    """Hatching of negative cells, for print, and the scores as numbers, for the switch."""
     hatches, numbers = "", ""
     for cell in patches:
         left, top, right, bottom = (
@@ -161,7 +161,7 @@ def _signs(patches: Sequence[Cell]) -> str:
 
 
 def disc_radius(points: Sequence[tuple[float, float]]) -> float:
-    """The radius of the atoms' discs at which the closest neighbours just touch.
+    """The radius at which the discs of the closest atoms just touch.
 
     >>> disc_radius([(0, 0), (0, 100), (30, 40)])
     26.0

@@ -1,4 +1,4 @@
-"""Explanations as coloured text: red counts for the target, blue against it, green has no sign."""
+"""Explanations as coloured text: red counts for the target, blue against it, green is unsigned."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ RGB = tuple[int, int, int]
 
 _WHITE = (255, 255, 255)
 _TINTS = {"for": (214, 39, 39), "against": (31, 119, 220), "strength": (0, 130, 90)}
-# strong units are mixed from these; reds have as much green as blue, else some of 256 are purple
+# strong units are mixed from these greys, chosen so that no colour of 256 turns purple
 _GREYS = {"for": (110, 88, 88), "against": (110, 90, 110), "strength": (88, 110, 88)}
-_BLUE_256 = (31, 80, 255)  # mixed with a page, the other blue has steps that are teal of 256
-# letters that are weak, letters, and a background: dark blue and dark red are hard to see on black
-_OF_16 = {
+_BLUE_256 = (31, 80, 255)  # the other blue has steps that turn teal with 256 colours
+# weak text, text, background: dark blue and dark red are hard to see on black
+_ANSI_16 = {
     "for": ("red", "bright_red", "red"),
     "against": ("bright_blue", "bright_blue", "blue"),
     "strength": ("green", "bright_green", "green"),
 }
 _PAGE = {"light": (255, 255, 255), "dark": (24, 24, 24)}
-_WEAK, _MEDIUM = 0.25, 0.5  # where a colour of the letters becomes bold, and one of the background
+_WEAK, _MEDIUM = 0.25, 0.5  # strengths from which units have bold text, and a background
 QUIET = 0.05  # up to this strength a unit has no colour
 _TRUECOLOR_TERMS = ("-direct", "kitty", "alacritty", "ghostty", "wezterm", "foot")
 _TRUECOLOR_PROGRAMS = ("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper")
@@ -59,7 +59,7 @@ _SYSTEMS: dict[str, Literal["standard", "256", "truecolor"]] = {
 }
 _SHOWN = 0.1  # a score is shown if it is at least this share of the largest
 _LONGEST_NAME = 24
-_PIPE_WIDTH = 100  # of lines that go to no terminal
+_PIPE_WIDTH = 100  # line width without a terminal
 
 
 def render(
@@ -69,10 +69,9 @@ def render(
     numbers: bool | None = None,
     legend: bool = True,
 ) -> str:
-    """Prediction, heatmap and ledger of one explanation, and a line that says how to read it.
+    """Prediction, heatmap, ledger and legend of one explanation.
 
-    `numbers` shows the scores with the colours; by default they are shown where there are no
-    colours, and in a pipe.
+    `numbers` shows the scores next to the units; by default only without colours and in a pipe.
     """
     color = wants_color() if color is None else color
     console = make_console(color, width)
@@ -97,7 +96,7 @@ def render_rows(
     numbers: bool | None = None,
     legend: bool = True,
 ) -> str:
-    """One input by many methods, a row each; every row is scaled by its strongest unit."""
+    """One input by several methods, one per row; each row is scaled by its strongest unit."""
     color = wants_color() if color is None else color
     console = make_console(color, width)
     first = explanations[0]
@@ -115,7 +114,7 @@ def render_rows(
     table.add_column("sum", justify="right", no_wrap=True)
     for name, explanation in zip(names, explanations, strict=True):
         total = signed(explanation.ledger.total) if explanation.ledger else "–"
-        # a Text: brackets in a plain string would be markup
+        # a Text, since brackets in a plain string would be markup
         table.add_row(Text(printable(name)), heatmap(explanation, color, numbers), total)
     console.print(table)
     console.print(Text(f"output of the model: {signed(first.output)}", style="dim"))
@@ -134,8 +133,8 @@ def _print_warnings(console: Console, explanations: Sequence[Explanation]) -> No
 def heatmap(explanation: Explanation, color: bool, numbers: bool | None = None) -> Text:
     """The text with its units coloured; strong units carry their score if `numbers` are shown.
 
-    Negative units are underlined, so that the signs differ in black and white too. Each text of a
-    pair begins a line.
+    Negative units are underlined, so that signs are visible without colour. Each text of a pair
+    begins a line.
     """
     if is_mixed(explanation):
         explanation = text_part(explanation)
@@ -145,7 +144,7 @@ def heatmap(explanation: Explanation, color: bool, numbers: bool | None = None) 
     line = Text()
     field = ""
     form = "[{:+.2g}]" if explanation.signed else "[{:.2g}]"
-    is_molecule = kind_of(explanation) == "molecule"  # whose atoms the sentence names by number
+    is_molecule = kind_of(explanation) == "molecule"  # the sentence numbers its atoms
     for i, (unit, mark) in enumerate(zip(explanation.units, marks(explanation), strict=True)):
         begins = bool(field and unit.field and unit.field != field)
         field = unit.field or field
@@ -164,21 +163,21 @@ def _shows_numbers(color: bool, numbers: bool | None) -> bool:
 
 
 def _legend(explanations: Sequence[Explanation], color: bool, numbers: bool | None) -> Text:
-    """How to read the heatmaps of one input, in one line."""
+    """A one-line legend for the heatmaps of one input."""
     explanation = for_legend(explanations)
-    unsigned = [one for one in explanations if not one.signed]
+    unsigned = [e for e in explanations if not e.signed]
     palette, line = _palette(), Text(style="dim")
     is_image = kind_of(explanation) == "image"
     small = "small scores are not shown"
-    one = "this method has" if len(explanations) == 1 else "these methods have"
+    subject = "this method has" if len(explanations) == 1 else "these methods have"
     if len(unsigned) == len(explanations):
         if color:
             line.append(" strength ", style=f"not dim {palette.style(1.0, 'strength')}")
-            line.append(f" {one} no sign  stronger colour: larger score")
+            line.append(f" {subject} no sign  stronger colour: larger score")
         elif is_image:
-            line.append(f"++ large score, + small; {one} no sign")
+            line.append(f"++ large score, + small; {subject} no sign")
         else:
-            line.append(f"[0.5] the strength: {one} no sign; {small}")
+            line.append(f"[0.5] the strength: {subject} no sign; {small}")
         return line
     above, below = _meaning(explanation)
     if color:
@@ -201,7 +200,7 @@ def _legend(explanations: Sequence[Explanation], color: bool, numbers: bool | No
 
 
 def _meaning(explanation: Explanation) -> tuple[tuple[str, str], tuple[str, str]]:
-    """What positive and negative scores mean: a word to colour, and the words after it."""
+    """The meanings of positive and negative scores: a word to colour, and the text after it."""
     target = explanation.target
     if not has_direction(explanation):
         return ("ranked high", f"by {explanation.method}"), ("negative score", "")
@@ -221,7 +220,7 @@ def _palette() -> Palette:
 
 
 def _grid(explanation: Explanation, color: bool) -> Text:
-    """The cells of an image, two characters wide; without colour, + and − by strength."""
+    """The cells of an image, two characters wide; without colour, + and − show the strength."""
     patches = cells(explanation, limit=1024)
     palette = _palette()
     rows = Text()
@@ -246,12 +245,12 @@ def ledger_line(explanation: Explanation) -> str:
 
 
 def wants_color() -> bool:
-    """Whether the output shows colours: a terminal that can, or where they are asked for."""
+    """Whether the output is coloured: the terminal supports it, or the environment forces it."""
     return terminal_depth() != "none"
 
 
 def text_width() -> int:
-    """The width of the terminal; in a pipe COLUMNS, where it is set."""
+    """The width of the terminal; in a pipe, COLUMNS or a default."""
     fallback = (_PIPE_WIDTH, 24)
     if sys.stdout.isatty():
         return shutil.get_terminal_size(fallback).columns
@@ -260,7 +259,7 @@ def text_width() -> int:
 
 
 def make_console(color: bool, width: int | None) -> Console:
-    """A console that keeps what is printed."""
+    """A console that records its output."""
     return Console(
         file=io.StringIO(),
         force_terminal=color,
@@ -272,20 +271,20 @@ def make_console(color: bool, width: int | None) -> Console:
 
 
 def console_text(console: Console) -> str:
-    """What was printed on such a console."""
+    """The recorded output of a console."""
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().rstrip("\n")
 
 
-# The colours that a terminal can show.
+# Colours of terminals
 
 
 def terminal_depth() -> Depth:
-    """How many colours the output can show.
+    """The colour depth of the output.
 
-    NO_COLOR means none. FORCE_COLOR asks for colours where there is no terminal too: 1 for what
-    the terminal can, 2 for 256 colours, 3 for all, 0 for none. Else there are none in a pipe, and
-    what COLORTERM and TERM say in a terminal.
+    NO_COLOR turns colours off. FORCE_COLOR forces them even without a terminal: 1 for what TERM
+    supports, 2 for 256 colours, 3 for truecolor, 0 for none. By default a pipe has no colours, and
+    COLORTERM and TERM decide in a terminal.
     """
     forced = os.environ.get("FORCE_COLOR", "")
     if os.environ.get("NO_COLOR") or forced.lower() in ("0", "false"):
@@ -313,7 +312,7 @@ def _depth_of_terminal() -> Depth:
 
 
 def terminal_background() -> Background:
-    """Whether the terminal is light or dark, by WHEREFROM_BACKGROUND or COLORFGBG."""
+    """Whether the terminal is light or dark, from WHEREFROM_BACKGROUND or COLORFGBG."""
     by_name: dict[str, Background] = {"light": "light", "dark": "dark"}
     named = by_name.get(os.environ.get("WHEREFROM_BACKGROUND", "").lower())
     if named is not None:
@@ -326,17 +325,17 @@ def terminal_background() -> Background:
 
 @dataclass(frozen=True)
 class Palette:
-    """How strengths from −1 to 1 look: what is weak fades into the background.
+    """Styles for strengths from −1 to 1: weak units fade into the background.
 
-    Where the background is known, a colour is mixed with it. Where it is not, or where there are
-    few colours, weak units have coloured letters, and only strong ones a background.
+    On a known background, colours are mixed with it. On an unknown one, or with few colours, weak
+    units have coloured text, and only strong units a coloured background.
     """
 
     depth: Depth
     background: Background = "unknown"
 
     def style(self, strength: float, tint: str | None = None) -> str:
-        """The style of rich for a unit; units that count against are underlined too."""
+        """The rich style of a unit; units that count against the target are also underlined."""
         size = abs(strength)
         if size < QUIET or self.depth == "none":
             return ""
@@ -348,13 +347,13 @@ class Palette:
         blue = tint == "against" and self.depth == "256"
         full = _BLUE_256 if blue else _TINTS[tint]
         color = self._named(_mixed(page, full, min(1.0, size) ** 0.8))
-        # else the terminal's own letters, which fit its background
+        # else the default text colour, which fits the background
         ink = f"{self._named(_WHITE)} " if size > 0.55 else ""
         return f"{ink}on {color}{underline}"
 
     def _stepped(self, size: float, tint: str) -> str:
         if self.depth == "16":
-            weak, strong, ground = _OF_16[tint]
+            weak, strong, ground = _ANSI_16[tint]
             letters = strong if size >= _WEAK else weak
         else:
             letters = self._named(_mixed((128, 128, 128), _TINTS[tint], 0.85))
@@ -365,9 +364,9 @@ class Palette:
         return f"bold {letters}" if size >= _WEAK else letters
 
     def _named(self, color: RGB) -> str:
-        """A colour by the name that rich has for it; of 256, the nearest."""
+        """The name of a colour in rich; with 256 colours, of the nearest one."""
         if self.depth == "256":
-            # here, not by rich when it prints: it keeps the codes of a style for all consoles
+            # converted here, since rich caches the codes of a style for all consoles
             nearest = Color.from_rgb(*color).downgrade(ColorSystem.EIGHT_BIT)
             return f"color({nearest.number})"
         return "#{:02x}{:02x}{:02x}".format(*color)

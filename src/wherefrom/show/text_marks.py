@@ -1,4 +1,4 @@
-"""The form between an explanation and its output: what to show, not yet how."""
+"""The intermediate form between an explanation and its output as text or HTML."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mark:
 
 
 def marks(explanation: Explanation) -> list[Mark]:
-    """The units in the order of the text, with the text between them; each text on its own line.
+    """The units in text order, with the text between them; each text of a pair starts a line.
 
     Scores are divided by the largest |score| outside special tokens, and clipped to ±1.
     """
@@ -57,7 +57,7 @@ def marks(explanation: Explanation) -> list[Mark]:
 
 
 def tint(score: float, is_signed: bool = True) -> str:
-    """The hue of a score: one for each sign, and a third one for scores without a sign."""
+    """The hue of a score: one per sign, and a third for unsigned scores."""
     return "strength" if not is_signed else "for" if score > 0 else "against"
 
 
@@ -68,15 +68,14 @@ def wrapped_label(explanation: Explanation) -> str:
 
 
 def largest_score(explanation: Explanation) -> float:
-    """The largest |score| outside special tokens, by which colours are scaled."""
+    """The largest |score| outside special tokens, which is the scale of the colours."""
     pairs = zip(explanation.units, explanation.scores.tolist(), strict=True)
     plain = [abs(score) for unit, score in pairs if not unit.special]
-    every = map(abs, explanation.scores.tolist())
-    return float(max(plain, default=0.0) or max(every, default=0.0))
+    return float(max(plain, default=0.0) or max(map(abs, explanation.scores), default=0.0))
 
 
 def heading(explanation: Explanation) -> str:
-    """The target in a line, with its probability and output.
+    """The target with its probability and output, in one line.
 
     A contrast is a difference of two outputs and has no probability.
     """
@@ -87,20 +86,20 @@ def heading(explanation: Explanation) -> str:
 
 
 def target_name(explanation: Explanation) -> str:
-    """What is explained, by name: a label, or the difference of two."""
+    """The name of the target: a label, or the difference of two."""
     target = explanation.target
     names = [target.label, *([] if target.against_label is None else [target.against_label])]
     return " − ".join(label_name(target, name) for name in names)
 
 
 def label_name(target: TargetInfo, label: str) -> str:
-    """The name of an output of the model; tokens are quoted, since spaces belong to them."""
+    """The name of an output; tokens are quoted, since spaces are part of them."""
     is_token = target.position is not None and target.place is None
     return quoted(label) if is_token and label != RUNNERS_UP else label
 
 
 def quoted(token: str) -> str:
-    r"""A token in quotation marks; what cannot be seen is written out.
+    r"""A token in quotation marks, with invisible characters escaped.
 
     >>> quoted(" banana"), quoted("\n")
     ('“ banana”', '“\\n”')
@@ -109,7 +108,7 @@ def quoted(token: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A probability as text; one that is not certain never looks so.
+    """A probability as text, rounded so that only certainty reads 100 %.
 
     >>> percent(0.9984), percent(0.99999), percent(1.0), percent(0.0001)
     ('99.8 %', '>99.9 %', '100.0 %', '<0.1 %')
@@ -130,7 +129,7 @@ def whole_percent(share: float) -> str:
 
 
 def signed(value: float) -> str:
-    """A number as the ledger shows it.
+    """A number in the format of the ledger.
 
     >>> signed(0.41234), signed(-0.0000001), signed(1234.5)
     ('+0.412', '-1e-07', '+1234.5')
@@ -142,7 +141,7 @@ def signed(value: float) -> str:
 
 
 def score_text(score: float, tint: str) -> str:
-    """A score as `signed` shows it; of a method without signs, without one.
+    """A score in the format of `signed`; scores of unsigned methods have no sign.
 
     >>> score_text(0.41234, "for"), score_text(0.41234, "strength")
     ('+0.412', '0.412')
@@ -151,7 +150,7 @@ def score_text(score: float, tint: str) -> str:
 
 
 def short_number(score: float, tint: str) -> str:
-    """A score in two digits, as shown next to a unit; its sign never begins a new line.
+    """A score with two digits, as shown next to a unit; the minus sign prevents line breaks.
 
     >>> short_number(0.5217, "for"), short_number(-1.06e-05, "against")
     ('+0.52', '−1.1e-05')
@@ -166,23 +165,23 @@ def is_mixed(explanation: Explanation) -> bool:
 
 
 def pictures(explanation: Explanation) -> list[Explanation]:
-    """The patches of each image as an explanation of that image, in the order of the images."""
+    """An explanation of each image, with its patches as units."""
     scenes = (explanation.scene or {}).get("images", ())
-    found = []
+    explanations = []
     for number, scene in enumerate(scenes, 1):
-        own = [
+        patches = [
             i
             for i, unit in enumerate(explanation.units)
             if unit.field == f"image {number}" and unit.box is not None
         ]
-        found.append(replace(_taken(explanation, own), scene=scene, text=None))
-    return found
+        explanations.append(replace(_taken(explanation, patches), scene=scene, text=None))
+    return explanations
 
 
 def text_part(explanation: Explanation) -> Explanation:
-    """The tokens alone, without those that stand for parts of an image."""
-    own = [i for i, unit in enumerate(explanation.units) if unit.start is not None]
-    return replace(_taken(explanation, own), scene=None)
+    """The explanation of the tokens alone, without image tokens."""
+    tokens = [i for i, unit in enumerate(explanation.units) if unit.start is not None]
+    return replace(_taken(explanation, tokens), scene=None)
 
 
 def _taken(explanation: Explanation, units: Sequence[int]) -> Explanation:

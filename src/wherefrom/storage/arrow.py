@@ -19,8 +19,8 @@ from typing import Any
 from wherefrom.errors import FileError, MissingExtra
 from wherefrom.storage.writing import reason, replacing
 
-# an object appears when its upload is complete; other files are written under another name first
-_COMPLETE_OR_MISSING = ("s3", "gcs", "abfs")
+# an object appears when its upload is complete; elsewhere, files are written and then renamed
+_ATOMIC_UPLOADS = ("s3", "gcs", "abfs")
 _GLOB = "*?["
 _BATCH = 1024  # rows of a Parquet file that are decoded at a time
 
@@ -35,13 +35,13 @@ def _pyarrow(purpose: str) -> Any:
     return pyarrow
 
 
-# Tables.
+# Tables
 
 
 def parquet_bytes(
     columns: Mapping[str, Sequence[Any]], types: Mapping[str, str] | None = None
 ) -> bytes:
-    """Columns of one length as a Parquet file; a lone surrogate in a text becomes an escape.
+    """Columns of equal length as a Parquet file; lone surrogates are escaped.
 
     `types` maps columns to types: string, int, float, double, bool, or a list such as `list<int>`.
     pyarrow infers the type of the other columns.
@@ -102,12 +102,12 @@ def _valid(value: Any) -> Any:
     return value
 
 
-# Files on any file system.
+# Files on any file system
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to read: its place, its size in bytes, and the time of its last change."""
+    """A file to read: its path, its size in bytes, and the time of its last change."""
 
     filesystem: Any  # of pyarrow; None for a local file
     path: str
@@ -115,7 +115,7 @@ class File:
     changed: int | None  # in nanoseconds; None if the file system does not know it
 
     def open(self) -> Any:
-        """The file for reading, with a position."""
+        """Opens the file for reading; the stream is seekable."""
         try:
             if self.filesystem is None:
                 return Path(self.path).open("rb")
@@ -142,17 +142,17 @@ def find_files(
 ) -> list[File]:
     """The files at these locations: files, folders, patterns with * ? [ ]; paths or URIs.
 
-    A folder or pattern stands for its files with one of the suffixes, in the order of their paths,
-    without hidden ones. With a pyarrow `filesystem` the locations are paths in it.
+    A folder or pattern selects its files with one of the suffixes, in path order, without hidden
+    files. With a pyarrow `filesystem` the locations are paths in it.
     """
     files: dict[str, File] = {}  # by path, so that no file is read twice
     for location in locations:
-        found = _files_at(str(location), suffixes, filesystem)
-        if not found:
+        matches = _files_at(str(location), suffixes, filesystem)
+        if not matches:
             raise FileError(
                 f"{location} has no file to read: names must end in {', '.join(suffixes)}."
             )
-        files |= {file.path: file for file in found}
+        files |= {file.path: file for file in matches}
     return list(files.values())
 
 
@@ -182,7 +182,7 @@ def _files_at(location: str, suffixes: tuple[str, ...], filesystem: Any) -> list
 
 def _local_files(path: Path, suffixes: tuple[str, ...]) -> list[File]:
     """The files at a path of this machine, without pyarrow."""
-    if path.is_file():  # also if its name has a wildcard
+    if path.is_file():  # even if its name contains a wildcard
         return [_local_file(path)]
     place, pattern = (str(path), "") if path.is_dir() else _split_pattern(path.as_posix())
     folder = Path(place)
@@ -201,7 +201,7 @@ def _local_file(path: Path) -> File:
 
 
 def _split_pattern(location: str) -> tuple[str, str]:
-    """The folder above the first part with a wildcard, and the rest.
+    """Splits a location before the first component with a wildcard.
 
     >>> _split_pattern("s3://bucket/2026/*/part-?.csv")
     ('s3://bucket/2026', '*/part-?.csv')
@@ -215,7 +215,7 @@ def _split_pattern(location: str) -> tuple[str, str]:
 
 
 def _is_wanted(path: str, pattern: str, suffixes: tuple[str, ...]) -> bool:
-    """Whether a path in a folder is not hidden and matches part by part: * matches no slash."""
+    """Whether a path is not hidden and matches the pattern, in which * matches no slash."""
     parts, patterns = path.split("/"), pattern.split("/") if pattern else []
     if not path.lower().endswith(suffixes) or any(part.startswith((".", "_")) for part in parts):
         return False
@@ -244,7 +244,7 @@ def _file(system: Any, info: Any) -> File:
 
 
 class Folder(ABC):
-    """A folder to write to: a file in it is complete or missing."""
+    """A folder to write to, in which files appear only when complete."""
 
     path: str
 
@@ -261,7 +261,7 @@ class Folder(ABC):
     @property
     @abstractmethod
     def local(self) -> Path | None:
-        """Its path, if it is on a disk of this machine."""
+        """The local path, if the folder is on this machine."""
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
@@ -322,7 +322,7 @@ class LocalFolder(Folder):
 
 @dataclass(frozen=True)
 class RemoteFolder(Folder):
-    """A folder on a file system of pyarrow."""
+    """A folder on a pyarrow file system."""
 
     filesystem: Any
     path: str
@@ -334,7 +334,7 @@ class RemoteFolder(Folder):
     def write(self, name: str, content: bytes) -> None:
         path = posixpath.join(self.path, name)
         folder, base = posixpath.split(path)
-        in_one_step = self.filesystem.type_name in _COMPLETE_OR_MISSING
+        in_one_step = self.filesystem.type_name in _ATOMIC_UPLOADS
         partial = path if in_one_step else f"{folder}/.{base}.{secrets.token_hex(8)}.partial"
         with self._errors("write", path):
             self.filesystem.create_dir(folder, recursive=True)

@@ -1,4 +1,4 @@
-"""What a run depends on, as short digests: equal digests, equal results."""
+"""Short digests of what a run depends on: equal digests mean equal results."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def weights_digest(model: nn.Module) -> str:
     """A digest of all parameters and buffers, their types, and the model's class and config."""
     config: Any = getattr(model, "config", None)
     settings = config.to_dict() if hasattr(config, "to_dict") else {}
-    # where a model was loaded from, and by which version, changes no result
+    # the path and the version that saved it do not change results
     for key in ("_name_or_path", "transformers_version"):
         settings.pop(key, None)
     return digest([type(model).__qualname__, settings, model.state_dict()])
 
 
 def digest(value: Any) -> str:
-    """A digest of plain data, tensors, arrays, pictures, dataclasses and the files of paths.
+    """A digest of plain data, tensors, arrays, pictures, dataclasses and the files at paths.
 
-    What is of another kind goes in by its `repr`: if that holds an address, the digest differs
-    from run to run, and a run is refused rather than mixed up with another.
+    Other types are represented by their `repr`. If that contains an address, the digest differs
+    between runs, so a run cannot be resumed, which is safer than mixing up two runs.
     """
     state = hashlib.sha256()
     _update(state, value)
@@ -66,7 +66,7 @@ def file_digest(path: Path) -> str:
 
 
 def changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Which entries of two fingerprints differ, and how; of digests only that they do.
+    """The differences between two fingerprints; digests are only named.
 
     >>> changes({"seed": 0, "data": "17"}, {"seed": 1, "data": "18"})
     ['seed 0 → 1', 'other data']
@@ -98,7 +98,7 @@ def _short(value: Any) -> str:
 
 
 def _update(state: Any, value: Any) -> None:
-    """Adds a value to a digest, with its kind and length, so that no two values run together."""
+    """Adds a value to a digest, with its type and length, so that the encoding is unambiguous."""
     if is_tensor(value):
         import torch
 
@@ -131,7 +131,9 @@ def _update(state: Any, value: Any) -> None:
         _add(state, "record", type(value).__qualname__.encode())
         for entry in fields(value):
             _update(state, getattr(value, entry.name))
-    elif hasattr(value, "getbands") and hasattr(value, "tobytes"):  # Pillow's, unimported
+    elif hasattr(value, "getbands") and hasattr(
+        value, "tobytes"
+    ):  # a Pillow image, without importing Pillow
         _add(state, "picture", f"{value.mode} {value.size}".encode())
         _add(state, "bytes", value.tobytes())
     else:
@@ -152,9 +154,9 @@ def _tokenizer_digest(tokenizer: Any) -> str | None:
         rules = getattr(tokenizer, "get_vocab", dict)()
     else:
         rules = json.loads(backend.to_str())
-        for key in ("truncation", "padding"):  # those of the last call
+        for key in ("truncation", "padding"):  # state of the last call
             rules.pop(key, None)
-    text = json.dumps(rules, sort_keys=True)  # in one piece: a vocabulary has many entries
+    text = json.dumps(rules, sort_keys=True)  # as one string, since a vocabulary has many entries
     special = getattr(tokenizer, "special_tokens_map", None)
     limit = getattr(tokenizer, "model_max_length", None)
     return digest([type(tokenizer).__qualname__, text, special, limit])

@@ -1,4 +1,4 @@
-"""Results that are written as JSON and read back."""
+"""Results that can be written as JSON and read back."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from wherefrom.storage.writing import write_text
 
 
 class Record(ABC):
-    """A result as plain data: `schema` names their form, `noun` what it is called in errors.
+    """A result that converts to plain data: `schema` names the format, `noun` the result in errors.
 
-    `json_options` are those of `json.dumps`.
+    `json_options` are passed to `json.dumps`.
     """
 
     schema: ClassVar[str]
@@ -25,16 +25,16 @@ class Record(ABC):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON; "schema" is the first of it."""
+        """Plain data, for JSON; "schema" is the first key."""
 
     @classmethod
     @abstractmethod
     def _of_data(cls, data: dict[str, Any]) -> Self:
-        """Back from `to_dict`; what is missing or wrong in the data raises as it happens to."""
+        """Restores the result of `to_dict`; wrong data raises KeyError, TypeError or ValueError."""
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Back from `to_dict`."""
+        """Restores the result of `to_dict`."""
         if not isinstance(data, dict) or data.get("schema") != cls.schema:
             schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise FileError(f"expected an {cls.noun} of schema {cls.schema}, got {schema!r}.")
@@ -44,7 +44,7 @@ class Record(ABC):
             raise FileError(f"the {cls.noun} is damaged: {error!r}") from error
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """All of it as JSON, also written to `path` if set."""
+        """The result as JSON; with `path` also written there."""
         text = json.dumps(self.to_dict(), ensure_ascii=False, **self.json_options)
         if path is not None:
             write_text(path, text)
@@ -52,7 +52,7 @@ class Record(ABC):
 
     @classmethod
     def from_json(cls, source: str | Path) -> Self:
-        """Back from JSON: a path, or the JSON text itself."""
+        """Reads JSON: a path, or the JSON text itself."""
         data = _read_json(source)
         if isinstance(data, list):
             raise FileError(
@@ -63,14 +63,14 @@ class Record(ABC):
 
     @classmethod
     def list_from_json(cls, source: str | Path) -> list[Self]:
-        """Back from the JSON of several, or of one: a path, or the JSON text itself."""
+        """Reads the JSON of one or several results: a path, or the JSON text itself."""
         data = _read_json(source)
         entries = data if isinstance(data, list) else [data]
         return [cls._from_source(entry, source) for entry in entries]
 
     @classmethod
     def _from_source(cls, data: Any, source: str | Path) -> Self:
-        """Back from the data of a source; an error names the file."""
+        """Restores a result; an error names the file."""
         try:
             return cls.from_dict(data)
         except FileError as error:
@@ -90,7 +90,7 @@ def _read_json(source: str | Path) -> Any:
 
 
 def _is_text(source: str | Path) -> bool:
-    """Whether this is JSON itself, not the path of a file."""
+    """Whether this is JSON text, not a path."""
     return isinstance(source, str) and source.lstrip().startswith(("{", "["))
 
 

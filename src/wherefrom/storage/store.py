@@ -1,8 +1,8 @@
 """The folder of a run: its settings, and a record and tables for each finished part.
 
-`corpus`, `bias`, `evaluate` and `run` keep their results in this form. A part is finished when its
-record exists: the record is written last, so the parts that a killed process leaves behind are
-computed again and replaced.
+`corpus`, `bias`, `evaluate` and `run` store their results in this format. A part is finished when
+its record exists: the record is written last, so unfinished parts of a killed process are computed
+again and replaced.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from wherefrom.storage.fingerprint import changes, digest
 from wherefrom.storage.writing import locked, remove_partial_files
 
 Record = dict[str, Any]
-"""A finished part: its name, its run, the files of its tables, and what the run adds."""
+"""A finished part: its name, its run, its table files, and entries of the caller."""
 Columns = Mapping[str, Any]
 _RECORDS = "checkpoint"
 _SETTINGS = f"{_RECORDS}/settings.json"
-_SAME_FILES = "Give all machines the same files and versions."
+_SAME_FILES = "Install the same files and versions on all machines."
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Store:
-    """The results of a run: its settings, and what its finished parts have added.
+    """The results of a run: its settings and its finished parts.
 
-    `saved` are the settings of the run that is resumed. Settings that need the model are added by
-    `completed`, in the process that loads it; those of several processes must be equal. Without a
-    folder nothing is written.
+    `saved` are the settings of the resumed run. `completed` adds the settings that depend on the
+    model, in each process that loads it; they must be equal in all processes. Without a folder
+    nothing is written.
     """
 
     folder: Folder | None
@@ -60,9 +60,9 @@ class Store:
         resume: bool = False,
         filesystem: Any = None,
     ) -> Iterator[tuple[Store, list[Record]]]:
-        """The store of a folder and its finished parts; a local folder is locked meanwhile.
+        """Opens the store of a folder with its finished parts; a local folder is locked.
 
-        Finished parts are an error unless `resume`, and then they must be of the same run.
+        Without `resume`, finished parts are an error; with it, they must belong to the same run.
         """
         settings = _as_json({"kind": kind, **settings})
         if out is None:
@@ -72,10 +72,11 @@ class Store:
         with locked(folder.local):
             names = [name for name in folder.sizes(_RECORDS) if name.startswith("part-")]
             saved = _saved(folder) if resume or names else None
-            other = (saved or {}).get("kind", kind)
-            if names and other != kind:
+            saved_kind = (saved or {}).get("kind", kind)
+            if names and saved_kind != kind:
                 raise FileError(
-                    f"{folder.path} has results of {other}: choose another folder, or delete it."
+                    f"{folder.path} has results of {saved_kind}: choose another folder, "
+                    "or delete it."
                 )
             if names and not resume:
                 parts = counted(len(names), "finished part")
@@ -85,7 +86,7 @@ class Store:
                     remove_partial_files(path)
             store = Store(folder, settings, saved if resume else None)
             if store.saved is None:
-                folder.remove(_SETTINGS)  # of a run that finished nothing
+                folder.remove(_SETTINGS)  # of a run without finished parts
                 yield store, []
             else:
                 store._check_saved({name: store.saved.get(name) for name in settings})
@@ -97,7 +98,7 @@ class Store:
         return digest(self.settings if self.saved is None else self.saved)
 
     def completed(self, more: Mapping[str, Any] | None = None) -> Store:
-        """The store with all settings, checked against those of the same run, or written."""
+        """The store with all settings, which are written, or checked against the run's settings."""
         whole = {**self.settings, **_as_json(more or {})}
         store = replace(self, settings=whole)
         if self.saved is not None:
@@ -136,7 +137,7 @@ class Store:
         return columns
 
     def check(self, records: Iterable[Record]) -> None:
-        """Raises an error if files of these finished parts are missing or have another size."""
+        """Raises an error if files of these finished parts are missing or have changed size."""
         lost = self._lost(records)
         if lost:
             assert self.folder is not None
@@ -149,21 +150,21 @@ class Store:
             )
 
     def check_visible(self, record: Record) -> None:
-        """Raises an error if the files of a worker are not in the folder as seen from here."""
+        """Raises an error if the files of a worker are not visible on this machine."""
         if self.folder is not None and self._lost([record]):
             raise FileError(
-                f"a worker has written to {self.folder.path}, but its files are not there on this "
-                "machine: choose a folder that all machines share, or one in object storage."
+                f"a worker has written to {self.folder.path}, but its files are not visible on "
+                "this machine: choose a folder that all machines share, or object storage."
             )
 
     def note_attempts(self, part: str, deaths: Mapping[str, int]) -> None:
-        """Saves which rows of a part a process works on, or worked on when it died."""
+        """Saves how often a process died for each range of rows, including the current attempt."""
         if self.folder is not None:
             note = {"run": self.run, "deaths": deaths}
             self.folder.write(_attempts(part), json.dumps(note).encode())
 
     def attempts(self, part: str) -> dict[str, int]:
-        """What `note_attempts` saved in this run for an unfinished part."""
+        """The attempts that `note_attempts` saved for an unfinished part of this run."""
         note = {} if self.folder is None else _json(self.folder, _attempts(part))
         deaths: dict[str, int] = note["deaths"] if note.get("run") == self.run else {}
         return deaths
@@ -188,7 +189,7 @@ class Store:
             )
 
     def _finished(self, names: list[str]) -> list[Record]:
-        """The records of this run whose files are as they were written."""
+        """The records of this run whose files are unchanged."""
         assert self.folder is not None
         records = [_json(self.folder, f"{_RECORDS}/{name}") for name in names]
         records = [record for record in records if record.get("run") == self.run]
@@ -201,7 +202,7 @@ class Store:
         return [record for record in records if record["part"] not in lost]
 
     def _lost(self, records: Iterable[Record]) -> set[str]:
-        """The parts whose record is missing, or whose tables are missing or have another size."""
+        """The parts whose record or tables are missing or have changed size."""
         if self.folder is None:
             return set()
         records = list(records)
@@ -219,11 +220,11 @@ class Store:
         }
 
 
-def check_same_run(one: Record, other: Record) -> None:
-    """Raises an error if two parts were not explained with the same model and settings."""
-    if one["run"] != other["run"]:
+def check_same_run(first: Record, second: Record) -> None:
+    """Raises an error if two parts were explained with different models or settings."""
+    if first["run"] != second["run"]:
         raise ModelError(
-            f"workers have different models (in {one['part']} and {other['part']}). {_SAME_FILES}"
+            f"workers have different models ({first['part']} and {second['part']}). {_SAME_FILES}"
         )
 
 
@@ -242,13 +243,13 @@ def _attempts(part: str) -> str:
 
 
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON gives them back: lists for tuples, texts for keys."""
+    """Settings after a round trip through JSON: tuples become lists, keys strings."""
     plain: dict[str, Any] = json.loads(json.dumps(settings))
     return plain
 
 
 def _json(folder: Folder, name: str) -> Record:
-    """The content of a file; empty if it is damaged: then the part is computed again."""
+    """The content of a file; empty if it is damaged, so that the part is computed again."""
     try:
         content = json.loads(folder.read(name) or b"{}")
     except ValueError:
@@ -257,7 +258,7 @@ def _json(folder: Folder, name: str) -> Record:
 
 
 def _saved(folder: Folder) -> Record | None:
-    """The settings that a folder has, if any."""
+    """The saved settings of a folder; None if there are none."""
     content = folder.read(_SETTINGS)
     if content is None:
         return None

@@ -1,4 +1,4 @@
-"""Tables as CSV, Parquet and pandas. The only file that imports pandas."""
+"""Tables as CSV, Parquet and pandas; the only file that imports pandas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def pandas(purpose: str) -> Any:
-    """The library, or an error that says how to install it."""
+    """The pandas library; raises MissingExtra if it is not installed."""
     try:
         import pandas as library
     except ImportError as error:
@@ -25,7 +25,7 @@ def pandas(purpose: str) -> Any:
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    r"""A table as CSV; text that a spreadsheet would run as a formula gets a leading '.
+    r"""A table as CSV; text that a spreadsheet would evaluate as a formula gets a leading '.
 
     >>> csv_text(["word", "mean"], [{"word": "=1+1", "mean": -2.5}])
     "word,mean\r\n'=1+1,-2.5\r\n"

@@ -1,4 +1,4 @@
-"""The content of text files: gzip or not, in UTF-8, in UTF-16, or in another encoding."""
+"""Reads text files: gzipped or not, in UTF-8, UTF-16 or another encoding."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from wherefrom.errors import FileError, GuessedEncoding
 
 MAX_RATIO = 100
-"""Text unpacks to a few times its size; an archive that unpacks to more is most likely a trap."""
+"""Text unpacks to a few times its size; a higher ratio suggests a decompression bomb."""
 FREE_SIZE = 64 << 20
-"""Up to so many bytes any ratio is fine."""
+"""Up to this size in bytes, any ratio is accepted."""
 _CHUNK = 1 << 20
-_MARKS = {  # byte order marks; that of UTF-32 begins like that of UTF-16
+_MARKS = {  # byte order marks; UTF-32 comes first, since its mark begins like that of UTF-16
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -57,7 +57,7 @@ def _unpacked(path: Path) -> bytes:
             if len(content) > limit:
                 raise FileError(
                     f"{path} unpacks to more than {MAX_RATIO} times its size, "
-                    f"{limit >> 20:,} MB: it may be made to fill the memory. If you trust it, "
+                    f"{limit >> 20:,} MB: it may be a decompression bomb. If you trust it, "
                     "unpack it and pass the file inside."
                 )
     return bytes(content)
@@ -66,7 +66,7 @@ def _unpacked(path: Path) -> bytes:
 def decoded(path: Path | str, content: bytes, encoding: str | None = None) -> str:
     """Bytes as text, without a byte order mark; an error names the line that cannot be decoded.
 
-    Without an `encoding` it is found out; where it is guessed, a warning says so.
+    Without `encoding` it is detected; a guess gives a warning.
     """
     name = encoding_of(path, content, encoding)
     try:
@@ -76,21 +76,21 @@ def decoded(path: Path | str, content: bytes, encoding: str | None = None) -> st
         kind = "UTF-8" if name.startswith("utf-8") else name
         raise FileError(
             f"{path}, line {line} is not {kind}: {bad_byte(error)}.",
-            'Pass the encoding that it has (encoding="…"), or save it as UTF-8.',
-            command="Pass the encoding that it has (--encoding), or save it as UTF-8.",
+            'Pass its encoding (encoding="…"), or save it as UTF-8.',
+            command="Pass its encoding (--encoding), or save it as UTF-8.",
         ) from error
 
 
 def encoding_of(path: Path | str, content: bytes, encoding: str | None = None) -> str:
-    """The encoding of a text: as asked for, by its byte order mark, UTF-8, or a guess.
+    """The encoding of a text: the requested one, its byte order mark, UTF-8, or a guess.
 
-    Text that is not UTF-8 is taken for UTF-16 if every other byte is 0, and for Windows-1252,
-    which has the letters of Latin-1, if no character of UTF-8 is in it. Else it is damaged UTF-8.
+    Text that is not UTF-8 counts as UTF-16 if most of every other byte is 0, and as Windows-1252, a
+    superset of Latin-1, if it has no multi-byte UTF-8 character. Else it counts as damaged UTF-8.
     """
     if encoding is not None:
         try:
             codec = codecs.lookup(encoding)
-            "".encode(codec.name).decode(codec.name)  # some codecs turn no bytes into text
+            "".encode(codec.name).decode(codec.name)  # some codecs are not text encodings
         except (LookupError, TypeError, ValueError):
             raise FileError(
                 f'there is no text encoding "{encoding}"; common ones are utf-8, utf-16, latin-1 '
@@ -121,7 +121,7 @@ def encoding_of(path: Path | str, content: bytes, encoding: str | None = None) -
 
 
 def marked_encoding(content: bytes) -> str | None:
-    """The encoding that the byte order mark at the beginning of a text stands for."""
+    """The encoding that a text's byte order mark declares."""
     return next((name for mark, name in _MARKS.items() if content.startswith(mark)), None)
 
 
@@ -139,7 +139,7 @@ def _guess(content: bytes) -> str | None:
 
 
 def _guess_wide(content: bytes) -> str | None:
-    """UTF-16 without a mark: of most characters of many languages one byte is 0."""
+    """UTF-16 without a mark: in many languages, one byte of most characters is 0."""
     for name, zeros in (("utf-16-le", content[1::2]), ("utf-16-be", content[::2])):
         if (
             len(content) % 2 == 0
@@ -156,7 +156,7 @@ def bad_byte(error: UnicodeDecodeError) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    r"""The lines of a file: U+2028 and the like, at which `splitlines` cuts, belong to a text.
+    r"""The lines of a file; unlike `splitlines`, does not split at U+2028 and similar characters.
 
     >>> lines_of("a\u2028b\r\nc\n")
     ['a\u2028b', 'c', '']
@@ -176,5 +176,5 @@ def parsed(text: str, what: str) -> Any:
         raise FileError(f"{what} is not JSON: {error.msg}.") from error
     except RecursionError as error:
         raise FileError(f"{what} is nested too deeply.") from error
-    except ValueError as error:  # Python reads no integer of more than 4,300 digits
-        raise FileError(f"{what} has a number of too many digits.") from error
+    except ValueError as error:  # Python parses no integer of more than 4,300 digits
+        raise FileError(f"{what} has a number with too many digits.") from error

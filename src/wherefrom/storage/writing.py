@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, folders that one process at a time writes to."""
+"""Atomic files, locked folders, and the cache folder."""
 
 from __future__ import annotations
 
@@ -72,21 +72,21 @@ def _clear_errors(path: Path) -> Iterator[None]:
     except FileError:
         raise
     except OSError as error:
-        kept = " The file keeps its earlier content." if path.is_file() else ""
-        raise FileError(f"cannot write {path}: {reason(error)}.{kept}") from error
+        unchanged = " The file keeps its earlier content." if path.is_file() else ""
+        raise FileError(f"cannot write {path}: {reason(error)}.{unchanged}") from error
 
 
 def reason(error: Exception) -> str:
-    """The message of an operating system's error, without its number and the path."""
+    """The message of an operating system error, without its number and the path."""
     return getattr(error, "strerror", None) or str(error)
 
 
 @contextmanager
 def locked(folder: Path | None) -> Iterator[None]:
-    """Creates the folder and holds its lock; an error if another process holds it.
+    """Creates the folder and holds its lock; raises FileError if another process holds it.
 
-    The operating system releases the lock when its process ends, also after kill -9; the file that
-    remains locks nothing. Without a folder nothing is locked.
+    The operating system releases the lock when its process ends, even by kill -9; a remaining lock
+    file has no effect. Without a folder nothing is locked.
     """
     if folder is None:
         yield
@@ -94,7 +94,7 @@ def locked(folder: Path | None) -> Iterator[None]:
     lock = _acquired(folder)
     try:
         remove_partial_files(folder)
-        with suppress(OSError):  # the number is only for the message to other processes
+        with suppress(OSError):  # the process id is only for the error message of other processes
             (folder / _LOCK).write_text(str(os.getpid()), "ascii")
         yield
     finally:
@@ -103,7 +103,7 @@ def locked(folder: Path | None) -> Iterator[None]:
 
 
 def _acquired(folder: Path) -> FileLock | None:
-    """The lock of a folder, held; None if the file system has no locks."""
+    """Acquires the lock of a folder; None if the file system has no locks."""
     from filelock import FileLock, Timeout
 
     path = folder / _LOCK
@@ -132,7 +132,7 @@ def _acquired(folder: Path) -> FileLock | None:
 
 
 def cache_folder() -> Path:
-    """The folder for files that can be made again: WHEREFROM_CACHE, else the system's."""
+    """The cache folder: WHEREFROM_CACHE, else in the user's cache folder of the system."""
     chosen = os.environ.get("WHEREFROM_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -146,9 +146,9 @@ def cache_folder() -> Path:
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache, which `make` fills if it is missing; it appears when complete.
+    """A folder of the cache; if missing, `make` fills it, and it appears when complete.
 
-    If several processes make it at the same time, the first to finish wins.
+    If several processes fill it at the same time, the first to finish wins.
     """
     folder = cache_folder() / name
     if folder.is_dir():

@@ -1,4 +1,4 @@
-"""Studies: measurements on the model itself; the base class, and the samples a study receives.
+"""Studies, which measure the model itself: the base class, and the samples of a study.
 
 attention_erasure   whether attention weights of the last layer decide the prediction
 layer_profile       Σ relevance after each block and around each norm, and by unit
@@ -17,13 +17,13 @@ from wherefrom.core.explanation import Explanation, TargetInfo
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.target import Target
 
-Record = dict[str, Any]  # of values that JSON can hold
+Record = dict[str, Any]  # JSON-serialisable values
 TableRows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class StudySamples:
-    """Samples with their explanations by method label; `batch` collates a choice of them."""
+    """Samples with their explanations by method label; `batch` collates the samples at indices."""
 
     runner: ModelRunner
     batch: Callable[[Sequence[int]], Batch]
@@ -57,7 +57,7 @@ class StudySamples:
 
 
 class Study(ABC):
-    """One record for each sample; tables and a summary of all records.
+    """Measures one record per sample, and summarises the records in tables.
 
     `limit` is the largest number of samples to study, or None for all.
     """
@@ -67,7 +67,7 @@ class Study(ABC):
 
     @abstractmethod
     def records(self, samples: StudySamples, progress: Callable[[], None]) -> list[Record]:
-        """A record for each of the samples; `progress` is called after each piece of work."""
+        """One record per sample; `progress` is called after each step."""
 
     @abstractmethod
     def summary(self, records: Sequence[Record]) -> Record:

@@ -33,7 +33,7 @@ class WeightErasure:
     """The highest attention weight and a random other one, each erased alone."""
 
     delta_weight: float  # α of the highest minus α of the random one
-    delta_js: float  # change of the output by erasing the highest minus that by the random one
+    delta_js: float  # output change from erasing the highest minus that from the random one
     flips_highest: bool
     flips_random: bool
 
@@ -43,8 +43,8 @@ class AttentionErasure(Study):
 
     Compares erasing the highest weight with erasing a random one, and measures the share of
     weights erased before the prediction flips, ranked at random, by attention, by its gradient, by
-    their product and by each method. Shares to a flip are measured where the explained class is
-    the predicted one: a ranking for another class has no reason to flip the prediction.
+    their product and by each method. These shares are measured only if the predicted class is
+    explained: a ranking for another class is not expected to flip the prediction.
     """
 
     name = "attention_erasure"
@@ -52,7 +52,9 @@ class AttentionErasure(Study):
     def records(self, samples: StudySamples, progress: Callable[[], None]) -> list[Record]:
         _check_classes(samples)
         records: list[Record] = [{} for _ in range(len(samples))]
-        by_length: dict[int, list[int]] = {}  # samples of one length share a batch without padding
+        by_length: dict[
+            int, list[int]
+        ] = {}  # samples of equal length share a batch, without padding
         for i in range(len(samples)):
             by_length.setdefault(samples.length(i), []).append(i)
         for length, indices in sorted(by_length.items()):
@@ -136,17 +138,17 @@ def _singles(records: Sequence[Record]) -> list[WeightErasure]:
 
 
 def _check_classes(samples: StudySamples) -> None:
-    """Refuses a model that does not predict one of several classes: nothing could flip."""
+    """Refuses a model that does not predict one of several classes."""
     runner = samples.runner
     outputs = Target().row(run(Case(runner, samples.batch([0])))).shape[-1]
     if OutputNames(runner).to_probability(outputs) != "softmax":
-        raise ModelError(f"{runner.name} does not predict one class of several.")
+        raise ModelError(f"{runner.name} does not predict one of several classes.")
 
 
 def js_divergence(p: Array, q: Array) -> float:
     """The Jensen–Shannon divergence of two distributions, in nats.
 
-    The square of SciPy's `jensenshannon`, which is NaN where rounding makes it negative.
+    The square of SciPy's `jensenshannon`, which returns NaN if rounding makes it negative.
 
     >>> round(js_divergence(np.array([1.0, 0.0]), np.array([0.0, 1.0])), 4)
     0.6931
@@ -186,8 +188,8 @@ def erase_attention(
 
 @restores_state
 def _without(runner: ModelRunner, inputs: Batch, erased: Tensor, layer: int) -> Array:
-    def replace(number: int, weights: Tensor) -> Tensor:
-        if number != layer:
+    def replace(index: int, weights: Tensor) -> Tensor:
+        if index != layer:
             return weights
         present = (~erased[:, : weights.shape[-1]]).to(weights)[:, None, None, :]
         remaining = weights * present
@@ -206,23 +208,23 @@ def _count_maps(runner: ModelRunner, sample: Batch) -> int:
     with intercepted_forward(PLAIN, Case(runner, sample), maps=maps) as forward:
         forward.need("attention")
     if not maps.seen:
-        raise ModelError(f"{runner.name} has attention, but none of its maps could be recorded.")
+        raise ModelError(f"{runner.name} has attention, but no attention map could be recorded.")
     return len(maps.seen)
 
 
 def attention_rankings(runner: ModelRunner, inputs: Batch, target: Target) -> dict[str, Array]:
-    """Three scores for each position, by the attention map α of the last layer, (B, keys) each.
+    """Three scores for each position from the last layer's attention map α, (B, keys) each.
 
-    The attention from the rows that the head reads (mean over heads), and the gradient of the
-    target by α and its product with α (sums over heads and rows: the effect of erasing a
-    position, to first order).
+    The attention from the rows that the classifier reads (mean over heads); the gradient of the
+    target with respect to α, and its product with α (sums over heads and rows: to first order, the
+    effect of erasing a position).
     """
     attention = capture(Case(runner, inputs, target), gradients=True, of=[-1])
     weights, gradient = attention.maps[-1], attention.gradients[0]
     if weights.shape[-1] != inputs.mask.shape[1]:
         raise ModelError(
-            f"the attention of {runner.name} has {weights.shape[-1]} keys, the input "
-            f"{inputs.mask.shape[1]} units: weights cannot be assigned to units."
+            f"the attention of {runner.name} has {weights.shape[-1]} keys, but the input has "
+            f"{inputs.mask.shape[1]} units, so weights cannot be assigned to units."
         )
     scores = {
         "attention": _readout(attention),
@@ -233,13 +235,13 @@ def attention_rankings(runner: ModelRunner, inputs: Batch, target: Target) -> di
 
 
 def _readout(attention: CapturedAttention) -> Tensor:
-    """The attention from the rows that the head reads to each key, mean over heads, (B, keys)."""
+    """The attention from the rows that the classifier reads, mean over heads, (B, keys)."""
     rows = attention.start("auto")[attention.streams[-1][0]]
     return torch.einsum("bq,bqk->bk", rows, attention.maps[-1].mean(1).to(rows))
 
 
 def sample_rng(inputs: Batch, sample: int, seed: int) -> np.random.Generator:
-    """A generator seeded by the sample's content: the same alone or in any batch."""
+    """A generator seeded by the sample's content, so that it does not depend on the batch."""
     values = inputs.tensors[inputs.fields[0]][sample].cpu().numpy()
     valid = inputs.mask[sample, : len(values)].cpu().numpy()
     content = np.ascontiguousarray(values[valid]).tobytes()
@@ -247,7 +249,7 @@ def sample_rng(inputs: Batch, sample: int, seed: int) -> np.random.Generator:
 
 
 def single_weights(runner: ModelRunner, inputs: Batch, target: Target) -> list[WeightErasure]:
-    """Erases the highest weight, then a random other one, of each sample with two units or more."""
+    """Erases the highest and a random other weight of each sample with at least two units."""
     attention = capture(Case(runner, inputs, target), gradients=False)
     weights = _readout(attention).double().cpu().numpy()
     rows, masks, picks = [], [], []
@@ -268,8 +270,8 @@ def single_weights(runner: ModelRunner, inputs: Batch, target: Target) -> list[W
         return []
     outputs = erase_attention(runner, inputs, rows, torch.stack(masks))
     singles = []
-    for number, (i, highest, other) in enumerate(picks):
-        whole, without_highest, without_other = outputs[3 * number : 3 * number + 3]
+    for k, (i, highest, other) in enumerate(picks):
+        whole, without_highest, without_other = outputs[3 * k : 3 * k + 3]
         singles.append(
             WeightErasure(
                 float(weights[i, highest] - weights[i, other]),
@@ -303,8 +305,8 @@ def fraction_to_flip(
 ) -> list[float]:
     """The share of attention weights erased by descending score before the prediction flips.
 
-    `scores[r]` ranks the positions of sample `rows[r]`, by default of sample r. The share is 1
-    where the prediction never changes.
+    `scores[r]` ranks the positions of sample `rows[r]`, by default of sample r. The share is 1 if
+    the prediction never flips.
     """
     samples = range(len(scores)) if rows is None else rows
     masks, runs = [], []

@@ -1,4 +1,4 @@
-"""Relevance between output and input: after each block, at every norm, and by unit."""
+"""Relevance between output and input: after each block, around each norm, and by unit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NORMS = (
 
 @dataclass(frozen=True)
 class NormCall:
-    """What a norm received and returned; `bias` is a part of `y`."""
+    """The input and output of a norm; `bias` is included in `y`."""
 
     name: str  # of its module
     x: Tensor
@@ -42,7 +42,7 @@ class NormCall:
 
 @dataclass
 class _Running:
-    """A module that is running, with its input if it can be a norm written in primitive calls."""
+    """A running module, with its input if it may be a norm written in primitive calls."""
 
     x: Tensor | None = None
     has_root: bool = False
@@ -52,8 +52,8 @@ class _Running:
 class ActivationRecorder:
     """Records the activations of the blocks and norms during one forward pass.
 
-    A block is a module with the first number in its name (`encoder.layer.3`) that outputs a row
-    for each position. A norm is a call of one of torch's norms, or a module without submodules
+    A block is a module whose name ends at its first number (`encoder.layer.3`) and that outputs a
+    row for each position. A norm is a call of one of torch's norms, or a module without submodules
     and matrices that takes a root of its input and keeps its shape.
     """
 
@@ -68,7 +68,7 @@ class ActivationRecorder:
         return cls({id(module): name for name, module in model.named_modules()})
 
     def open(self) -> Scope:
-        """Watches every module that runs in this thread; removes its hooks at the end."""
+        """Hooks every module that runs in this thread, until the scope ends."""
         thread = threading.get_ident()
 
         def before(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -78,7 +78,9 @@ class ActivationRecorder:
             self._running.append(running)
             if not _may_be_norm(module) or not args or not depends_on_input(args[0]):
                 return None
-            running.x = args[0].view_as(args[0])  # a residual around the norm has another tensor
+            running.x = args[0].view_as(
+                args[0]
+            )  # a view, to distinguish it from a residual around the norm
             return (running.x, *args[1:])
 
         def after(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
@@ -115,10 +117,10 @@ class ActivationRecorder:
             x, bias = call["input"], call.get("bias")
             if not depends_on_input(x):
                 return call.run() if rule is None else rule(tracer, call)
-            x = like(x.view_as(x), x)  # a residual around the norm has another tensor
+            x = like(x.view_as(x), x)  # a view, to distinguish it from a residual around the norm
             call = call.with_(input=x)
             y = call.run() if rule is None else rule(tracer, call)
-            if bias is not None and call.kind is not Kind.LAYER_NORM:  # of the channels
+            if bias is not None and call.kind is not Kind.LAYER_NORM:  # per channel
                 bias = bias.reshape(-1, *(1,) * (x.ndim - 2))
             self.norms.append(NormCall(tracer.where, x, y, bias))
             return y
@@ -169,8 +171,8 @@ def relevance_sums(
     blocks = {"input": sum(sums[: len(sources)])}
     blocks |= zip(recorder.blocks, sums[len(sources) : first_norm], strict=True)
     norms = []
-    for at, norm in enumerate(recorder.norms):
-        before, after = first_norm + 2 * at, first_norm + 2 * at + 1
+    for i, norm in enumerate(recorder.norms):
+        before, after = first_norm + 2 * i, first_norm + 2 * i + 1
         of_bias = 0.0
         if norm.bias is not None:
             of_bias = _product_sum(gradients[after], norm.bias.expand_as(norm.y))
@@ -187,7 +189,7 @@ class UnitProfile:
     """Σ gradient × activation of one sample, for each unit after each block.
 
     `others` is the relevance at positions without a unit, such as a class token that the model
-    puts in front.
+    prepends.
     """
 
     output: float
@@ -206,7 +208,7 @@ def unit_profile(runner: ModelRunner, inputs: Batch, target: Target, table: Tabl
     others: dict[str, float] = {}
     for (name, value), gradient in zip(recorder.blocks.items(), gradients, strict=True):
         rows = (gradient.double() * value.detach().double()).sum(-1).cpu().numpy()
-        rows = rows[0] if len(rows) == 1 else rows[:, 0]  # places first, as some models have it
+        rows = rows[0] if len(rows) == 1 else rows[:, 0]  # some models have the sequence axis first
         span = sources.span_in(stream_of(value)) or sources.span_in(0)
         if span is None or len(rows) < span.shift + span.width:
             continue
@@ -222,8 +224,8 @@ def unit_profile(runner: ModelRunner, inputs: Batch, target: Target, table: Tabl
 class LayerProfile(Study):
     """Σ relevance after each block and around each norm, for `lrp`, `lrp_ah_ln` and GI.
 
-    On few samples, one by one. GI collapses at every LayerNorm (Ali et al. 2022, figure 2 and
-    proposition 2); with the LN rule the sums before and after a norm are equal.
+    Runs on few samples, one at a time. GI collapses at every LayerNorm (Ali et al. 2022,
+    figure 2 and proposition 2); with the LN rule the sums before and after a norm are equal.
     """
 
     name = "layers"
@@ -278,7 +280,7 @@ class LayerProfile(Study):
 def block_shares(records: Sequence[Record]) -> dict[str, dict[str, dict[str, float]]]:
     """By method and block: Σ relevance as a share of the output, median and quartiles.
 
-    Quantiles, since an output near zero makes shares arbitrarily large.
+    Not means, since an output near zero makes shares arbitrarily large.
     """
     table: dict[str, dict[str, dict[str, float]]] = {}
     for method in records[0]["blocks"] if records else ():
@@ -291,7 +293,7 @@ def block_shares(records: Sequence[Record]) -> dict[str, dict[str, dict[str, flo
 
 
 def norm_shares(records: Sequence[Record]) -> dict[str, TableRows]:
-    """By method, for each norm in its order: the median share before and after it."""
+    """By method, for each norm in order: the median share before and after it."""
     table: dict[str, TableRows] = {}
     for method in records[0]["norms"] if records else ():
         norms = [record["norms"][method] for record in records]

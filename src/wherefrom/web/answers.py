@@ -1,4 +1,4 @@
-"""Answers to the page's requests, as plain data. Not thread-safe: the worker alone calls it."""
+"""Answers the page's requests with plain data. Not thread-safe: only the worker calls it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from wherefrom.web.request import (
 Request = ParsedRequest[Body]
 Value = TypeVar("Value")
 _CURVES: dict[str, type[Metric]] = {"activation": Activation, "pruning": Pruning}
-_MAX_SINGLE_STEPS = 64  # a curve over more units than this has steps of 10 % of them
+_MAX_SINGLE_STEPS = 64  # curves over more units have steps of 10 %
 _MAX_CLASSES = 24  # a model with more classes shows only the most likely
 _TOP_CLASSES = 10
 _BATCH_UNITS = 2048  # units in one forward pass
@@ -53,7 +53,7 @@ class Prediction:
     """One input with the model's output."""
 
     reader: Reader[Any, Any]
-    item: Any  # the input as the reader reads it
+    item: Any  # the input after reading
     inputs: Batch
     logits: Tensor  # (classes,), on the CPU
     target: Target  # the most likely class, on the CPU
@@ -175,7 +175,7 @@ class Answers:
         }
 
     def layers(self, request: Request) -> Data:
-        """The relevance of each unit after each block, by `lrp`; the first row is the input."""
+        """The relevance of each unit at the input (first row) and after each block, by `lrp`."""
         prediction = self._predict(request)
         runner = prediction.reader.runner
         target = self._target(request, prediction).to(runner.device)
@@ -271,7 +271,7 @@ class Answers:
         )
 
     def _outputs(self, request: Request, prediction: Prediction, logits: Tensor) -> list[Data]:
-        """The classes with their probabilities; of many classes the most likely and the target."""
+        """The classes with their probabilities; if many, the most likely ones and the target."""
         probabilities = request.model.explainer.output_names.probabilities(logits.double())
         target = self._target(request, prediction)
         indices = list(range(len(logits)))
@@ -290,7 +290,7 @@ class Answers:
         ]
 
     def _perturbed_logits(self, prediction: Prediction, present: NDArray[np.bool_]) -> Tensor:
-        """The logits (K, classes) for each row of `present`, erased as evaluations erase."""
+        """The logits (K, classes) for each row of `present`; units are erased as in evaluations."""
         reader = prediction.reader
         if reader.size(prediction.item) != prediction.unit_count:
             raise InputError("units cannot be removed for encoder-decoder models.")
@@ -309,7 +309,7 @@ class Answers:
 
 
 def _read(request: Request, limits: Limits) -> tuple[Reader[Any, Any], Any]:
-    """The reader and its reading of the input; an error if the input has too many units."""
+    """The reader and the input that it read; raises if the input has too many units."""
     reader = request.model.explainer._reader(request.input)
     item = reader.read(request.input, request.body.truncate)
     units = reader.size(item)
@@ -323,7 +323,7 @@ def _read(request: Request, limits: Limits) -> tuple[Reader[Any, Any], Any]:
 
 def _predict(request: Request, limits: Limits) -> Prediction:
     with torch.inference_mode(False), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the answer of `explain` lists them
+        warnings.simplefilter("ignore")  # `explain` reports them
         reader, item = _read(request, limits)
         inputs = reader.batch([item])
         logits = run(Case(reader.runner, inputs))
@@ -366,5 +366,5 @@ def _position_names(
 ) -> list[str]:
     """The names of the units along an axis; "·" for positions without a unit (a class token)."""
     units = prediction.inputs.units[0]
-    numbers = _position_units(captured, stream, size)
-    return ["·" if number is None else units[number].text for number in numbers]
+    indices = _position_units(captured, stream, size)
+    return ["·" if i is None else units[i].text for i in indices]

@@ -1,6 +1,6 @@
-"""The routes: a request passes the security gate, is parsed, runs in the worker, and is answered.
+"""The routes of the server: Gate → parse_request → Worker.run → Answers → JSON.
 
-Gate → parse_request → Worker.run → Answers → JSON
+The worker runs one job at a time; parsing is part of the job, since it may need the model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wherefrom.show import answer as answer_view
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import STYLE
 from wherefrom.web.answers import Answers
-from wherefrom.web.generation import Question, Tell, explained
+from wherefrom.web.generation import OnUpdate, Question, explained
 from wherefrom.web.models import PASSAGES, QUESTION, Models
 from wherefrom.web.reports import Reports, report_policy
 from wherefrom.web.request import (
@@ -71,7 +71,7 @@ class Server:
         self.models, self.worker, self.limits, self.reports = models, worker, limits, reports
         self.answers = Answers(limits)
         self._about = _about(models, limits)
-        # read at the start: no request opens a file of the page
+        # read at startup, so that no request opens a file
         self.static = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.is_file()}
         self.static["heatmap.css"] = STYLE.encode()
         self.static["answer.css"] = answer_view.STYLE.encode()
@@ -105,11 +105,11 @@ class Server:
         ]
 
     async def page(self, request: Request) -> Response:
-        """The page itself."""
+        """The main page."""
         return Response(self.static["index.html"], media_type=_MEDIA_TYPES[".html"])
 
     async def answer_page(self, request: Request) -> Response:
-        """The page on which a language model answers."""
+        """The page for answers of language models."""
         return Response(self.static["answer.html"], media_type=_MEDIA_TYPES[".html"])
 
     async def static_file(self, request: Request) -> Response:
@@ -129,7 +129,7 @@ class Server:
         return JSONResponse(describe(self.models, self.limits))
 
     async def report(self, request: Request) -> Response:
-        """A report of the folder, in a sandbox."""
+        """A report from the folder, in a sandbox."""
         content = await asyncio.to_thread(self.reports.read, request.path_params["name"])
         if content is None:
             raise HTTPException(404, "there is no such report.")
@@ -147,9 +147,9 @@ class Server:
 
     async def compare(self, request: Request) -> Response:
         """One line of JSON for each method, sent as soon as it is ready."""
-        parsed = await self._answered(request, MethodsBody, _itself)
+        parsed = await self._answered(request, MethodsBody, _identity)
         methods = list(dict.fromkeys(parsed.body.methods or METHODS))
-        # before the response starts, so that an error still sets its status
+        # computed before the response starts, so that an error still sets the status
         first = await self._run(request, lambda: self._comparison(parsed, methods[0]))
 
         async def lines() -> AsyncIterator[bytes]:
@@ -162,19 +162,19 @@ class Server:
 
     async def table(self, request: Request) -> Response:
         """One line of JSON for each text, sent as soon as it is ready."""
-        parsed = await self._answered(request, TableBody, _itself)
+        parsed = await self._answered(request, TableBody, _identity)
         texts = parsed.body.texts
         if len(texts) > self.limits.table_texts:
             raise InputError(
-                f"a table may have up to {self.limits.table_texts:,} texts, this one has "
+                f"a table may have up to {self.limits.table_texts:,} texts, got "
                 f"{len(texts):,}. For more, use the command line: wherefrom corpus."
             )
         pairs = parsed.body.text_pairs
         seconds: Sequence[str | None] = [None] * len(texts) if pairs is None else pairs
         if len(seconds) != len(texts):
             raise InputError(
-                f"there are {len(texts):,} texts and {len(seconds):,} text_pairs: a pair needs one "
-                "of each."
+                f"there are {len(texts):,} texts, but {len(seconds):,} text_pairs: the lengths "
+                "must be equal."
             )
 
         def predicted(text: str, second: str | None) -> Data:
@@ -187,8 +187,8 @@ class Server:
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def answer(self, request: Request) -> Response:
-        """Lines of JSON: the answer as it is generated, then where it comes from."""
-        # before the response starts, so that an error still sets its status
+        """Lines of JSON: the answer as it is generated, then its explanation."""
+        # computed before the response starts, so that an error still sets the status
         question = await self._answered(
             request, AnswerBody, lambda parsed: Question.of(parsed, self.limits)
         )
@@ -212,7 +212,7 @@ class Server:
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
-    async def _sent(self, job: Callable[[Tell], None]) -> AsyncIterator[Data]:
+    async def _sent(self, job: Callable[[OnUpdate], None]) -> AsyncIterator[Data]:
         """The rows that a job sends while it runs; an error of the job is raised at the end."""
         rows: asyncio.Queue[Data | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -227,10 +227,10 @@ class Server:
                 yield row
             task.result()
         finally:
-            task.cancel()  # the page was closed: the job stops
+            task.cancel()  # stops the job if the page was closed
 
     async def html(self, request: Request) -> Response:
-        """The explanation as a file, as the command line writes it."""
+        """The explanation as an HTML file, as the command line writes it."""
 
         def render(parsed: ParsedRequest[MethodsBody]) -> str:
             methods = parsed.body.methods or [parsed.method]
@@ -244,7 +244,7 @@ class Server:
         return Response(page, media_type=_MEDIA_TYPES[".html"], headers=headers)
 
     def _comparison(self, parsed: ParsedRequest[Body], method: str) -> Data:
-        """The explanation by one method, or why the method does not apply to the model."""
+        """The explanation by one method, or the error if the method does not apply to the model."""
         try:
             return {"method": method, **self.answers.explain(replace(parsed, method=method))}
         except ModelError as error:
@@ -260,7 +260,7 @@ class Server:
     async def _answered(
         self, request: Request, kind: type[B], compute: Callable[[ParsedRequest[B]], R]
     ) -> R:
-        """Parses the request and computes its answer in one job; parsing may need the model."""
+        """Parses the request and computes its answer, in one job."""
         content = await self._body(request)
 
         def job() -> R:
@@ -301,7 +301,7 @@ class Server:
         finally:
             for task in (result, disconnect):
                 task.cancel()
-            await asyncio.wait((result, disconnect))  # until a cancelled job is marked
+            await asyncio.wait((result, disconnect))  # wait until cancellation has taken effect
 
 
 async def _disconnected(request: Request) -> None:
@@ -368,11 +368,13 @@ def _describe(error: Exception) -> tuple[int, Data]:
         status, kind, message = 422, type(error).__name__, error.for_page()
     else:
         _LOG.error("a request failed", exc_info=error)
-    printable = message.encode("utf-8", "replace").decode()  # it may quote half of a character
+    printable = message.encode(
+        "utf-8", "replace"
+    ).decode()  # the message may quote a lone surrogate
     return status, {"error": {"kind": kind, "message": printable}}
 
 
-def _itself(value: R) -> R:
+def _identity(value: R) -> R:
     return value
 
 
@@ -382,7 +384,7 @@ def _message(error: Exception) -> str:
 
 
 def _with_json_errors(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, with every error as JSON."""
+    """An endpoint that returns every error as JSON."""
 
     async def respond(request: Request) -> Response:
         try:
@@ -397,7 +399,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)
     status, content = _describe(error)
-    headers = dict(getattr(error, "headers", None) or {})  # the methods that a route allows
+    headers = dict(getattr(error, "headers", None) or {})  # such as the allowed HTTP methods
     return JSONResponse(content, status, headers | ({"retry-after": "1"} if status == 503 else {}))
 
 

@@ -1,4 +1,4 @@
-"""Answers of language models: streamed to the page as they are generated, then explained."""
+"""Generates answers of language models, streamed to the page, and explains them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from wherefrom.errors import InputError, ModelError, TooLong, for_page
 from wherefrom.show.answer import page_data
 from wherefrom.web.request import AnswerBody, Data, Limits, ParsedRequest
 
-Tell = Callable[[Data], None]
+OnUpdate = Callable[[Data], None]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A checked request: the prompt, and the answer to explain unless the model generates one."""
+    """A checked request: the prompt, and the answer unless the model generates it."""
 
     request: ParsedRequest[AnswerBody]
     prompt: PromptLike
@@ -27,10 +27,10 @@ class Question:
 
     @staticmethod
     def of(request: ParsedRequest[AnswerBody], limits: Limits) -> Question:
-        """The question of a request; an error if it is too long for the page."""
+        """The question of a request; raises if it is too long for the page."""
         model, body = request.model, request.body
         if not model.answers:
-            raise ModelError(f"{model.name} is not a language model: it gives no answers.")
+            raise ModelError(f"{model.name} is not a language model: it generates no answers.")
         passages, answer, count = body.passages, body.answer, body.max_new_tokens
         if count > limits.answer_tokens:
             raise InputError(f"max_new_tokens may be up to {limits.answer_tokens}, got {count}.")
@@ -39,7 +39,7 @@ class Question:
         if characters > limits.text_characters:
             raise TooLong(
                 f"prompt and answer have {characters:,} characters; the page accepts up to "
-                f"{limits.text_characters:,}. Ask with less, or use the command line."
+                f"{limits.text_characters:,}. Shorten them, or use the command line."
             )
         tokenizer = model.explainer.tokenizer
         prompt: PromptLike = str(request.input)
@@ -50,11 +50,11 @@ class Question:
         if units > limits.units:
             raise TooLong(
                 f"prompt and answer have up to {units:,} tokens; the page explains up to "
-                f"{limits.units:,}. Ask with less, or use the command line."
+                f"{limits.units:,}. Shorten them, or use the command line."
             )
         return Question(request, prompt, answer or None, count)
 
-    def answered(self, on_text: Tell) -> Answer:
+    def answered(self, on_text: OnUpdate) -> Answer:
         """The answer; `on_text` receives each piece of text as it is generated."""
         explainer, method = self.request.model.explainer, self.request.method
         with warnings.catch_warnings():
@@ -69,7 +69,7 @@ class Question:
             )
 
 
-def explained(answer: Answer, on_text: Tell) -> Data:
+def explained(answer: Answer, on_text: OnUpdate) -> Data:
     """Explains every token of an answer; `on_text` receives the progress."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

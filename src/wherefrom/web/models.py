@@ -1,4 +1,4 @@
-"""The models that a server was started with; a request names one of them, never a path."""
+"""The models of a server; requests name one of them, never a path."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ PASSAGES = (
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model as the page offers it."""
+    """A model that the page offers."""
 
     name: str
     explainer: Explainer
 
     @property
     def input_kind(self) -> Literal["text", "image"]:
-        """What a request must contain for this model."""
+        """The kind of input that a request for this model must contain."""
         is_image = isinstance(self.explainer._reader(""), ImageReader)
         return "image" if is_image or self._graph_kind == "superpixels" else "text"
 
     @property
     def _graph_kind(self) -> str:
-        """What a node of the model's graphs is; empty for a model of text or images."""
+        """What the model's graphs represent; empty for text and image models."""
         return str(getattr(getattr(self.explainer.runner.model, "config", None), "reads", ""))
 
     @property
@@ -71,9 +71,11 @@ class ServedModel:
         use = "Use the command line, wherefrom explain, or the library."
         if self.explainer.runner.task == "QuestionAnswering":
             return (
-                f"{self.name} answers by two places in a context, which the page cannot show. {use}"
+                f"{self.name} predicts a start and an end in a context, which the page cannot "
+                f"show. "
+                f"{use}"
             )
-        return f"{self.name} classifies every token, and the page shows one class. {use}"
+        return f"{self.name} classifies every token, but the page shows a single class. {use}"
 
     @property
     def takes_pairs(self) -> bool:
@@ -102,7 +104,7 @@ class Models:
 
     def __init__(self, explainers: Mapping[str, Explainer]) -> None:
         if not explainers:
-            raise InputError("no model to serve: name one with --model.")
+            raise InputError("no model to serve: pass one with --model.")
         self._models = {
             name: ServedModel(name, explainer) for name, explainer in explainers.items()
         }
@@ -117,7 +119,7 @@ class Models:
 
     @property
     def names(self) -> list[str]:
-        """The names that requests may use, in the order of the page."""
+        """The names that requests may use, in page order."""
         return list(self._models)
 
 

@@ -1,4 +1,4 @@
-"""Report pages in the folder that the server was started with."""
+"""HTML reports in the folder that the server was started with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_REPORTS = 200
 
 @cache
 def report_policy() -> str:
-    """The content security policy of a report: it may run the one script the library writes."""
+    """The content security policy of a report: it allows only the library's own script."""
     script = Path(corpus.__file__).with_name("corpus.js").read_text(encoding="utf-8")
     digest = b64encode(sha256(script.encode()).digest()).decode("ascii")
     return f"{REPORT_POLICY} allow-scripts; script-src 'sha256-{digest}'"
@@ -25,12 +25,12 @@ def report_policy() -> str:
 
 @dataclass(frozen=True)
 class Reports:
-    """The HTML files in a folder and its direct subfolders; a request uses a listed name."""
+    """The HTML files in a folder and its direct subfolders, requested by name."""
 
     folder: Path | None = None
 
     def by_name(self) -> dict[str, Path]:
-        """Paths by name, newest first, without symbolic links that lead out of the folder."""
+        """Paths by name, newest first, without symbolic links to files outside the folder."""
         if self.folder is None or not self.folder.is_dir():
             return {}
         folder = self.folder.resolve()
@@ -45,13 +45,13 @@ class Reports:
         for path in paths[:_MAX_REPORTS]:
             name = shown = _printable(path.relative_to(folder).as_posix())
             number = 2
-            while shown in names:  # two names may differ in what cannot be shown
+            while shown in names:  # two names may differ only in unprintable bytes
                 shown, number = f"{name} ({number})", number + 1
             names[shown] = path
         return names
 
     def read(self, name: str) -> bytes | None:
-        """The content of a listed report; None for any other name, and for one that is gone."""
+        """The content of a listed report; None for other names and for deleted files."""
         path = self.by_name().get(name)
         try:
             return None if path is None else path.read_bytes()
@@ -67,5 +67,5 @@ def _changed(path: Path) -> float:
 
 
 def _printable(name: str) -> str:
-    """The name of a file as UTF-8; a file system may hold other bytes."""
+    """The name of a file as UTF-8; file systems allow other bytes."""
     return os.fsencode(name).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Access control: the gate for requests, and the headers that restrict the browser."""
+"""Access control for requests, and the headers that restrict the browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-# a name or an address, and a port; no user, path or space, which some parsers skip
+# a name or address with an optional port; no user, path or space, which some parsers skip
 _HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{1,5})?")
 COOKIE = "wherefrom_token"
 HEADER = "x-wherefrom-token"
@@ -56,9 +56,9 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Gate:
-    """Lets in requests that name this server and, if there is a token, carry it.
+    """Forwards requests that name this server and, if there is a token, contain it.
 
-    A foreign site that points its own name at this machine (DNS rebinding) still sends that name
+    A site that points its name at this machine (DNS rebinding) is refused, since it sends that name
     in `Host`.
     """
 
@@ -104,7 +104,7 @@ class Gate:
             return name in ("localhost", socket.gethostname().lower())
 
     def _has_token(self, headers: dict[str, str]) -> bool:
-        # read by hand: SimpleCookie gives up at the first cookie of another app that it cannot read
+        # parsed by hand, since SimpleCookie stops at the first malformed cookie of another app
         cookies = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
         tokens = [value for name, _, value in cookies if name == COOKIE]
         return any(map(self._matches, [*tokens, headers.get(HEADER, "")]))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 _CONNECTIONS = 256  # at once; more get status 503
-_IDLE_SECONDS = 10.0  # that a connection may take to send a request
+_IDLE_SECONDS = 10.0  # a connection may take this long to send a request
 
 
 def serve(
@@ -41,10 +41,10 @@ def serve(
     say: Say = print,
     **options: Any,
 ) -> None:
-    """Serves the page until it is interrupted.
+    """Serves the page until interrupted.
 
-    By default it serves the embedded models. A host that other machines can reach needs a token:
-    without `token` a random one is used. Other options go to `load` (`dtype=`, `device=`).
+    By default it serves the embedded models. If other machines can reach the host, a token is
+    required, random unless `token` is passed. Other options go to `load` (`dtype=`, `device=`).
     """
     for library in ("pydantic", "starlette", "uvicorn"):
         if find_spec(library) is None:
@@ -55,7 +55,7 @@ def serve(
     if reports is not None and not reports.is_dir():
         raise FileError(f"--reports: {reports} is not a folder.")
     if token is not None and not (token.isascii() and token.isalnum() and len(token) >= 16):
-        raise InputError("a token must have at least 16 letters and digits, and nothing else.")
+        raise InputError("a token must consist of at least 16 letters and digits.")
     if token is None and not is_loopback(host):
         token = secrets.token_hex(16)
     read = partial(load, **options)
@@ -106,7 +106,7 @@ async def serve_on(
 
 
 async def _close_idle(server: uvicorn.Server, seconds: float) -> None:
-    """Closes connections whose request does not arrive: uvicorn waits for its headers forever."""
+    """Closes connections that send no request, for whose headers uvicorn would wait forever."""
     since: dict[Any, float] = {}
     while True:
         await asyncio.sleep(seconds / 10)
@@ -122,7 +122,7 @@ async def _close_idle(server: uvicorn.Server, seconds: float) -> None:
 def _embedded_models(read: Callable[[str], Explainer], say: Say) -> Models:
     """All embedded models that the installed libraries can run."""
     explainers: dict[str, Explainer] = {}
-    # text first: a newcomer understands a sentence at a glance
+    # the text model first, since a sentence is easiest to understand
     for name in sorted(embedded(), key=lambda name: (name != "sentiment", name)):
         try:
             explainers[name] = read(name)
@@ -132,7 +132,7 @@ def _embedded_models(read: Callable[[str], Explainer], say: Say) -> Models:
 
 
 def _warm_up(model: ServedModel) -> None:
-    """Explains an example: the first run of a model is slow."""
+    """Explains an example, since the first run of a model is slow."""
     for text in model.examples[:1]:
         model.explainer(text)
 

@@ -1,4 +1,4 @@
-"""One thread runs all jobs, one after the other, from a short queue."""
+"""A thread that runs all jobs, one at a time, from a short queue."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from wherefrom.core.progress import stopped_by
 Result = TypeVar("Result")
 _TOO_LONG = "this took too long and was stopped"
 _RETRY_SECONDS = 0.05  # between two attempts to enter a full queue
-_GRACE_SECONDS = 5.0  # a late job may finish the torch call that it is in
-_WATCH_SECONDS = 0.5  # between two looks at a running job
+_GRACE_SECONDS = 5.0  # for a late job to finish its current torch call
+_WATCH_SECONDS = 0.5  # between two checks of a running job
 
 
 class QueueFull(Exception):
@@ -39,7 +39,7 @@ class Job:
     function: Callable[[], Any]
     future: Future[Any] = field(default_factory=Future)
     cancelled: threading.Event = field(default_factory=threading.Event)
-    deadline: float | None = None  # once it runs
+    deadline: float | None = None  # set when it starts
 
     def check(self) -> None:
         """Raises `Stopped` after the deadline or a cancellation."""
@@ -53,9 +53,9 @@ class Worker:
     """Runs one job at a time in its own thread.
 
     A thread cannot be killed, but a running model enters a module every few microseconds: there the
-    worker checks the clock, and a job that is late or cancelled ends with `Stopped`. What runs
-    between two modules, such as a backward pass, is short because the sizes of inputs are limited.
-    Should a call hang, the request is answered at the deadline plus `grace` seconds.
+    worker checks the clock, and a late or cancelled job ends with `Stopped`. Work between modules,
+    such as a backward pass, is short because input sizes are limited. If a call hangs, the request
+    is answered at the deadline plus `grace` seconds.
     """
 
     def __init__(self, seconds: float, queued_jobs: int, grace: float = _GRACE_SECONDS) -> None:
