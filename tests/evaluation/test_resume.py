@@ -134,7 +134,9 @@ def test_parts_that_disappear_during_a_run_are_an_error(explainer, tmp_path):
         for path in parts(tmp_path):
             path.unlink()
 
-    with pytest.raises(FileError, match=r"files of \d finished parts? .* are missing .*resume=True"):
+    with pytest.raises(
+        FileError, match=r"files of \d finished parts? .* are missing .*resume=True"
+    ):
         evaluate(explainer, TEXTS, out=tmp_path, progress=delete, **OPTIONS)
 
 
