@@ -120,7 +120,7 @@ def test_a_device_that_is_not_there(run, device, start):
     done = run("explain", "good", "--device", device)
     assert done.exit_code == 2
     assert f'{start} "{device}"' in done.stderr
-    assert "there are: cpu" in done.stderr
+    assert "vailable: cpu" in done.stderr
     assert "\n" not in done.stderr.strip()
 
 

@@ -64,7 +64,7 @@ def test_an_index_that_names_a_pickle_is_refused(tmp_path):
     index["weight_map"][name] = "more.bin"
     file.write_text(json.dumps(index), encoding="utf-8")
     (home / "more.bin").write_bytes(pickle.dumps(Payload(mark)))
-    with pytest.raises(ModelError, match=r"names more\.bin, which is not a safetensors file"):
+    with pytest.raises(ModelError, match=r"lists more\.bin, which is not a safetensors file"):
         load(home)
     assert not mark.exists()
 

@@ -276,7 +276,7 @@ def test_every_kind_of_method_explains_an_answer(reader):
     ("inputs", "options", "error", "says"),
     [
         ("good film", {}, InputError, "answers a question from a context: pass both"),
-        (("is it", TEXT), {"target": 1}, TargetError, '"start", "end" or'),
+        (("is it", TEXT), {"target": 1}, TargetError, '"start", "end", or'),
         (("is it", TEXT), {"against": "end"}, TargetError, "there is no class to subtract"),
         (("is it", TEXT), {"position": 3}, TargetError, "a position needs the target"),
         (("is it", TEXT), {"target": "end", "position": 99}, TargetError, "no position 99"),
@@ -293,6 +293,6 @@ def test_a_masked_word_is_explained_and_said(pair_wordpiece):
     assert explained.target.place == 'token 2, "[MASK]"'
     assert 'token 2, "[MASK]"' in str(explained)
     for text in ("the film", "[MASK] is [MASK]"):
-        with pytest.raises(TargetError, match="name the one to explain by its position"):
+        with pytest.raises(TargetError, match="pass the position to explain"):
             explainer(text)
     assert explainer("the film", position=1).target.place == 'token 1, "the"'

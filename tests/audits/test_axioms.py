@@ -217,5 +217,5 @@ def test_where_a_later_word_sees_more_the_sum_of_two_runs_is_symmetric(gpt2_case
 
 def test_units_that_enter_twice_cannot_be_exchanged():
     case = case_of_ids(model("bart", "classify"), [0, 5, 17, 33, 2])
-    with pytest.raises(ModelError, match="several places"):
+    with pytest.raises(ModelError, match="more than once"):
         symmetry(method("gradient_x_input"), case, 1, 2)

@@ -151,7 +151,7 @@ def test_words_that_the_tokenizer_does_not_know_are_told(text, warning, bert, wo
 
 
 def test_words_need_the_text(bert):
-    with pytest.raises(InputError, match="have no word numbers"):
+    with pytest.raises(InputError, match="have no word indices"):
         Explainer(bert)([2, 5, 3]).words()
 
 

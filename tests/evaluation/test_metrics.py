@@ -240,7 +240,9 @@ def test_of_several_labels_each_is_predicted_by_itself(wordpiece):
 def test_what_counts_predictions_is_refused_for_a_model_of_one_number(wordpiece):
     bert = model("bert", "classify", vocab_size=len(wordpiece), num_labels=1)
     explainer = Explainer(bert, wordpiece)
-    with pytest.raises(InputError, match="nothing to count for: flip, negative_accuracy"):
+    with pytest.raises(
+        InputError, match="no class, which these metrics require: flip, negative_accuracy"
+    ):
         evaluate(explainer, TEXTS, ["random"], ["pruning", "flip", "negative_accuracy"])
     result = evaluate(explainer, TEXTS, ["random"], ["pruning", "attention_erasure"])
     assert "does not predict one of several classes" in "\n".join(result.notes)

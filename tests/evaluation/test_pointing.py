@@ -80,7 +80,7 @@ def test_a_smooth_map_keeps_its_size_and_lies_between():
     ("mask", "words"),
     [
         (np.ones((2, 2), bool), "the mask has"),
-        (np.ones((4, 4), bool), "nor all of it"),
+        (np.ones((4, 4), bool), "not all of it"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_refused(mask, words):

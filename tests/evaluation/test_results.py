@@ -295,8 +295,8 @@ class Backslashed(Length):
     ("metrics", "words"),
     [
         ([Nameless()], "needs a name"),
-        ([Slashed()], "part of a file name"),
-        ([Backslashed()], "part of a file name"),
+        ([Slashed()], "valid in a file name"),
+        ([Backslashed()], "valid in a file name"),
         ([Sideways()], 'must be "higher", "lower" or ""'),
         ([Length(), Length()], "two metrics have the same name: length"),
         ([], "no metric was selected"),

@@ -134,13 +134,15 @@ def test_parts_that_disappear_during_a_run_are_an_error(explainer, tmp_path):
         for path in parts(tmp_path):
             path.unlink()
 
-    with pytest.raises(FileError, match=r"files of \d finished parts? .* are missing .*--resume"):
+    with pytest.raises(
+        FileError, match=r"files of \d finished parts? .* are missing .*resume=True"
+    ):
         evaluate(explainer, TEXTS, out=tmp_path, progress=delete, **OPTIONS)
 
 
 def test_a_full_disk_loses_nothing_and_says_so(explainer, tmp_path):
     whole = evaluate(explainer, TEXTS, **OPTIONS)
-    message = r"cannot write .*part-.*json: .* The finished parts are saved.*--resume"
+    message = r"cannot write .*part-.*json: .* The parts finished before are saved.*resume=True"
     evaluate(explainer, TEXTS, out=tmp_path, progress=stop_after(FIRST_WINDOW), **OPTIONS)
     before = contents(tmp_path)
     with full_disk(1000), pytest.raises(FileError, match=message):

@@ -224,7 +224,7 @@ ARGUMENTS = {
         "line 1 is not UTF-8",
     ),
     "--png": (["explain", "good", "--png", "{out}.foo"], "must end in .png"),
-    "--png of a text": (["explain", "good", "--png", "{out}.png"], "for images and molecules"),
+    "--png of a text": (["explain", "good", "--png", "{out}.png"], "only to images and molecules"),
     "--units": (["explain", "good", "--units", "9" * 5000], "units apply only to images"),
     "--html is full": (["explain", "good", "--html", "/dev/full"], "No space left on device"),
     "--json is full": (["explain", "good", "--json", "/dev/full"], "No space left on device"),

@@ -57,7 +57,7 @@ def test_what_cannot_be_read_rightly_is_refused_by_name(name, tmp_path, monkeypa
 def test_a_picture_of_another_format_is_refused_before_it_is_decoded(monkeypatch):
     with Image.open(io.BytesIO(REFUSED["EPS"][0])) as picture:
         monkeypatch.setattr(type(picture), "load", lambda *a, **k: pytest.fail("it is decoded"))
-        with pytest.raises(InputError, match="file in EPS; files in PNG"):
+        with pytest.raises(InputError, match="EPS file; only PNG"):
             opened(picture)
 
 

@@ -84,11 +84,14 @@ def test_how_a_smiles_is_written_has_no_say():
         ("c1cccc1", "kekulize"),
         ("CCO CCC", "has no spaces, got 'CCO CCC'"),
         ("CCO\tethanol", "has no spaces"),
-        ("CC\0O", r"at place 3\.$"),
-        ("C\N{CYRILLIC CAPITAL LETTER ES}O", r'CAPITAL LETTER ES\) at place 2; did you mean "C"'),
-        ("\N{GREEK CAPITAL LETTER NU}", r'GREEK CAPITAL LETTER NU\) at place 1; .* "N"'),
+        ("CC\0O", r"at position 3\.$"),
+        (
+            "C\N{CYRILLIC CAPITAL LETTER ES}O",
+            r'CAPITAL LETTER ES\) at position 2; did you mean "C"',
+        ),
+        ("\N{GREEK CAPITAL LETTER NU}", r'GREEK CAPITAL LETTER NU\) at position 1; .* "N"'),
         ("C\N{FULLWIDTH EQUALS SIGN}O", 'did you mean "="'),
-        ("C\N{GREEK SMALL LETTER OMEGA}", r"OMEGA\) at place 2\.$"),
+        ("C\N{GREEK SMALL LETTER OMEGA}", r"OMEGA\) at position 2\.$"),
         ("C" * 100 + "X", "C…' is not a valid SMILES"),
     ],
 )
@@ -249,7 +252,7 @@ def test_data_of_pytorch_geometric_gives_each_edge_once():
     assert graph.edges.tolist() == [[0, 1], [1, 2]]
     assert graph.edge_features.tolist() == [[7.0], [8.0]]
     data.edge_attr = torch.tensor([7.0, 6.0, 8.0, 8.0])
-    with pytest.raises(InputError, match="no direction"):
+    with pytest.raises(InputError, match="undirected"):
         Graph.from_pyg(data)
     with pytest.raises(InputError, match="no node features"):
         Graph.from_pyg(SimpleNamespace(x=None, edge_index=data.edge_index))
@@ -263,7 +266,7 @@ def test_data_of_pytorch_geometric_gives_each_edge_once():
         (([[np.nan]], []), "NaN"),
         (([[1.0], [2.0]], [(0, 2)]), "the node 2; the nodes are 0 to 1"),
         (([[1.0], [2.0]], [(1, 1)]), "with itself"),
-        (([[1.0], [2.0]], [(0, 1)], [[1.0], [2.0]]), "features of 2 edges for 1"),
+        (([[1.0], [2.0]], [(0, 1)], [[1.0], [2.0]]), "1 edges, but features for 2"),
     ],
 )
 def test_what_is_no_graph_is_refused(arguments, why):

@@ -180,7 +180,7 @@ def test_a_file_has_pairs(tmp_path):
         (("good", " "), {}, "second text of the pair: the text is empty"),
         (("\ud800", "good"), {}, "first text of the pair: character 1"),
         ("good", {"text_pair": ["bad"]}, "text_pair must be a text if"),
-        (["good", "bad"], {"text_pair": ["bad"]}, "2 texts and 1 of text_pair"),
+        (["good", "bad"], {"text_pair": ["bad"]}, "2 texts, but 1 in text_pair"),
         ([["good", "film"]], {}, "A pair of texts is a tuple"),
         ({"input_ids": [2, 5, 3], "token_type_ids": [0]}, {}, "different numbers of tokens"),
         ({"input_ids": [2, 5, 3], "bbox": [0]}, {}, "cannot explain a dict of input_ids, bbox"),

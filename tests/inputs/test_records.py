@@ -156,7 +156,7 @@ REFUSED = {
         "several lengths: text 1, label 2",
     ),
     "a missing text": ([{"text": "a"}, {"text": None}], r"1 of 2 rows, first in row 1"),
-    "a missing value": (np.array(["a", None], dtype=object), "no text in 1 of 2 places"),
+    "a missing value": (np.array(["a", None], dtype=object), "1 of 2 elements have no text"),
     "two axes": (np.array([["a", "b"]]), r"one axis, got shape \(1, 2\)"),
     "bytes": (np.array([b"a"]), "array of bytes"),
     "a set": ({"a", "b"}, "cannot explain a set"),
@@ -203,5 +203,5 @@ def test_no_library_of_tables_is_imported():
 
 
 def test_tensors_by_name_are_told_to_come_alone():
-    with pytest.raises(InputError, match=r"by name \(x\).*Pass the one .*inputs\[\"x\"\]"):
+    with pytest.raises(InputError, match=r"dict of tensors \(x\).*Pass the one .*inputs\[\"x\"\]"):
         as_inputs({"x": torch.zeros(3, 2)})

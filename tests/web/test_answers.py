@@ -316,7 +316,7 @@ def test_a_table_of_pairs_has_a_line_for_each(client, sentiment):
             pytest.approx(expected.probability),
         )
     refused = client.post("/api/table", json={**request, "text_pairs": ["one"]})
-    error_kind(refused, 422, "2 texts and 1 text_pairs")
+    error_kind(refused, 422, "2 texts, but 1 text_pairs")
 
 
 def test_only_models_of_two_texts_take_pairs(client):
@@ -324,7 +324,7 @@ def test_only_models_of_two_texts_take_pairs(client):
     takes = {model["name"]: model["takes_pairs"] for model in about["models"]}
     assert takes == {"sentiment": True, "digits": False, "bace": False, "flipped": True}
     refused = client.post("/api/explain", json=body(model="bace", text="CCO", text_pair="CC"))
-    error_kind(refused, 422, "bace reads one text")
+    error_kind(refused, 422, "bace reads a single text")
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_columns_are_guessed_on_the_page_as_in_the_library(client):
 def test_a_table_that_is_too_long_is_refused(make_client):
     client = make_client(Limits(table_texts=2))
     request = {"model": "sentiment", "text": "", "texts": ["a", "b", "c"]}
-    error_kind(client.post("/api/table", json=request), 422, "up to 2 texts", "has 3")
+    error_kind(client.post("/api/table", json=request), 422, "up to 2 texts", "got 3")
     request["texts"] = "abc"
     error_kind(client.post("/api/table", json=request), 422, "texts: input should be a valid list")
     image = {"model": "digits", "text": "", "texts": ["a"]}

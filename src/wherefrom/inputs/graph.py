@@ -212,7 +212,7 @@ def _undirected(
     values = np.zeros((len(pairs), 0)) if features is None else np.asarray(features)
     values = values.astype(np.float32) if values.ndim == 2 else _column(values)
     if len(values) != len(pairs):
-        raise InputError(f"there are features for {len(values)} edges, but {len(pairs)} edges.")
+        raise InputError(f"the graph has {len(pairs)} edges, but features for {len(values)}.")
     beyond = pairs[(pairs < 0) | (pairs >= nodes)]
     if beyond.size:
         raise InputError(f"an edge names the node {beyond[0]}; the nodes are 0 to {nodes - 1}.")

@@ -85,8 +85,8 @@ def _problem(text: str | TextPair) -> str | None:
     if surrogate is None:
         return None
     return (
-        f"character {surrogate.start() + 1} of the text is U+{ord(surrogate[0]):04X}, a lone "
-        "surrogate: the text was not UTF-8, or was cut inside a character."
+        f"character {surrogate.start() + 1} of the text is U+{ord(surrogate[0]):04X}, half of a "
+        "character (a lone surrogate): the text was not UTF-8, or was cut inside a character."
     )
 
 
