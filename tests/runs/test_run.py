@@ -266,7 +266,7 @@ def test_a_run_ends_when_its_parts_are_of_different_runs(tmp_path):
         counts = {"explained": 8, "rejected": 0, "size": 8}
         return stores[part.number // 3].add(part.name, [], counts)
 
-    with pytest.raises(ModelError, match=r"different models .in part-00000-000000 and .*000003"):
+    with pytest.raises(ModelError, match=r"different models .part-00000-000000 and .*000003"):
         _follow(Engine(), open_source(TEXTS, ColumnNames(), 8), work, stores[0], [], None)
 
 
