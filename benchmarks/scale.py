@@ -69,7 +69,7 @@ def driver_memory(rows: int, folder: str, explain: bool) -> tuple[float, float]:
 
     import wherefrom
     from wherefrom.runs.engine import Engine
-    from wherefrom.runs.parts import Columns, open_source
+    from wherefrom.runs.parts import ColumnNames, open_source
 
     home = Path(folder)
     home.mkdir(parents=True)
@@ -88,7 +88,7 @@ def driver_memory(rows: int, folder: str, explain: bool) -> tuple[float, float]:
             progress=lambda *_: sizes.append(resident()),
         )  # fmt: skip
     else:
-        source = open_source(home / "rows.jsonl", Columns(), 1000)
+        source = open_source(home / "rows.jsonl", ColumnNames(), 1000)
         for _ in Engine("ray", workers=2).results(source.pieces, ReadOnly()):
             sizes.append(resident())
     return sizes[1], max(sizes)

@@ -25,7 +25,7 @@ from wherefrom.web import openapi
 from wherefrom.web.app import make_app
 from wherefrom.web.models import Models
 from wherefrom.web.request import Limits
-from wherefrom.web.security import App, Message, Receive, Send
+from wherefrom.web.security import App, AsgiMessage, Receive, Send
 from wherefrom.web.serve import make_server
 from wherefrom.web.worker import Worker
 
@@ -42,8 +42,8 @@ class Counted:
         self.app = app
         self.answers: Counter[tuple[str, int]] = Counter()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        async def counting(message: Message) -> None:
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        async def counting(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
                 path = scope["path"] if scope["path"].isprintable() else "other"
                 self.answers[path, message["status"]] += 1

@@ -12,8 +12,8 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly, family_model
 from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
-from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop, Row
-from wherefrom.answers.sources import Span, span_of_characters
+from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop, RelevanceRow
+from wherefrom.answers.sources import PromptSpan, span_of_characters
 from wherefrom.core.runner import Case
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
 from wherefrom.testing import snapshot
@@ -181,7 +181,7 @@ def test_what_a_method_leaves_open_stays_what_it_was_at_every_hop():
 
 def test_nothing_is_left_on_tokens_that_hand_on_and_all_on_those_that_keep():
     def row(values, output, bias=0.0):
-        return Row(np.array(values, dtype=float), {("bias", "bias"): bias}, output)
+        return RelevanceRow(np.array(values, dtype=float), {("bias", "bias"): bias}, output)
 
     # two prompt tokens, three answer tokens; the second answer token's terms cancel
     cancels = row([30.0, -31.0, 1.5, 0, 0], 0.5)
@@ -227,7 +227,10 @@ def test_against_another_answer_the_first_difference_is_explained():
 
 @pytest.mark.parametrize(("values", "kept"), [([5.5, -4.5], []), ([5.6, -4.6], [0])])
 def test_a_row_of_the_largest_gain_still_passes_on(values, kept):
-    rows = [Row(np.array([*values, 0.0, 0.0]), {}, 1.0), Row(np.array([0, 0, 1.0, 0]), {}, 1.0)]
+    rows = [
+        RelevanceRow(np.array([*values, 0.0, 0.0]), {}, 1.0),
+        RelevanceRow(np.array([0, 0, 1.0, 0]), {}, 1.0),
+    ]
     chain = MultiHop(rows, 2)
     assert chain.gains[0] == pytest.approx(LARGEST_GAIN + 0.2 * len(kept))
     assert chain.keeps == kept
@@ -271,7 +274,7 @@ def test_a_span_has_all_tokens_of_its_characters_and_no_others():
             owners = [i for i in range(6) if any(places[i] <= c < places[i + 1]
                                                  for c in range(start, end))]  # fmt: skip
             first = 2 if owners[0] == 4 else owners[0]
-            expected = Span(text[start:end], first, owners[-1] + 1)
+            expected = PromptSpan(text[start:end], first, owners[-1] + 1)
             assert span_of_characters(pieces, start, end) == expected
 
 

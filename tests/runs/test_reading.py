@@ -9,7 +9,7 @@ import pytest
 
 from wherefrom.errors import FileError, GuessedEncoding, InputError
 from wherefrom.inputs.table import read_table
-from wherefrom.runs.parts import Columns, Location, open_source
+from wherefrom.runs.parts import ColumnNames, Location, open_source
 from wherefrom.storage.arrow import find_files
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -38,7 +38,7 @@ def write(path):
     return path
 
 
-def parts_of(data, rows=2, columns=Columns(), **options):  # noqa: B008
+def parts_of(data, rows=2, columns=ColumnNames(), **options):  # noqa: B008
     return [part for piece in open_source(data, columns, rows, **options).pieces for part in piece]
 
 
@@ -145,32 +145,32 @@ def test_columns_and_ids(tmp_path):
     path = tmp_path / "a.jsonl"
     rows = [{"id": 7, "body": "one"}, {"id": None, "body": "two"}, {"body": "three", "id": "x"}]
     path.write_text("\n".join(map(json.dumps, rows)))
-    parts = parts_of(path, columns=Columns("body", None, "id"))
+    parts = parts_of(path, columns=ColumnNames("body", None, "id"))
     assert all_of(parts, "ids") == ["7", "a.jsonl:1", "x"]
     assert all_of(parts, "texts") == ["one", "two", "three"]
     with pytest.raises(InputError, match='no column "number"'):
-        parts_of(path, columns=Columns("body", None, "number"))
+        parts_of(path, columns=ColumnNames("body", None, "number"))
     with pytest.raises(InputError, match="no column looks like the text"):
         parts_of(path)
 
 
 def test_rows_in_memory_and_finished_parts():
-    source = open_source([("one", "a"), ("two", "b"), ("three", "a")], Columns(), 2)
+    source = open_source([("one", "a"), ("two", "b"), ("three", "a")], ColumnNames(), 2)
     parts = [part for piece in source.without(["part-00000-000000"]) for part in piece]
     assert [(part.name, part.ids, part.texts, part.labels) for part in parts] == [
         ("part-00000-000001", ["2"], ["three"], ["a"])
     ]
-    assert source.fingerprint != open_source(["one"], Columns(), 2).fingerprint
+    assert source.fingerprint != open_source(["one"], ColumnNames(), 2).fingerprint
     with pytest.raises(InputError, match="part_rows"):
-        open_source(["one"], Columns(), 0)
+        open_source(["one"], ColumnNames(), 0)
 
 
 def test_a_changed_file_is_other_data(tmp_path):
     path = write(tmp_path / "a.csv")
-    before = open_source(path, Columns(), 2).fingerprint
-    assert open_source(path, Columns(), 2).fingerprint == before
+    before = open_source(path, ColumnNames(), 2).fingerprint
+    assert open_source(path, ColumnNames(), 2).fingerprint == before
     path.write_bytes(path.read_bytes() + b"\r\nmore,1")
-    assert open_source(path, Columns(), 2).fingerprint != before
+    assert open_source(path, ColumnNames(), 2).fingerprint != before
 
 
 def test_reading_and_starting_a_run_import_no_torch():

@@ -19,7 +19,7 @@ from wherefrom.errors import FileError, InputError, MissingExtra, ModelError, Ta
 from wherefrom.runs.engine import Engine, ModelSource
 from wherefrom.runs.evaluations import recorded_by
 from wherefrom.runs.explain_rows import RowExplainer
-from wherefrom.runs.parts import Columns, open_source
+from wherefrom.runs.parts import ColumnNames, open_source
 from wherefrom.runs.rows import FRAME, TYPES, explained_row, explanation_of, spark_schema
 from wherefrom.runs.run import LoadAndExplain, _follow
 from wherefrom.storage.arrow import Folder
@@ -218,7 +218,7 @@ def test_a_worker_with_another_model_is_refused(explainer):
         worker.verified(fingerprint | {"versions": versions}, False)
 
 
-PARTS = open_source(TEXTS, Columns(), 8).pieces[0]
+PARTS = open_source(TEXTS, ColumnNames(), 8).pieces[0]
 OPTIONS = {
     "method": "lrp", "target": None, "against": None, "batch_size": 128, "batch_tokens": 4096,
     "truncate": False,
@@ -267,7 +267,7 @@ def test_a_run_ends_when_its_parts_are_of_different_runs(tmp_path):
         return stores[part.number // 3].add(part.name, [], counts)
 
     with pytest.raises(ModelError, match=r"different models .part-00000-000000 and .*000003"):
-        _follow(Engine(), open_source(TEXTS, Columns(), 8), work, stores[0], [], None)
+        _follow(Engine(), open_source(TEXTS, ColumnNames(), 8), work, stores[0], [], None)
 
 
 @pytest.mark.parametrize("damage", ["missing", "shorter", "no record"])

@@ -6,8 +6,8 @@ import torch
 from tests.helpers import exactly, normal
 from wherefrom.errors import NoBlock
 from wherefrom.tracing.catalogue import TorchCall
-from wherefrom.tracing.observers.entry_points import EntryPoints, Source, Span
-from wherefrom.tracing.observers.first_block import FirstBlock, PathToBlock, State
+from wherefrom.tracing.observers.entry_points import EntryPoint, EntryPoints, Span
+from wherefrom.tracing.observers.first_block import FirstBlock, PathState, PathToBlock
 from wherefrom.tracing.tags import role_of
 
 SPAN = Span(field=1, start=3, shift=2, width=4)  # units 3 to 6 in rows 2 to 5
@@ -42,16 +42,16 @@ def test_rows_that_end_before_the_span_does_hold_fewer_units():
 def test_a_source_is_told_by_sample(places_first, rng):
     rows = normal(rng, 2, 3, 4)
     leaf = rows.transpose(0, 1) if places_first else rows
-    exactly(Source(leaf, SPAN, places_first).by_sample(leaf, 2), rows)
+    exactly(EntryPoint(leaf, SPAN, places_first).by_sample(leaf, 2), rows)
 
 
 def test_rows_of_all_samples_in_one_matrix_are_told_by_sample(rng):
     rows = normal(rng, 2, 3, 4)
-    exactly(Source(rows.reshape(6, 4), SPAN).by_sample(rows.reshape(6, 4), 2), rows)
+    exactly(EntryPoint(rows.reshape(6, 4), SPAN).by_sample(rows.reshape(6, 4), 2), rows)
 
 
 def states(*uses, alone=True, used=True):
-    return State([], alone=alone, used=used, uses=list(uses))
+    return PathState([], alone=alone, used=used, uses=list(uses))
 
 
 def path(first):
@@ -114,7 +114,7 @@ def test_two_fields_have_units_one_after_the_other():
 def test_relevance_is_that_of_units_other_rows_and_biases(rng):
     sources = EntryPoints([normal(rng, 2, 3, 4)])
     leaf, gradient, bias = normal(rng, 2, 5, 4), normal(rng, 2, 5, 4), normal(rng, 4)
-    sources.entered = [Source(leaf, Span(0, 0, 1, 3), bias=bias)]
+    sources.entered = [EntryPoint(leaf, Span(0, 0, 1, 3), bias=bias)]
     relevance = sources.relevance([gradient])
     products = leaf * gradient
     exactly(relevance.units, products[:, 1:4].sum(-1))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from wherefrom.answers.attribution import AnswerAttribution, Measured, Of
-from wherefrom.answers.multi_hop import MultiHop, Row, Values, kept_message, ledger, total
+from wherefrom.answers.multi_hop import MultiHop, RelevanceRow, Values, kept_message, ledger, total
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.recorded import (
     Recorded,
@@ -27,8 +27,8 @@ from wherefrom.answers.sources import (
     AnswerToken,
     Citation,
     Level,
+    PromptSpan,
     Source,
-    Span,
     cited,
     ranked,
     source_units,
@@ -141,19 +141,19 @@ class Answer(Displayable, Record):
         return len(self.attribution.answer.ids)
 
     @property
-    def words(self) -> list[Span]:
+    def words(self) -> list[PromptSpan]:
         """The words of the answer."""
         return [self._of_characters(*span) for span in words_of(self.text)]
 
     @property
-    def sentences(self) -> list[Span]:
+    def sentences(self) -> list[PromptSpan]:
         """The sentences of the answer."""
         return [self._of_characters(*span) for span in sentences_of(self.text)]
 
-    def _of_characters(self, start: int, end: int) -> Span:
+    def _of_characters(self, start: int, end: int) -> PromptSpan:
         return span_of_characters(self.attribution.answer.pieces, start, end)
 
-    def span(self, part: int | slice | str | Span | None = None) -> Span:
+    def span(self, part: int | slice | str | PromptSpan | None = None) -> PromptSpan:
         """A part of the answer: a token by index, a slice of tokens, or a text that it contains.
 
         None is the whole answer, or the first token that differs from the compared answer.
@@ -164,11 +164,11 @@ class Answer(Displayable, Record):
 
     # Relevance
 
-    def rows(self, advance: Advance | None = None) -> list[Row]:
+    def rows(self, advance: Advance | None = None) -> list[RelevanceRow]:
         """The relevance for each token of the answer, cached; `advance(done, total)`."""
         if "rows" not in self._cache:
             self._cache["rows"] = self.attribution.each(self.measured, advance)
-        rows: list[Row] = self._cache["rows"]
+        rows: list[RelevanceRow] = self._cache["rows"]
         return rows
 
     @property
@@ -176,7 +176,7 @@ class Answer(Displayable, Record):
         """Relevance of all tokens of prompt and answer (columns) for each answer token (rows)."""
         return np.stack([row.values for row in self.rows()])
 
-    def row(self, part: int | slice | str | Span | None = None) -> Row:
+    def row(self, part: int | slice | str | PromptSpan | None = None) -> RelevanceRow:
         """The relevance for a part of the answer: from one pass, or from the matrix if cached."""
         span = self.span(part)
         key = ("row", span.first, span.last)
@@ -187,16 +187,16 @@ class Answer(Displayable, Record):
                 if rows is None
                 else total(rows[span.first : span.last])
             )
-        row: Row = self._cache[key]
+        row: RelevanceRow = self._cache[key]
         return row
 
-    def keep(self, span: tuple[int, int], row: Row) -> None:
+    def keep(self, span: tuple[int, int], row: RelevanceRow) -> None:
         """Stores the relevance for a span, (first, last + 1), which a batch has computed."""
         self._cache["row", *span] = row
 
     def of(
         self,
-        part: int | slice | str | Span | None = None,
+        part: int | slice | str | PromptSpan | None = None,
         *,
         multi_hop: bool = False,
         hops: int | None = None,
@@ -209,7 +209,7 @@ class Answer(Displayable, Record):
         span = self.span(part)
         return self._explanation(span, self.row_after_hops(span, multi_hop, hops))
 
-    def hops(self, part: int | slice | str | Span | None = None) -> list[Explanation]:
+    def hops(self, part: int | slice | str | PromptSpan | None = None) -> list[Explanation]:
         """The explanations after 0, 1, 2, … hops, until relevance no longer moves."""
         span = self.span(part)
         chain, row = MultiHop(self.rows(), self.start), self.row(span)
@@ -223,7 +223,7 @@ class Answer(Displayable, Record):
             explanations.append(self._explanation(span, row))
         return explanations
 
-    def rows_after_hops(self) -> tuple[list[Row], list[int]]:
+    def rows_after_hops(self) -> tuple[list[RelevanceRow], list[int]]:
         """The row of each answer token after all hops, and the tokens that keep their relevance.
 
         They keep it because the terms of their rows cancel.
@@ -231,7 +231,9 @@ class Answer(Displayable, Record):
         chain = MultiHop(self.rows(), self.start)
         return [chain.all(row) for row in self.rows()], chain.keeps
 
-    def row_after_hops(self, span: Span, multi_hop: bool, hops: int | None = None) -> Row:
+    def row_after_hops(
+        self, span: PromptSpan, multi_hop: bool, hops: int | None = None
+    ) -> RelevanceRow:
         """The relevance for a span, after hops as in `of`."""
         if hops is not None and (isinstance(hops, bool) or not isinstance(hops, int) or hops < 0):
             raise InputError(f"hops must be 0 or more, got {hops!r}.")
@@ -267,11 +269,11 @@ class Answer(Displayable, Record):
             return "first token"
         return "template" if self.units[unit].special else "prompt"
 
-    def ledger(self, part: int | slice | str | Span | None = None) -> Ledger | None:
+    def ledger(self, part: int | slice | str | PromptSpan | None = None) -> Ledger | None:
         """The ledger of a part of the answer."""
         return self.of(part).ledger
 
-    def _explanation(self, span: Span, row: Row) -> Explanation:
+    def _explanation(self, span: PromptSpan, row: RelevanceRow) -> Explanation:
         """The explanation over the prompt and the tokens before the last one of the span."""
         count = self.start + span.last - 1
         units, method = self.units[:count], self.attribution.method
@@ -294,7 +296,7 @@ class Answer(Displayable, Record):
             warnings=row.warnings,
         )
 
-    def _target(self, span: Span) -> TargetInfo:
+    def _target(self, span: PromptSpan) -> TargetInfo:
         tokens = self.tokens[span.first : span.last]
         position = self.attribution.first_position + span.first
         label = "".join(token.text for token in tokens)
@@ -308,7 +310,7 @@ class Answer(Displayable, Record):
     def sources(
         self,
         level: Level = "passage",
-        part: int | slice | str | Span | None = None,
+        part: int | slice | str | PromptSpan | None = None,
         *,
         multi_hop: bool = False,
         hops: int | None = None,
@@ -347,7 +349,7 @@ class Answer(Displayable, Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON; includes the matrix if it was computed."""
-        rows: list[Row] | None = self._cache.get("rows")
+        rows: list[RelevanceRow] | None = self._cache.get("rows")
         whole = self.span()
         return {
             "schema": self.schema,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from wherefrom.answers.multi_hop import Row, Values
+from wherefrom.answers.multi_hop import RelevanceRow, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import Scope, restores_state
@@ -207,7 +207,7 @@ class AnswerAttribution(AnsweredPrompt):
         )
 
     @restores_state
-    def span(self, measured: Measured, first: int, last: int) -> Row:
+    def span(self, measured: Measured, first: int, last: int) -> RelevanceRow:
         """The relevance for a span, by one backward pass if the method can."""
         with Scope(inference=False):
             graph, runner = self._graph(), self.reader.runner
@@ -221,7 +221,7 @@ class AnswerAttribution(AnsweredPrompt):
             output = float(measured.outputs(self.of)[first:last].sum())
             return self._row(scores, target, output)
 
-    def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
+    def each(self, measured: Measured, advance: Advance | None = None) -> list[RelevanceRow]:
         """The relevance for each token, from one forward pass if the method can."""
         rows = self.tokens(measured, range(len(self.answer.ids)), advance)
         self.graph_cache.release()  # all spans are sums of these rows
@@ -230,7 +230,7 @@ class AnswerAttribution(AnsweredPrompt):
     @restores_state
     def tokens(
         self, measured: Measured, indices: range, advance: Advance | None = None
-    ) -> list[Row]:
+    ) -> list[RelevanceRow]:
         """The relevance for each of the tokens with these indices."""
         with Scope(inference=False):
             runner, target = self.reader.runner, self.target(measured.others)
@@ -246,12 +246,12 @@ class AnswerAttribution(AnsweredPrompt):
                 for i, scores in zip(indices, results, strict=True)
             ]
 
-    def _row(self, scores: Scores, target: SpanTarget, output: float) -> Row:
+    def _row(self, scores: Scores, target: SpanTarget, output: float) -> RelevanceRow:
         """A row; its output comes from the explained pass if the scores have its logits."""
         if scores.logits is not None:
             output = float(target(scores.logits.detach()).double().sum())
         length = self.start + len(self.answer.ids)
-        return Row.of(scores, output, length, self.prompt.patches)
+        return RelevanceRow.of(scores, output, length, self.prompt.patches)
 
 
 def batch_of(reader: TextReader, items: Sequence[tuple[Encoded, Encoded | None]]) -> Batch:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.answers.attribution import AnswerAttribution, Measured, batch_of
-from wherefrom.answers.multi_hop import Row
+from wherefrom.answers.multi_hop import RelevanceRow
 from wherefrom.core.batching import split_on_failure
 from wherefrom.core.progress import shown
 from wherefrom.core.runner import Case
@@ -51,7 +51,7 @@ class Explained(NamedTuple):
     """The results for an answer: its probabilities, and the relevance for its span."""
 
     measured: Measured
-    row: Row
+    row: RelevanceRow
 
 
 def explained(tasks: Sequence[Task], size: int | None) -> list[Explained]:
@@ -126,7 +126,7 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
     return [
         Explained(
             values,
-            Row.of(
+            RelevanceRow.of(
                 scores,
                 outputs[sample],
                 task.attribution.start + task.count,

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from wherefrom.methods import Scores
 
 Values = NDArray[np.float64]
-Key = tuple[str, str]  # label and kind of a line
+LineKey = tuple[str, str]  # label and kind of a line
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class RelevanceRow:
     """The contributions to one output: output = Σ values + Σ lines + residual.
 
     `lines` are None for a method whose scores do not add up.
     """
 
     values: Values  # of all tokens of prompt and answer
-    lines: Mapping[Key, float] | None
+    lines: Mapping[LineKey, float] | None
     output: float
     warnings: tuple[str, ...] = field(default=())
 
@@ -43,7 +43,7 @@ class Row:
         patches: int = 0,
         sample: int = 0,
         mask: NDArray[np.bool_] | None = None,
-    ) -> Row:
+    ) -> RelevanceRow:
         """The row of a sample of a batch, over `length` units.
 
         Image patches come last in scores, but first in rows. `mask` is False at padding.
@@ -60,18 +60,20 @@ class Row:
                 for (label, kind), totals in scores.lines.items()
                 if kind not in scores.parts or label not in (plural(kind), "embedding norm")
             }
-        return Row(values, lines, output, scores.warnings[sample] if scores.warnings else ())
+        return RelevanceRow(
+            values, lines, output, scores.warnings[sample] if scores.warnings else ()
+        )
 
 
-def total(rows: Sequence[Row]) -> Row:
+def total(rows: Sequence[RelevanceRow]) -> RelevanceRow:
     """The sum of rows."""
-    lines: dict[Key, float] | None = None
+    lines: dict[LineKey, float] | None = None
     if all(row.lines is not None for row in rows):
         lines = {}
         for row in rows:
             for key, value in (row.lines or {}).items():
                 lines[key] = lines.get(key, 0.0) + value
-    return Row(
+    return RelevanceRow(
         np.sum([row.values for row in rows], axis=0),
         lines,
         float(sum(row.output for row in rows)),
@@ -79,7 +81,7 @@ def total(rows: Sequence[Row]) -> Row:
     )
 
 
-def ledger(row: Row, units: Sequence[Unit], group: Callable[[int], str]) -> Ledger | None:
+def ledger(row: RelevanceRow, units: Sequence[Unit], group: Callable[[int], str]) -> Ledger | None:
     """The ledger of a row: a line for each group of units, then the lines of the model.
 
     Groups without relevance have no line, such as a template that equals its root.
@@ -111,7 +113,7 @@ _LABELS = {
 LARGEST_GAIN = 10.0
 """A token passes relevance on if Σ |its row| is at most this many times its total: a row whose
 terms cancel would pass on a multiple of what it received, with both signs."""
-_RESIDUAL: Key = ("residual of earlier tokens", "residual")
+_RESIDUAL: LineKey = ("residual of earlier tokens", "residual")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +126,7 @@ class MultiHop:
     (Σ |terms| > LARGEST_GAIN · |total|) has no meaningful shares: its token keeps its relevance.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[RelevanceRow]
     start: int  # number of prompt tokens
 
     @property
@@ -149,11 +151,11 @@ class MultiHop:
         """The answer tokens that keep their relevance."""
         return np.flatnonzero(self.gains > LARGEST_GAIN).tolist()
 
-    def hop(self, row: Row) -> Row:
+    def hop(self, row: RelevanceRow) -> RelevanceRow:
         """One hop: every answer token passes its relevance on."""
         return self._distributed(row, self._passed_on(row.values[self.start :]))
 
-    def all(self, row: Row) -> Row:
+    def all(self, row: RelevanceRow) -> RelevanceRow:
         """All hops: the tokens receive R = r (I − D A)⁻¹, by substitution from the last.
 
         A is the relevance between answer tokens, strictly lower triangular; D is diagonal with
@@ -167,7 +169,7 @@ class MultiHop:
                 arriving += arriving[token] / source.output * source.values[self.start :]
         return self._distributed(row, self._passed_on(arriving))
 
-    def after(self, row: Row, hops: int | None) -> Row:
+    def after(self, row: RelevanceRow, hops: int | None) -> RelevanceRow:
         """The row after a number of hops; None means all."""
         if hops is None:
             return self.all(row)
@@ -175,7 +177,7 @@ class MultiHop:
             row = self.hop(row)
         return row
 
-    def keeping(self, row: Row) -> list[int]:
+    def keeping(self, row: RelevanceRow) -> list[int]:
         """The answer tokens that keep relevance in a row."""
         return [i for i in self.keeps if row.values[self.start + i]]
 
@@ -184,7 +186,7 @@ class MultiHop:
         amounts[self.keeps] = 0.0
         return amounts
 
-    def _distributed(self, row: Row, amounts: Values) -> Row:
+    def _distributed(self, row: RelevanceRow, amounts: Values) -> RelevanceRow:
         """The row after its answer tokens passed these amounts on."""
         values = row.values.copy()
         lines = dict(row.lines or {})
@@ -197,7 +199,7 @@ class MultiHop:
             values += share * source.values
             for key, value in {**(source.lines or {}), _RESIDUAL: source.residual}.items():
                 lines[key] = lines.get(key, 0.0) + share * value
-        return Row(values, lines, row.output, row.warnings)
+        return RelevanceRow(values, lines, row.output, row.warnings)
 
 
 def kept_message(pieces: Sequence[str]) -> str:

@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Piece:
+class PromptPiece:
     """A stretch of a message: the text of a part, or scaffold around it (a number, a label)."""
 
     text: str
@@ -66,7 +66,7 @@ class Piece:
     scaffold: bool = False
 
 
-IMAGE = Piece("", TEMPLATE, "image", scaffold=True)
+IMAGE = PromptPiece("", TEMPLATE, "image", scaffold=True)
 """An image in a message."""
 
 
@@ -75,12 +75,12 @@ class Turn:
     """A message; a plain text has no role."""
 
     role: str | None
-    pieces: tuple[Piece, ...]
+    pieces: tuple[PromptPiece, ...]
 
     @property
-    def blocks(self) -> list[tuple[Piece, ...] | None]:
+    def blocks(self) -> list[tuple[PromptPiece, ...] | None]:
         """The texts before, between and after the images of the message; None is an image."""
-        blocks: list[tuple[Piece, ...] | None] = []
+        blocks: list[tuple[PromptPiece, ...] | None] = []
         for is_image, group in groupby(self.pieces, lambda piece: piece is IMAGE):
             pieces = tuple(group)
             blocks += [None] * len(pieces) if is_image else [pieces]
@@ -170,11 +170,11 @@ class Script:
         return text, tuple(sorted(parts, key=lambda part: part.start))
 
 
-def _has_content(piece: Piece) -> bool:
+def _has_content(piece: PromptPiece) -> bool:
     return piece is IMAGE or bool(piece.text.strip())
 
 
-def _text(pieces: Sequence[Piece]) -> str:
+def _text(pieces: Sequence[PromptPiece]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
@@ -191,9 +191,9 @@ def is_messages(prompt: Any) -> bool:
 def _of_parts(prompt: Prompt, chat: bool, images: int, placeholder: str) -> Script:
     if not prompt.question.strip() and not prompt.passages:
         raise InputError("the prompt is empty: it needs a question or passages.")
-    pieces: list[Piece] = []
+    pieces: list[PromptPiece] = []
     if images:
-        marks = Piece(f"{placeholder * images}\n", TEMPLATE, scaffold=True)
+        marks = PromptPiece(f"{placeholder * images}\n", TEMPLATE, scaffold=True)
         pieces += [IMAGE] * images if chat else [marks]
     for number, passage in enumerate(prompt.passages, 1):
         passage = Passage(passage) if isinstance(passage, str) else passage
@@ -201,20 +201,22 @@ def _of_parts(prompt: Prompt, chat: bool, images: int, placeholder: str) -> Scri
         if not passage.text.strip():
             raise InputError(f"{name} is empty.")
         title = f"{passage.title.strip()}\n" if passage.title.strip() else ""
-        pieces.append(Piece(f"[{number}] ", name, scaffold=True))
-        pieces.append(Piece(title + passage.text.strip(), name, "passage", passage.title.strip()))
-        pieces.append(Piece("\n\n", name, scaffold=True))
+        pieces.append(PromptPiece(f"[{number}] ", name, scaffold=True))
+        pieces.append(
+            PromptPiece(title + passage.text.strip(), name, "passage", passage.title.strip())
+        )
+        pieces.append(PromptPiece("\n\n", name, scaffold=True))
     if prompt.question.strip():
         if prompt.passages or not chat:
-            pieces.append(Piece("Question: ", "question", scaffold=True))
-        pieces.append(Piece(prompt.question.strip(), "question", "question"))
-    system = Piece(prompt.system.strip(), "system", "system")
+            pieces.append(PromptPiece("Question: ", "question", scaffold=True))
+        pieces.append(PromptPiece(prompt.question.strip(), "question", "question"))
+    system = PromptPiece(prompt.system.strip(), "system", "system")
     if chat:
         turns = [Turn("system", (system,))] if system.text else []
         return Script((*turns, Turn("user", tuple(pieces))))
     if system.text:
-        pieces = [system, Piece("\n\n", "system", scaffold=True), *pieces]
-    pieces.append(Piece("\nAnswer:", TEMPLATE, scaffold=True))
+        pieces = [system, PromptPiece("\n\n", "system", scaffold=True), *pieces]
+    pieces.append(PromptPiece("\nAnswer:", TEMPLATE, scaffold=True))
     return Script((Turn(None, tuple(pieces)),))
 
 
@@ -230,7 +232,7 @@ def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
         role = str(message["role"])
         roles[role] = roles.get(role, 0) + 1
         name = f"{role} {roles[role]}"
-        pieces: list[Piece] = []
+        pieces: list[PromptPiece] = []
         for texts, pictures in _blocks_of(message["content"]):
             inline += pictures
             pieces += [IMAGE] * len(pictures)
@@ -287,13 +289,13 @@ def _image_of(block: Mapping[str, Any]) -> Any:
     return source
 
 
-def _paragraphs(text: str, many: str, single: str, kind: str) -> Iterator[Piece]:
+def _paragraphs(text: str, many: str, single: str, kind: str) -> Iterator[PromptPiece]:
     """The paragraphs of a text, each with the blank lines after it."""
     ends = [match.end() for match in _PARAGRAPH.finditer(text) if match.start() > 0]
     cuts = [0, *(end for end in ends if end < len(text)), len(text)]
     for number, (start, end) in enumerate(pairwise(cuts), 1):
         name = single if len(cuts) == 2 else f"{many} {number}"
-        yield Piece(text[start:end], name, kind if len(cuts) == 2 else "passage")
+        yield PromptPiece(text[start:end], name, kind if len(cuts) == 2 else "passage")
 
 
 def _with_template(

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from wherefrom.answers.attribution import AnsweredPrompt, Measured, Of
-from wherefrom.answers.multi_hop import Row
+from wherefrom.answers.multi_hop import RelevanceRow
 from wherefrom.answers.prompt import Part
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens
 from wherefrom.core.explanation import unit_of
@@ -19,7 +19,7 @@ from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.methods.base import Advance
 
-Data = dict[str, Any]
+AnswerData = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +58,11 @@ class Recorded(AnsweredPrompt):
             data["of"],
         )
 
-    def span(self, measured: Measured, first: int, last: int) -> Row:
+    def span(self, measured: Measured, first: int, last: int) -> RelevanceRow:
         """Raises InputError, since this needs the model."""
         self._refuse("this part of the answer was not explained before it was saved")
 
-    def each(self, measured: Measured, advance: Advance | None = None) -> list[Row]:
+    def each(self, measured: Measured, advance: Advance | None = None) -> list[RelevanceRow]:
         """Raises InputError, since this needs the model."""
         self._refuse("the matrix of the answer was not computed before it was saved")
 
@@ -78,7 +78,7 @@ class Recorded(AnsweredPrompt):
         )
 
 
-def answered_prompt_data(answered: AnsweredPrompt) -> Data:
+def answered_prompt_data(answered: AnsweredPrompt) -> AnswerData:
     """Prompt, answer and method as plain data."""
     prompt = answered.prompt
     return {
@@ -94,7 +94,7 @@ def answered_prompt_data(answered: AnsweredPrompt) -> Data:
     }
 
 
-def row_data(row: Row) -> Data:
+def row_data(row: RelevanceRow) -> AnswerData:
     """A row as plain data."""
     lines = None
     if row.lines is not None:
@@ -110,7 +110,7 @@ def row_data(row: Row) -> Data:
     }
 
 
-def row_of(data: Mapping[str, Any], length: int) -> Row:
+def row_of(data: Mapping[str, Any], length: int) -> RelevanceRow:
     """Reads a row from plain data."""
     values = np.array(data["values"], dtype=np.float64)
     if values.shape != (length,):
@@ -118,10 +118,10 @@ def row_of(data: Mapping[str, Any], length: int) -> Row:
     lines = data["lines"]
     if lines is not None:
         lines = {(line["label"], line["kind"]): float(line["value"]) for line in lines}
-    return Row(values, lines, float(data["output"]), tuple(map(str, data["warnings"])))
+    return RelevanceRow(values, lines, float(data["output"]), tuple(map(str, data["warnings"])))
 
 
-def measured_data(measured: Measured) -> Data:
+def measured_data(measured: Measured) -> AnswerData:
     """Logits and log-probabilities as plain data."""
     return {
         name: list(value) if isinstance(value, tuple) else value.tolist()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from wherefrom.answers.multi_hop import Row
+from wherefrom.answers.multi_hop import RelevanceRow
 from wherefrom.answers.tokens import sentences_of, words_of
 from wherefrom.errors import InputError, TargetError, nearest
 
@@ -33,7 +33,7 @@ class AnswerToken:
 
 
 @dataclass(frozen=True)
-class Span:
+class PromptSpan:
     """Consecutive tokens of the answer: `first` to `last` − 1."""
 
     text: str
@@ -41,7 +41,7 @@ class Span:
     last: int
 
 
-def span_of_characters(pieces: Sequence[str], start: int, end: int) -> Span:
+def span_of_characters(pieces: Sequence[str], start: int, end: int) -> PromptSpan:
     """The span of the tokens that contain the characters start to end − 1."""
     position, inside = 0, []
     for i, piece in enumerate(pieces):
@@ -51,12 +51,12 @@ def span_of_characters(pieces: Sequence[str], start: int, end: int) -> Span:
     first = inside[0]
     while first > 0 and not pieces[first - 1]:
         first -= 1  # tokens that share one character have an empty text
-    return Span("".join(pieces)[start:end], first, inside[-1] + 1)
+    return PromptSpan("".join(pieces)[start:end], first, inside[-1] + 1)
 
 
-def span_of(part: int | slice | str | Span, pieces: Sequence[str]) -> Span:
+def span_of(part: int | slice | str | PromptSpan, pieces: Sequence[str]) -> PromptSpan:
     """A part of the answer by index, slice or text; `pieces` are the texts of the tokens."""
-    if isinstance(part, Span):
+    if isinstance(part, PromptSpan):
         return part
     if isinstance(part, str):
         return _span_of_text(part, pieces)
@@ -76,10 +76,10 @@ def span_of(part: int | slice | str | Span, pieces: Sequence[str]) -> Span:
             raise TargetError(f"there is no token {part}: the answer has {count} tokens.")
         first = part % count
         last = first + 1
-    return Span("".join(pieces[first:last]), first, last)
+    return PromptSpan("".join(pieces[first:last]), first, last)
 
 
-def _span_of_text(part: str, pieces: Sequence[str]) -> Span:
+def _span_of_text(part: str, pieces: Sequence[str]) -> PromptSpan:
     if not part.strip():
         raise TargetError("an empty text is not a part of the answer.")
     text = "".join(pieces)
@@ -125,11 +125,11 @@ class Support:
 class Citation:
     """A sentence of the answer and its passages, the most relevant first."""
 
-    sentence: Span
+    sentence: PromptSpan
     supports: tuple[Support, ...]
 
 
-def ranked(answer: Answer, level: Level, row: Row) -> list[Source]:
+def ranked(answer: Answer, level: Level, row: RelevanceRow) -> list[Source]:
     """The sources at a level with their shares, the most relevant first.
 
     This is the only definition of a share: citations, the terminal and JSON use it, and the script

@@ -27,7 +27,7 @@ KINDS = {
 }
 
 
-Change = tuple[nn.Parameter, Callable[[Tensor], Tensor]]
+WeightChange = tuple[nn.Parameter, Callable[[Tensor], Tensor]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Site:
     """One possible rewrite of a model: changes of parameters, in order."""
 
     kind: str
-    changes: tuple[Change, ...]
+    changes: tuple[WeightChange, ...]
 
     def apply(self) -> None:
         """Changes the parameters in place."""
@@ -199,7 +199,7 @@ def _shuffled(count: int, generator: torch.Generator) -> list[int]:
 
 def _permuted(
     moves: Mapping[int, int], groups: Mapping[int, _Features], layers: Mapping[int, Weight]
-) -> tuple[Change, ...]:
+) -> tuple[WeightChange, ...]:
     """Moves the features `moves[root]` to those of root: rows, biases and columns."""
     orders: dict[tuple[int, bool], Tensor] = {}
     for target, origin in moves.items():
@@ -211,7 +211,7 @@ def _permuted(
                 size = layers[weight].size(outputs)
                 order = orders.setdefault((weight, outputs), torch.arange(size))
                 order[list(indices)] = torch.tensor(there[weight])
-    changes: list[Change] = []
+    changes: list[WeightChange] = []
     for (weight, outputs), order in orders.items():
         layer = layers[weight]
         changes.append((layer.weight, _taken(layer.axis(outputs), order)))
@@ -272,7 +272,7 @@ def _value_sites(
                     size = layers[weight].size(outputs)
                     factor = factors.setdefault((weight, outputs), torch.ones(size))
                     factor[list(indices)] = power if outputs else 1 / power
-        changes: list[Change] = []
+        changes: list[WeightChange] = []
         for (weight, outputs), factor in factors.items():
             layer = layers[weight]
             changes.append((layer.weight, _scaled(layer.axis(outputs), factor)))
@@ -317,11 +317,11 @@ def _norm_sites(
 
 def _folded(
     norm: Weight, readers: Mapping[int, list[tuple[int, int]]], layers: Mapping[int, Weight]
-) -> tuple[Change, ...]:
+) -> tuple[WeightChange, ...]:
     scale = norm.weight.detach().clone()
     shift = None if norm.bias is None else norm.bias.detach().clone()
     biased = all(layers[weight].bias is not None for weight in readers)
-    changes: list[Change] = []
+    changes: list[WeightChange] = []
     for weight, pairs in readers.items():
         layer = layers[weight]
         channels, columns = (torch.tensor(indices) for indices in zip(*pairs, strict=True))

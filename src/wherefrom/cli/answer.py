@@ -156,7 +156,7 @@ def _show_lines(results: Sequence[Answer], json: Path | None, check: bool, throu
 
 def _answer_lines(
     explainer: Explainer,
-    lines: Sequence[Line],
+    lines: Sequence[PromptLine],
     max_new_tokens: int,
     options: dict[str, Any],
     sampling: dict[str, Any],
@@ -208,7 +208,7 @@ _FIELDS = ("prompt", "question", "passages", "system", "answer", "against")
 
 
 @dataclass(frozen=True)
-class Line:
+class PromptLine:
     """One prompt of a file, optionally with an answer and an answer to compare with."""
 
     prompt: PromptLike
@@ -240,7 +240,7 @@ def read_prompt(prompt: str) -> PromptLike:
     return messages
 
 
-def read_lines(name: str) -> list[Line]:
+def read_lines(name: str) -> list[PromptLine]:
     """The prompts of a file; each line is a text, chat messages, or an object with fields."""
     lines = []
     for number, text in enumerate(text_of(Path(name)).splitlines(), 1):
@@ -265,11 +265,11 @@ def read_lines(name: str) -> list[Line]:
     return lines
 
 
-def _line(data: Any) -> Line:
+def _line(data: Any) -> PromptLine:
     from wherefrom.answers.prompt import Passage, Prompt
 
     if not isinstance(data, Mapping):
-        return Line(_one_prompt(data))
+        return PromptLine(_one_prompt(data))
     unknown = [str(key) for key in data if key not in _FIELDS]
     if unknown:
         raise InputError(f"there is no field {unknown[0]!r}; there are: {', '.join(_FIELDS)}.")
@@ -280,7 +280,7 @@ def _line(data: Any) -> Line:
     if "prompt" in data:
         if any(data.get(key) for key in ("question", "passages", "system")):
             raise InputError("pass either prompt, or question with passages and system, not both.")
-        return Line(_one_prompt(data["prompt"]), *extra)
+        return PromptLine(_one_prompt(data["prompt"]), *extra)
     passages: list[str | Passage] = []
     for passage in data.get("passages") or ():
         if isinstance(passage, Mapping) and isinstance(passage.get("text"), str):
@@ -291,7 +291,7 @@ def _line(data: Any) -> Line:
             raise InputError(
                 f'a passage is a text or {{"text": …, "title": …}}, got {str(passage)[:60]!r}.'
             )
-    return Line(Prompt(data.get("question", ""), passages, data.get("system", "")), *extra)
+    return PromptLine(Prompt(data.get("question", ""), passages, data.get("system", "")), *extra)
 
 
 def _one_prompt(data: Any) -> PromptLike:

@@ -233,7 +233,7 @@ def _job(
     from wherefrom.corpus.explain import CorpusJob, CorpusSettings
     from wherefrom.runs.engine import Engine, ModelSource
     from wherefrom.runs.explain_rows import prepare_for_many_rows
-    from wherefrom.runs.parts import Columns, Location
+    from wherefrom.runs.parts import ColumnNames, Location
 
     prepare_for_many_rows()
     name, dtype, device = model
@@ -242,7 +242,7 @@ def _job(
         [Location(entry) for entry in data],
         out,
         CorpusSettings(*settings),
-        Columns(*columns),
+        ColumnNames(*columns),
         Engine(*engine),
     )
 

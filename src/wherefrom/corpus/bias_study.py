@@ -16,7 +16,7 @@ from wherefrom.core.displayable import Displayable
 from wherefrom.core.explanation import TargetInfo
 from wherefrom.corpus.corpus import Corpus, Floats
 from wherefrom.corpus.names import AMBIGUOUS, Entities, Lexicon, Occurrence, find_entities
-from wherefrom.corpus.statistics import Comparison, Moments, NaiveView, compare, naive_view
+from wherefrom.corpus.statistics import GroupComparison, Moments, NaiveView, compare, naive_view
 from wherefrom.corpus.views import texts_of
 from wherefrom.errors import InputError, counted
 from wherefrom.storage.tables import write_tables
@@ -26,7 +26,7 @@ FEW_NAMES = 10  # a test of a smaller group has little power
 
 
 @dataclass(frozen=True)
-class Entity:
+class NamedEntity:
     """A name: its value is the median over texts of the mean over occurrences in a text."""
 
     name: str
@@ -60,9 +60,9 @@ class Bias(Displayable):
     corpus: Corpus
     occurrences: tuple[Occurrence, ...]
     relevance: tuple[float, ...]
-    entities: tuple[Entity, ...]
+    entities: tuple[NamedEntity, ...]
     groups: tuple[Group, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[GroupComparison, ...]
     dropped: dict[str, dict[str, int]]
     suspects: dict[str, tuple[int, int]]
     cased: bool
@@ -261,7 +261,7 @@ def _names(
     relevance: Iterable[float],
     outputs: Floats,
     whole: Moments,
-) -> list[Entity]:
+) -> list[NamedEntity]:
     values: dict[tuple[str, str], dict[int, list[float]]] = {}  # (group, name): text: relevance
     for occurrence, value in zip(occurrences, relevance, strict=True):
         by_text = values.setdefault((occurrence.group, occurrence.name), {})
@@ -271,7 +271,7 @@ def _names(
         means = [float(np.mean(numbers)) for numbers in by_text.values()]
         low, median, high = np.quantile(means, [0.25, 0.5, 0.75]).tolist()
         names.append(
-            Entity(
+            NamedEntity(
                 name=name,
                 group=group,
                 value=median,
@@ -288,7 +288,7 @@ def _names(
 def _groups(
     occurrences: tuple[Occurrence, ...],
     relevance: tuple[float, ...],
-    names: list[Entity],
+    names: list[NamedEntity],
     outputs: Floats,
     whole: Moments,
 ) -> list[Group]:

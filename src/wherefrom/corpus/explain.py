@@ -42,10 +42,10 @@ from wherefrom.methods.forward_pass import run
 from wherefrom.runs.crash_isolation import Attempts
 from wherefrom.runs.engine import Engine, ModelSource
 from wherefrom.runs.explain_rows import RowExplainer, encode
-from wherefrom.runs.parts import Columns, Part, Source, open_source
+from wherefrom.runs.parts import ColumnNames, DataPart, FileSource, open_source
 from wherefrom.runs.rows import columns, word_sums
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
-from wherefrom.storage.store import Record, Store, Table
+from wherefrom.storage.store import PartRecord, Store, StoredTable
 
 PART_ROWS = 1024
 KIND = "a corpus study"
@@ -95,7 +95,7 @@ class CorpusJob:
     data: Any
     out: str | Path | None
     settings: CorpusSettings
-    columns: Columns = field(default_factory=Columns)
+    columns: ColumnNames = field(default_factory=ColumnNames)
     engine: Engine = field(default_factory=Engine)
     part_rows: int = field(default_factory=lambda: PART_ROWS)
     tables_in: str = ""
@@ -197,7 +197,7 @@ class Counts:
     error: str = ""  # why the first unreadable row could not be read
 
     @staticmethod
-    def of(engine: Engine, source: Source, search: NameSearch | None) -> Counts:
+    def of(engine: Engine, source: FileSource, search: NameSearch | None) -> Counts:
         """Reads all parts once, without a model."""
         counts = Counts()
         results = engine.results(source.pieces, _CountPart(search))
@@ -221,7 +221,9 @@ class Counts:
 class _CountPart:
     search: NameSearch | None
 
-    def __call__(self, part: Part) -> tuple[str, int, int, list[str | int] | None, NameUses, str]:
+    def __call__(
+        self, part: DataPart
+    ) -> tuple[str, int, int, list[str | int] | None, NameUses, str]:
         usable, _ = _usable(part)
         texts = [part.texts[i] for i in usable]
         uses = NameUses() if self.search is None else NameUses.of(texts, self.search.lexicon)
@@ -231,7 +233,7 @@ class _CountPart:
         return part.name, len(part.ids), len(texts), distinct, uses, error
 
 
-def _usable(part: Part) -> tuple[list[int], dict[int, str]]:
+def _usable(part: DataPart) -> tuple[list[int], dict[int, str]]:
     """The indices of the rows with a text and a label, and the reasons for skipping the others."""
     usable: list[int] = []
     skipped: dict[int, str] = {}
@@ -262,7 +264,7 @@ class _ExplainPart:
     memory: dict[str, Corpus]
     _explain: RowExplainer | None = None
 
-    def __call__(self, part: Part) -> Record:
+    def __call__(self, part: DataPart) -> PartRecord:
         if self._explain is None:
             on_gpu = self.job.engine.gpus_per_worker > 0
             explainer = self.job.model.verified(self.fingerprint, on_gpu)
@@ -287,14 +289,14 @@ class _ExplainPart:
             cut += cut_in_group
             reasons |= {i: str(error) for i, error in errors.items()}
             counted.update(_skip_reason(error) for error in errors.values())
-        record: Record = {
+        record: PartRecord = {
             "read": len(part.ids),
             "explained": sum(map(len, groups)),
             "cut": cut,
             "skipped": dict(counted),
             "rejected": {part.ids[i]: reasons[i] for i in sorted(reasons)},
         }
-        tables: list[Table] = []
+        tables: list[StoredTable] = []
         if record["explained"]:
             corpus = Corpus.joined(groups)
             if self.store.folder is None:
@@ -306,7 +308,7 @@ class _ExplainPart:
         return self.store.add(part.name, prefixed, record)
 
     def _corpus(
-        self, part: Part, indices: Sequence[int]
+        self, part: DataPart, indices: Sequence[int]
     ) -> tuple[Corpus, dict[int, WherefromError], int]:
         """Explains the rows with these indices; also returns errors and the number of cut texts."""
         explain = self._explain
@@ -369,19 +371,20 @@ class _ExplainPart:
         other = NO_LABEL if target.against is None else target.against
         return [target.index if explanation.output > 0 else other for explanation in explanations]
 
-    def _tables(self, corpus: Corpus) -> tuple[list[Table], Record]:
+    def _tables(self, corpus: Corpus) -> tuple[list[StoredTable], PartRecord]:
         """The tables of a part, and for a study of names the additional entries of its record."""
-        tables = [Table("texts", text_columns(corpus), TEXTS)]
+        tables = [StoredTable("texts", text_columns(corpus), TEXTS)]
         if self.search is None:
-            return [*tables, Table("occurrences", word_columns(corpus), WORDS)], {}
+            return [*tables, StoredTable("occurrences", word_columns(corpus), WORDS)], {}
         entities = find_entities(
             corpus.texts, self.search.lexicon, counts=self.uses, **self.search.options
         )
         relevance = [corpus.span_relevance(o.text, o.start, o.end) for o in entities.occurrences]
         names = columns(name_records(corpus, entities.occurrences, relevance), NAMES)
         tables += [
-            Table("words", word_columns(corpus), WORDS), Table("occurrences", names, NAMES),
-        ]  # fmt: skip
+            StoredTable("words", word_columns(corpus), WORDS),
+            StoredTable("occurrences", names, NAMES),
+        ]
         return tables, {
             "dropped": entities.dropped,
             "uses": entities.uses,
@@ -417,13 +420,13 @@ class ExplainedParts:
     template: Corpus
     skipped: Counter[str] = field(default_factory=Counter)
     memory: dict[str, Corpus] = field(default_factory=dict)  # the parts, without a folder
-    records: list[Record] = field(default_factory=list)
+    records: list[PartRecord] = field(default_factory=list)
     explained: int = 0
     rejected: dict[str, str] = field(default_factory=dict)  # the reasons, by id
     read: int = 0
     cut: int = 0
 
-    def add(self, record: Record) -> None:
+    def add(self, record: PartRecord) -> None:
         """Counts a finished part."""
         self.records.append(record)
         self.skipped.update(record["skipped"])
@@ -432,7 +435,7 @@ class ExplainedParts:
         self.rejected |= record["rejected"]
         self.cut += record["cut"]
 
-    def table(self, name: str, record: Record) -> Mapping[str, Any]:
+    def table(self, name: str, record: PartRecord) -> Mapping[str, Any]:
         """The columns of a table of a part."""
         return self.store.table(self.job.tables_in + name, record["part"])
 
@@ -496,7 +499,7 @@ def explained_parts(
     search: NameSearch | None = None,
     check: Callable[[Counts, TargetInfo | None], None] | None = None,
     resume: bool = False,
-    added: Callable[[ExplainedParts, Record], None] | None = None,
+    added: Callable[[ExplainedParts, PartRecord], None] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[ExplainedParts]:
     """Explains the unfinished parts; calls `added` with each finished part.
@@ -545,7 +548,7 @@ def explained_parts(
                 parts.memory,
             )  # fmt: skip
 
-            def take(record: Record) -> None:
+            def take(record: PartRecord) -> None:
                 parts.add(record)
                 if added is not None and record["explained"]:
                     added(parts, record)

@@ -25,10 +25,10 @@ _DETERMINERS = frozenset(
     "a an the this that these those its his her their my your our no some any every".split()
 )
 
-Words = tuple[str, ...]  # of a name, case-folded
+NameWords = tuple[str, ...]  # of a name, case-folded
 
 
-def split_words(name: str) -> Words:
+def split_words(name: str) -> NameWords:
     """The case-folded words of a name.
 
     >>> split_words("Jean-Luc O'Neil")
@@ -48,7 +48,7 @@ def ordinary_words() -> frozenset[str]:
 class Lexicon:
     """Names with their groups; a name in several groups is ambiguous."""
 
-    groups: Mapping[Words, frozenset[str]]
+    groups: Mapping[NameWords, frozenset[str]]
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
@@ -58,7 +58,7 @@ class Lexicon:
         >>> Lexicon.of([("Mary Ann", "female"), ("Robin", "female"), ("Robin", "male")]).group_names
         ['female', 'male']
         """
-        groups: dict[Words, set[str]] = {}
+        groups: dict[NameWords, set[str]] = {}
         skipped: Counter[str] = Counter()
         for name, group in pairs:
             words = split_words(str(name))
@@ -137,8 +137,8 @@ class NameUses:
 
     texts: int = 0
     with_capitals: int = 0
-    uses: Counter[Words] = field(default_factory=Counter)
-    capitalised: Counter[Words] = field(default_factory=Counter)
+    uses: Counter[NameWords] = field(default_factory=Counter)
+    capitalised: Counter[NameWords] = field(default_factory=Counter)
 
     @staticmethod
     def of(texts: Sequence[str], lexicon: Lexicon) -> NameUses:
@@ -166,7 +166,7 @@ class NameUses:
         """Whether at least half of the texts contain a capital letter."""
         return 2 * self.with_capitals >= self.texts
 
-    def rarely_capitalised(self, min_share: float) -> set[Words]:
+    def rarely_capitalised(self, min_share: float) -> set[NameWords]:
         """Names that are capitalised in less than this share of their uses."""
         return {
             name for name, count in self.uses.items() if self.capitalised[name] < min_share * count
@@ -175,7 +175,7 @@ class NameUses:
 
 @dataclass(frozen=True)
 class _Match:
-    words: Words
+    words: NameWords
     start: int
     end: int
     capitalised: bool
@@ -191,8 +191,8 @@ class NameFilter:
     """Which uses of names count: see `find_entities`."""
 
     cased: bool
-    stop: frozenset[Words]
-    rarely_capitalised: frozenset[Words]
+    stop: frozenset[NameWords]
+    rarely_capitalised: frozenset[NameWords]
     ordinary: frozenset[str]
 
     @staticmethod
@@ -214,7 +214,7 @@ class NameFilter:
             ordinary_words() if not cased and ordinary == "drop" else frozenset(),
         )
 
-    def reason_to_drop(self, name: Words, capitalised: bool) -> str:
+    def reason_to_drop(self, name: NameWords, capitalised: bool) -> str:
         """Why a use of a name does not count; empty if it does."""
         if name in self.stop:
             return "on the stop list"
@@ -249,7 +249,7 @@ def groups_in(
     return present, dropped
 
 
-def group_of(name: Words, lexicon: Lexicon) -> str:
+def group_of(name: NameWords, lexicon: Lexicon) -> str:
     """The group of a name, or AMBIGUOUS."""
     groups = lexicon.groups[name]
     return next(iter(groups)) if len(groups) == 1 else AMBIGUOUS

@@ -16,7 +16,7 @@ _LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GroupComparison:
     """Two groups, and whether names of the first are more relevant than those of the second.
 
     `difference` of the medians over names, with its 95 % bootstrap interval; `p` by Mann–Whitney,
@@ -51,7 +51,7 @@ class Comparison:
 
 def compare(
     values: Mapping[str, Sequence[float]], draws: int = 2000, seed: int = 0
-) -> list[Comparison]:
+) -> list[GroupComparison]:
     """Compares every pair of groups, given one value for each name of each group.
 
     Occurrences of one name, or in one text, are not independent: a test over occurrences would
@@ -66,7 +66,7 @@ def compare(
     for (a, b), (p, above), corrected in zip(pairs, tests, adjusted, strict=True):
         low, high = _interval(groups[a], groups[b], draws, seed)
         comparisons.append(
-            Comparison(
+            GroupComparison(
                 first=a,
                 second=b,
                 difference=float(_median_difference(groups[a], groups[b])),

@@ -22,7 +22,7 @@ from wherefrom.corpus.names import Entities, Lexicon, Occurrence, groups_in
 from wherefrom.corpus.statistics import Moments
 from wherefrom.corpus.views import EVERY_CLASS, Overview, Totals, overview_of
 from wherefrom.errors import FileError, InputError
-from wherefrom.storage.store import Record
+from wherefrom.storage.store import PartRecord
 from wherefrom.storage.tables import csv_lines, write_tables
 from wherefrom.storage.writing import replacing
 
@@ -39,7 +39,7 @@ def corpus_overview(job: CorpusJob, min_count: int = 5, **options: Any) -> Itera
     """
     totals = Totals()
 
-    def add(parts: ExplainedParts, record: Record) -> None:
+    def add(parts: ExplainedParts, record: PartRecord) -> None:
         totals.add(parts.part(record["part"]))
 
     with explained_parts(job, added=add, **options) as parts:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wherefrom.errors import InputError
 
-Value = Callable[[Tensor], Tensor]
+CoalitionValue = Callable[[Tensor], Tensor]
 """Maps masks (M, units), true where a unit is present, to the model's outputs (M,)."""
 EXACT = 12
 """Up to this number of units, all subsets are run if the budget allows it."""
@@ -86,7 +86,9 @@ def coalitions(units: int, budget: int = BUDGET, seed: int = 0) -> Coalitions:
     return Coalitions(torch.cat([ends, present.reshape(-1, units)]), orders)
 
 
-def shapley_values(value: Value, units: int, budget: int = BUDGET, seed: int = 0) -> ShapleyValues:
+def shapley_values(
+    value: CoalitionValue, units: int, budget: int = BUDGET, seed: int = 0
+) -> ShapleyValues:
     """The Shapley values of the units of one input, from at most `budget` model evaluations.
 
     Exact up to 12 units, by permutation sampling in antithetic pairs beyond. The values add up

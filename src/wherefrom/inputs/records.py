@@ -15,7 +15,7 @@ import numpy as np
 from wherefrom.core.tensors import is_tensor
 from wherefrom.errors import InputError, nearest
 
-Record = Mapping[str, Any]
+TableRecord = Mapping[str, Any]
 
 FILES = ("image", "file", "path")
 TEXT = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles", *FILES)
@@ -85,7 +85,7 @@ def find_columns(columns: Sequence[str], text: str | None, label: str | None) ->
     )
 
 
-def columns_of(records: Iterable[Record]) -> list[str]:
+def columns_of(records: Iterable[TableRecord]) -> list[str]:
     """The columns that any of these rows has, in the order of their first use."""
     return list(dict.fromkeys(name for record in records for name in record))
 
@@ -103,7 +103,7 @@ def pair_columns(
     return next(((by_name[a], by_name[b]) for a, b in PAIRS if a in by_name and b in by_name), None)
 
 
-def records_of(data: Any) -> list[Record] | None:
+def records_of(data: Any) -> list[TableRecord] | None:
     """The rows of a table in memory as dicts; None if the data is not a table.
 
     A table is a data frame, a data set, a list of dicts, or a dict of columns of one length.
@@ -129,7 +129,7 @@ def _has_columns(data: Any) -> bool:
     return names is not None and not callable(names) and not isinstance(data, type)
 
 
-def _of_columns(data: Mapping[Any, Any]) -> list[Record] | None:
+def _of_columns(data: Mapping[Any, Any]) -> list[TableRecord] | None:
     """A dict of columns as rows; None for a single row and for the output of a tokenizer."""
     columns = [value for value in data.values() if isinstance(value, (list, tuple, np.ndarray))]
     if not columns or len(columns) < len(data) or "input_ids" in data:
@@ -140,7 +140,7 @@ def _of_columns(data: Mapping[Any, Any]) -> list[Record] | None:
     return [dict(zip(data, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def source_of(record: Record, text: str, pair: tuple[str, str] | None) -> Any:
+def source_of(record: TableRecord, text: str, pair: tuple[str, str] | None) -> Any:
     """The input in a row: a text, a pair of texts or an image; None if it is missing."""
     if pair is not None:
         halves = [record.get(name) for name in pair]
@@ -253,7 +253,7 @@ def _are_messages(inputs: Any) -> bool:
     return bool(rows) and all(isinstance(row, Mapping) and "role" in row for row in rows)
 
 
-def _sources(records: Sequence[Record]) -> list[Any]:
+def _sources(records: Sequence[TableRecord]) -> list[Any]:
     """The input of each row; an error if a row has none."""
     if not records:
         raise InputError("the table has no rows: there is nothing to explain.")

@@ -24,7 +24,7 @@ from wherefrom.inputs.records import (
     LABEL,
     PAIRS,
     TEXT,
-    Record,
+    TableRecord,
     as_inputs,
     collected,
     column,
@@ -111,7 +111,7 @@ def read_table(
 
 
 def _rows(
-    table: Sequence[Record | FileError],
+    table: Sequence[TableRecord | FileError],
     name: str,
     folder: Path | None,
     text_column: str | None,
@@ -214,7 +214,7 @@ def kind_of(name: str) -> str:
     )
 
 
-def records(path: Path, encoding: str | None = None) -> Iterator[Record]:
+def records(path: Path, encoding: str | None = None) -> Iterator[TableRecord]:
     """The rows of a file as dicts; raises at the first row that cannot be read."""
     for record in _file_records(path, encoding):
         if isinstance(record, FileError):
@@ -222,7 +222,7 @@ def records(path: Path, encoding: str | None = None) -> Iterator[Record]:
         yield record
 
 
-def _file_records(path: Path, encoding: str | None) -> Iterator[Record | FileError]:
+def _file_records(path: Path, encoding: str | None) -> Iterator[TableRecord | FileError]:
     if kind_of(path.name) == "parquet":
         return parquet_records(path)
     content = read_bytes(path)
@@ -232,7 +232,7 @@ def _file_records(path: Path, encoding: str | None) -> Iterator[Record | FileErr
     )
 
 
-def text_records(name: str, stream: TextIO) -> Iterator[Record | FileError]:
+def text_records(name: str, stream: TextIO) -> Iterator[TableRecord | FileError]:
     """The rows of CSV, TSV or JSON, by the file's suffix; rejected rows are FileErrors.
 
     The stream must keep line ends (newline=""), since a quoted line break is part of the text, and
@@ -244,8 +244,8 @@ def text_records(name: str, stream: TextIO) -> Iterator[Record | FileError]:
 
 
 def with_columns(
-    rows: Iterable[Record | FileError],
-) -> tuple[list[str], Iterator[Record | FileError]]:
+    rows: Iterable[TableRecord | FileError],
+) -> tuple[list[str], Iterator[TableRecord | FileError]]:
     """The union of the columns of the first 1,024 rows, and all rows."""
     rows = iter(rows)
     head = list(islice(rows, _HEAD))
@@ -314,7 +314,7 @@ class _Lines(Iterator[str]):
             ) from error
 
 
-def _csv_rows(name: str, lines: _Lines, kind: str) -> Iterator[Record | FileError]:
+def _csv_rows(name: str, lines: _Lines, kind: str) -> Iterator[TableRecord | FileError]:
     try:
         header = next(lines, "")
         separator = _SEPARATOR_LINE.match(header)  # spreadsheets write such a line
@@ -409,7 +409,7 @@ def _delimiter(text: str, usual: str) -> str:
     return max((usual, *(sign for sign in ",;\t|" if sign != usual)), key=columns)
 
 
-def _json_rows(name: str, lines: _Lines) -> Iterator[Record | FileError]:
+def _json_rows(name: str, lines: _Lines) -> Iterator[TableRecord | FileError]:
     """The objects of an array or of lines, or the columns of one object."""
     rows = _json_records(name, lines)
     head = list(islice(rows, 2))
@@ -419,7 +419,7 @@ def _json_rows(name: str, lines: _Lines) -> Iterator[Record | FileError]:
     yield from chain(head, rows)
 
 
-def _json_records(name: str, lines: _Lines) -> Iterator[Record | FileError]:
+def _json_records(name: str, lines: _Lines) -> Iterator[TableRecord | FileError]:
     is_first = True
     while True:
         lines.used.clear()
@@ -444,6 +444,6 @@ def _json_records(name: str, lines: _Lines) -> Iterator[Record | FileError]:
                 yield error
 
 
-def _checked(record: Any, where: str) -> Record | FileError:
+def _checked(record: Any, where: str) -> TableRecord | FileError:
     is_object = isinstance(record, dict)
     return record if is_object else FileError(f"{where} is not an object with columns.")

@@ -48,11 +48,11 @@ from wherefrom.inputs.text import (
 
 Ids = NDArray[np.int64]
 _PADDINGS = 4  # tests of a model with paddings of other ids
-Form = tuple[Ids, Ids | None]  # token ids, and token types if the model takes them
+TextForm = tuple[Ids, Ids | None]  # token ids, and token types if the model takes them
 
 
 @dataclass
-class TextReader(Reader[Encoded, Form]):
+class TextReader(Reader[Encoded, TextForm]):
     """Reads texts with the tokenizer, and token ids.
 
     `decoder_prefix` is what a decoder has generated so far; `joint_processor` reads images in
@@ -376,7 +376,7 @@ class TextReader(Reader[Encoded, Form]):
                 "position to explain (0 is the first token, −1 the last)."
             )
 
-    def erased(self, item: Encoded, present: Present, replacement: Replacement) -> list[Form]:
+    def erased(self, item: Encoded, present: Present, replacement: Replacement) -> list[TextForm]:
         number = self._blank_id("unk" if replacement is None else replacement)
         typed = gets_types(self.runner, item)
         types = np.array(item.types, dtype=np.int64) if typed else None
@@ -397,17 +397,17 @@ class TextReader(Reader[Encoded, Form]):
             self._blanks[token] = self.batch([Encoded([0], (), None)]).token_id(token)
         return self._blanks[token]
 
-    def key(self, form: Form) -> bytes:
+    def key(self, form: TextForm) -> bytes:
         ids, types = form
         return ids.tobytes() + (b"" if types is None else types.tobytes())
 
-    def length(self, form: Form) -> int:
+    def length(self, form: TextForm) -> int:
         return len(form[0])
 
-    def batch_shape(self, form: Form) -> Hashable:
+    def batch_shape(self, form: TextForm) -> Hashable:
         return super().batch_shape(form), form[1] is None
 
-    def collate(self, forms: Sequence[Form]) -> dict[str, Tensor]:
+    def collate(self, forms: Sequence[TextForm]) -> dict[str, Tensor]:
         if len({len(ids) for ids, _ in forms}) > 1:
             rows = [
                 Encoded(ids.tolist(), (), None, None if types is None else types.tolist())

@@ -25,7 +25,7 @@ from wherefrom.methods.embedded_inputs import Budget
 from wherefrom.methods.reading import samples_are_rows
 from wherefrom.tracing.observers.attention_maps import Replace
 
-Point = tuple[int, ...]  # the step of each chosen map, which is scaled by step / steps
+GridPoint = tuple[int, ...]  # the step of each chosen map, which is scaled by step / steps
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,13 @@ class Dix(Method):
     def _passes(
         self,
         case: Case,
-        points: Sequence[Point],
+        points: Sequence[GridPoint],
         replacing: Callable[[list[int], Tensor], Replace],
     ) -> Iterator[tuple[CapturedAttention, Tensor]]:
         """The attention of each sample at each point, in chunks, and the sample of each row."""
         pairs = [(i, point) for point in points for i in range(len(case.batch))]
 
-        def run(rows: list[tuple[int, Point]]) -> CapturedAttention:
+        def run(rows: list[tuple[int, GridPoint]]) -> CapturedAttention:
             samples = [i for i, _ in rows]
             sizes = torch.tensor([point for _, point in rows], dtype=torch.float64) / self.steps
             return capture(case.take(samples), gradients=True, replace=replacing(samples, sizes))

@@ -20,7 +20,7 @@ from wherefrom.methods.conservation_check import ConservationCheck
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import Rooted, RootPass
 from wherefrom.tracing.observers.entry_points import Place, Relevance
-from wherefrom.tracing.observers.ledger import Entry, LedgerRecorder
+from wherefrom.tracing.observers.ledger import LedgerEntry, LedgerRecorder
 from wherefrom.tracing.tracer import Table
 
 Key = tuple[str, str]  # module and kind of a ledger's entry
@@ -146,7 +146,7 @@ class ForwardGraph:
         rows = []
         for row, single in enumerate(singles):
             recorder.entries = {
-                key: Entry(total[row], places[key][row] if key in places else None)
+                key: LedgerEntry(total[row], places[key][row] if key in places else None)
                 for key, total in totals.items()
             }
             own = replace(self.forward, output=outputs[row : row + 1])

@@ -25,7 +25,7 @@ from wherefrom.tracing.tracer import Table
 
 _INCOMPLETE = 0.5  # relative gap from which on a warning is given
 Baseline = str | int | Tensor
-Curve = Callable[[Tensor, Tensor, float], Tensor]  # baseline, input, a in [0, 1] -> point
+PathFunction = Callable[[Tensor, Tensor, float], Tensor]  # baseline, input, a in [0, 1] -> point
 
 
 def straight(start: Tensor, end: Tensor, a: float) -> Tensor:
@@ -195,7 +195,7 @@ class PathGradients(_AlongPath):
 
     name: ClassVar[str] = "path_gradients"
     paper: ClassVar[str] = "Friedman 2004; Sundararajan et al. 2017"
-    path: Curve = field(default=straight)
+    path: PathFunction = field(default=straight)
     steps: int = 64
     baseline: Baseline = "auto"
     softplus: float | None = None

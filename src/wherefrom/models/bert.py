@@ -71,7 +71,7 @@ def is_bert(folder: Path) -> bool:
     )
 
 
-class Output(NamedTuple):
+class ClassifierOutput(NamedTuple):
     """What the model returns."""
 
     logits: Tensor
@@ -254,10 +254,10 @@ class BertForSequenceClassification(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-    ) -> Output:
+    ) -> ClassifierOutput:
         """The logits (B, classes) of token ids (B, N), or of embedded tokens (B, N, D)."""
         pooled = self.bert(input_ids, attention_mask, token_type_ids, inputs_embeds)
-        return Output(self.classifier(self.dropout(pooled)))
+        return ClassifierOutput(self.classifier(self.dropout(pooled)))
 
     @classmethod
     def load(

@@ -18,10 +18,18 @@ from wherefrom.methods import Method
 from wherefrom.methods import method as find_method
 from wherefrom.runs.crash_isolation import Attempts
 from wherefrom.runs.engine import ModelSource
-from wherefrom.runs.parts import Part
-from wherefrom.runs.rows import FRAME, REJECTED, TYPES, Row, columns, explained_row, rejected_row
+from wherefrom.runs.parts import DataPart
+from wherefrom.runs.rows import (
+    FRAME,
+    REJECTED,
+    TYPES,
+    ResultRow,
+    columns,
+    explained_row,
+    rejected_row,
+)
 from wherefrom.storage.fingerprint import explainer_fingerprint
-from wherefrom.storage.store import Record, Store, Table
+from wherefrom.storage.store import PartRecord, Store, StoredTable
 from wherefrom.storage.tables import pandas
 
 Result = Explanation | WherefromError
@@ -83,7 +91,7 @@ class RowExplainer:
 
     def rows(
         self, ids: Sequence[str], texts: Sequence[Any], labels: Sequence[str | int | None]
-    ) -> list[Row]:
+    ) -> list[ResultRow]:
         """A row for each text, in order: explained, or rejected with the reason."""
         items, _ = encode(self.explainer, texts, self.truncate)
         results: list[Any] = list(items)
@@ -155,12 +163,12 @@ class ExplainPart:
     store: Store
     _explain: RowExplainer | None = None
 
-    def __call__(self, part: Part) -> Record:
+    def __call__(self, part: DataPart) -> PartRecord:
         if self._explain is None:
             explainer = self.explaining.model.verified(self.explaining.fingerprint, self.on_gpu)
             self._explain = RowExplainer(explainer, **self.explaining.options)
         explain = self._explain
-        rows: list[Row] = []
+        rows: list[ResultRow] = []
         for indices, result in Attempts.at(self.store, part.name).results(
             len(part.ids),
             lambda rows: explain.rows(part.ids[rows], part.texts[rows], part.labels[rows]),
@@ -171,8 +179,8 @@ class ExplainPart:
         explained = [row for row in rows if "reason" not in row]
         rejected = [row for row in rows if "reason" in row]
         tables = [
-            Table("results", columns(explained, TYPES), TYPES),
-            Table("rejected", columns(rejected, REJECTED), REJECTED),
+            StoredTable("results", columns(explained, TYPES), TYPES),
+            StoredTable("rejected", columns(rejected, REJECTED), REJECTED),
         ]
         counts = {"explained": len(explained), "rejected": len(rejected), "size": part.size}
         return self.store.add(part.name, tables, counts)

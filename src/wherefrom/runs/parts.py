@@ -39,7 +39,7 @@ class Location(str):
 
 
 @dataclass(frozen=True)
-class Part:
+class DataPart:
     """Consecutive rows of one file: the unit of work, of results and of recovery.
 
     `texts` has a FileError for each row that could not be read.
@@ -60,7 +60,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """The columns to read, by default those with usual names; ids are row numbers by default."""
 
     text: str | None = None
@@ -70,29 +70,29 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Piece(ABC):
+class SourcePiece(ABC):
     """Data that one process reads sequentially, without the `finished` parts."""
 
     number: int
     part_rows: int
     finished: frozenset[str] = field(default=frozenset(), kw_only=True)
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[DataPart]:
         return (part for part in self._parts() if part.name not in self.finished)
 
     @abstractmethod
-    def _parts(self) -> Iterator[Part]: ...
+    def _parts(self) -> Iterator[DataPart]: ...
 
 
 @dataclass(frozen=True)
-class FilePiece(Piece):
+class FilePiece(SourcePiece):
     """A file; `name` is the part of its path that appears in row ids."""
 
     name: str
-    columns: Columns
+    columns: ColumnNames
     file: File
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[DataPart]:
         records, position = _records(self.file, self.columns.encoding)
         with closing(records):
             columns, rows = with_columns(records)
@@ -104,7 +104,7 @@ class FilePiece(Piece):
             number, first, start = 0, 0, 0
             while batch := list(islice(rows, self.part_rows)):
                 end = position()
-                yield Part(
+                yield DataPart(
                     self.number,
                     number,
                     [self._id(first + k, record) for k, record in enumerate(batch)],
@@ -123,16 +123,16 @@ class FilePiece(Piece):
 
 
 @dataclass(frozen=True)
-class RowsPiece(Piece):
+class RowsPiece(SourcePiece):
     """Rows in memory; their ids are their indices."""
 
     rows: Rows
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[DataPart]:
         texts, labels = self.rows.texts, self.rows.labels
         for number, first in enumerate(range(0, len(texts), self.part_rows)):
             rows = range(first, min(first + self.part_rows, len(texts)))
-            yield Part(
+            yield DataPart(
                 self.number,
                 number,
                 [str(k) for k in rows],
@@ -144,17 +144,17 @@ class RowsPiece(Piece):
 
 
 @dataclass(frozen=True)
-class Source:
+class FileSource:
     """Data in pieces, with its fingerprint, and its size in bytes or rows."""
 
-    pieces: list[Piece]
+    pieces: list[SourcePiece]
     fingerprint: str
     size: int
     skipped: Mapping[str, int] = field(
         default_factory=dict
     )  # rows skipped while reading, by reason
 
-    def without(self, finished: Iterable[str]) -> list[Piece]:
+    def without(self, finished: Iterable[str]) -> list[SourcePiece]:
         """The pieces without the finished parts."""
         by_file: dict[str, set[str]] = {}
         for name in finished:
@@ -165,7 +165,9 @@ class Source:
         ]
 
 
-def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = None) -> Source:
+def open_source(
+    data: Any, columns: ColumnNames, part_rows: int, filesystem: Any = None
+) -> FileSource:
     """Files, or rows in memory, as a source.
 
     `data`: a path or URI of a file, a folder or a pattern, or a list of these (`Path` or
@@ -178,17 +180,17 @@ def open_source(data: Any, columns: Columns, part_rows: int, filesystem: Any = N
     if locations is None:
         rows = as_rows(data)
         content = digest([[str(text) for text in rows.texts], rows.labels])
-        return Source([RowsPiece(0, part_rows, rows)], content, len(rows), rows.skipped)
+        return FileSource([RowsPiece(0, part_rows, rows)], content, len(rows), rows.skipped)
     files = find_files(locations, SUFFIXES, filesystem)
     for file in files:
         kind_of(file.path)
     names = _short_names([file.path for file in files])
-    pieces: list[Piece] = [
+    pieces: list[SourcePiece] = [
         FilePiece(number, part_rows, name, columns, file)
         for number, (file, name) in enumerate(zip(files, names, strict=True))
     ]
     content = digest([[file.path, file.size, file.changed] for file in files])
-    return Source(pieces, content, sum(file.size for file in files))
+    return FileSource(pieces, content, sum(file.size for file in files))
 
 
 def _short_names(paths: list[str]) -> list[str]:

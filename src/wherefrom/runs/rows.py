@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from wherefrom.core.explanation import Explanation, Ledger, Line, TargetInfo, Unit
 
-Row = dict[str, Any]
+ResultRow = dict[str, Any]
 # Lists of plain values, not of records: every engine and table format supports them.
 TYPES = {
     "id": "string",
@@ -67,7 +67,7 @@ def _spark_type(kind: str) -> str:
     return _SPARK.get(kind, "boolean")
 
 
-def explained_row(id: str, label: str | int | None, explanation: Explanation) -> Row:
+def explained_row(id: str, label: str | int | None, explanation: Explanation) -> ResultRow:
     """An explanation as a row."""
     text, units, target = explanation.text or "", explanation.units, explanation.target
     starts, ends, sums = word_sums(explanation)
@@ -132,13 +132,13 @@ def word_sums(explanation: Explanation) -> tuple[list[int], list[int], NDArray[n
     return starts, ends, sums.astype(np.float32)
 
 
-def rejected_row(id: str, text: Any, reason: str) -> Row:
+def rejected_row(id: str, text: Any, reason: str) -> ResultRow:
     """A rejected row with the reason; a value that is not a text is shown by `repr`."""
     shown = text if isinstance(text, str) or text is None else repr(text)
     return {"id": id, "text": shown, "reason": reason}
 
 
-def columns(rows: list[Row], types: Mapping[str, str]) -> dict[str, list[Any]]:
+def columns(rows: list[ResultRow], types: Mapping[str, str]) -> dict[str, list[Any]]:
     """Rows as the columns of a table; missing values are null."""
     return {name: [row.get(name) for row in rows] for name in types}
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from wherefrom.errors import InputError
 from wherefrom.runs.engine import Engine, EngineName, ModelSource, Work
-from wherefrom.runs.parts import Columns, Part, Source, open_source
-from wherefrom.storage.store import Record, Store, check_same_run
+from wherefrom.runs.parts import ColumnNames, DataPart, FileSource, open_source
+from wherefrom.storage.store import PartRecord, Store, check_same_run
 
 if TYPE_CHECKING:
     from wherefrom.explainer import Explainer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KIND = "`wherefrom run`"
 PART_ROWS = 2048
-Progress = Callable[[float, int, str], None]  # rows done, estimated total, a note
+RunProgress = Callable[[float, int, str], None]  # rows done, estimated total, a note
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def run(
     encoding: str | None = None,
     resume: bool = False,
     filesystem: Any = None,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
 ) -> Run:
     """Explains every row of `data` and writes the results to the folder `out`.
 
@@ -85,7 +85,7 @@ def run(
     Ctrl-C returns the finished parts.
     """
     ray_or_local = Engine(engine, address, workers, gpus_per_worker)
-    columns = Columns(text_column, label_column, id_column, encoding)
+    columns = ColumnNames(text_column, label_column, id_column, encoding)
     source = open_source(data, columns, part_rows, filesystem)
     if device is not None and engine == "ray":
         raise InputError(
@@ -141,7 +141,7 @@ class LoadAndExplain:
     explaining: Explaining | None = None
     _explain: ExplainPart | None = None
 
-    def __call__(self, part: Part) -> Record:
+    def __call__(self, part: DataPart) -> PartRecord:
         if self._explain is None:
             self._explain = self.loaded()
         return self._explain(part)
@@ -168,18 +168,18 @@ def _explaining(model: ModelSource, options: dict[str, Any]) -> Explaining:
 
 def _follow(
     engine: Engine,
-    source: Source,
+    source: FileSource,
     work: Work,
     store: Store,
-    finished: list[Record],
-    progress: Progress | None,
+    finished: list[PartRecord],
+    progress: RunProgress | None,
 ) -> Run:
     """Explains the unfinished parts, and counts all parts."""
     start, complete = time.monotonic(), True
     counts = {"explained": 0, "rejected": 0, "size": 0}
-    records: list[Record] = []
+    records: list[PartRecord] = []
 
-    def add(record: Record) -> None:
+    def add(record: PartRecord) -> None:
         records.append(record)
         for key in counts:
             counts[key] += record[key]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wherefrom.answers.answer import Answer
-    from wherefrom.answers.multi_hop import Row
+    from wherefrom.answers.multi_hop import RelevanceRow
     from wherefrom.answers.sources import Citation, Level, Source
     from wherefrom.core.explanation import Explanation
 
@@ -209,7 +209,7 @@ def page_data(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, groups: Sequence[str]) -> dict[str, Any]:
+def _row(row: RelevanceRow, groups: Sequence[str]) -> dict[str, Any]:
     lines: dict[str, float] = {}
     for i, group in enumerate(groups):
         lines[group] = lines.get(group, 0.0) + float(row.values[i])

@@ -19,8 +19,8 @@ _NOTEBOOK_ROWS = 15
 _MAX_NAMES = 40  # excluded names that are listed; the JSON file has all of them
 _STYLE = Path(__file__).with_name("corpus.css").read_text(encoding="utf-8")
 
-Span = tuple[int, int, int, float]  # text, start, end, relevance
-Row = tuple[Sequence[Any], Sequence[Span]]  # cells, and the text spans shown under the row
+MarkedSpan = tuple[int, int, int, float]  # text, start, end, relevance
+OccurrenceRow = tuple[Sequence[Any], Sequence[MarkedSpan]]  # cells, and spans shown under them
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Report:
         title: str,
         note: str,
         columns: Sequence[tuple[str, str, str]],  # label, kind, meaning
-        rows: Sequence[Row],
+        rows: Sequence[OccurrenceRow],
         sort: tuple[int, bool],  # column, descending
         open_first: bool = False,
     ) -> None:
@@ -107,7 +107,7 @@ def render_bias(study: Any, histogram: Path | None = None, whole_page: bool = Tr
             _notes(study),
         ],
     )
-    spans: dict[tuple[str, str], list[Span]] = {}
+    spans: dict[tuple[str, str], list[MarkedSpan]] = {}
     for occurrence, value in zip(study.occurrences, study.relevance, strict=True):
         spans.setdefault((occurrence.group, occurrence.name), []).append(
             (occurrence.text, occurrence.start, occurrence.end, round(value, 4))
@@ -166,7 +166,7 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
         ("texts", "count", ""),
     ]
 
-    def rows(words: Sequence[Any]) -> list[Row]:
+    def rows(words: Sequence[Any]) -> list[OccurrenceRow]:
         return [
             (
                 [
@@ -279,7 +279,7 @@ def _first_rows(data: dict[str, Any]) -> str:
     return table([escape(head["label"]) for head in data["columns"]], lines, texts)
 
 
-def _examples(corpus: Any, word: Any) -> list[Span]:
+def _examples(corpus: Any, word: Any) -> list[MarkedSpan]:
     """The strongest occurrence of a word in each of its example texts."""
     examples = []
     for i in word.examples:

@@ -11,8 +11,8 @@ from wherefrom.core.explanation import Explanation
 from wherefrom.show.line_kinds import LINE_KINDS, group_name, lines_beyond_units
 from wherefrom.show.text_marks import label_name, percent, signed, target_name, whole_percent
 
-Kind = Literal["", "label", "for", "against", "strength"]
-Piece = tuple[Kind, str]  # the kind and the text of a piece of the headline
+PieceKind = Literal["", "label", "for", "against", "strength"]
+Piece = tuple[PieceKind, str]  # the kind and the text of a piece of the headline
 Goal = Literal["class", "other class", "number", "contrast"]
 _MOST = 3  # units named per sign
 _CLOSE = 0.3  # of the strongest unit with the same sign: weaker units are not named
@@ -100,7 +100,7 @@ def headline(numbers: Numbers, names: Sequence[str]) -> list[Piece]:
     """
     if not numbers.is_reason:
         return [("", f". {_account(numbers)}"), *_ranking(numbers, names)]
-    sides: list[tuple[Kind, dict[str, float]]] = [
+    sides: list[tuple[PieceKind, dict[str, float]]] = [
         ("for", numbers.side(1)), ("against", numbers.side(-1)),
     ]  # fmt: skip
     if numbers.output < 0:
@@ -152,7 +152,7 @@ def _ranking(numbers: Numbers, names: Sequence[str]) -> list[Piece]:
         ends = "for {0} or {1}" if goal == "contrast" else "for or against {0}"
         return _filled(f"None of the {numbers.noun} counts {ends}.", names)
     pieces: list[Piece] = [("", f"Among the {numbers.noun}, ")]
-    kinds: tuple[Kind, Kind] = ("for", "against")
+    kinds: tuple[PieceKind, PieceKind] = ("for", "against")
     for kind, units, (alone, second) in zip(kinds, sides, _VERBS[goal], strict=True):
         if units:
             is_second = len(pieces) > 1
@@ -176,7 +176,7 @@ def _verb(template: str, names: Sequence[str], count: int) -> list[Piece]:
     return _filled(f" {template}".replace("~", "s" if count == 1 else ""), names)
 
 
-def _listed(names: Sequence[str], kind: Kind) -> list[Piece]:
+def _listed(names: Sequence[str], kind: PieceKind) -> list[Piece]:
     """“a”, “b” and “c”."""
     pieces: list[Piece] = []
     for position, name in enumerate(names):
@@ -202,7 +202,7 @@ def pieces(explanation: Explanation) -> list[Piece]:
     target, numbers = explanation.target, numbers_of(explanation)
     opening = _opening(explanation)
     if not has_direction(explanation):
-        kind: Kind = "for" if explanation.signed else "strength"
+        kind: PieceKind = "for" if explanation.signed else "strength"
         best = _listed(list(numbers.side(1)), kind)
         ranks = [("", f". {explanation.method} ranks "), *best, ("", " highest")] if best else []
         return [*opening, *ranks, ("", ".")]

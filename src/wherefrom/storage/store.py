@@ -21,20 +21,20 @@ from wherefrom.storage.arrow import Folder, columns_of, parquet_bytes
 from wherefrom.storage.fingerprint import changes, digest
 from wherefrom.storage.writing import locked, remove_partial_files
 
-Record = dict[str, Any]
+PartRecord = dict[str, Any]
 """A finished part: its name, its run, its table files, and entries of the caller."""
-Columns = Mapping[str, Any]
+TableColumns = Mapping[str, Any]
 _RECORDS = "checkpoint"
 _SETTINGS = f"{_RECORDS}/settings.json"
 _SAME_FILES = "Install the same files and versions on all machines."
 
 
 @dataclass(frozen=True)
-class Table:
+class StoredTable:
     """The columns of a part with their types; a file in the folder `name`.parquet."""
 
     name: str
-    columns: Columns
+    columns: TableColumns
     types: Mapping[str, str]
 
 
@@ -59,7 +59,7 @@ class Store:
         settings: Mapping[str, Any],
         resume: bool = False,
         filesystem: Any = None,
-    ) -> Iterator[tuple[Store, list[Record]]]:
+    ) -> Iterator[tuple[Store, list[PartRecord]]]:
         """Opens the store of a folder with its finished parts; a local folder is locked.
 
         Without `resume`, finished parts are an error; with it, they must belong to the same run.
@@ -113,7 +113,9 @@ class Store:
                 )
         return store
 
-    def add(self, part: str, tables: Iterable[Table], record: Mapping[str, Any]) -> Record:
+    def add(
+        self, part: str, tables: Iterable[StoredTable], record: Mapping[str, Any]
+    ) -> PartRecord:
         """Writes the tables of a part that have rows, then the record: the part is finished."""
         files = {}
         for table in tables if self.folder is not None else ():
@@ -127,16 +129,16 @@ class Store:
             self.folder.remove(_attempts(part))
         return whole
 
-    def table(self, name: str, part: str) -> Columns:
+    def table(self, name: str, part: str) -> TableColumns:
         """The columns of a table of a finished part; no columns if it has no rows."""
         assert self.folder is not None
         content = self.folder.read(f"{name}.parquet/{part}.parquet")
         if content is not None:
             return columns_of(content)
-        columns: Columns = json.loads(self.folder.read(f"{name}.json/{part}.json") or b"{}")
+        columns: TableColumns = json.loads(self.folder.read(f"{name}.json/{part}.json") or b"{}")
         return columns
 
-    def check(self, records: Iterable[Record]) -> None:
+    def check(self, records: Iterable[PartRecord]) -> None:
         """Raises an error if files of these finished parts are missing or have changed size."""
         lost = self._lost(records)
         if lost:
@@ -149,7 +151,7 @@ class Store:
                 command="Write them again with --resume.",
             )
 
-    def check_visible(self, record: Record) -> None:
+    def check_visible(self, record: PartRecord) -> None:
         """Raises an error if the files of a worker are not visible on this machine."""
         if self.folder is not None and self._lost([record]):
             raise FileError(
@@ -188,7 +190,7 @@ class Store:
                 f"({'; '.join(differences)}). Choose another folder."
             )
 
-    def _finished(self, names: list[str]) -> list[Record]:
+    def _finished(self, names: list[str]) -> list[PartRecord]:
         """The records of this run whose files are unchanged."""
         assert self.folder is not None
         records = [_json(self.folder, f"{_RECORDS}/{name}") for name in names]
@@ -201,7 +203,7 @@ class Store:
             )
         return [record for record in records if record["part"] not in lost]
 
-    def _lost(self, records: Iterable[Record]) -> set[str]:
+    def _lost(self, records: Iterable[PartRecord]) -> set[str]:
         """The parts whose record or tables are missing or have changed size."""
         if self.folder is None:
             return set()
@@ -220,7 +222,7 @@ class Store:
         }
 
 
-def check_same_run(first: Record, second: Record) -> None:
+def check_same_run(first: PartRecord, second: PartRecord) -> None:
     """Raises an error if two parts were explained with different models or settings."""
     if first["run"] != second["run"]:
         raise ModelError(
@@ -228,7 +230,7 @@ def check_same_run(first: Record, second: Record) -> None:
         )
 
 
-def _file(table: Table, part: str) -> tuple[str, bytes]:
+def _file(table: StoredTable, part: str) -> tuple[str, bytes]:
     """A table as a Parquet file, or as JSON if pyarrow is not installed."""
     try:
         content = parquet_bytes(table.columns, table.types)
@@ -248,7 +250,7 @@ def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _json(folder: Folder, name: str) -> Record:
+def _json(folder: Folder, name: str) -> PartRecord:
     """The content of a file; empty if it is damaged, so that the part is computed again."""
     try:
         content = json.loads(folder.read(name) or b"{}")
@@ -257,7 +259,7 @@ def _json(folder: Folder, name: str) -> Record:
     return content if isinstance(content, dict) else {}
 
 
-def _saved(folder: Folder) -> Record | None:
+def _saved(folder: Folder) -> PartRecord | None:
     """The saved settings of a folder; None if there are none."""
     content = folder.read(_SETTINGS)
     if content is None:

@@ -104,7 +104,7 @@ FRESH = frozenset(
 """Calls whose result does not keep the role of its arguments (attention weights, ids, a gate)."""
 
 
-class Entry(NamedTuple):
+class CatalogueEntry(NamedTuple):
     """One torch function: its plain name, its kind, and the position of each parameter."""
 
     name: str
@@ -234,9 +234,9 @@ def _parameters(spec: str, swapped: bool) -> tuple[dict[str, int], dict[str, str
     return {name: i for i, name in enumerate(ours)}, dict(zip(ours, keywords, strict=True))
 
 
-def _catalogue() -> dict[Function, Entry]:
+def _catalogue() -> dict[Function, CatalogueEntry]:
     """All spellings of each call: `a + b`, `a += b`, `torch.add(a, b)`, `a.add_(b)`, `1 + a`."""
-    entries: dict[Function, Entry] = {}
+    entries: dict[Function, CatalogueEntry] = {}
     for kind, spec, names in _ROWS:
         for name in names.split():
             spellings = {
@@ -250,7 +250,7 @@ def _catalogue() -> dict[Function, Entry]:
                 for home in (torch.ops.quantized,) if kind is Kind.QUANTISED_LINEAR else _HOMES:
                     function = getattr(home, spelling, None)
                     if callable(function) and function not in entries:
-                        entry = Entry(name, kind, *_parameters(spec, swapped), in_place)
+                        entry = CatalogueEntry(name, kind, *_parameters(spec, swapped), in_place)
                         entries[function] = entry
     return entries
 

@@ -39,7 +39,7 @@ from wherefrom.web.request import (
     below,
 )
 
-Request = ParsedRequest[Body]
+PageRequest = ParsedRequest[Body]
 Value = TypeVar("Value")
 _CURVES: dict[str, type[Metric]] = {"activation": Activation, "pruning": Pruning}
 _MAX_SINGLE_STEPS = 64  # curves over more units have steps of 10 %
@@ -102,7 +102,7 @@ class Answers:
         self._explanations: Cache[TimedExplanation] = Cache(limits.cached_explanations)
         self._attention: Cache[CapturedAttention] = Cache(limits.cached_attention)
 
-    def predict(self, request: Request) -> Data:
+    def predict(self, request: PageRequest) -> Data:
         """The classes with their probabilities, and the units of the input."""
         prediction = self._predict(request)
         inputs = prediction.inputs
@@ -114,7 +114,7 @@ class Answers:
             "scene": inputs.scenes[0] if inputs.scenes else None,
         }
 
-    def explain(self, request: Request) -> Data:
+    def explain(self, request: PageRequest) -> Data:
         """The explanation with its text marks, running time and warnings."""
         timed = self._explain(request, request.method)
         explanation = timed.explanation
@@ -174,7 +174,7 @@ class Answers:
             "outputs": outputs.tolist(),
         }
 
-    def layers(self, request: Request) -> Data:
+    def layers(self, request: PageRequest) -> Data:
         """The relevance of each unit at the input (first row) and after each block, by `lrp`."""
         prediction = self._predict(request)
         runner = prediction.reader.runner
@@ -208,7 +208,7 @@ class Answers:
             "weights": [[round(w, 5) for w in row] for row in weights.double().tolist()],
         }
 
-    def heads(self, request: Request) -> Data:
+    def heads(self, request: PageRequest) -> Data:
         """All attention maps, each as rows of bytes (weight × 255) in base64."""
         prediction = self._predict(request)
         captured = self._captured(request, prediction)
@@ -230,33 +230,33 @@ class Answers:
             )
         return {"layers": layers}
 
-    def row(self, request: Request) -> Data:
+    def row(self, request: PageRequest) -> Data:
         """The prediction for one text of a table."""
         prediction = self._predict(request)
         outputs = self._outputs(request, prediction, prediction.logits)
         best = max(outputs, key=lambda output: output["output"])
         return {"label": best["label"], "probability": best["probability"], "outputs": outputs}
 
-    def _captured(self, request: Request, prediction: Prediction) -> CapturedAttention:
+    def _captured(self, request: PageRequest, prediction: Prediction) -> CapturedAttention:
         return self._attention.get(request.input_key, lambda: self._capture(request, prediction))
 
-    def html(self, request: Request, methods: Sequence[str]) -> str:
+    def html(self, request: PageRequest, methods: Sequence[str]) -> str:
         """The file that `wherefrom explain --html` and `wherefrom compare --html` write."""
         return render([self._explain(request, name).explanation for name in methods])
 
-    def _predict(self, request: Request) -> Prediction:
+    def _predict(self, request: PageRequest) -> Prediction:
         return self._predictions.get(request.input_key, lambda: _predict(request, self._limits))
 
-    def _explain(self, request: Request, method: str) -> TimedExplanation:
+    def _explain(self, request: PageRequest, method: str) -> TimedExplanation:
         key = (request.input_key, method, request.body.target, request.body.against)
         return self._explanations.get(key, lambda: _explain(request, method, self._limits))
 
-    def _capture(self, request: Request, prediction: Prediction) -> CapturedAttention:
+    def _capture(self, request: PageRequest, prediction: Prediction) -> CapturedAttention:
         runner = prediction.reader.runner
         target = self._target(request, prediction).to(runner.device)
         return capture(Case(runner, prediction.inputs, target), gradients=False)
 
-    def _target(self, request: Request, prediction: Prediction) -> Target:
+    def _target(self, request: PageRequest, prediction: Prediction) -> Target:
         """The target of a request, on the CPU; by default the most likely class."""
         output_names = request.model.explainer.output_names
 
@@ -270,7 +270,7 @@ class Answers:
             prediction.target.position,
         )
 
-    def _outputs(self, request: Request, prediction: Prediction, logits: Tensor) -> list[Data]:
+    def _outputs(self, request: PageRequest, prediction: Prediction, logits: Tensor) -> list[Data]:
         """The classes with their probabilities; if many, the most likely ones and the target."""
         probabilities = request.model.explainer.output_names.probabilities(logits.double())
         target = self._target(request, prediction)
@@ -308,7 +308,7 @@ class Answers:
         return torch.cat(rows).clone()
 
 
-def _read(request: Request, limits: Limits) -> tuple[Reader[Any, Any], Any]:
+def _read(request: PageRequest, limits: Limits) -> tuple[Reader[Any, Any], Any]:
     """The reader and the input that it read; raises if the input has too many units."""
     reader = request.model.explainer._reader(request.input)
     item = reader.read(request.input, request.body.truncate)
@@ -321,7 +321,7 @@ def _read(request: Request, limits: Limits) -> tuple[Reader[Any, Any], Any]:
     return reader, item
 
 
-def _predict(request: Request, limits: Limits) -> Prediction:
+def _predict(request: PageRequest, limits: Limits) -> Prediction:
     with torch.inference_mode(False), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `explain` reports them
         reader, item = _read(request, limits)
@@ -333,7 +333,7 @@ def _predict(request: Request, limits: Limits) -> Prediction:
         return Prediction(reader, item, inputs, row, resolved)
 
 
-def _explain(request: Request, method: str, limits: Limits) -> TimedExplanation:
+def _explain(request: PageRequest, method: str, limits: Limits) -> TimedExplanation:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _read(request, limits)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+App = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
 
 # a name or address with an optional port; no user, path or space, which some parsers skip
 _HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{1,5})?")
@@ -66,7 +66,7 @@ class Gate:
     host: str = "127.0.0.1"
     token: str | None = None
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """Forwards a request or refuses it; every response carries the security headers."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
@@ -121,13 +121,13 @@ def _same_site(headers: dict[str, str]) -> bool:
     return origin is None or origin.lower() in (f"http://{host}", f"https://{host}")
 
 
-def _token_in_address(scope: Message) -> str | None:
+def _token_in_address(scope: AsgiMessage) -> str | None:
     query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
     return query.get("token", [None])[0] if scope["method"] == "GET" else None
 
 
 def _with_headers(send: Send) -> Send:
-    async def send_secured(message: Message) -> None:
+    async def send_secured(message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
             present = {name.lower() for name, _ in message.get("headers", ())}
             added = {**_HEADERS, "content-security-policy": PAGE_POLICY}

@@ -80,7 +80,7 @@ Change = Callable[[EmbeddedInput], Tensor]
 
 
 @dataclass(frozen=True)
-class Source:
+class EntryPoint:
     """An entry point: a leaf of the graph that holds the units of one span."""
 
     leaf: Tensor  # (B, T, D), or (T, B, D) where positions come first
@@ -122,7 +122,7 @@ class EntryPoints(Observer):
     fields: list[Tensor]
     change: Change | None = None
     first_block: FirstBlock | None = None
-    entered: list[Source] = field(default_factory=list)
+    entered: list[EntryPoint] = field(default_factory=list)
     leaves: list[Tensor] = field(default_factory=list)  # all that were made
     extent: int = 0  # rows of one sample's first field, padding by the model included
     rows_ahead: dict[int, int] = field(default_factory=dict)  # put in front of a stream's first
@@ -203,7 +203,7 @@ class EntryPoints(Observer):
             value = moved.transpose(0, 1) if places_first else moved
         # a tensor that already has a graph (Captum differentiates by it) stays in it
         leaf = value if value.requires_grad else value.detach().requires_grad_()
-        self.entered.append(Source(leaf, span, places_first, table=table))
+        self.entered.append(EntryPoint(leaf, span, places_first, table=table))
         self.leaves.append(leaf)
         # a copy: the model may write into what it gets, and a leaf forbids that
         return leaf.clone()

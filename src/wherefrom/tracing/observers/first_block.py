@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from wherefrom.errors import NoBlock
 from wherefrom.tracing.catalogue import Kind, TorchCall, tensors_in
 from wherefrom.tracing.observers import Observer
-from wherefrom.tracing.observers.entry_points import Change, EntryPoints, Source, Span
+from wherefrom.tracing.observers.entry_points import Change, EntryPoint, EntryPoints, Span
 from wherefrom.tracing.tags import like
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class State:
+class PathState:
     """What a call made of the state before it, between the embeddings and the first block."""
 
     tensors: list[Tensor]
@@ -28,7 +28,7 @@ class State:
     alone: bool = True  # made of the state before it and no other tensor of the input
     bias: Tensor | None = None  # of the norm that made it
     used: bool = False  # by a call whose result depends on the input
-    uses: list[State] = field(default_factory=list)
+    uses: list[PathState] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class PathToBlock:
 
     span: Span
     rows: int  # of a sample, where the field enters
-    first: State
+    first: PathState
 
-    def block(self) -> State | None:
+    def block(self) -> PathState | None:
         """The first state that is used twice: by a block, and by its skip connection."""
         state = self.first
         while True:
@@ -63,14 +63,16 @@ class FirstBlock(Observer):
     ) -> None:
         self.followed: list[PathToBlock] = []  # one for each field that entered
         self._paths, self._change = paths, change
-        self._states: dict[int, tuple[int, State]] = {}  # by id of a tensor; with its path's number
+        self._states: dict[
+            int, tuple[int, PathState]
+        ] = {}  # by id of a tensor; with its path's number
         self._calls, self._numbers = 0, list[int]()  # calls so far; numbers of those being made
         self._before_leaf = 0  # fields when the last module without submodules was entered
         self._norm: tuple[Any, Tensor | None] = (None, None)  # result and bias of the last norm
 
     def begin(self, entry_points: EntryPoints, value: Tensor, span: Span) -> Tensor:
         """Starts the path of the field that entered last; returns what the model uses."""
-        leaf, first = entry_points.entered[-1].leaf, State([value])
+        leaf, first = entry_points.entered[-1].leaf, PathState([value])
         number = len(self.followed)
         self._states[id(value)] = (number, first)
         rows = leaf.numel() // leaf.shape[-1] // entry_points.batch
@@ -117,7 +119,7 @@ class FirstBlock(Observer):
         known = [self._states[number] for number in numbers if number in self._states]
         alone = len(numbers) == 1 and isinstance(out, Tensor)
         bias = self._norm[1] if out is self._norm[0] else None
-        use: State | None = None
+        use: PathState | None = None
         for number, state in known:
             state.used = True
             if any(result is tensor for result in results for tensor in state.tensors):
@@ -125,7 +127,7 @@ class FirstBlock(Observer):
             elif state.alone:
                 ahead = entry_points.rows_ahead.get(self.followed[number].span.stream, 0)
                 path = (*state.path, len(state.uses))
-                use = use or State(results, ahead, path, alone, bias)
+                use = use or PathState(results, ahead, path, alone, bias)
                 state.uses.append(use)
                 self._states.update(dict.fromkeys(map(id, results), (number, use)))
         if use is not None and use.alone and self._paths is not None:
@@ -134,7 +136,7 @@ class FirstBlock(Observer):
                 return self._changed(entry_points, number, use)
         return out
 
-    def _changed(self, entry_points: EntryPoints, number: int, state: State) -> Tensor:
+    def _changed(self, entry_points: EntryPoints, number: int, state: PathState) -> Tensor:
         """The changed state that enters a block, as a leaf in place of the embedded input."""
         (before,) = state.tensors
         source = self._source(entry_points, number, state)
@@ -161,7 +163,7 @@ class FirstBlock(Observer):
             ]
         return [block.path for block in blocks]
 
-    def _source(self, entry_points: EntryPoints, number: int, state: State) -> Source:
+    def _source(self, entry_points: EntryPoints, number: int, state: PathState) -> EntryPoint:
         path, tensor, batch = self.followed[number], state.tensors[-1], entry_points.batch
         places_first = tensor.ndim == 3 and (
             tensor.shape[0] != batch or (entry_points.places_first and tensor.shape[1] == batch)
@@ -175,4 +177,4 @@ class FirstBlock(Observer):
                 command="Read the input with --set at=embeddings.",
             )
         span = path.span.behind(state.rows_ahead)
-        return Source(tensor, span, places_first, state.bias)
+        return EntryPoint(tensor, span, places_first, state.bias)

@@ -25,7 +25,7 @@ _BY_POSITION = ("bias", "position", "type")  # kinds whose constants may differ 
 
 
 @dataclass
-class Entry:
+class LedgerEntry:
     """What the constants of one kind add in one module."""
 
     total: Tensor  # (B,)
@@ -44,7 +44,7 @@ class LedgerRecorder(Observer):
     enabled: bool = True
     unclear: str | None = None
     count: int = 0  # of recorded constants
-    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    entries: dict[tuple[str, str], LedgerEntry] = field(default_factory=dict)
     detached: list[GradientBreak] = field(default_factory=list)  # input-dependent constants
     precisions: set[torch.dtype] = field(default_factory=set)  # of tensors that depend on the input
     leaves: list[tuple[Tensor, str]] = field(default_factory=list)  # leaf results and where
@@ -174,7 +174,7 @@ class LedgerRecorder(Observer):
         self._add(where, kind, by_row.sum(1), by_row[:, ahead:] if placed else None)
 
     def _add(self, where: str, kind: str, total: Tensor, places: Tensor | None) -> None:
-        entry = self.entries.setdefault((where, kind), Entry(torch.zeros_like(total)))
+        entry = self.entries.setdefault((where, kind), LedgerEntry(torch.zeros_like(total)))
         entry.total += total
         if places is not None:
             entry.places = places if entry.places is None else entry.places + places
