@@ -356,7 +356,9 @@ def test_a_token_classifier_needs_a_position():
     torch.manual_seed(0)
     model = transformers.BertForTokenClassification(tiny("bert", "classify").config).eval()
     explainer = Explainer(model)
-    with pytest.raises(TargetError, match=r"which words are entities: name the words .*position"):
+    with pytest.raises(
+        TargetError, match=r"so its entities are unknown: name the words .*position"
+    ):
         explainer(IDS)
     with pytest.raises(ModelError, match="predicts spans"):
         explainer._prepared(IDS)
@@ -366,7 +368,9 @@ def test_a_token_classifier_needs_a_position():
 @pytest.mark.parametrize(("text", "count"), [("the [MASK] is [MASK]", 2), ("the film is good", 0)])
 def test_a_masked_language_model_needs_one_mask_or_a_position(text, count, wordpiece):
     explainer = Explainer(tiny("bert", "fill"), wordpiece)
-    match = "the text has 2 masks: name the one" if count else "for every token: name the one"
+    match = (
+        "the text has 2 masks: pass the position" if count else "for every token: pass the position"
+    )
     with pytest.raises(TargetError, match=match):
         explainer(text)
     with pytest.raises(TargetError, match=match):
@@ -378,7 +382,7 @@ def test_a_masked_language_model_needs_one_mask_or_a_position(text, count, wordp
 def test_a_masked_language_model_does_not_generate_even_if_it_says_so(monkeypatch):
     model = tiny("bert", "fill")
     monkeypatch.setattr(type(model), "can_generate", classmethod(lambda kind: True))
-    with pytest.raises(TargetError, match="for every token: name the one"):
+    with pytest.raises(TargetError, match="for every token: pass the position"):
         Explainer(model)(IDS)
 
 

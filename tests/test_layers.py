@@ -197,7 +197,7 @@ def test_nothing_of_the_explainer_is_public_by_accident():
     """The reference (docs/api/explaining.md) shows every public member."""
     assert sorted(name for name in vars(wherefrom.Explainer) if name[0] != "_") == [
         *("answer", "compare", "each", "encode", "generate", "index_of", "labels", "output_names"),
-        *("prepare", "processor", "reader", "tokenizer"),
+        *("processor", "tokenizer"),
     ]
 
 

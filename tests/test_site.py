@@ -9,7 +9,7 @@ import yaml
 
 import wherefrom
 from tools.widget import STORED
-from wherefrom import Answer, corpus, errors, inputs, methods
+from wherefrom import Answer, corpus, errors, methods
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -37,7 +37,7 @@ def test_every_entry_of_the_reference_exists():
         assert hasattr(__import__(module, fromlist=[name]), name), entry
 
 
-@pytest.mark.parametrize("module", [wherefrom, corpus, inputs, methods], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [wherefrom, corpus, methods], ids=lambda m: m.__name__)
 def test_every_public_name_is_in_the_reference(module):
     assert set(module.__all__) <= {entry.rpartition(".")[2] for entry in ENTRIES}
 

@@ -8,6 +8,7 @@ WherefromError
 │   ├── NothingIntercepted   the model makes no call of the kind that a method needs
 │   ├── NoBlock         the state that enters the first block was not found
 │   └── NotFinite       the model's output is NaN or infinite
+│       └── ScoresNotFinite  the scores of a method are, although the output is finite
 ├── NotEnoughMemory     a pass needs more memory than it may use
 ├── FileError           a file is missing, damaged or of the wrong type
 ├── MethodError         no such method, or no such setting
@@ -157,6 +158,10 @@ class NoBlock(ModelError):
 
 class NotFinite(ModelError):
     """The model's output is NaN or infinite."""
+
+
+class ScoresNotFinite(NotFinite):
+    """The scores of a method are NaN or infinite, although the output is finite."""
 
 
 class NotEnoughMemory(WherefromError, MemoryError):

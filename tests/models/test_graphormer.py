@@ -170,7 +170,7 @@ def test_paths_of_another_length_are_refused():
     model = graphormer()
     tensors = {name: t.double() if t.is_floating_point() else t
              for name, t in batch([random_graph(1)]).items()}  # fmt: skip
-    with pytest.raises(InputError, match=r"looks at 3 edges .* path_length=3"):
+    with pytest.raises(InputError, match=r"uses 3 edges .* path_length=3"):
         model(**tensors)
 
 

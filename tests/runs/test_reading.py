@@ -176,9 +176,9 @@ def test_a_changed_file_is_other_data(tmp_path):
 def test_reading_and_starting_a_run_import_no_torch():
     code = (
         "import sys\n"
-        "from wherefrom.runs.parts import Columns, open_source\n"
+        "from wherefrom.runs.parts import ColumnNames, open_source\n"
         "import wherefrom.runs.engine, wherefrom.runs.engine, wherefrom.runs.run\n"
-        "print([part.texts for part in open_source(['a', 'b'], Columns(), 1).pieces[0]])\n"
+        "print([part.texts for part in open_source(['a', 'b'], ColumnNames(), 1).pieces[0]])\n"
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -57,4 +57,4 @@ def test_a_page_names_lines_as_the_terminal_does():
     assert names == ["tokens", "biases", "prototypes"]
     assert '<td>tokens</td><td class="dim"></td>' in page
     assert '<td>blocks.<wbr>0</td><td class="dim">biases</td>' in page
-    assert "prototypes: what comparisons with the model's prototype vectors add" in page
+    assert "prototypes: what comparisons with the model&#x27;s prototype vectors add" in page

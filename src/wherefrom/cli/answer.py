@@ -76,7 +76,7 @@ def answer(
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Explain which parts of the prompt an answer of a language model comes from."""
+    """Explain which parts of a prompt an answer comes from."""
     options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
     if prompt is not None and is_lines(prompt):

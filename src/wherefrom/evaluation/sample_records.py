@@ -20,6 +20,7 @@ from wherefrom.errors import (
     ModelError,
     NotEnoughMemory,
     NotFinite,
+    ScoresNotFinite,
     TargetError,
     TooLong,
     WherefromError,
@@ -140,14 +141,14 @@ class SampleExplainer:
         )
         for row, result in zip(rows, results, strict=True):
             if isinstance(result, Rejected):
+                if isinstance(result.error, ScoresNotFinite):  # the method's fault, not the input's
+                    raise NotFinite(f"its scores are NaN or infinite (sample {row}).")
                 errors[row] = result.error
                 continue
             position = result.target.position
             if position is not None and position != len(result.units) - 1:
                 # metrics read the output at the last position
                 errors[row] = NotLastPosition(f"the prediction is at position {position}.")
-            elif not np.isfinite(result.scores).all():
-                raise NotFinite(f"its scores are NaN or infinite (sample {row}).")
             else:
                 explanations[row] = result
 

@@ -19,7 +19,7 @@ from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Batch, Case
 from wherefrom.core.scope import restores_state
 from wherefrom.core.target import SpanTarget
-from wherefrom.errors import NotEnoughMemory, NotFinite, RoundingOnly, counted, use_method
+from wherefrom.errors import NotEnoughMemory, RoundingOnly, ScoresNotFinite, counted, use_method
 from wherefrom.methods.graph_cache import release_graph
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def require_finite(scores: Scores, label: str, case: Case, finite_at: str = "") 
         start = {"remedy": "Run the model in float32.", "command": "Run with --dtype float32."}
         start["page"] = "Serve the model in float32."
         advice = {front: f"{start[front]} {text}" for front, text in advice.items()}
-    raise NotFinite(
+    raise ScoresNotFinite(
         f"{label}: the scores of {int(bad.sum())} of {counted(len(bad), 'input')} are NaN or "
         f"infinite, since the gradient overflows or is undefined{place}.",
         **advice,
