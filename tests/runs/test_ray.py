@@ -130,7 +130,7 @@ def test_errors_of_workers_and_readers_arrive_as_they_are():
 
 @pytest.mark.parametrize("read_here", [0, 10**6])
 def test_every_item_is_a_block_so_that_one_file_keeps_all_workers_busy(monkeypatch, read_here):
-    monkeypatch.setattr(engine_module, "_READ_HERE", read_here)
+    monkeypatch.setattr(engine_module, "_READ_BY_DRIVER", read_here)
     engine = Engine("ray", workers=2)
     dataset = engine_module._dataset(engine, [list(range(6))], _Doubles(), 2)
     blocks = [entry.metadata for b in dataset.iter_internal_ref_bundles() for entry in b.blocks]
@@ -166,7 +166,7 @@ def test_data_beyond_some_size_is_read_by_tasks_and_gives_the_same(monkeypatch):
     pieces = [list(range(6)), [], [6, 7]]
     engine = Engine("ray", workers=2)
     assert engine_module._read(engine, pieces, 2)[1] == 8
-    monkeypatch.setattr(engine_module, "_READ_HERE", 20)
+    monkeypatch.setattr(engine_module, "_READ_BY_DRIVER", 20)
     assert engine_module._read(engine, pieces, 2)[1] is None
     results = engine.results(pieces, _Doubles())
     assert sorted(results) == [2 * number for number in range(8)]
