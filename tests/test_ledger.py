@@ -74,7 +74,7 @@ def test_ledger_of_a_plain_module_closes_in_batches_of_every_size(name, size, rn
 def test_experts_that_get_an_even_number_of_tokens_keep_the_samples_apart(rng):
     module = Mixture()
     explainer = Explainer(module)
-    for _ in range(20):
+    for _ in range(8):
         x = normal(rng, 2, 5, D)
         counts = torch.bincount(module.sent(x), minlength=3)
         assert counts.sum() == 10

@@ -41,6 +41,7 @@ def split_on_failure(
     A batch that fails because of one input, or for lack of memory, is halved. An input that fails
     alone raises its error, or with `reject` yields a `Rejected`.
     """
+    out_of_memory = False
     try:
         results = work(indices)
     except RowsUnclear as reason:
@@ -54,7 +55,8 @@ def split_on_failure(
         )
         pieces = [indices[i : i + 1] for i in range(len(indices))]
     except Exception as error:
-        if not (isinstance(error, INPUT_ERRORS) or is_out_of_memory(error)):
+        out_of_memory = is_out_of_memory(error)
+        if not (out_of_memory or isinstance(error, INPUT_ERRORS)):
             raise
         if len(indices) == 1:
             if not (reject and isinstance(error, WherefromError)):
@@ -65,7 +67,7 @@ def split_on_failure(
     else:
         yield from zip(indices, results, strict=True)
         return
-    if device is not None:
+    if out_of_memory and device is not None:
         release_memory(device)  # here, after the error and the tensors that it references are gone
     for piece in pieces:
         yield from split_on_failure(piece, work, reject=reject, device=device)
