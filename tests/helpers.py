@@ -19,7 +19,6 @@ from wherefrom.tracing.tracer import Table, Tracer
 
 # transformers 5 has it a second time, for torchvision, and this name for the one without
 ViTProcessor = getattr(transformers, "ViTImageProcessorPil", transformers.ViTImageProcessor)
-BEFORE_TORCH_2_6 = torch.__version__.startswith(("2.4.", "2.5."))
 GLOBAL_HOOKS = list(global_hook_registries())
 
 

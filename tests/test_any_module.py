@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import BEFORE_TORCH_2_6, exactly
+from tests.helpers import exactly
 from wherefrom import Explainer
 from wherefrom.errors import InputError, ModelError, TargetError
 
@@ -272,8 +272,6 @@ def test_what_a_model_cached_of_its_parameters_is_a_bias(add):
 
 
 def test_flex_attention_is_refused_where_it_has_no_backward_pass():
-    if BEFORE_TORCH_2_6:
-        pytest.skip("torch before 2.6 has none, or runs it with the tensors of its compiler")
     from torch.nn.attention.flex_attention import flex_attention
 
     class Flex(Nano):

@@ -12,7 +12,7 @@ from benchmarks.family_rows import Casts, smallest_reach, verdict
 from benchmarks.seeing_families import cases
 from benchmarks.seeing_families import measure as read_with_text
 from benchmarks.tiny import TASKS
-from tests.helpers import BEFORE_TORCH_2_6, family_model
+from tests.helpers import family_model
 from wherefrom import Explainer
 from wherefrom.errors import ModelError
 
@@ -107,8 +107,6 @@ def test_ledger_closes_on_patches_and_words(name):
     if name == "qwen2_vl" and not hasattr(transformers.Qwen2VLConfig(), "image_token_id"):
         pytest.skip("its config has no image token, a checkpoint's has")
     row = read_with_text(*known[0])
-    if name in ("paligemma", "gemma3") and row.verdict == "not run" and BEFORE_TORCH_2_6:
-        pytest.skip("transformers builds its mask with torch 2.6 or newer only")
     assert row.verdict == "closed", row
     assert row.units >= 16
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.tiny import model as tiny
-from tests.helpers import BEFORE_TORCH_2_6, exactly
+from tests.helpers import exactly
 from wherefrom import load, loading
 from wherefrom.errors import ModelError
 from wherefrom.loading import _companion, find_device
@@ -150,8 +150,6 @@ def test_a_model_is_moved_to_the_device():
 
 
 def test_auto_is_the_accelerator_where_there_is_one(monkeypatch):
-    if BEFORE_TORCH_2_6:
-        pytest.skip(f"torch {torch.__version__} has no torch.accelerator")
     assert find_device("auto") == torch.device("cpu") or torch.accelerator.is_available()
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))

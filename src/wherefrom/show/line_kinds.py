@@ -37,7 +37,6 @@ LINE_KINDS = {
     "padding": LineKind("other positions", "what positions without a token add"),
     "token": LineKind("extra tokens", "what inserted tokens such as [CLS] add"),
     "softmax": LineKind("softmax", "what the derivative of the softmax leaves out"),
-    "attention": LineKind("attention", "what attention adds at the root"),
     "quantisation": LineKind("quantisation", "what rounding adds"),
     "detached": LineKind(
         "without a gradient", "what input-dependent values without a gradient add"
