@@ -178,7 +178,6 @@ def test_method_and_its_settings(run):
         "attention": 0.0,
         "at": "embeddings",
         "root": "unk",
-        "secants": "zero",
     }
     method = {"name": "lrp", "label": "lrp(gate=frozen, root=unk)", "settings": settings}
     assert json.loads(done.stdout)["method"] == method

@@ -142,7 +142,7 @@ def test_an_image_and_a_contrast(monkeypatch):
 def test_attention_methods_and_tapes_keep_their_blocks(monkeypatch):
     model = tiny("bert", "classify")
     inputs = of_ids(model, ROWS)
-    for name, settings in (("gae", {}), ("lrp", {"root": "mean", "secants": "root"})):
+    for name, settings in (("gae", {}), ("secant", {"root": "mean"})):
         expected = found(model, inputs, name, 1, **settings)
         with second_runs(monkeypatch) as names:
             same_scores(found(model, inputs, name, 1, **settings), expected)

@@ -50,7 +50,7 @@ def answer(
     ] = None,
     against: Annotated[str | None, typer.Option(help="Another answer to compare with.")] = None,
     of: Annotated[str, typer.Option(help="contrast, logit or logprob of each token.")] = "contrast",
-    method: MethodName = "lrp",
+    method: MethodName = "auto",
     max_new_tokens: Annotated[int, typer.Option(help="Maximum number of generated tokens.")] = 64,
     temperature: Annotated[
         float | None, typer.Option(help="Sample at this temperature. Default: greedy.")

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 COMPARED = (
-    "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
+    "secant", "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
 )  # fmt: skip
 """Default methods of `compare`: one of each kind, the most informative first."""
 _BATCH = 16  # inputs per step of the progress bar
@@ -65,7 +65,7 @@ _BATCH = 16  # inputs per step of the progress bar
 def explain(
     texts: Texts = None,
     model: Model = None,
-    method: MethodName = "lrp",
+    method: MethodName = "auto",
     target: TargetOption = None,
     against: Against = None,
     words: Words = False,

@@ -104,7 +104,7 @@ class CorpusJob:
 def explain_corpus(
     explainer: Explainer,
     data: Rows | Iterable[str],
-    method: str | Method = "lrp",
+    method: str | Method = "auto",
     target: str | int | None = None,
     against: str | int | None = None,
     *,

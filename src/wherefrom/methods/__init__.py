@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from wherefrom.core.plugins import PluginTable
-from wherefrom.errors import MethodError, nearest
+from wherefrom.errors import MethodError, nearest, use_method
 from wherefrom.methods.attention import (
     AttentionFlow,
     AttentionLast,
@@ -30,12 +30,13 @@ from wherefrom.methods.occlusion import Occlusion
 from wherefrom.methods.path import IntegratedGradients, PathGradients
 from wherefrom.methods.propagation import AttnLrp, GradientXInput, Lrp, LrpAh, LrpAhLn
 from wherefrom.methods.random import Random
+from wherefrom.methods.secant import Auto, Secant
 from wherefrom.methods.transformer_attribution import TransformerAttribution
 
 _BUILTIN: tuple[type[Method], ...] = (
-    Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad, IntegratedGradients,
-    PathGradients, AttentionLast, AttentionRollout, AttentionFlow, GradientXAttention,
-    GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Random,
+    Auto, Secant, Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad,
+    IntegratedGradients, PathGradients, AttentionLast, AttentionRollout, AttentionFlow,
+    GradientXAttention, GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Random,
 )  # fmt: skip
 
 
@@ -72,6 +73,7 @@ _KNOWN_AS = {
     "transformer_attribution": "chefer transformerexplainability",
     "gae": "genericattention cheferbimodal bimodal",
     "gradient_x_attention": "attentiongradient",
+    "secant": "deeplift rescale",
     "attn_lrp": "attnlrp lxt lxtattnlrp",
     "lrp_ah_ln": "ali alilrp",
 }
@@ -116,7 +118,8 @@ def method(name: str | Method, **settings: Any) -> Method:
     for key in settings:
         if key not in known:
             has = f"it has: {', '.join(known)}" if known else "it has none"
-            raise MethodError(f'{kind.name} has no setting "{key}"; {has}')
+            advice = use_method("lrp", verb="Name a method:") if kind is Auto else {}
+            raise MethodError(f'{kind.name} has no setting "{key}"; {has}', **advice)
     _check(kind, settings)
     return kind(**settings) if isinstance(name, str) else replace(name, **settings)  # type: ignore[type-var]
 

@@ -163,7 +163,7 @@ class Method(ABC):
 
     def _too_large(self, error: Exception, case: Case) -> NotEnoughMemory:
         count = int(case.batch.mask.sum())
-        what = f"{self.label} on one input of {count:,} {plural(case.batch.noun) or 'units'}"
+        what = f"{self.resolved(case.batch).label} on one input of {count:,} {plural(case.batch.noun) or 'units'}"
         allowed = case.runner.allowed_memory
         if isinstance(error, NotEnoughMemory):
             return NotEnoughMemory(error.needed, error.allowed, error.at_least, what)

@@ -61,6 +61,7 @@ class ForwardGraph:
             table,
             case,
             at=at,
+            change=None if rooted is None else rooted.end(case.batch),
             ledger=ledger,
             root_activations=root_activations,
         ) as forward:
@@ -172,8 +173,7 @@ class ForwardGraph:
         offset = target.offset(self.logits)
         if offset is not None and root_activations is not None:
             raise MethodError(
-                'secants at the "root" explain logits and contrasts; log-probabilities need '
-                'secants at "zero".'
+                "secant explains logits and contrasts; lrp explains log-probabilities too."
             )
         if offset is not None and scores.lines is not None:
             scores.lines["normaliser of the log-probability", "normaliser"] = offset.double().cpu()

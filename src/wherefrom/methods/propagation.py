@@ -13,7 +13,6 @@ from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.reading import At, read_at, require_samples_as_rows
 from wherefrom.methods.root import Root, Rooted
-from wherefrom.rules.secants import TWO_POINTS
 from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, PLAIN, conservative
 from wherefrom.tracing.observers.entry_points import Place
 from wherefrom.tracing.tracer import Table
@@ -47,13 +46,14 @@ class Propagation(Method):
         return self._forward_graph(case).scores(case.target)
 
     @restores_state
-    def graph(self, case: Case) -> ForwardGraph:
+    def graph(self, case: Case) -> ForwardGraph | None:
         with self.naming_memory(case):
             return self._forward_graph(case)
 
-    def _forward_graph(self, case: Case) -> ForwardGraph:
+    def _forward_graph(self, case: Case, rooted: Rooted | None = None) -> ForwardGraph:
         method = self.resolved(case.batch)
         assert isinstance(method, Propagation)
+        rooted = rooted or method.rooted()
 
         def run(place: Place) -> ForwardGraph:
             return ForwardGraph.of(
@@ -63,7 +63,7 @@ class Propagation(Method):
                 closes=self.closes,
                 at=place,
                 label=self.label,
-                rooted=method.rooted(),
+                rooted=rooted,
             )
 
         return read_at(self.at, case, run)
@@ -126,35 +126,23 @@ class Lrp(Propagation):
     attention: float | Literal["auto"] = "auto"
     at: At = "embeddings"
     root: Root = "auto"
-    secants: Literal["zero", "root"] = "zero"
 
     def __post_init__(self) -> None:
         share = self.attention
         if share != "auto" and not (isinstance(share, (int, float)) and 0 <= share <= 1):
             raise MethodError(f'attention must be "auto" or from 0 to 1, got {share!r}.')
-        if share not in ("auto", 0) and self.secants == "root":
-            raise MethodError('attention must be 0 with secants at the "root".')
 
     def resolved(self, inputs: Batch) -> Lrp:
         attention = self.attention
         if attention == "auto":
             numbers = all(inputs.tensors[name].is_floating_point() for name in inputs.fields)
-            attention = 0.25 if numbers and self.secants == "zero" else 0.0
+            attention = 0.25 if numbers else 0.0
         root = inputs.missing if isinstance(self.root, str) and self.root == "auto" else self.root
         return replace(self, attention=attention, root=root)
 
     def table(self) -> Table:
-        if self.secants == "root":
-            return TWO_POINTS
         assert self.attention != "auto"
         return conservative(self.gate, self.attention)
-
-    def rooted(self) -> Rooted | None:
-        if self.root is None:
-            if self.secants == "root":
-                raise MethodError('secants at the "root" need a root, such as "mean".')
-            return None
-        return Rooted(self.root, self.secants == "root")
 
 
 @dataclass(frozen=True)

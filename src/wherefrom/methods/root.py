@@ -28,15 +28,23 @@ embedding, or colour; "blur"; "zero"; a tensor of embeddings; None for none."""
 
 @dataclass(frozen=True)
 class Rooted:
-    """A root, and whether secants are drawn from there instead of from zero."""
+    """A root and, for secants, the units that are present at the two points they connect."""
 
     root: str | int | Tensor
     secants: bool = False
+    first: Tensor | None = None  # (B, units); None: no unit
+    second: Tensor | None = None  # None: all units
+
+    def end(self, inputs: Batch) -> Change | None:
+        """Moves what enters to the second point, unless that is the input."""
+        return None if self.second is None else root_change(inputs, self.root, self.second)
 
 
-def root_change(inputs: Batch, root: str | int | Tensor) -> Change:
-    """Replaces what enters by the root, but for special tokens and padding, which stay."""
+def root_change(inputs: Batch, root: str | int | Tensor, present: Tensor | None = None) -> Change:
+    """Replaces what enters by the root, but for special tokens, padding and `present` units."""
     moved = inputs.mask.cpu() & ~inputs.special()
+    if present is not None:
+        moved &= ~present
 
     def change(entering: EmbeddedInput) -> Tensor:
         rows = entering.rows
@@ -123,7 +131,7 @@ class RootPass:
         case: Case,
         at: Place,
     ) -> RootPass:
-        change = root_change(case.batch, rooted.root)
+        change = root_change(case.batch, rooted.root, rooted.first)
         if not rooted.secants and at == "embeddings":
             return RootPass(change)
         root_activations = RootActivations() if rooted.secants else None

@@ -23,7 +23,7 @@ _HALF = 0.5  # of the output: units that account for less are not called the rea
 _TOO_MUCH = 1.5  # of the output: nor are units whose sum is larger
 _EQUAL = 0.1  # of the rest: a line that differs by less is called the rest
 _WITH_SIGN = frozenset(
-    "lrp attn_lrp lrp_ah_ln lrp_ah gradient_x_input integrated_gradients path_gradients "
+    "secant lrp attn_lrp lrp_ah_ln lrp_ah gradient_x_input integrated_gradients path_gradients "
     "occlusion".split()
 )
 """Methods whose scores count for or against, even without a ledger."""

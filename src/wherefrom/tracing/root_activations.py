@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from wherefrom.errors import MethodError
+from wherefrom.errors import MethodError, use_method
 
 
 @dataclass
@@ -30,7 +30,6 @@ class RootActivations:
                 "the model does not make the same calls at the root as at the input (in "
                 f"{where or 'the model itself'}), for example if it routes rows to experts: "
                 "secants between the two are undefined.",
-                'Use secants="zero".',
-                command="Use --set secants=zero.",
+                **use_method("lrp"),
             )
         return at_root

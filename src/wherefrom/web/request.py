@@ -93,7 +93,7 @@ class Body(BaseModel):
         None, description="The class to explain; the most likely by default."
     )
     against: int | str | None = Field(None, description="A class whose output is subtracted.")
-    method: MethodName = Field("lrp", description="The name of a method.")
+    method: MethodName = Field("auto", description="The name of a method.")
 
 
 class EraseBody(Body):
