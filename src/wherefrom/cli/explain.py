@@ -216,17 +216,20 @@ def methods() -> None:
     from rich.text import Text
 
     from wherefrom.methods import METHODS
+    from wherefrom.methods.secant import Auto
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("method", no_wrap=True)
     table.add_column("description, paper, settings")
-    for name, kind in METHODS.items():
+    for kind in (Auto, *METHODS.values()):
         sentence = (kind.__doc__ or "").strip().splitlines()[0]
         lines = Text(f"{sentence.rstrip('.')} ({kind.paper})" if kind.paper else sentence)
         settings = ", ".join(f"{k}={v}" for k, v in kind().settings().items())
         if settings:
             lines.append(f"\n{settings}", style="dim")
-        table.add_row(Text(name), lines)  # a Text, since brackets in a plain string would be markup
+        table.add_row(
+            Text(kind.name), lines
+        )  # a Text, since brackets in a plain string would be markup
     Console().print(table)
 
 

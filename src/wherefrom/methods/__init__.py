@@ -34,7 +34,7 @@ from wherefrom.methods.secant import Auto, Secant
 from wherefrom.methods.transformer_attribution import TransformerAttribution
 
 _BUILTIN: tuple[type[Method], ...] = (
-    Auto, Secant, Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad,
+    Secant, Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad,
     IntegratedGradients, PathGradients, AttentionLast, AttentionRollout, AttentionFlow,
     GradientXAttention, GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Random,
 )  # fmt: skip
@@ -110,16 +110,19 @@ def method(name: str | Method, **settings: Any) -> Method:
         return name
     if isinstance(name, str) and name.startswith(PREFIX):
         return Captum(name.removeprefix(PREFIX), settings)
-    if not isinstance(name, Method) and (not isinstance(name, str) or name not in METHODS):
+    known = isinstance(name, Method) or (
+        isinstance(name, str) and (name == Auto.name or name in METHODS)
+    )
+    if not known:
         hint = _hint(str(name))
         raise MethodError(f'there is no method "{name}"; {hint or nearest(str(name), METHODS)}')
-    kind = METHODS[name] if isinstance(name, str) else type(name)
+    kind = Auto if name == Auto.name else METHODS[name] if isinstance(name, str) else type(name)
     known = [setting.name for setting in fields(kind)]  # type: ignore[arg-type]
     for key in settings:
         if key not in known:
             has = f"it has: {', '.join(known)}" if known else "it has none"
             advice = use_method("lrp", verb="Name a method:") if kind is Auto else {}
-            raise MethodError(f'{kind.name} has no setting "{key}"; {has}', **advice)
+            raise MethodError(f'{kind.name} has no setting "{key}"; {has}.', **advice)
     _check(kind, settings)
     return kind(**settings) if isinstance(name, str) else replace(name, **settings)  # type: ignore[type-var]
 

@@ -163,7 +163,8 @@ class Method(ABC):
 
     def _too_large(self, error: Exception, case: Case) -> NotEnoughMemory:
         count = int(case.batch.mask.sum())
-        what = f"{self.resolved(case.batch).label} on one input of {count:,} {plural(case.batch.noun) or 'units'}"
+        label, noun = self.resolved(case.batch).label, plural(case.batch.noun) or "units"
+        what = f"{label} on one input of {count:,} {noun}"
         allowed = case.runner.allowed_memory
         if isinstance(error, NotEnoughMemory):
             return NotEnoughMemory(error.needed, error.allowed, error.at_least, what)

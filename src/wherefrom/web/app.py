@@ -23,7 +23,8 @@ from starlette.routing import Route
 from wherefrom.answers.answer import Answer
 from wherefrom.errors import FileError, InputError, ModelError, WherefromError
 from wherefrom.inputs.records import FILES, LABEL, PAIRS, TEXT
-from wherefrom.methods import METHODS
+from wherefrom.methods import METHODS, Method
+from wherefrom.methods.secant import Auto
 from wherefrom.show import answer as answer_view
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import STYLE
@@ -323,14 +324,8 @@ def _about(models: Models, limits: Limits) -> Data:
             }
             for model in models
         ],
-        "methods": [
-            {
-                "name": name,
-                "summary": (kind.__doc__ or "").strip().splitlines()[0],
-                "paper": kind.paper,
-            }
-            for name, kind in METHODS.items()
-        ],
+        "default_method": _about_method(Auto),
+        "methods": [_about_method(kind) for kind in METHODS.values()],
         "line_kinds": {kind: about._asdict() for kind, about in LINE_KINDS.items()},
         "columns": {
             "text": [name for name in TEXT if name not in FILES],
@@ -344,6 +339,11 @@ def _about(models: Models, limits: Limits) -> Data:
         },
         "example": {"question": QUESTION, "passages": list(PASSAGES)},
     }
+
+
+def _about_method(kind: type[Method]) -> Data:
+    summary = (kind.__doc__ or "").strip().splitlines()[0]
+    return {"name": kind.name, "summary": summary, "paper": kind.paper}
 
 
 def _json_line(row: Data) -> bytes:

@@ -26,6 +26,7 @@ from wherefrom.errors import InputError, MethodError, TooLong, WherefromError, n
 from wherefrom.inputs.pictures import decoded, is_image
 from wherefrom.inputs.records import TextPair
 from wherefrom.methods import METHODS
+from wherefrom.methods.secant import Auto
 from wherefrom.web.models import Models, ServedModel
 
 DESCRIPTION = "/api/openapi.json"
@@ -64,7 +65,7 @@ class TooLarge(Exception):
 
 def method_name(name: str) -> str:
     """Checks the name of a method; methods of Captum and other libraries are not served."""
-    if name not in METHODS:
+    if name not in (Auto.name, *METHODS):
         shown = name.encode("utf-8", "replace").decode()  # pydantic rejects lone surrogates
         raise MethodError(f'there is no method "{shown}"; {nearest(shown, METHODS)}')
     return name
@@ -73,7 +74,7 @@ def method_name(name: str) -> str:
 MethodName = Annotated[
     str,
     AfterValidator(method_name),
-    WithJsonSchema({"type": "string", "enum": list(METHODS)}),
+    WithJsonSchema({"type": "string", "enum": [Auto.name, *METHODS]}),
 ]
 
 

@@ -30,7 +30,7 @@ export const stopCompare = () => cancel("compare");
 
 function explanationRow({ method, explanation, marks, seconds }, context) {
   const { ledger, scores, scene, units } = explanation;
-  return html("tr", { "data-method": method, class: method === state.method ? "selected" : "" },
+  return html("tr", { "data-method": method, class: method === context.explanation?.method.name ? "selected" : "" },
     html("td", {}, methodButton(method, context)),
     html("td", { class: "map" }, heatmap({ marks, scores, scene, units, small: true })),
     html("td", { class: "num", text: ledger ? signed(ledger.output - ledger.residual) : "–" }),

@@ -227,8 +227,8 @@ function setUpInput({ models }) {
 // What the fields hold, also what was typed a moment ago.
 const typedTexts = () => ({ text: byId("text").value, pair: state.pair === null ? null : byId("pair").value });
 
-function setUpMenus({ methods }) {
-  setChildren(byId("method"), methods.map(({ name, summary }) => html("option", { value: name, text: name, title: summary })));
+function setUpMenus({ default_method: preset, methods }) {
+  setChildren(byId("method"), [preset, ...methods].map(({ name, summary }) => html("option", { value: name, text: name, title: summary })));
   const index = (event) => (event.target.value === "" ? null : Number(event.target.value));
   byId("target").addEventListener("change", (event) => change({ target: index(event) }));
   byId("against").addEventListener("change", (event) => change({ against: index(event) }));
