@@ -12,6 +12,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from wherefrom.rules.norm import scale
+from wherefrom.rules.offsets import offset_of, set_offset
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import mark
 from wherefrom.tracing.tracer import Table, Tracer
@@ -19,36 +20,40 @@ from wherefrom.tracing.tracer import Table, Tracer
 
 class _Secant(Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, y: Tensor, at_zero: Tensor | None, f: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        slope = y / x if at_zero is None else (y - at_zero).div_(x)
-        if not math.isfinite(float(slope.sum())):
-            # 0/0 at x = 0; the model's own NaN values remain visible in its output
-            at_x = _slope_at_zero(x, f)
-            slope.nan_to_num_(nan=at_x, posinf=float("inf"), neginf=float("-inf"))
+    def forward(ctx: Any, x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
         ctx.save_for_backward(slope)
         return y.detach()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (slope,) = ctx.saved_tensors
-        return gradients[0] * slope, None, None, None
+        return gradients[0] * slope, None, None
 
 
 def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor | None]:
     """Replaces y = f(x) by f(0) + x · [(f(x) − f(0)) / x], with the bracket a constant.
 
     Returns this y, and f(0) unless it is zero. At x = 0 the bracket is f'(0). Where x is infinite,
-    as under a mask, y is a constant and replaces f(0).
+    as under a mask, y is a constant and replaces f(0). If x has an offset c, the secant is drawn
+    from c: y = f(c) + (x − c) · [(f(x) − f(c)) / (x − c)].
     """
+    offset = offset_of(x)
     with torch.no_grad():
-        value = f(_zero(x))
-        at_zero = value.detach() if bool(value.any()) else None
-        if at_zero is not None and not math.isfinite(float(x.detach().sum())):
-            at_zero = torch.where(x.isinf(), y, at_zero)
-    linear: Tensor = _Secant.apply(x, y, at_zero, f)
-    return linear, at_zero
+        start = _zero(x) if offset is None else offset.value
+        at_start = f(start).detach()
+        slope = (y - at_start).div_(x if offset is None else x - start)
+        if not math.isfinite(float(slope.sum())):
+            # 0/0 at x = 0; the model's own NaN values remain visible in its output
+            slope = torch.where(slope.isnan(), _slope_at(start, f), slope)
+        constant = at_start if bool(at_start.any()) else None
+        masked = constant is not None and not math.isfinite(float(x.detach().sum()))
+        if masked:
+            constant = torch.where(x.isinf(), y, at_start)
+    source = x if offset is None else offset.rest
+    linear: Tensor = _Secant.apply(source, y, slope)
+    if constant is not None and not masked:
+        set_offset(linear, constant, _Secant.apply(source, y, slope))
+    return linear, constant
 
 
 def _zero(x: Tensor) -> Tensor:
@@ -56,12 +61,12 @@ def _zero(x: Tensor) -> Tensor:
     return torch.zeros((1,) * max(1, x.ndim), dtype=x.dtype, device=x.device)
 
 
-def _slope_at_zero(x: Tensor, f: Callable[[Tensor], Tensor]) -> float:
+def _slope_at(start: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
     with torch.enable_grad():
-        zero = _zero(x).requires_grad_()
-        at_zero = f(zero.clone())  # f may write into its argument
-        (slope,) = torch.autograd.grad(at_zero.sum(), zero, allow_unused=True)
-    return 0.0 if slope is None else float(slope)
+        leaf = start.clone().requires_grad_()
+        value = f(leaf.clone())  # f may write into its argument
+        (slope,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True)
+    return torch.zeros_like(start) if slope is None else slope
 
 
 def out_of_place(call: TorchCall) -> TorchCall:

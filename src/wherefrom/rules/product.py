@@ -19,6 +19,7 @@ from wherefrom.rules.attention import (
 )
 from wherefrom.rules.frozen_attention import frozen_attention
 from wherefrom.rules.linear import linear as linear_rule
+from wherefrom.rules.offsets import carried, carry, offset_of, set_offset
 from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tag_propagation import einsum_terms
@@ -46,27 +47,46 @@ class _Share(Function):
         return gradients[0] * ctx.factor, None
 
 
-class _HalvedProduct(Function):
-    """a · b where each factor gets half of the relevance: `share(a) * share(b)`, faster."""
+class _MeanProduct(Function):
+    """a · b, linear in each factor with the mean of the other one and its offset."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
+    def forward(
+        ctx: Any, a: Tensor, b: Tensor, a_offset: Tensor | None, b_offset: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(a, b, a_offset, b_offset)
         return a * b
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        a, b, a_offset, b_offset = ctx.saved_tensors
         zero = a.new_zeros(1)  # a single pass over memory for each factor
         left, right = (torch.addcmul(zero, gradients[0], x, value=0.5) for x in (b, a))
-        return left, right
+        for gradient, offset in ((left, b_offset), (right, a_offset)):
+            if offset is not None:
+                gradient.addcmul_(gradients[0], offset, value=0.5)
+        return left, right, None, None
 
 
-def _halved_product(left: Tensor, right: Tensor) -> Tensor:
-    """The product of two factors, each of which gets half of the relevance."""
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return share(left) * share(right)
-    product: Tensor = _HalvedProduct.apply(left, right)
+def mean_product(tracer: Tracer, call: TorchCall, left: Tensor, right: Tensor) -> Tensor:
+    """The product of two factors, (c + a)(d + b) with offsets c and d.
+
+    It is c d + a (d + b/2) + b (c + a/2): a product of two is shared, all else is linear.
+    """
+    offsets = [offset_of(factor) for factor in (left, right)]
+    values = [None if offset is None else offset.value for offset in offsets]
+    dtype = torch.promote_types(left.dtype, right.dtype)
+    factors = torch.broadcast_tensors(
+        *(
+            (factor if offset is None else offset.rest).to(dtype)
+            for factor, offset in zip((left, right), offsets, strict=True)
+        )
+    )
+    product: Tensor = _MeanProduct.apply(*factors, *values)
+    if values[0] is not None and values[1] is not None:
+        constant = values[0] * values[1]
+        tracer.constant(call, product, constant)
+        set_offset(product, constant, _MeanProduct.apply(*factors, *values))
     return product
 
 
@@ -235,12 +255,14 @@ class Products:
         """Element-wise: a gate, or a router's weight."""
         left, right = call["left"], call["right"]
         if not (depends_on_input(left) and depends_on_input(right)):
-            return call.run()
+            return carry(call, call.run())
         # the gradient of the other factor needs the value that is overwritten
-        first = mark(left.clone(), role_of(left)) if call.in_place else left
+        first = left
+        if call.in_place:
+            first = mark(carried(tracer, TorchCall(torch.clone, (left,))), role_of(left))
         if self.gate != "true" and self._constant_factor(first, right) is None:
             tracer.touched["gate"] += 1
-            out = _halved_product(first, right)
+            out = mean_product(tracer, call, first, right)
         else:
             a, b = self._pair(tracer, first, right)
             out = a * b
@@ -250,7 +272,7 @@ class Products:
         """A divisor is a constant scale; an exponential over its own sum is a softmax."""
         left, right = call["left"], call["right"]
         if not depends_on_input(right):
-            return call.run()
+            return carry(call, call.run())
         if role_of(left) == role_of(right) == "exp":
             out = mark(call.run(), "softmax")
             if (
@@ -261,7 +283,8 @@ class Products:
         if self.gate == "true":
             return call.run()
         tracer.touched["gate"] += 1
-        out = call.run(right=freeze(right))
+        scaled = call.with_(right=freeze(right))
+        out = carry(scaled, scaled.run())
         role = role_of(left)  # scaled attention weights remain attention weights
         return mark(out, role) if role else out
 
