@@ -49,13 +49,14 @@ def carry(call: TorchCall, out: Any) -> Any:
             x.wherefrom_offset = None  # type: ignore[attr-defined]
     elif found and depends_on_input(out if isinstance(out, Tensor) else out[0]):
         rests = call.mapped(lambda x: o.rest if (o := offset_of(x)) else x).run()
-        values = call.mapped(lambda x: _value(call, x, o) if (o := offset_of(x)) else x).run()
+        values = call.mapped(lambda x: value_for(call, x, o) if (o := offset_of(x)) else x).run()
         for parts in zip(*map(list_tensors, ((out,), (values,), (rests,))), strict=True):
             set_offset(*parts)
     return out
 
 
-def _value(call: TorchCall, x: Tensor, offset: Offset) -> Tensor:
+def value_for(call: TorchCall, x: Tensor, offset: Offset) -> Tensor:
+    """The offset of an argument, in a form that the call can take in its place."""
     if call.kind in (Kind.PRODUCT, Kind.QUOTIENT, Kind.NEGATION):
         return offset.value
     value = offset.value.expand_as(x)
