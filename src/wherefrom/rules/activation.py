@@ -12,7 +12,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from wherefrom.rules.norm import scale
-from wherefrom.rules.offsets import offset_of, set_offset
+from wherefrom.rules.offsets import any_offset, offset_of, rest_of, set_offset
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import mark
 from wherefrom.tracing.tracer import Table, Tracer
@@ -30,26 +30,31 @@ class _Secant(Function):
         return gradients[0] * slope, None, None
 
 
-def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor | None]:
+def secant(
+    tracer: Tracer, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor | None]:
     """Replaces y = f(x) by f(0) + x · [(f(x) − f(0)) / x], with the bracket a constant.
 
     Returns this y, and f(0) unless it is zero. At x = 0 the bracket is f'(0). Where x is infinite,
-    as under a mask, y is a constant and replaces f(0). If x has an offset c, the secant is drawn
-    from c: y = f(c) + (x − c) · [(f(x) − f(c)) / (x − c)].
+    as under a mask, y is a constant and replaces f(0). If f(0) is not zero and x has an offset c,
+    the secant is drawn from c: y = f(c) + (x − c) · [(f(x) − f(c)) / (x − c)].
     """
-    offset = offset_of(x)
     with torch.no_grad():
-        start = _zero(x) if offset is None else offset.value
-        at_start = f(start).detach()
+        start = _zero(x)
+        at_start = f(start)
+        offset = any_offset(x) if bool(at_start.any()) else offset_of(x)
+        if offset is not None:
+            start = offset.value
+            at_start = f(start)
         slope = (y - at_start).div_(x if offset is None else x - start)
         if not math.isfinite(float(slope.sum())):
             # 0/0 at x = 0; the model's own NaN values remain visible in its output
             slope = torch.where(slope.isnan(), _slope_at(start, f), slope)
-        constant = at_start if bool(at_start.any()) else None
+        constant = at_start.detach() if bool(at_start.any()) else None
         masked = constant is not None and not math.isfinite(float(x.detach().sum()))
         if masked:
             constant = torch.where(x.isinf(), y, at_start)
-    source = x if offset is None else offset.rest
+    source = x if offset is None else rest_of(tracer, x, offset)
     linear: Tensor = _Secant.apply(source, y, slope)
     if constant is not None and not masked:
         set_offset(linear, constant, _Secant.apply(source, y, slope))
@@ -112,7 +117,7 @@ def _linear(
     tracer: Tracer, call: TorchCall, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]
 ) -> Any:
     tracer.touched["activation"] += 1
-    linear, at_zero = secant(x, y, f)
+    linear, at_zero = secant(tracer, x, y, f)
     if at_zero is not None:
         linear = tracer.constant(call, linear, at_zero)
     return mark(linear, "gate")

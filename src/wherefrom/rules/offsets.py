@@ -1,6 +1,6 @@
-"""Offsets: f(0) of a gate f(g), and numbers added to it, so that a product treats them as constants.
+"""Offsets: what a gate f(W x + b) is without input, f(b), which a product treats as a constant.
 
-In a product a · f(g), f(0) · a is linear in a, and only (f(g) − f(0)) · a has two factors.
+In a product a · f(g), f(b) · a is linear in a, and only (f(g) − f(b)) · a has two factors.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from wherefrom.core.torch_internals import version_of
-from wherefrom.rules.linear import sum_of_two
+from wherefrom.rules.linear import convolution, sum_of_two
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input, list_tensors
+from wherefrom.tracing.tags import like, role_of
 from wherefrom.tracing.tracer import Table, Tracer
 
 
@@ -19,39 +20,71 @@ class Offset(NamedTuple):
     """The constant part of a tensor: `value`, which broadcasts to it.
 
     `rest` has the values of the tensor, but its graph is that of the tensor minus the offset, and
-    no ledger entry. `version` tells whether the tensor was written into later.
+    no ledger entry. Without `rest` the offset is a bias, for activations only: the module `where`
+    has its ledger entry. `version` tells whether the tensor was written into later.
     """
 
     value: Tensor
-    rest: Tensor
+    rest: Tensor | None
     version: int
+    where: str
 
 
-def offset_of(x: object) -> Offset | None:
-    """The offset of a tensor, if it has one."""
+def any_offset(x: object) -> Offset | None:
+    """The offset of a tensor, or its bias."""
     offset: Offset | None = getattr(x, "wherefrom_offset", None)
     if offset is None or not isinstance(x, Tensor) or version_of(x) != offset.version:
         return None
     return offset
 
 
-def set_offset(x: Tensor, value: Tensor, rest: Tensor) -> None:
+def offset_of(x: object) -> Offset | None:
+    """The offset of a tensor, if it has one that is not a bias."""
+    offset = any_offset(x)
+    return None if offset is None or offset.rest is None else offset
+
+
+def set_offset(x: Tensor, value: Tensor, rest: Tensor | None, where: str = "") -> None:
     """Records the offset of a tensor, without the axes that it is expanded along."""
     narrowed = tuple(slice(None) if stride else slice(1) for stride in value.stride())
-    x.wherefrom_offset = Offset(value[narrowed], rest, version_of(x))  # type: ignore[attr-defined]
+    offset = Offset(value.detach()[narrowed], rest, version_of(x), where)
+    x.wherefrom_offset = offset  # type: ignore[attr-defined]
+
+
+def rest_of(tracer: Tracer, x: Tensor, offset: Offset) -> Tensor:
+    """The tensor without its offset; a bias is taken back from the entry that it has."""
+    if offset.rest is not None:
+        return offset.rest
+    rest, value = like(x.view_as(x), x), offset.value
+    while value.ndim > 1 and value.shape[0] == 1:
+        value = value[0]
+    tracer.ledger.record(rest, -value, offset.where, "bias", written=False)
+    return rest
+
+
+def set_bias(tracer: Tracer, out: Any, bias: Tensor | None) -> Any:
+    """Records the bias of a result, in case that it becomes a gate."""
+    if bias is not None and depends_on_input(out):
+        set_offset(out, bias, None, tracer.where)
+    return out
 
 
 def carry(call: TorchCall, out: Any) -> Any:
     """Sets the offset of the result of a call that is linear in the one argument that has one."""
-    found = [x for x in call.tensors() if offset_of(x)]
+    offsets = [(x, offset) for x in call.tensors() if (offset := any_offset(x))]
+    if not offsets:
+        return out
+    x, offset = offsets[0]
     if call.in_place:
-        for x in found:
-            x.wherefrom_offset = None  # type: ignore[attr-defined]
-    elif found and depends_on_input(out if isinstance(out, Tensor) else out[0]):
-        rests = call.mapped(lambda x: o.rest if (o := offset_of(x)) else x).run()
-        values = call.mapped(lambda x: value_for(call, x, o) if (o := offset_of(x)) else x).run()
-        for parts in zip(*map(list_tensors, ((out,), (values,), (rests,))), strict=True):
-            set_offset(*parts)
+        x.wherefrom_offset = None  # type: ignore[attr-defined]
+    elif depends_on_input(out if isinstance(out, Tensor) else out[0]):
+        value, rest = value_for(call, x, offset), offset.rest
+        values = call.mapped(lambda t: value if t is x else t).run()
+        rests = None if rest is None else call.mapped(lambda t: rest if t is x else t).run()
+        results, parts = list_tensors((out,)), list_tensors((values,))
+        own = [None] * len(parts) if rests is None else list_tensors((rests,))
+        for part in zip(results, parts, own, strict=True):
+            set_offset(*part, offset.where)
     return out
 
 
@@ -68,29 +101,43 @@ def carried(tracer: Tracer, call: TorchCall) -> Any:
     return carry(call, call.run())
 
 
+def convolution_with_bias(tracer: Tracer, call: TorchCall) -> Any:
+    """The bias of a convolution has one number for each channel."""
+    out, bias = convolution(tracer, call), call.get("bias")
+    return out if bias is None else set_bias(tracer, out, bias.view(-1, *(1,) * (out.ndim - 2)))
+
+
 def sum_with_offset(tracer: Tracer, call: TorchCall) -> Any:
-    """A number that is added is an offset, as is any constant that is added to a gate with one."""
+    """A number that is added is an offset, as is a constant that is added to what has one.
+
+    Any other constant is a bias.
+    """
     operands = call["left"], call["right"]
-    offsets = [offset_of(x) for x in operands]
-    numbers = [isinstance(x, (int, float)) and x != 0 for x in operands]
     out = sum_of_two(tracer, call)
-    if call.in_place or not (any(offsets) or any(numbers)) or not depends_on_input(out):
+    if call.in_place or not depends_on_input(out):
         return out
-    values: list[Any] = []
-    for x, offset, is_number in zip(operands, offsets, numbers, strict=True):
-        if offset is None and depends_on_input(x):
-            if not any(numbers):  # as in a residual stream
-                return out
-            x = x.new_zeros((1,) * x.ndim)
-        values.append(x if offset is None else offset.value)
-    rests = [x if o is None else o.rest for x, o in zip(operands, offsets, strict=True)]
-    value = call.run(left=values[0], right=values[1])
-    set_offset(out, value, call.run(left=rests[0], right=rests[1]))
+    constant = next((x for x in operands if not depends_on_input(x)), None)
+    is_number = isinstance(constant, (int, float))
+    if role_of(constant) or (is_number and constant == 0):
+        return out
+    offsets = [offset_of(x) if is_number else any_offset(x) for x in operands]
+    if constant is None and None in offsets:  # as in a residual stream
+        return out
+    values, rests = [], []
+    for x, offset in zip(operands, offsets, strict=True):
+        zero = x.new_zeros((1,) * x.ndim) if depends_on_input(x) else x
+        values.append(zero if offset is None else offset.value)
+        rests.append(x if offset is None else offset.rest)
+    dependent = [offset for x, offset in zip(operands, offsets, strict=True) if depends_on_input(x)]
+    is_bias = not is_number and any(o is None or o.rest is None for o in dependent)
+    rest = None if is_bias else call.run(left=rests[0], right=rests[1])
+    set_offset(out, call.run(left=values[0], right=values[1]), rest, tracer.where)
     return out
 
 
 OFFSETS: Table = {
     Kind.SUM: sum_with_offset,
+    Kind.CONVOLUTION: convolution_with_bias,
     **dict.fromkeys(
         (
             Kind.NEGATION, Kind.CAST, Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT,

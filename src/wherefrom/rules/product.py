@@ -22,7 +22,7 @@ from wherefrom.rules.attention import (
 )
 from wherefrom.rules.frozen_attention import frozen_attention
 from wherefrom.rules.linear import linear as linear_rule
-from wherefrom.rules.offsets import carried, carry, offset_of, set_offset, value_for
+from wherefrom.rules.offsets import carried, carry, offset_of, set_bias, set_offset, value_for
 from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tag_propagation import einsum_terms
@@ -237,7 +237,8 @@ class Products:
         """A layer whose weight depends on the input is a product of two."""
         x, weight, bias = call["input"], call["weight"], call.get("bias")
         if not (depends_on_input(x) and depends_on_input(weight)):
-            return linear_rule(tracer, call)
+            out = linear_rule(tracer, call)
+            return out if self.gate == "true" else set_bias(tracer, out, bias)
         with tracer.resumed():
             out = x @ weight.mT
             return out if bias is None else out + bias
