@@ -271,7 +271,7 @@ class Products:
             return call.run()
         contract = partial(call.function, call.args[0])
         if len(weights) != 1:
-            return self._of_two(tracer, call, *operands, contract)
+            return self._of_two(tracer, call, operands[0], operands[1], contract)
         w, v = weights[0], 1 - weights[0]
         operands = list(take_from_einsum(tracer, call))
         operands[w], operands[v] = self._weigh(tracer, operands[w], operands[v])
