@@ -104,7 +104,12 @@ def elementwise(tracer: Tracer, call: TorchCall, parameter: str = "input") -> An
     with torch.no_grad():
         y = f(x.detach())
     linear = _linear(tracer, call, x, y, f)
-    return mark(x.copy_(linear), "gate") if call.in_place else linear
+    if not call.in_place:
+        return linear
+    written, offset = mark(x.copy_(linear), "gate"), offset_of(linear)
+    if offset is not None:
+        set_offset(written, offset.value, offset.rest)
+    return written
 
 
 def module(tracer: Tracer, call: TorchCall) -> Any:
