@@ -52,9 +52,7 @@ class Traced:
         """f(b) + (z − b) · [(f(z) − f(b)) / (z − b)] for z with the bias b."""
         at_zero = f(torch.zeros_like(self.value) + bias)
         slope = (f(self.value) - at_zero) / (self.value - bias)
-        return Traced(
-            self.parts * slope, at_zero + (self.constant - bias) * slope, at_zero=at_zero
-        )
+        return Traced(self.parts * slope, at_zero + (self.constant - bias) * slope, at_zero=at_zero)
 
     def one_minus(self) -> Traced:
         assert self.at_zero is not None
@@ -83,9 +81,7 @@ def gru(x: Tensor, weights: list[Tensor]) -> Traced:
     for t in range(len(x)):
         now = inputs.row(t)
         r, z = (
-            now.linear(w[k], b[k])
-            .plus(state.linear(u[k], c[k]))
-            .gate(torch.sigmoid, b[k] + c[k])
+            now.linear(w[k], b[k]).plus(state.linear(u[k], c[k])).gate(torch.sigmoid, b[k] + c[k])
             for k in rows[:2]
         )
         n = now.linear(w[rows[2]], b[rows[2]]).plus(state.linear(u[rows[2]], c[rows[2]]).times(r))

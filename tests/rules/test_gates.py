@@ -36,7 +36,9 @@ GATES = {
 }
 WAYS = {
     "at once": lambda g: g,
-    "moved": lambda g: F.dropout(g, training=False).transpose(1, 2).contiguous().permute(0, 2, 1).reshape(1, T, D),
+    "moved": lambda g: (
+        F.dropout(g, training=False).transpose(1, 2).contiguous().permute(0, 2, 1).reshape(1, T, D)
+    ),
     "selected": lambda g: g[:, None, torch.arange(T)].squeeze(1),
     "chunked": lambda g: g.repeat(1, 1, 2).chunk(2, -1)[1],
     "expanded": lambda g: g.unsqueeze(1).expand(1, 2, T, D)[:, 0],
@@ -249,3 +251,15 @@ def test_a_frozen_gate_is_a_constant_as_before(ag):
     exactly(found.relevance[0], a * (1 - g.sigmoid()))
     exactly(found.relevance[1], torch.zeros_like(g))
     exactly(found.recorded, 0.0)
+
+
+def test_a_gate_under_dropout_that_draws_adds_up(ag):
+    a, g = ag
+
+    def f(a, g):
+        torch.manual_seed(1)
+        return a * F.dropout(g.sigmoid(), 0.5, training=True) * F.dropout(torch.ones(T, D), 0.5)
+
+    found = through(CONSERVATIVE_SHARED, f, a, g)
+    exactly(found.out, f(a, g))
+    exactly(float(sum(r.sum() for r in found.relevance)) + found.recorded, float(found.out.sum()))

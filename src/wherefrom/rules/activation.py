@@ -44,7 +44,7 @@ def secant(
         at_start = f(start)
         offset = any_offset(x) if bool(at_start.any()) else offset_of(x)
         if offset is not None:
-            start = offset.value
+            start = offset.value.to(x.dtype)
             at_start = f(start)
         slope = (y - at_start).div_(x if offset is None else x - start)
         if not math.isfinite(float(slope.sum())):

@@ -78,8 +78,14 @@ def carry(call: TorchCall, out: Any) -> Any:
     if call.in_place:
         x.wherefrom_offset = None  # type: ignore[attr-defined]
     elif depends_on_input(out if isinstance(out, Tensor) else out[0]):
+        if call.name == "dropout" and out.data_ptr() != x.data_ptr():  # it would draw again
+            return out
         value, rest = value_for(call, x, offset), offset.rest
-        values = call.mapped(lambda t: value if t is x else t).run()
+        try:
+            values = call.mapped(lambda t: value if t is x else t).run()
+        except RuntimeError:  # some expanded tensors have no view of another shape
+            dense = value.contiguous()
+            values = call.mapped(lambda t: dense if t is x else t).run()
         rests = None if rest is None else call.mapped(lambda t: rest if t is x else t).run()
         results, parts = list_tensors((out,)), list_tensors((values,))
         own = [None] * len(parts) if rests is None else list_tensors((rests,))
@@ -90,10 +96,8 @@ def carry(call: TorchCall, out: Any) -> Any:
 
 def value_for(call: TorchCall, x: Tensor, offset: Offset) -> Tensor:
     """The offset of an argument, in a form that the call can take in its place."""
-    if call.kind in (Kind.PRODUCT, Kind.QUOTIENT, Kind.NEGATION):
-        return offset.value
-    value = offset.value.expand_as(x)
-    return value.contiguous() if call.kind is Kind.RESHAPE and any(value.stride()) else value
+    is_elementwise = call.kind in (Kind.PRODUCT, Kind.QUOTIENT, Kind.NEGATION)
+    return offset.value if is_elementwise else offset.value.expand_as(x)
 
 
 def carried(tracer: Tracer, call: TorchCall) -> Any:
