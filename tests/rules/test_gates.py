@@ -1,4 +1,4 @@
-"""Gates that are not zero without input: f(b) · a is linear in a, the rest of a · f(g) is shared."""
+"""Gates that are not zero without input: f(b) · a is linear in a, the rest of a · f(g) shared."""
 
 import math
 
@@ -177,7 +177,7 @@ def test_a_recurrent_layer_is_what_each_step_contributes(kind, bias, rng):
 
 
 def test_a_selective_scan_is_what_each_step_contributes(rng):
-    """s ← exp(A Δ) s + Δ B x, y = C · s as in Mamba, with Δ = softplus(W x + b) and no other bias."""
+    """s ← exp(A Δ) s + Δ B x, y = C · s as in Mamba, Δ = softplus(W x + b), no other bias."""
     x, a = normal(rng, 1, T, D), -torch.rand(D, 2, generator=rng, dtype=torch.float64)
     w, b, c = (normal(rng, *shape) for shape in ((D, D), (2, D), (2, D)))
     bias = normal(rng, D)
