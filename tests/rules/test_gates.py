@@ -227,6 +227,13 @@ def test_a_gate_that_is_written_into_afterwards_is_what_was_written(ag):
     exactly(float(sum(r.sum() for r in found.relevance)) + found.recorded, float(f(a, g).sum()))
 
 
+def test_an_exponential_of_a_difference_is_a_weight_without_a_value_at_zero(ag, rng):
+    (a, g), m = ag, normal(rng, 1, T, 1)
+    found = through(CONSERVATIVE_SHARED, lambda a, g, m: a * (g - m).exp(), a, g, m)
+    exactly(found.relevance[0], a * (g - m).exp() / 2)
+    exactly(found.recorded, float(a.sum() / 2))
+
+
 def test_under_a_mask_a_gate_still_adds_up(ag):
     a, g = ag
     mask = torch.ones(T, D, dtype=torch.bool).triu(1)

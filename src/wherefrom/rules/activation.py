@@ -12,7 +12,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from wherefrom.rules.norm import scale
-from wherefrom.rules.offsets import any_offset, offset_of, rest_of, set_offset
+from wherefrom.rules.offsets import any_offset, is_difference, offset_of, rest_of, set_offset
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import mark
 from wherefrom.tracing.tracer import Table, Tracer
@@ -135,7 +135,10 @@ def homogeneous(tracer: Tracer, call: TorchCall) -> Any:
 
 def exponential(tracer: Tracer, call: TorchCall) -> Any:
     """An activation, whose quotient by its own sum is a softmax."""
-    return mark(elementwise(tracer, call), "exp")
+    out = mark(elementwise(tracer, call), "exp")
+    if is_difference(call["input"]):  # a weight relative to another, as in a stable softmax
+        out.wherefrom_offset = None
+    return out
 
 
 def power(tracer: Tracer, call: TorchCall) -> Any:

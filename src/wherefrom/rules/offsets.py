@@ -30,12 +30,20 @@ class Offset(NamedTuple):
     where: str
 
 
+_DIFFERENCE = "difference"  # in place of an offset: a tensor minus another one
+
+
 def any_offset(x: object) -> Offset | None:
     """The offset of a tensor, or its bias."""
-    offset: Offset | None = getattr(x, "wherefrom_offset", None)
-    if offset is None or not isinstance(x, Tensor) or version_of(x) != offset.version:
+    offset = getattr(x, "wherefrom_offset", None)
+    if not isinstance(offset, Offset) or not isinstance(x, Tensor) or version_of(x) != offset.version:
         return None
     return offset
+
+
+def is_difference(x: object) -> bool:
+    """Whether a tensor is a difference of two others, which has no value without input."""
+    return getattr(x, "wherefrom_offset", None) is _DIFFERENCE
 
 
 def offset_of(x: object) -> Offset | None:
@@ -126,6 +134,8 @@ def sum_with_offset(tracer: Tracer, call: TorchCall) -> Any:
         return out
     offsets = [offset_of(x) if is_number else any_offset(x) for x in operands]
     if constant is None and None in offsets:  # as in a residual stream
+        if call.name != "add":
+            out.wherefrom_offset = _DIFFERENCE
         return out
     values, rests = [], []
     for x, offset in zip(operands, offsets, strict=True):
