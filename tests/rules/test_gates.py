@@ -227,11 +227,15 @@ def test_a_gate_that_is_written_into_afterwards_is_what_was_written(ag):
     exactly(float(sum(r.sum() for r in found.relevance)) + found.recorded, float(f(a, g).sum()))
 
 
-def test_an_exponential_of_a_difference_is_a_weight_without_a_value_at_zero(ag, rng):
+def test_an_exponential_of_a_difference_is_a_weight_and_so_a_constant(ag, rng):
     (a, g), m = ag, normal(rng, 1, T, 1)
-    found = through(CONSERVATIVE_SHARED, lambda a, g, m: a * (g - m).exp(), a, g, m)
-    exactly(found.relevance[0], a * (g - m).exp() / 2)
-    exactly(found.recorded, float(a.sum() / 2))
+    found = through(
+        CONSERVATIVE_SHARED, lambda a, g, m: a * (g - m).exp()[..., None].squeeze(-1), a, g, m
+    )
+    exactly(found.relevance[0], a * (g - m).exp())
+    exactly(found.relevance[1], torch.zeros_like(g))
+    exactly(found.relevance[2], torch.zeros_like(m))
+    exactly(found.recorded, 0.0)
 
 
 def test_under_a_mask_a_gate_still_adds_up(ag):

@@ -12,7 +12,14 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from wherefrom.rules.norm import scale
-from wherefrom.rules.offsets import any_offset, is_difference, offset_of, rest_of, set_offset
+from wherefrom.rules.offsets import (
+    any_offset,
+    is_difference,
+    offset_of,
+    rest_of,
+    set_offset,
+    set_weight,
+)
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import mark
 from wherefrom.tracing.tracer import Table, Tracer
@@ -136,9 +143,7 @@ def homogeneous(tracer: Tracer, call: TorchCall) -> Any:
 def exponential(tracer: Tracer, call: TorchCall) -> Any:
     """An activation, whose quotient by its own sum is a softmax."""
     out = mark(elementwise(tracer, call), "exp")
-    if is_difference(call["input"]):  # a weight relative to another, as in a stable softmax
-        out.wherefrom_offset = None
-    return out
+    return set_weight(out) if is_difference(call["input"]) else out
 
 
 def power(tracer: Tracer, call: TorchCall) -> Any:

@@ -31,19 +31,31 @@ class Offset(NamedTuple):
 
 
 _DIFFERENCE = "difference"  # in place of an offset: a tensor minus another one
+_WEIGHT = "weight"  # the exponential of a difference
 
 
 def any_offset(x: object) -> Offset | None:
     """The offset of a tensor, or its bias."""
     offset = getattr(x, "wherefrom_offset", None)
-    if not isinstance(offset, Offset) or not isinstance(x, Tensor) or version_of(x) != offset.version:
+    if not isinstance(offset, Offset) or not isinstance(x, Tensor):
         return None
-    return offset
+    return offset if version_of(x) == offset.version else None
 
 
 def is_difference(x: object) -> bool:
     """Whether a tensor is a difference of two others, which has no value without input."""
     return getattr(x, "wherefrom_offset", None) is _DIFFERENCE
+
+
+def set_weight(x: Any) -> Any:
+    """Marks the exponential of a difference: a weight relative to another, as in a softmax."""
+    x.wherefrom_offset = _WEIGHT
+    return x
+
+
+def is_weight(x: object) -> bool:
+    """Whether a tensor is the exponential of a difference."""
+    return getattr(x, "wherefrom_offset", None) is _WEIGHT
 
 
 def offset_of(x: object) -> Offset | None:
@@ -81,7 +93,8 @@ def carry(call: TorchCall, out: Any) -> Any:
     """Sets the offset of the result of a call that is linear in the one argument that has one."""
     offsets = [(x, offset) for x in call.tensors() if (offset := any_offset(x))]
     if not offsets:
-        return out
+        weighs = isinstance(out, Tensor) and any(map(is_weight, call.tensors()))
+        return set_weight(out) if weighs else out
     x, offset = offsets[0]
     if call.in_place:
         x.wherefrom_offset = None  # type: ignore[attr-defined]

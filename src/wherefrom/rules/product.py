@@ -22,7 +22,15 @@ from wherefrom.rules.attention import (
 )
 from wherefrom.rules.frozen_attention import frozen_attention
 from wherefrom.rules.linear import linear as linear_rule
-from wherefrom.rules.offsets import carried, carry, offset_of, set_bias, set_offset, value_for
+from wherefrom.rules.offsets import (
+    carried,
+    carry,
+    is_weight,
+    offset_of,
+    set_bias,
+    set_offset,
+    value_for,
+)
 from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tag_propagation import einsum_terms
@@ -85,8 +93,10 @@ def shared_product(
     """The product of two factors, each of which gets half of the relevance.
 
     With offsets, (a + c)(b + d) = a (b/2 + d) + (a/2 + c) b + c d: only a b is shared, and each
-    bracket is the mean of a factor and its offset.
+    bracket is the mean of a factor and its offset. A weight relative to others is a constant.
     """
+    if is_weight(left) != is_weight(right):
+        return run(freeze(left), right) if is_weight(left) else run(left, freeze(right))
     offsets = offset_of(left), offset_of(right)
     if not any(offsets) or call.kind in (Kind.ADDED_CONTRACTION, Kind.BILINEAR):
         if call.kind is Kind.PRODUCT and left.shape == right.shape and left.dtype == right.dtype:
