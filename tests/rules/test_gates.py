@@ -238,6 +238,25 @@ def test_an_exponential_of_a_difference_is_a_weight_and_so_a_constant(ag, rng):
     exactly(found.recorded, 0.0)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_router_of_normalised_sigmoids_leaves_no_bias(in_place, ag):
+    """Weights σ(g) / Σ σ(g), the sum a constant, as in a mixture of experts."""
+    a, g = ag
+
+    def f(a, g):
+        weights = g.sigmoid()
+        total = weights.sum(-1, keepdim=True) + 1e-20
+        weights = weights.div_(total) if in_place else weights / total
+        return a * weights * 2.5
+
+    found = through(CONSERVATIVE_SHARED, f, a, g)
+    total = g.sigmoid().sum(-1, keepdim=True) / 2.5
+    exactly(found.out, f(a, g))
+    exactly(found.relevance[0], a * (g.sigmoid() + 0.5) / total / 2)
+    exactly(found.relevance[1], a * (g.sigmoid() - 0.5) / total / 2)
+    exactly(found.recorded, 0.0)
+
+
 def test_under_a_mask_a_gate_still_adds_up(ag):
     a, g = ag
     mask = torch.ones(T, D, dtype=torch.bool).triu(1)

@@ -314,8 +314,14 @@ class Products:
         if self.gate == "true":
             return call.run()
         tracer.touched["gate"] += 1
-        scaled = call.with_(right=freeze(right))
-        out = carry(scaled, scaled.run())
+        scaled, offset = call.with_(right=freeze(right)), offset_of(left)
+        if call.in_place and offset is not None and offset.rest is not None:
+            divisor = freeze(right)  # before the call writes into the values of the rest
+            parts = offset.value / divisor, offset.rest / divisor
+            out = scaled.run()
+            set_offset(out, *parts)
+        else:
+            out = carry(scaled, scaled.run())
         role = role_of(left)  # scaled attention weights remain attention weights
         return mark(out, role) if role else out
 
