@@ -136,15 +136,6 @@ def test_attention_to_values_that_are_constants_is_a_line_of_the_ledger(spelled,
     exactly(found.recorded, float((a.softmax(-1) @ values).sum()))
 
 
-def test_shared_gate_gives_half_to_each_and_its_value_at_zero_to_the_books(ab):
-    a, b = ab
-    found = through(CONSERVATIVE_SHARED, lambda a, b: torch.sigmoid(a) * b, a, b)
-    half = b / 2
-    exactly(found.relevance[0], (torch.sigmoid(a) - 0.5) * half)
-    exactly(found.relevance[1], torch.sigmoid(a) * half)
-    exactly(found.recorded, float((0.5 * half).sum()))
-
-
 def test_two_activated_factors_get_half_each(ab):
     a, b = ab
     found = through(CONSERVATIVE, lambda a, b: torch.tanh(a) * F.silu(b), a, b)

@@ -10,6 +10,7 @@ from wherefrom.rules.activation import SECANT
 from wherefrom.rules.attention import SOFTMAX
 from wherefrom.rules.linear import AFFINE
 from wherefrom.rules.norm import NORM, NORM_BIAS
+from wherefrom.rules.offsets import OFFSETS
 from wherefrom.rules.product import Policy, Products
 from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tracer import Table, Tracer
@@ -33,7 +34,7 @@ def conservative(gate: Literal["frozen", "shared"], to_weights: float = 0.0) -> 
     """
     attention: Policy = "shared" if to_weights else "frozen"
     products = Products(attention, gate, to_weights)
-    return {**_RECORDED, **NORM, **SECANT, **products.table()}
+    return {**_RECORDED, **NORM, **SECANT, **OFFSETS, **products.table()}
 
 
 CONSERVATIVE: Table = conservative("frozen")

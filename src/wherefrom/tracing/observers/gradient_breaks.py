@@ -97,7 +97,8 @@ def _break_at(tracer: Tracer, call: TorchCall, out: Any) -> GradientBreak | None
     uses_a_shape = name.endswith("_like") or name.startswith("new_")
     if uses_a_shape or not (is_entry_point or any(map(depends_on_input, values))):
         return None
-    if call.kind in tracer.table and not tracer.suspended and torch.is_grad_enabled():
+    ruled = call.kind in tracer.table and call.kind not in FORM_ONLY
+    if ruled and not tracer.suspended and torch.is_grad_enabled():
         return GradientBreak(tracer.where, name, "its rule makes it a constant", by_rule=True)
     if torch.is_inference_mode_enabled():
         reason = "torch.inference_mode()"
