@@ -210,7 +210,7 @@ def test_layers_sum_to_the_layer_profile(client, sentiment):
     expected = relevance_sums(sentiment.runner, inputs, target, Lrp().table_for(inputs))
     sums = {row["name"]: sum(row["units"]) + row["others"] for row in answer["rows"][1:]}
     assert sums == pytest.approx({k: v for k, v in expected.blocks.items() if k != "input"})
-    assert answer["rows"][0]["units"] == sentiment(TEXT).to_dict()["scores"]
+    assert answer["rows"][0]["units"] == sentiment(TEXT, "lrp").to_dict()["scores"]
 
 
 def test_attention_is_the_map_of_a_layer_and_a_head(client, sentiment):
@@ -253,7 +253,7 @@ def test_an_explanation_comes_with_its_sentence(client, sentiment):
     answer = client.post("/api/explain", json=body()).json()
     explanation = sentiment(TEXT)
     assert "".join(text for _, text in answer["sentence"]).startswith("The model says POSITIVE (")
-    assert answer["explained"] == f"{explained(explanation)} By lrp(root=unk) on sentiment."
+    assert answer["explained"] == f"{explained(explanation)} By secant(root=unk) on sentiment."
     assert answer["largest"] == pytest.approx(float(abs(explanation.scores).max()))
 
 

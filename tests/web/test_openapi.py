@@ -50,7 +50,7 @@ def test_every_route_of_the_api_is_described(models, description):
 def test_the_description_names_models_methods_and_limits(models, description):
     explain = schema_of(description, "explain")["properties"]
     assert explain["model"]["enum"] == models.names
-    assert explain["method"]["enum"] == list(METHODS)
+    assert explain["method"]["enum"] == ["auto", *METHODS]
     assert explain["text"]["maxLength"] == Limits().text_characters
     assert set(schema_of(description, "curve")["required"]) == {"model", "curve"}
     references = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(description)))
