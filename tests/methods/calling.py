@@ -7,8 +7,8 @@ import torch
 
 from benchmarks.tiny import model as tiny
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.inputs.text import batch, encode, from_ids
 from wherefrom.methods import method
 

@@ -21,7 +21,8 @@ from tests.methods.calling import (
 )
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import gradients as oracle
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case
 from wherefrom.errors import NotEnoughMemory, RoundingOnly
 from wherefrom.methods import method
 

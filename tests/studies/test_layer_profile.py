@@ -12,11 +12,10 @@ from tests.methods.calling import of_tensor, runner_of
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer, load
 from wherefrom.audits.propositions import propositions
-from wherefrom.core.runner import Case
-from wherefrom.core.target import Target
+from wherefrom.core.target import Case, Target
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text import batch, from_ids
-from wherefrom.rules.tables import CONSERVATIVE, PLAIN
+from wherefrom.methods.propagation import CONSERVATIVE, PLAIN
 from wherefrom.studies import StudySamples
 from wherefrom.studies.layer_profile import (
     METHODS,

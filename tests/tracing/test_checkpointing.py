@@ -13,14 +13,13 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly
 from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor
 from wherefrom import Explainer
-from wherefrom.core.runner import Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import ModelError, NotEnoughMemory
 from wherefrom.methods import method
 from wherefrom.methods.forward_pass import intercepted_forward
-from wherefrom.rules.tables import CONSERVATIVE
+from wherefrom.methods.propagation import CONSERVATIVE
 from wherefrom.testing import snapshot
-from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.observers import checkpointing as recompute
 from wherefrom.tracing.observers.checkpointing import (
     BlockRun,
@@ -28,6 +27,7 @@ from wherefrom.tracing.observers.checkpointing import (
     SavedTensors,
     repeated_blocks,
 )
+from wherefrom.tracing.tracer import CallMode
 
 LAYERS = 6
 

@@ -27,8 +27,8 @@ from wherefrom.audits.rewrites import KINDS, Rewrite, rewrites
 from wherefrom.core.displayable import Displayable
 from wherefrom.core.explanation import plural
 from wherefrom.core.progress import Progress, shown
-from wherefrom.core.runner import Batch, Case
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import InputError, ModelError, WherefromError, counted
 from wherefrom.inputs.reader import Reader
 from wherefrom.inputs.text_reader import TextReader

@@ -280,7 +280,7 @@ def _explain_all(
     A text that cannot be explained is reported on stderr and left out; it is an error if there is
     only one text, or if no text can be explained.
     """
-    from wherefrom.core.batching import Rejected, split_on_failure
+    from wherefrom.core.runner import Rejected, split_on_failure
 
     results: list[Result] = []
     failures: list[WherefromError] = list(sources.unreadable.values())

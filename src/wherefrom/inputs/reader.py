@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.core.explanation import Unit
-from wherefrom.core.output_names import OutputNames
 from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import OutputNames
 from wherefrom.errors import InputError, TargetError
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
 

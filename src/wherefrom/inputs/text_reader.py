@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.core.explanation import Unit
-from wherefrom.core.output_names import OutputNames
 from wherefrom.core.runner import Batch, ModelRunner, same_logits
 from wherefrom.core.scope import restores_state
-from wherefrom.core.target import Target
+from wherefrom.core.target import OutputNames, Target
 from wherefrom.errors import InputError, TargetError
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
 from wherefrom.inputs.pictures import is_image
@@ -221,7 +220,7 @@ class TextReader(Reader[Encoded, TextForm]):
                 yield error
 
     def _check_text(self, text: str) -> None:
-        if is_image(text) and os.path.isfile(text):
+        if os.path.isfile(text) and is_image(text):
             raise InputError(f"{self.runner.name} reads texts, and {text} is an image.")
 
     def batch(self, items: Sequence[Encoded]) -> Batch:

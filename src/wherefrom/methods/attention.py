@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import ModelError, use_method
 from wherefrom.methods.attention_maps import (
     Readout,

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
 from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import Case
 from wherefrom.core.torch_internals import without_function_modes
 from wherefrom.errors import ModelError, NothingIntercepted, first_line, use_method
-from wherefrom.tracing.call_mode import describe
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.checkpointing import SavedTensors
 from wherefrom.tracing.observers.entry_points import Change, EntryPoints, Place
 from wherefrom.tracing.observers.first_block import FirstBlock
-from wherefrom.tracing.observers.gradient_breaks import gradient_break_of
+from wherefrom.tracing.observers.ledger import gradient_break_of
 from wherefrom.tracing.precision import Float64
 from wherefrom.tracing.root_activations import RootActivations
 from wherefrom.tracing.tags import like
-from wherefrom.tracing.tracer import Table, Tracer
+from wherefrom.tracing.tracer import Table, Tracer, describe
 
 _CHECKPOINTED = (
     "{} calls torch.utils.checkpoint, which runs parts of it again in the backward pass. "

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.memory import storage_of
-from wherefrom.core.runner import Batch, Case
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case, Target
 from wherefrom.core.torch_internals import version_of
 from wherefrom.errors import MethodError
 from wherefrom.inputs.image import FILLS, filled

@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wherefrom.errors import ModelError
-from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import like, mark
-from wherefrom.tracing.tracer import Table, Tracer
+from wherefrom.tracing.tracer import CallMode, Table, Tracer
 
 
 def softmax(tracer: Tracer, call: TorchCall) -> Any:

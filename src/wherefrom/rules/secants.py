@@ -28,8 +28,7 @@ from wherefrom.rules.attention import decomposed, dot_product_of
 from wherefrom.rules.linear import in_order, lookup
 from wherefrom.rules.product import Products
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
-from wherefrom.tracing.tag_propagation import einsum_terms
-from wherefrom.tracing.tags import mark, role_of
+from wherefrom.tracing.tags import einsum_terms, mark, role_of
 from wherefrom.tracing.tracer import Table, Tracer
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.catalogue import (
     Kind,
     TorchCall,
@@ -16,6 +15,7 @@ from wherefrom.tracing.catalogue import (
     map_tensors,
 )
 from wherefrom.tracing.tags import like
+from wherefrom.tracing.tracer import CallMode
 
 _WIDE = torch.float64
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.core.explanation import Explanation
-from wherefrom.core.runner import Batch, Case
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import InputError, TooLong, for_page
 from wherefrom.evaluation.metrics import Activation, Metric, Pruning, Sample, fractions
 from wherefrom.inputs.reader import Reader
