@@ -225,7 +225,7 @@ def test_auto_is_the_block_of_a_text_and_the_entry_of_an_image(rng):
 
 
 def test_another_error_at_the_block_is_not_hidden_by_auto(rng):
-    def run(place):
+    def run(_case, place):
         raise ValueError(place)
 
     with pytest.raises(ValueError, match="first_block"):

@@ -6,7 +6,7 @@ import warnings
 import weakref
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from wherefrom.core.explanation import plural
 from wherefrom.core.memory import is_out_of_memory
-from wherefrom.core.runner import Batch, split_on_failure
+from wherefrom.core.runner import Batch
 from wherefrom.core.scope import restores_state
 from wherefrom.core.target import Case, SpanTarget
 from wherefrom.core.torch_internals import version_of
