@@ -461,8 +461,8 @@ def flow_seconds(length: int) -> tuple[float, float]:
     from benchmarks.cost import bert_base, tokens
     from wherefrom.core.runner import ModelRunner
     from wherefrom.core.target import Case, Target
+    from wherefrom.methods.attention import flows
     from wherefrom.methods.attention_maps import capture
-    from wherefrom.methods.flow import flows
 
     target = Target(torch.zeros(1, dtype=torch.long))
     seen = capture(Case(ModelRunner(bert_base()), tokens(1, length), target), gradients=False)

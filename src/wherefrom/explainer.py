@@ -28,7 +28,7 @@ from wherefrom.core.progress import shown
 from wherefrom.core.runner import Batch, Forward, ModelRunner, Rejected
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import Case, OutputNames, Target, TargetSpec, ordered_labels
-from wherefrom.core.unwrap import unwrap
+from wherefrom.core.torch_internals import unwrap
 from wherefrom.errors import InputError, ModelError
 from wherefrom.explaining.request import Request, has_spans, library_versions
 from wherefrom.inputs.graph import Graph

@@ -12,7 +12,7 @@ from wherefrom.core.runner import ModelRunner
 from wherefrom.core.target import Case as ModelCase
 from wherefrom.core.target import Target
 from wherefrom.methods import method
-from wherefrom.methods.flow import flows
+from wherefrom.methods.attention import flows
 
 SHORT = IDS[:5]
 

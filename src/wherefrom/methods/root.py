@@ -18,8 +18,7 @@ from wherefrom.errors import MethodError
 from wherefrom.inputs.image import FILLS, filled
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.tracing.observers.entry_points import Change, EmbeddedInput, Place
-from wherefrom.tracing.root_activations import RootActivations
-from wherefrom.tracing.tracer import Table
+from wherefrom.tracing.tracer import RootActivations, Table
 
 Root = str | int | Tensor | None
 """What a missing unit looks like: "unk", "mask", "pad" or the id of a token; "mean", the mean

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -21,6 +22,7 @@ from wherefrom.core.torch_internals import (
     submodules,
     without_function_modes,
 )
+from wherefrom.errors import MethodError
 from wherefrom.tracing.catalogue import (
     CATALOGUE,
     LAYOUT,
@@ -34,7 +36,6 @@ from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.entry_points import EntryPoints
 from wherefrom.tracing.observers.ledger import GradientBreaks, LedgerRecorder, PackedLayers
-from wherefrom.tracing.root_activations import RootActivations
 from wherefrom.tracing.tags import mark, propagate, role_of
 
 # half of all calls read these attributes, which are not tensors and need no rule
@@ -370,3 +371,29 @@ def describe(seen: Counter[str], most: int = 6) -> str:
         (name.strip("_"), n) for name, n in seen.most_common() if name.strip("_") not in common
     ]
     return ", ".join(f"{name} ×{n}" for name, n in named[:most]) or "no torch call"
+
+
+@dataclass
+class RootActivations:
+    """Tensors of the pass at the root, in the order in which the rules recorded them."""
+
+    recording: bool = True
+    _recorded: deque[tuple[Tensor, ...]] = field(default_factory=deque)
+
+    def at_root(self, where: str, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The values of these tensors at the root; in the pass at the root, records them."""
+        if self.recording:
+            # copies: the model may write into its tensors afterwards
+            copies = tuple(tensor.detach().clone() for tensor in tensors)
+            self._recorded.append(copies)
+            return copies
+        at_root = self._recorded.popleft() if self._recorded else ()
+        if [recorded.shape for recorded in at_root] != [tensor.shape for tensor in tensors]:
+            raise MethodError(
+                "the model does not make the same calls at the root as at the input (in "
+                f"{where or 'the model itself'}), for example if it routes rows to experts: "
+                "secants between the two are undefined.",
+                'Use secants="zero".',
+                command="Use --set secants=zero.",
+            )
+        return at_root
