@@ -1,4 +1,4 @@
-"""One traced pass of the model under a table of rules; in float64 where rules divide by small sums."""
+"""One traced pass of the model under a table of rules, in float64 if they divide by small sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that can be written as JSON and read back, and shown: in a notebook, as a page, a table."""
+"""Results that can be written as JSON and read back, and shown in a notebook or as a page."""
 
 from __future__ import annotations
 
