@@ -133,7 +133,7 @@ def test_the_rules_lose_nothing_at_any_norm_and_gradients_nearly_all(family):
     runner = Explainer(model(family, "classify")).runner
     inputs, target = inputs_of(runner), Target(torch.tensor([1]))
     for method in METHODS:
-        norms = relevance_sums(runner, inputs, target, method.table_for(inputs)).norms
+        norms = relevance_sums(runner, inputs, target, method.resolved(inputs).table()).norms
         assert len(norms) >= 4
         for _, before, after in norms:
             if method.name == "gradient_x_input":

@@ -24,7 +24,6 @@ from wherefrom.inputs.reader import (
     Reader,
     ReaderContext,
     Replacement,
-    placed,
     resolve_position,
 )
 from wherefrom.inputs.records import TextPair
@@ -171,19 +170,6 @@ class TextReader(Reader[Encoded, TextForm]):
 
     def read(self, source: Any, truncate: bool = False) -> Encoded:
         return self.read_all([source], truncate)[0]
-
-    def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Encoded]:
-        items = []
-        for i, item in enumerate(self._read(sources, truncate)):
-            if isinstance(item, InputError):
-                raise placed(item, i, len(sources))
-            items.append(item)
-        return items
-
-    def read_each(
-        self, sources: Sequence[Any], truncate: bool = False
-    ) -> list[Encoded | InputError]:
-        return list(self._read(sources, truncate))
 
     def _read(self, sources: Sequence[Any], truncate: bool) -> Iterator[Encoded | InputError]:
         """Reads all texts in one call of the tokenizer; encoded inputs pass through."""

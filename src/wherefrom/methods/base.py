@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -130,7 +130,7 @@ class Method(ABC):
             return NotEnoughMemory(error.needed, error.allowed, error.at_least, what)
         return NotEnoughMemory(allowed, allowed, at_least=True, what=what)
 
-    def resolved(self, inputs: Batch) -> Method:
+    def resolved(self, inputs: Batch) -> Self:
         """The same method with "auto" settings resolved for this kind of input."""
         return self
 

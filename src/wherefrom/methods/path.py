@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ class _AlongPath(Method):
     softplus: float | None
     at: At
 
-    def resolved(self, inputs: Batch) -> _AlongPath:
+    def resolved(self, inputs: Batch) -> Self:
         if not isinstance(self.baseline, str) or self.baseline != "auto":
             return self
         baseline = "mean" if inputs.missing == "mean" else "zero"

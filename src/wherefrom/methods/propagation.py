@@ -10,7 +10,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from torch import nn
 from torch.nn import functional as F
@@ -138,12 +138,6 @@ class Propagation(Method):
     def table(self) -> Table:
         """The table of this method."""
 
-    def table_for(self, inputs: Batch) -> Table:
-        """The table for inputs of this kind, with "auto" settings resolved."""
-        method = self.resolved(inputs)
-        assert isinstance(method, Propagation)
-        return method.table()
-
     def rooted(self) -> Rooted | None:
         """The root of this method, if it has one."""
         root: Root = getattr(self, "root", None)
@@ -161,7 +155,6 @@ class Propagation(Method):
 
     def _forward_graph(self, case: Case, place: Place) -> ForwardGraph:
         method = self.resolved(case.batch)
-        assert isinstance(method, Propagation)
         return ForwardGraph.of(
             method.table(),
             case,
@@ -239,7 +232,7 @@ class Lrp(Propagation):
         if share not in ("auto", 0) and self.secants == "root":
             raise MethodError('attention must be 0 with secants at the "root".')
 
-    def resolved(self, inputs: Batch) -> Lrp:
+    def resolved(self, inputs: Batch) -> Self:
         attention = self.attention
         if attention == "auto":
             numbers = all(inputs.tensors[name].is_floating_point() for name in inputs.fields)

@@ -237,7 +237,7 @@ class LayerProfile(Study):
             inputs, target = samples.batch([i]), samples.targets([i])
             sums = {
                 method.name: relevance_sums(
-                    samples.runner, inputs, target, method.table_for(inputs)
+                    samples.runner, inputs, target, method.resolved(inputs).table()
                 )
                 for method in METHODS
             }

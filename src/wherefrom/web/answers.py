@@ -179,7 +179,7 @@ class Answers:
         prediction = self._predict(request)
         runner = prediction.reader.runner
         target = self._target(request, prediction).to(runner.device)
-        table = Lrp().table_for(prediction.inputs)
+        table = Lrp().resolved(prediction.inputs).table()
         profile = unit_profile(runner, prediction.inputs, target, table)
         scores = self._explain(request, "lrp").explanation.scores
         rows = [("input", scores.astype(float).tolist(), 0.0)]
