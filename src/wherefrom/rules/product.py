@@ -15,9 +15,9 @@ from wherefrom.rules.attention import (
     DotProduct,
     dot_product_of,
     explicit_attention,
+    frozen_attention,
     shared_softmax,
 )
-from wherefrom.rules.frozen_attention import frozen_attention
 from wherefrom.rules.linear import linear as linear_rule
 from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
