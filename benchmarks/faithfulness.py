@@ -33,7 +33,7 @@ from training.bace import read as read_molecules
 from training.digits import normalised
 from training.mnist import read_images
 from wherefrom import Batch, Method, ModelRunner, Scores
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.evaluation.recommendation import difference
 from wherefrom.inputs.graph import Graph
 from wherefrom.methods import method

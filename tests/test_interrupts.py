@@ -23,12 +23,13 @@ from tests.helpers import GLOBAL_HOOKS
 from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
 from wherefrom.core import scope, torch_internals
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
 from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import Case
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.methods import method as find_method
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
-from wherefrom.rules.tables import PLAIN
+from wherefrom.methods.propagation import PLAIN
 from wherefrom.studies.layer_profile import relevance_sums
 from wherefrom.tracing.observers.checkpointing import BlockRun, SavedTensors
 

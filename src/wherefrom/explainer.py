@@ -22,18 +22,15 @@ from wherefrom.answers.request import (
     optional_per_prompt,
     refuse_images,
 )
-from wherefrom.core.batching import Rejected
 from wherefrom.core.explanation import Comparison, Explanation
 from wherefrom.core.memory import parse_memory
-from wherefrom.core.output_names import OutputNames, TargetSpec, ordered_labels
 from wherefrom.core.progress import shown
-from wherefrom.core.runner import Batch, Case, Forward, ModelRunner
+from wherefrom.core.runner import Batch, Forward, ModelRunner, Rejected
 from wherefrom.core.scope import Scope, restores_state
-from wherefrom.core.target import Target
-from wherefrom.core.unwrap import unwrap
+from wherefrom.core.target import Case, OutputNames, Target, TargetSpec, ordered_labels
+from wherefrom.core.torch_internals import unwrap
 from wherefrom.errors import InputError, ModelError
-from wherefrom.explaining.assemble import library_versions
-from wherefrom.explaining.request import Request, has_spans
+from wherefrom.explaining.request import Request, has_spans, library_versions
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.image_text_processor import ImageTextProcessor

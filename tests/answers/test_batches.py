@@ -15,7 +15,7 @@ from tests.answers.test_passes import Passes
 from tests.helpers import assert_unchanged
 from wherefrom import Explainer, Prompt
 from wherefrom.answers import batches
-from wherefrom.core.batching import RowsUnclear
+from wherefrom.core.runner import RowsUnclear
 from wherefrom.errors import InputError, NotEnoughMemory, SamplesRunAlone
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.testing import snapshot

@@ -13,7 +13,7 @@ from tests.modules import Block
 from wherefrom import method
 from wherefrom.audits.altered_models import symmetrised
 from wherefrom.audits.axioms import completeness, dummy, effects, sensitivity, symmetry
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.forward_pass import run

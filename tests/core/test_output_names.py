@@ -4,8 +4,8 @@ import pytest
 from torch import nn
 
 from wherefrom import Explainer
-from wherefrom.core.output_names import OutputNames
 from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import OutputNames
 from wherefrom.errors import ModelError, TargetError
 
 

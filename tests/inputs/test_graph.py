@@ -14,9 +14,8 @@ import wherefrom
 from tests.helpers import exactly
 from tests.oracles.graphormer import shortest_paths
 from wherefrom.errors import InputError, MissingExtra, TooLong
-from wherefrom.inputs.graph import UNREACHABLE, Graph, batch
+from wherefrom.inputs.graph import UNREACHABLE, Graph, batch, of_regions
 from wherefrom.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
-from wherefrom.inputs.superpixel import of_regions
 
 MOLECULES = {
     "aspirin": ("CC(=O)Oc1ccccc1C(=O)O", 13, 13),

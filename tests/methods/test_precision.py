@@ -12,11 +12,11 @@ import wherefrom
 from benchmarks.tiny import model as tiny
 from tests.helpers import exactly, normal, through
 from tests.methods.calling import found, of_ids, rows_run
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import NotConserved, SamplesRunAlone
 from wherefrom.methods import METHODS
 from wherefrom.methods.forward_pass import intercepted_forward
-from wherefrom.rules.tables import CONSERVATIVE, PLAIN
+from wherefrom.methods.propagation import CONSERVATIVE, PLAIN
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INPUTS = {

@@ -10,7 +10,8 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor, runner_of, same
 from tests.modules import D, Vision
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, Layout, ModelRunner
+from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.target import Case
 from wherefrom.errors import InputError, MethodError
 from wherefrom.inputs.image import filled
 from wherefrom.methods import method

@@ -12,8 +12,8 @@ from tests.helpers import captured, exactly, through
 from tests.oracles.graphormer import Graphormer as Oracle
 from wherefrom.errors import FileError, InputError, TooLong
 from wherefrom.inputs.graph import Graph, batch
+from wherefrom.methods.propagation import AH, CONSERVATIVE
 from wherefrom.models.graphormer import Graphormer, GraphormerConfig
-from wherefrom.rules.tables import AH, CONSERVATIVE
 from wherefrom.tracing.observers.attention_maps import Maps
 
 PATH = 3

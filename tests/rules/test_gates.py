@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
 from tests.oracles import gates
-from wherefrom.rules.tables import CONSERVATIVE, CONSERVATIVE_SHARED
+from wherefrom.methods.propagation import CONSERVATIVE, CONSERVATIVE_SHARED
 
 T, D = 4, 3
 GATES = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules.tables import AH, AH_LN, CONSERVATIVE, CONSERVATIVE_SHARED, PLAIN
+from wherefrom.methods.propagation import AH, AH_LN, CONSERVATIVE, CONSERVATIVE_SHARED, PLAIN
 
 N, M, D = 4, 3, 5
 

@@ -8,7 +8,7 @@ from tests.helpers import exactly, normal, through
 from tests.modules import CLASSES, D, Plain
 from wherefrom import Explainer
 from wherefrom.errors import NotConserved
-from wherefrom.rules.tables import CONSERVATIVE, CONSERVATIVE_SHARED
+from wherefrom.methods.propagation import CONSERVATIVE, CONSERVATIVE_SHARED
 
 LAYERS = {
     "gru": lambda: nn.GRU(D, D, batch_first=True),

@@ -14,7 +14,7 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import asked, of_tensor, runner_of
 from tests.modules import Plain
 from tests.oracles.two_points import Pair, affine
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods import method
 from wherefrom.rules.secant_softmax import logarithmic_mean

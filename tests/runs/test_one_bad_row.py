@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import wherefrom
 from tests.corpus import planted
 from wherefrom.cli import app
-from wherefrom.core.batching import Rejected
+from wherefrom.core.runner import Rejected
 from wherefrom.corpus import explain_corpus
 from wherefrom.errors import NotFinite
 

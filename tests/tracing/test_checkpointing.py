@@ -11,16 +11,15 @@ from torch import nn
 
 from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly
-from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor
+from tests.methods.calling import ROWS, asked, family, found, in_parts, of_ids, of_tensor
 from wherefrom import Explainer
-from wherefrom.core.runner import Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import ModelError, NotEnoughMemory
 from wherefrom.methods import method
 from wherefrom.methods.forward_pass import intercepted_forward
-from wherefrom.rules.tables import CONSERVATIVE
+from wherefrom.methods.propagation import CONSERVATIVE
 from wherefrom.testing import snapshot
-from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.observers import checkpointing as recompute
 from wherefrom.tracing.observers.checkpointing import (
     BlockRun,
@@ -28,6 +27,7 @@ from wherefrom.tracing.observers.checkpointing import (
     SavedTensors,
     repeated_blocks,
 )
+from wherefrom.tracing.tracer import CallMode
 
 LAYERS = 6
 
@@ -245,7 +245,7 @@ def test_a_batch_is_halved_until_it_fits(monkeypatch):
         sizes.append(len(kwargs["input_ids"]))
 
     hook = model.register_forward_pre_hook(count, with_kwargs=True)
-    actual = method("lrp")(Case(ModelRunner(model, memory=2.1 * needed), inputs, target))
+    actual = in_parts(method("lrp"), Case(ModelRunner(model, memory=2.1 * needed), inputs, target))
     hook.remove()
     assert sizes == [5, 2, 3, 1, 2]
     same_scores(actual, expected)
@@ -281,10 +281,9 @@ def test_a_model_without_blocks_is_split_or_refused(name):
     target = Target(torch.tensor([1, 1, 1]))
     expected = method(name)(Case(ModelRunner(model, run), of_tensor(x), target))
     with pytest.raises(NotEnoughMemory, match="on one input of 500 words") as caught:
-        method(name)(Case(ModelRunner(model, run, 1e5), of_tensor(x), target))
-    actual = method(name)(
-        Case(ModelRunner(model, run, caught.value.needed * 1.01), of_tensor(x), target)
-    )
+        in_parts(method(name), Case(ModelRunner(model, run, 1e5), of_tensor(x), target))
+    runner = ModelRunner(model, run, caught.value.needed * 1.01)
+    actual = in_parts(method(name), Case(runner, of_tensor(x), target))
     same_scores(actual, expected)
 
 

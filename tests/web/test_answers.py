@@ -11,7 +11,8 @@ import transformers
 from benchmarks.tiny import model as tiny
 from tests.web.helpers import JSON, TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case
 from wherefrom.errors import InputError, ModelError
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.inputs.pictures import decoded
@@ -207,7 +208,7 @@ def test_curve_has_a_step_for_each_of_up_to_64_units(client, units, steps):
 def test_layers_sum_to_the_layer_profile(client, sentiment):
     answer = client.post("/api/layers", json=body()).json()
     inputs, target = sentiment._prepared(TEXT)
-    expected = relevance_sums(sentiment.runner, inputs, target, Lrp().table_for(inputs))
+    expected = relevance_sums(sentiment.runner, inputs, target, Lrp().resolved(inputs).table())
     sums = {row["name"]: sum(row["units"]) + row["others"] for row in answer["rows"][1:]}
     assert sums == pytest.approx({k: v for k, v in expected.blocks.items() if k != "input"})
     assert answer["rows"][0]["units"] == sentiment(TEXT, "lrp").to_dict()["scores"]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.web.helpers import JSON, PAGE_HEADERS, bar_image, body, error_kind
 from wherefrom.methods import METHODS
 from wherefrom.web.app import Server
-from wherefrom.web.reports import Reports
 from wherefrom.web.request import ROUTES, Limits, describe
+from wherefrom.web.security import Reports
 
 FIELDS = sorted({name for kind, _, _ in ROUTES.values() for name in kind.model_fields})
 

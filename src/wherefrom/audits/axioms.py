@@ -15,7 +15,7 @@ from wherefrom.audits.altered_models import (
     with_equal_units,
     with_shared_position,
 )
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values

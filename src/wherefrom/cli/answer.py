@@ -165,7 +165,7 @@ def _answer_lines(
 
     None where a prompt cannot be answered or explained, which is complained of by its number.
     """
-    from wherefrom.core.batching import Rejected, split_on_failure
+    from wherefrom.core.runner import Rejected, split_on_failure
 
     def work(indices: Sequence[int]) -> list[Any]:
         some = [lines[i] for i in indices]

@@ -215,13 +215,14 @@ def methods() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wherefrom.methods import METHODS
+    from wherefrom.methods import METHODS, Method
     from wherefrom.methods.secant import Auto
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("method", no_wrap=True)
     table.add_column("description, paper, settings")
-    for kind in (Auto, *METHODS.values()):
+    kinds: tuple[type[Method], ...] = (Auto, *METHODS.values())
+    for kind in kinds:
         sentence = (kind.__doc__ or "").strip().splitlines()[0]
         lines = Text(f"{sentence.rstrip('.')} ({kind.paper})" if kind.paper else sentence)
         settings = ", ".join(f"{k}={v}" for k, v in kind().settings().items())
@@ -283,7 +284,7 @@ def _explain_all(
     A text that cannot be explained is reported on stderr and left out; it is an error if there is
     only one text, or if no text can be explained.
     """
-    from wherefrom.core.batching import Rejected, split_on_failure
+    from wherefrom.core.runner import Rejected, split_on_failure
 
     results: list[Result] = []
     failures: list[WherefromError] = list(sources.unreadable.values())

@@ -9,9 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
-from wherefrom.core.displayable import Displayable
 from wherefrom.errors import InputError, counted
-from wherefrom.storage.record import Record
+from wherefrom.storage.record import Displayable, Record
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 from scipy.stats import entropy, rankdata
 
 from wherefrom.core.explanation import Explanation
-from wherefrom.core.output_names import ToProbability
+from wherefrom.core.target import ToProbability
 from wherefrom.errors import MethodError
 from wherefrom.evaluation.shapley import BUDGET, coalitions
 

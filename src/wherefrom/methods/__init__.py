@@ -110,10 +110,8 @@ def method(name: str | Method, **settings: Any) -> Method:
         return name
     if isinstance(name, str) and name.startswith(PREFIX):
         return Captum(name.removeprefix(PREFIX), settings)
-    known = isinstance(name, Method) or (
-        isinstance(name, str) and (name == Auto.name or name in METHODS)
-    )
-    if not known:
+    is_name = isinstance(name, str) and (name == Auto.name or name in METHODS)
+    if not (is_name or isinstance(name, Method)):
         hint = _hint(str(name))
         raise MethodError(f'there is no method "{name}"; {hint or nearest(str(name), METHODS)}')
     kind = Auto if name == Auto.name else METHODS[name] if isinstance(name, str) else type(name)

@@ -1,29 +1,35 @@
-"""One traced pass of the model under a table of rules."""
+"""One traced pass of the model under a table of rules, in float64 if they divide by small sums."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
 from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import Case
 from wherefrom.core.torch_internals import without_function_modes
 from wherefrom.errors import ModelError, NothingIntercepted, first_line, use_method
-from wherefrom.tracing.call_mode import describe
+from wherefrom.tracing.catalogue import (
+    Kind,
+    TorchCall,
+    attribute_name,
+    depends_on_input,
+    map_tensors,
+)
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.checkpointing import SavedTensors
 from wherefrom.tracing.observers.entry_points import Change, EntryPoints, Place
 from wherefrom.tracing.observers.first_block import FirstBlock
-from wherefrom.tracing.observers.gradient_breaks import gradient_break_of
-from wherefrom.tracing.precision import Float64
-from wherefrom.tracing.root_activations import RootActivations
+from wherefrom.tracing.observers.ledger import gradient_break_of
 from wherefrom.tracing.tags import like
-from wherefrom.tracing.tracer import Table, Tracer
+from wherefrom.tracing.tracer import CallMode, RootActivations, Table, Tracer, describe
 
 _CHECKPOINTED = (
     "{} calls torch.utils.checkpoint, which runs parts of it again in the backward pass. "
@@ -202,3 +208,60 @@ def run(case: Case) -> Tensor:
     """The model's logits without a tracer; only those at the target's positions if possible."""
     with case.runner.evaluating(gradients=False):
         return case.runner.run(case.batch.model_tensors(), case.target.position)
+
+
+_WIDE = torch.float64
+
+
+class Float64(CallMode):
+    """Runs all calls whose arguments depend on the input in float64, including the weights.
+
+    Open it within a `Tracer`, so that the rules get float64 tensors. The model is not changed:
+    parameters are cast call by call. Casts to a narrower type are skipped, and writes into an
+    existing tensor use the type of that tensor.
+    """
+
+    def on_call(self, call: TorchCall) -> Any:
+        depends = any(
+            depends_on_input(t) and not isinstance(t, nn.Parameter) for t in call.tensors()
+        )
+        if attribute_name(call.function) is not None or not depends:
+            return call.run()
+        if (
+            call.kind is Kind.LOOKUP or "out" in call.kwargs
+        ):  # tables are identified by their address
+            return call.run()
+        if call.kind is Kind.CAST:
+            return self._cast(call)
+        name = getattr(call.function, "__name__", "")
+        if call.in_place or (name.endswith("_") and not name.endswith("__")):
+            return self._write(call)
+        if _is_narrow(call.kwargs.get("dtype")):
+            call = call.with_(dtype=_WIDE)
+        return call.mapped(_widened).run()
+
+    def _cast(self, call: TorchCall) -> Any:
+        value, out = call.args[0], call.run()
+        narrowed = isinstance(out, Tensor) and _is_narrow(out.dtype)
+        return value if narrowed and value.dtype == _WIDE and out.device == value.device else out
+
+    def _write(self, call: TorchCall) -> Any:
+        target = call.args[0] if call.args else None
+        if not isinstance(target, Tensor) or not target.is_floating_point():
+            return call.run()
+
+        def as_target(value: Tensor) -> Tensor:
+            return like(value.to(target.dtype), value) if value.is_floating_point() else value
+
+        values = (map_tensors(value, as_target) for value in call.args[1:])
+        named = {key: map_tensors(value, as_target) for key, value in call.kwargs.items()}
+        return TorchCall(call.function, (target, *values), named).run()
+
+
+def _is_narrow(dtype: Any) -> bool:
+    return isinstance(dtype, torch.dtype) and dtype.is_floating_point and dtype != _WIDE
+
+
+def _widened(value: Tensor) -> Tensor:
+    constant = value.detach() if isinstance(value, nn.Parameter) else value
+    return like(constant.to(_WIDE), value) if _is_narrow(value.dtype) else constant

@@ -9,13 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
 from wherefrom.methods.forward_pass import intercepted_forward
-from wherefrom.methods.reading import At, read_at
-from wherefrom.rules.tables import plain_table
+from wherefrom.methods.propagation import At, plain_table, read_at
 from wherefrom.tracing.observers.entry_points import Place
 
 Reduce = Literal["norm", "sum", "x_input"]
@@ -46,15 +45,13 @@ class Gradient(Method):
     at: At = "auto"
 
     def scores(self, case: Case) -> Scores:
-        table = plain_table(self.softplus)
+        return read_at(self.at, case, self._scores)
 
-        def run(place: Place) -> Scores:
-            with intercepted_forward(table, case, at=place) as forward:
-                gradients = [gradient.double().cpu() for gradient in forward.at_sources()]
-            embedded = EmbeddedInputs.of(forward, case)
-            return reduced(gradients, embedded, self.reduce, self.label)
-
-        return read_at(self.at, case, run)
+    def _scores(self, case: Case, at: Place) -> Scores:
+        with intercepted_forward(plain_table(self.softplus), case, at=at) as forward:
+            gradients = [gradient.double().cpu() for gradient in forward.at_sources()]
+        embedded = EmbeddedInputs.of(forward, case)
+        return reduced(gradients, embedded, self.reduce, self.label)
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class SmoothGrad(Method):
     at: At = "auto"
 
     def scores(self, case: Case) -> Scores:
-        return read_at(self.at, case, lambda at: self._scores(case, at))
+        return read_at(self.at, case, self._scores)
 
     def _scores(self, case: Case, at: Place) -> Scores:
         if self.samples < 1 or self.noise < 0:

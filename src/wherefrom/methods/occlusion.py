@@ -8,12 +8,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, Case
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.embedded_inputs import Budget, EmbeddedInputs, baseline_values
 from wherefrom.methods.forward_pass import run
-from wherefrom.methods.reading import At, read_at
+from wherefrom.methods.propagation import At, read_at
 from wherefrom.tracing.observers.entry_points import Place
 
 
@@ -33,7 +34,7 @@ class Occlusion(Method):
     def scores(self, case: Case) -> Scores:
         if isinstance(self.baseline, str) and self.baseline == "remove":
             return _removed(case)
-        return read_at(self.at, case, lambda at: self._scores(case, at))
+        return read_at(self.at, case, self._scores)
 
     def _scores(self, case: Case, at: Place) -> Scores:
         embedded = EmbeddedInputs.capture(case, at)

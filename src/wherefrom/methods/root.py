@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.memory import storage_of
-from wherefrom.core.runner import Batch, Case
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case, Target
 from wherefrom.core.torch_internals import version_of
 from wherefrom.errors import MethodError
 from wherefrom.inputs.image import FILLS, filled
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.tracing.observers.entry_points import Change, EmbeddedInput, Place
-from wherefrom.tracing.root_activations import RootActivations
-from wherefrom.tracing.tracer import Table
+from wherefrom.tracing.tracer import RootActivations, Table
 
 Root = str | int | Tensor | None
 """What a missing unit looks like: "unk", "mask", "pad" or the id of a token; "mean", the mean

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, Case
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.forward_graph import ForwardGraph
-from wherefrom.methods.propagation import Lrp, Propagation
-from wherefrom.methods.reading import At
+from wherefrom.methods.propagation import At, Lrp, Propagation, read_at
 from wherefrom.methods.root import Root, Rooted
 from wherefrom.rules.secants import TWO_POINTS
 from wherefrom.tracing.tracer import Table
@@ -43,7 +44,7 @@ class Secant(Propagation):
         if self.splits < 0:
             raise MethodError(f"splits must be 0 or more, got {self.splits}.")
 
-    def resolved(self, inputs: Batch) -> Secant:
+    def resolved(self, inputs: Batch) -> Self:
         is_auto = isinstance(self.root, str) and self.root == "auto"
         return replace(self, root=inputs.missing or "zero") if is_auto else self
 
@@ -65,12 +66,16 @@ class Secant(Propagation):
         halves = [ranks >> split & 1 == side for split in range(self.splits) for side in (0, 1)]
         pieces = []
         for half in halves:
-            last = self._forward_graph(case, replace(rooted, first=half)).scores(case.target)
+            last = self._between(case, replace(rooted, first=half))
             assert last.logits is not None
             case = case.resolved(last.logits)
-            first = self._forward_graph(case, replace(rooted, second=half)).scores(case.target)
+            first = self._between(case, replace(rooted, second=half))
             pieces += [first, last]
         return _joined(pieces)
+
+    def _between(self, case: Case, rooted: Rooted) -> Scores:
+        run = partial(self._forward_graph, rooted=rooted)
+        return read_at(self.at, case, run).scores(case.target)
 
 
 def _joined(pieces: list[Scores]) -> Scores:

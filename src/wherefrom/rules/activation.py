@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from wherefrom.rules.norm import scale
+from wherefrom.rules.linear import scale
 from wherefrom.rules.offsets import (
     any_offset,
     is_difference,
@@ -130,9 +130,7 @@ def _linear(
 ) -> Any:
     tracer.touched["activation"] += 1
     linear, at_zero = secant(tracer, x, y, f)
-    if at_zero is not None:
-        linear = tracer.constant(call, linear, at_zero)
-    return mark(linear, "gate")
+    return mark(tracer.constant(call, linear, at_zero), "gate")
 
 
 def homogeneous(tracer: Tracer, call: TorchCall) -> Any:

@@ -18,9 +18,9 @@ from wherefrom.rules.attention import (
     DotProduct,
     dot_product_of,
     explicit_attention,
+    frozen_attention,
     shared_softmax,
 )
-from wherefrom.rules.frozen_attention import frozen_attention
 from wherefrom.rules.linear import linear as linear_rule
 from wherefrom.rules.offsets import (
     carried,
@@ -33,8 +33,7 @@ from wherefrom.rules.offsets import (
 )
 from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
-from wherefrom.tracing.tag_propagation import einsum_terms
-from wherefrom.tracing.tags import like, mark, of_queries, role_of
+from wherefrom.tracing.tags import einsum_terms, like, mark, of_queries, role_of
 from wherefrom.tracing.tracer import Table, Tracer
 
 Policy = Literal["true", "frozen", "shared"]

@@ -37,8 +37,7 @@ from wherefrom.rules.secant_softmax import (
     softmax,
 )  # fmt: skip
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
-from wherefrom.tracing.tag_propagation import einsum_terms
-from wherefrom.tracing.tags import mark, role_of
+from wherefrom.tracing.tags import einsum_terms, mark, role_of
 from wherefrom.tracing.tracer import Table, Tracer
 
 

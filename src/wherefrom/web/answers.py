@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.core.explanation import Explanation
-from wherefrom.core.runner import Batch, Case
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import InputError, TooLong, for_page
 from wherefrom.evaluation.metrics import Activation, Metric, Pruning, Sample, fractions
 from wherefrom.inputs.reader import Reader
@@ -179,7 +179,7 @@ class Answers:
         prediction = self._predict(request)
         runner = prediction.reader.runner
         target = self._target(request, prediction).to(runner.device)
-        table = Lrp().table_for(prediction.inputs)
+        table = Lrp().resolved(prediction.inputs).table()
         profile = unit_profile(runner, prediction.inputs, target, table)
         scores = self._explain(request, "lrp").explanation.scores
         rows = [("input", scores.astype(float).tolist(), 0.0)]

@@ -31,7 +31,6 @@ from wherefrom.show.page import STYLE
 from wherefrom.web.answers import Answers
 from wherefrom.web.generation import OnUpdate, Question, explained
 from wherefrom.web.models import PASSAGES, QUESTION, Models
-from wherefrom.web.reports import Reports, report_policy
 from wherefrom.web.request import (
     DESCRIPTION,
     ROUTES,
@@ -48,7 +47,7 @@ from wherefrom.web.request import (
     parse_request,
     with_text,
 )
-from wherefrom.web.security import REPORT_POLICY, App, Gate
+from wherefrom.web.security import REPORT_POLICY, App, Gate, Reports, report_policy
 from wherefrom.web.worker import QueueFull, Stopped, Worker
 
 STATIC = Path(__file__).parent / "static"
