@@ -35,6 +35,7 @@ def explain_batch(
     # one transfer per batch: with small models, transfers per sample would dominate
     values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
     parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
+    errors = None if scores.errors is None else _as_numpy(scores.errors)
     ledgers = _ledgers(scores, outputs)
     method, versions = method.resolved(inputs), library_versions()
     settings, label = method.settings(), method.short_label
@@ -56,6 +57,7 @@ def explain_batch(
             model=runner.name,
             versions=dict(versions),
             warnings=tuple(scores.warnings[i]) if scores.warnings else (),
+            errors=None if errors is None else errors[i][mask[i]],
         )
         for i, info in enumerate(targets)
     ]

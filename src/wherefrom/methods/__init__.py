@@ -30,12 +30,14 @@ from wherefrom.methods.occlusion import Occlusion
 from wherefrom.methods.path import IntegratedGradients, PathGradients
 from wherefrom.methods.propagation import AttnLrp, GradientXInput, Lrp, LrpAh, LrpAhLn
 from wherefrom.methods.random import Random
+from wherefrom.methods.shapley import Shapley
 from wherefrom.methods.transformer_attribution import TransformerAttribution
 
 _BUILTIN: tuple[type[Method], ...] = (
     Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad, IntegratedGradients,
     PathGradients, AttentionLast, AttentionRollout, AttentionFlow, GradientXAttention,
-    GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Random,
+    GradientRollout, Gae, TransformerAttribution, Dix, Occlusion,
+    Shapley, Random,
 )  # fmt: skip
 
 
@@ -66,6 +68,8 @@ _KNOWN_AS = {
     "gradient_x_input": "inputxgradient inputgradient gradientinput gradxinput gxi ixg",
     "smoothgrad": "noisetunnel smoothgradients",
     "occlusion": "erasure leaveoneout loo ablation featureablation perturbation",
+    "shapley": "shap shapleyvalues shapleysampling permutationshap permutationexplainer "
+    "samplingexplainer exactexplainer",
     "attention_rollout": "rollout attention attentions",
     "attention_flow": "flow maxflow",
     "attention_last": "lastattention rawattention",
@@ -80,7 +84,6 @@ _RELATED = {  # names of methods that are not here, by the most similar one
     "lrp": "cplrp conservative zennit epsilonlrp deeptaylor",
 }
 _CAPTUM = {
-    "shap": "ShapleyValueSampling", "shapley": "ShapleyValueSampling",
     "kernelshap": "KernelShap", "gradientshap": "GradientShap", "lime": "Lime",
     "captum": "ShapleyValueSampling", "shapleyvaluesampling": "ShapleyValueSampling",
 }  # fmt: skip
