@@ -112,8 +112,8 @@ class Source:
 class Support:
     """The contribution of a passage to a sentence of the answer.
 
-    `share` and `error` are defined as in `Source`; `drop` is how far the log-probability of the sentence drops
-    without the passage, if that was checked.
+    `share` and `error` are defined as in `Source`; `drop` is how far the log-probability of the
+    sentence drops without the passage, if that was checked.
     """
 
     passage: str

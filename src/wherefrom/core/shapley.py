@@ -81,6 +81,7 @@ def coalitions(units: int, budget: int = BUDGET, seed: int = 0) -> Coalitions:
             f"{budget}.",
             f"Pass budget={fewest} or more.",
             command=f"Pass --budget {fewest} or more.",
+            page="Choose a shorter text.",
         )
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.rand(pairs, units, generator=generator).argsort(1)

@@ -40,6 +40,9 @@ _BUILTIN: tuple[type[Method], ...] = (
     Shapley, Random,
 )  # fmt: skip
 
+SLOW = frozenset({"shapley"})
+"""Methods that run the model thousands of times: evaluations and audits use them if named."""
+
 
 def _problem(name: str, kind: Any) -> str | None:
     """Why a class cannot be added as a method of this name; None if it can."""
@@ -164,4 +167,4 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, tuple(set(alternatives) - {int, float, bool}))
 
 
-__all__ = ["METHODS", "Method", "Scores", "method"]
+__all__ = ["METHODS", "SLOW", "Method", "Scores", "method"]

@@ -46,28 +46,26 @@ class Shapley(Method):
         whole, removable = inputs.whole, inputs.removable
         players = [self._players(case.batch, i, removable[i]) for i in range(len(case.batch))]
         plans = [coalitions(len(units), self.budget, self.seed) for units in players]
-        # random orders share subsets, such as those of one player
-        distinct = [plan.masks.unique(dim=0, return_inverse=True) for plan in plans]
-        present = [
-            (masks.double() @ units.double() > 0) | ~units.any(0)  # (M, units)
-            for (masks, _), units in zip(distinct, players, strict=True)
+        present = [  # (evaluations, units)
+            (plan.masks.double() @ units.double() > 0) | ~units.any(0)
+            for plan, units in zip(plans, players, strict=True)
         ]
+        # random orders share subsets, such as those of one player
+        distinct = [masks.unique(dim=0, return_inverse=True) for masks in present]
         outputs = [torch.zeros(len(masks), dtype=torch.float64) for masks, _ in distinct]
-        pairs = [(i, m) for i, masks in enumerate(present) for m in range(len(masks))]
-        for rows, results in inputs.outputs(pairs, lambda i, m: present[i][m]):
+        pairs = [(i, m) for i, (masks, _) in enumerate(distinct) for m in range(len(masks))]
+        for rows, results in inputs.outputs(pairs, lambda i, m: distinct[i][0][m]):
             for (i, m), result in zip(rows, results, strict=True):
                 outputs[i][m] = result
         values, errors = torch.zeros(2, *case.batch.mask.shape, dtype=torch.float64)
         low = torch.zeros_like(whole)
         for i, (plan, units) in enumerate(zip(plans, players, strict=True)):
             masks, places = distinct[i]
-            outputs[i][masks.all(1)] = whole[i]  # as told: batches of other sizes round otherwise
-            low[i] = outputs[i][places[0]]
-            estimate, shares = plan.estimate(outputs[i][places]), units / units.sum(1, keepdim=True)
-            values[i], errors[i] = (
-                estimate.values @ shares.double(),
-                estimate.errors @ shares.double(),
-            )
+            outputs[i][masks.all(1)] = whole[i]  # in other batches it rounds differently
+            estimate = plan.estimate(outputs[i][places])
+            low[i] = outputs[i][places[0]]  # of the empty subset
+            shares = units.double() / units.sum(1, keepdim=True)
+            values[i], errors[i] = estimate.values @ shares, estimate.errors @ shares
         noun = case.batch.noun
         lines = {(plural(noun), noun): values.sum(1), ("reference", "reference"): low}
         return Scores(values, inputs.logits, {noun: values}, lines, errors=errors)

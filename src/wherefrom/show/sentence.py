@@ -24,7 +24,7 @@ _TOO_MUCH = 1.5  # of the output: nor are units whose sum is larger
 _EQUAL = 0.1  # of the rest: a line that differs by less is called the rest
 _WITH_SIGN = frozenset(
     "lrp attn_lrp lrp_ah_ln lrp_ah gradient_x_input integrated_gradients path_gradients "
-    "occlusion".split()
+    "occlusion shapley".split()
 )
 """Methods whose scores count for or against, even without a ledger."""
 # the verbs of each sign, by explained quantity: alone or first, and second
