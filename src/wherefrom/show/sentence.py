@@ -327,21 +327,23 @@ def check_sentence(check: Check) -> str:
         size = "are no shares of the output, so their size is not compared"
         return f"{name} {size}. Their correlation with the Shapley values is r = {check.r:.2f}."
     is_near = check.error <= _NEAR
-    difference = f"the mean difference is {whole_percent(check.error)} of the mean Shapley value"
-    if check.count <= _FEW:
-        verdict, figures = "agree with" if is_near else "differ from", difference
-    else:
-        figures = f"r = {check.r:.2f}, and {difference}"
-        verdict = "do not agree with" if check.r < _PARTLY else "agree only in part with"
-        if check.r >= _ALIKE:
-            verdict = "agree with" if is_near else "have the pattern but not the size of"
-    return f"{name} {verdict} the Shapley values: {figures}. {_sampling(check)}"
+    figures = f"the mean difference is {whole_percent(check.error)} of their mean size"
+    verdict = "agree with the Shapley values" if is_near else "differ from the Shapley values"
+    if check.count > _FEW:
+        figures = f"r = {check.r:.2f}, and {figures}"
+        if check.r < _PARTLY:
+            verdict = "do not agree with the Shapley values"
+        elif check.r < _ALIKE:
+            verdict = "agree only in part with the Shapley values"
+        elif not is_near:
+            verdict = "correlate with the Shapley values, but differ in size"
+    return f"{name} {verdict}: {figures}. {_sampling(check)}"
 
 
 def _sampling(check: Check) -> str:
     if not check.sampling:
         return f"The Shapley values are exact: every subset of the {plural(check.noun)} was run."
-    note = f"Their mean standard error is {whole_percent(check.sampling)} of it"
+    note = f"Their mean standard error is {whole_percent(check.sampling)} of that size"
     if check.sampling >= check.error:
         note += ", so sampling alone may explain the difference"
     return f"{note}."

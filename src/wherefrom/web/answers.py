@@ -59,7 +59,7 @@ _MAX_CLASSES = 24  # a model with more classes shows only the most likely
 _TOP_CLASSES = 10
 _BATCH_UNITS = 2048  # units in one forward pass
 _BUDGET = 2048  # forward passes for Shapley values
-_MISSING = {"unk": "an unknown word", "mean": "the mean embedding", "remove": "left out"}
+_MISSING = {"unk": "are unknown words", "mean": "have the mean embedding", "remove": "are left out"}
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Answers:
             "sentence": check_sentence(numbers),
             "method": own.method,
             "noun": noun,
-            "missing": _MISSING.get(second.settings["baseline"], "zero"),
+            "missing": _MISSING.get(second.settings["baseline"], "are zero"),
             "rows": [{"name": n, "score": s, "value": v, "error": e} for n, s, v, e in rows],
             "seconds": shapley.seconds,
         }
