@@ -93,7 +93,7 @@ def reference_name(explanation: Explanation) -> str:
     if (explanation.scene or {}).get("kind") in ("image", "superpixels"):
         return "a blank image"
     settings = explanation.settings
-    is_unknown = settings.get("baseline", settings.get("root")) == "unk"
+    is_unknown = settings.get("baseline", settings.get("root", "unk")) == "unk"
     if explanation.text is not None and not explanation.scene and is_unknown:
         return "a text of unknown words"
     return LINE_KINDS["reference"].name
