@@ -157,12 +157,12 @@ def test_scores_are_checked_against_shapley_values_in_one_click(page):
     assert "exact" in page.one("#panel .verdict").text
     assert "±" not in page.one("#panel .check").text
     page.type("a gorgeous, witty and seductive movie that never quite comes together as a drama.")
-    page.until(lambda: len(page.all("#panel .check tbody tr")) == 15)
+    page.until(lambda: len(page.all("#panel .check tbody tr")) == 16)
     assert "standard error" in page.one("#panel .verdict").text
     cells = [cell.text for cell in page.all("#panel .check tbody tr:nth-child(2) td")]
     assert cells[0] == "gorgeous"
     assert "±" in cells[2]
-    assert len(page.all("#panel .check tbody .bars s")) == 15
+    assert len(page.all("#panel .check tbody .bars s")) == 16
     page.shot("check")
     assert "tab=check" in page.browser.current_url
 

@@ -167,4 +167,4 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, tuple(set(alternatives) - {int, float, bool}))
 
 
-__all__ = ["METHODS", "SLOW", "Method", "Scores", "method"]
+__all__ = ["METHODS", "Method", "Scores", "method"]
