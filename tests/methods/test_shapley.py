@@ -14,7 +14,7 @@ from tests.methods.test_graphs import explainer as graph_explainer
 from tests.methods.test_graphs import random_graph
 from tests.modules import Block, D
 from tests.oracles.shapley import by_subsets
-from wherefrom import Explainer, Explanation, evaluate
+from wherefrom import Explainer, Explanation, evaluate, load
 from wherefrom.core.batching import Rejected
 from wherefrom.errors import FileError, InputError, NotFinite
 from wherefrom.testing import snapshot
@@ -212,6 +212,14 @@ def test_nodes_of_a_graph_are_removed(graph_explainer):
     other = random_graph(6, nodes=4)
     together = graph_explainer([graph, other], "shapley", target=1)
     exactly(together[0].scores, explanation.scores, 1e-6)
+
+
+def test_scores_and_reference_add_up_without_rounding_in_float32():
+    """Batches of other sizes round differently, but the ledger has one output."""
+    explainer = load("sentiment")
+    for text in ("a gorgeous, dull film.", "a film"):
+        lines = explainer(text, "shapley").ledger
+        assert abs(lines.residual) <= 1e-14 * abs(lines.output)
 
 
 @dataclass
