@@ -32,7 +32,7 @@ from wherefrom.core.target import Target
 from wherefrom.errors import InputError, ModelError, WherefromError, counted
 from wherefrom.inputs.reader import Reader
 from wherefrom.inputs.text_reader import TextReader
-from wherefrom.methods import METHODS, SLOW, Method
+from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
 from wherefrom.storage.record import Record
@@ -145,8 +145,9 @@ def audit(
     if not items:
         raise InputError("the list of inputs is empty: there is nothing to audit.")
     cases = [Case(reader.runner, *explainer._prepared(item, truncate)) for item in items]
-    methods = methods or [name for name in METHODS if name not in SLOW]
-    audit_run = _AuditRun.prepared(cases, [find_method(entry) for entry in methods])
+    audit_run = _AuditRun.prepared(
+        cases, [find_method(entry) for entry in methods or default_methods()]
+    )
     with shown("auditing", progress) as report:
         audit_run.run(report)
     return Audit(

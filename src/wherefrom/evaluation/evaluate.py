@@ -24,7 +24,7 @@ from wherefrom.evaluation.sample_records import (
 )
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.table import Rows, as_rows
-from wherefrom.methods import METHODS, SLOW, Method
+from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
 from wherefrom.storage.store import Store
@@ -94,7 +94,7 @@ def evaluate(
         raise InputError(f"seed must be 0 or more, got {seed}.")
     if window < 1:
         raise InputError(f"window must be 1 or more, got {window}.")
-    method_list = _methods(methods or [name for name in METHODS if name not in SLOW])
+    method_list = _methods(methods or default_methods())
     metric_list, study_list = _metrics(metrics)
     order = _draw(range(len(rows)), sample, seed)
     options = Options(blank, keep_special, every, truncate)

@@ -40,8 +40,13 @@ _BUILTIN: tuple[type[Method], ...] = (
     Shapley, Random,
 )  # fmt: skip
 
-SLOW = frozenset({"shapley"})
-"""Methods that run the model thousands of times: evaluations and audits use them if named."""
+
+def default_methods() -> list[str]:
+    """The methods of comparisons, evaluations and audits in which no method is named.
+
+    Not `shapley`, which runs the model thousands of times.
+    """
+    return [name for name in METHODS if name != Shapley.name]
 
 
 def _problem(name: str, kind: Any) -> str | None:

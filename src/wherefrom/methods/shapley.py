@@ -80,8 +80,8 @@ class Shapley(Method):
             fields = dict.fromkeys(unit.field for unit in units)
             if len(fields) < 2:
                 raise InputError(
-                    'the input has no parts: players="parts" is for pairs of texts and for prompts '
-                    "with passages."
+                    "the input has no parts to add one by one: these are the passages of a prompt, "
+                    "or both texts of a pair."
                 )
             groups = [[i for i, unit in enumerate(units) if unit.field == f] for f in fields]
         players = torch.zeros(len(groups), len(removable), dtype=torch.bool)
