@@ -38,7 +38,7 @@ from wherefrom.inputs.readers import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.records import TextPair, as_inputs, paired
 from wherefrom.inputs.text import Encoded
 from wherefrom.inputs.text_reader import TextReader
-from wherefrom.methods import METHODS, Method
+from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
 
@@ -402,11 +402,12 @@ class Explainer:
     ) -> Comparison:
         """Explains one input with several methods, except those that do not apply to the model.
 
-        `starting(name)` is called before each method.
+        By default they are all but `shapley`, which needs thousands of passes. `starting(name)` is
+        called before each method.
         """
         explanations = Comparison()
         errors: list[ModelError] = []
-        chosen = list(methods or METHODS)
+        chosen = list(methods or default_methods())
         with shown("comparing", None if starting is None else False) as report:
             for position, method in enumerate(chosen):
                 name = find_method(method).name

@@ -34,6 +34,7 @@ SETTINGS = {
     "integrated_gradients": {"steps": 8},
     "path_gradients": {"steps": 8},
     "dix": {"steps": 2},
+    "shapley": {"budget": 300},
 }
 CASES = [(model, name) for model in INPUTS for name in METHODS if name != "random"]
 

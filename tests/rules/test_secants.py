@@ -165,9 +165,7 @@ class Lengths(Plain):
 def test_all_norms_close(rng):
     model, x, root = Lengths(), normal(rng, 3, 4, D), normal(rng, 3, 4, D)
     inputs = of_tensor(x)
-    result = method("secant", root=root)(
-        Case(runner_of(model, inputs), inputs, asked(inputs, 0))
-    )
+    result = method("secant", root=root)(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     exactly(result.values.sum(1) + result.lines["reference", "reference"], model(x)[:, 0].detach())
 
 
@@ -190,9 +188,7 @@ class Constants(Plain):
 def test_norms_of_constants_and_short_vectors_close(rng):
     model, x, root = Constants(), normal(rng, 3, 4, D), normal(rng, 3, 4, D)
     inputs = of_tensor(x)
-    result = method("secant", root=root)(
-        Case(runner_of(model, inputs), inputs, asked(inputs, 0))
-    )
+    result = method("secant", root=root)(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     exactly(result.values.sum(1) + result.lines["reference", "reference"], model(x)[:, 0].detach())
 
 
@@ -216,9 +212,7 @@ class Writes(Plain):
 def test_writing_in_place_changes_nothing(rng):
     model, x, root = Writes(), normal(rng, 2, 4, D), normal(rng, 2, 4, D)
     inputs = of_tensor(x)
-    result = method("secant", root=root)(
-        Case(runner_of(model, inputs), inputs, asked(inputs, 0))
-    )
+    result = method("secant", root=root)(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     exactly(result.values.sum(1) + result.lines["reference", "reference"], model(x)[:, 0].detach())
 
 
@@ -262,9 +256,7 @@ def test_a_model_that_takes_another_way_at_the_root_is_refused():
     root[0, 1] = -1
     inputs = of_tensor(x)
     with pytest.raises(MethodError, match="same calls at the root"):
-        method("secant", root=root)(
-            Case(runner_of(model, inputs), inputs, asked(inputs, 0))
-        )
+        method("secant", root=root)(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
 
 
 @given(st.floats(-800, 0), st.floats(-800, 0))

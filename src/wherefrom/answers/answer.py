@@ -293,6 +293,7 @@ class Answer(Displayable, Record):
             model=self.model,
             versions=dict(self.versions),
             warnings=row.warnings,
+            errors=None if row.errors is None else row.errors[:count].astype(np.float32),
         )
 
     def _target(self, span: PromptSpan) -> TargetInfo:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wherefrom.cli.options import Device, Dtype, Html, Json, MethodName, Settings
+from wherefrom.cli.options import Budget, Device, Dtype, Html, Json, MethodName, Settings
 from wherefrom.cli.output import complain, exit_if_left_out, progress, say, say_styled, write_json
 from wherefrom.cli.reading import load, parsed
 from wherefrom.errors import FileError, InputError, for_command
@@ -73,11 +73,13 @@ def answer(
         typer.Option("--png", help="Write a heatmap of answer tokens × prompt words here."),
     ] = None,
     settings: Settings = None,
+    budget: Budget = None,
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
     """Explain which parts of a prompt an answer comes from."""
     options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}
+    options |= {} if budget is None else {"budget": budget}
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
     if prompt is not None and is_lines(prompt):
         _refuse_single(passages, question, system, image, answer, html, png)

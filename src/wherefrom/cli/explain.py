@@ -12,6 +12,7 @@ import typer
 
 from wherefrom.cli.options import (
     Against,
+    Budget,
     Device,
     Dtype,
     Encoding,
@@ -26,6 +27,7 @@ from wherefrom.cli.options import (
     PairOption,
     Png,
     Position,
+    Seed,
     Settings,
     SettingsOfAll,
     Smiles,
@@ -77,6 +79,8 @@ def explain(
     file: FromFile = None,
     truncate: Truncate = False,
     settings: Settings = None,
+    budget: Budget = None,
+    seed: Seed = None,
     dtype: Dtype = None,
     device: Device = None,
     encoding: Encoding = None,
@@ -93,6 +97,8 @@ def explain(
     explainer = load(model, sources.texts, dtype, device)
     check_molecules(explainer, smiles)
     options = parsed(settings) | {"position": position, "entity": entity}
+    given = {"budget": budget, "seed": seed}
+    options |= {name: value for name, value in given.items() if value is not None}
     options |= {} if pair is None else {"text_pair": [pair]}
     with progress("explaining", PATIENCE) as advance:
         done = itertools.count(0, _BATCH)

@@ -198,6 +198,7 @@ def explain_batch(case: Case, method: Method, output_names: OutputNames) -> list
     # one transfer per batch: with small models, transfers per sample would dominate
     values, mask = _as_numpy(scores.values), inputs.mask.cpu().numpy()
     parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
+    errors = None if scores.errors is None else _as_numpy(scores.errors)
     ledgers = _ledgers(scores, outputs)
     method, versions = method.resolved(inputs), library_versions()
     settings, label = method.settings(), method.short_label
@@ -219,6 +220,7 @@ def explain_batch(case: Case, method: Method, output_names: OutputNames) -> list
             model=case.runner.name,
             versions=dict(versions),
             warnings=tuple(scores.warnings[i]) if scores.warnings else (),
+            errors=None if errors is None else errors[i][mask[i]],
         )
         for i, info in enumerate(targets)
     ]

@@ -31,13 +31,23 @@ from wherefrom.methods.path import IntegratedGradients, PathGradients
 from wherefrom.methods.propagation import AttnLrp, GradientXInput, Lrp, LrpAh, LrpAhLn
 from wherefrom.methods.random import Random
 from wherefrom.methods.secant import Auto, Secant
+from wherefrom.methods.shapley import Shapley
 from wherefrom.methods.transformer_attribution import TransformerAttribution
 
 _BUILTIN: tuple[type[Method], ...] = (
     Secant, Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad,
     IntegratedGradients, PathGradients, AttentionLast, AttentionRollout, AttentionFlow,
-    GradientXAttention, GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Random,
+    GradientXAttention, GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Shapley,
+    Random,
 )  # fmt: skip
+
+
+def default_methods() -> list[str]:
+    """The methods of comparisons, evaluations and audits in which no method is named.
+
+    Not `shapley`, which runs the model thousands of times.
+    """
+    return [name for name in METHODS if name != Shapley.name]
 
 
 def _problem(name: str, kind: Any) -> str | None:
@@ -67,6 +77,8 @@ _KNOWN_AS = {
     "gradient_x_input": "inputxgradient inputgradient gradientinput gradxinput gxi ixg",
     "smoothgrad": "noisetunnel smoothgradients",
     "occlusion": "erasure leaveoneout loo ablation featureablation perturbation",
+    "shapley": "shap shapleyvalues shapleysampling permutationshap permutationexplainer "
+    "samplingexplainer exactexplainer",
     "attention_rollout": "rollout attention attentions",
     "attention_flow": "flow maxflow",
     "attention_last": "lastattention rawattention",
@@ -82,7 +94,6 @@ _RELATED = {  # names of methods that are not here, by the most similar one
     "lrp": "cplrp conservative zennit epsilonlrp deeptaylor",
 }
 _CAPTUM = {
-    "shap": "ShapleyValueSampling", "shapley": "ShapleyValueSampling",
     "kernelshap": "KernelShap", "gradientshap": "GradientShap", "lime": "Lime",
     "captum": "ShapleyValueSampling", "shapleyvaluesampling": "ShapleyValueSampling",
 }  # fmt: skip

@@ -34,7 +34,7 @@ class Scores:
 
     `logits` are those at the input, if the method ran the model there. `lines` are those of the
     ledger: (label, kind) to a value for each sample. `warnings` has a tuple for each sample, or is
-    empty.
+    empty. `errors` are the standard errors of scores that are estimates.
     """
 
     values: Tensor  # (B, units)
@@ -42,6 +42,7 @@ class Scores:
     parts: dict[str, Tensor] = field(default_factory=dict)  # each (B, units)
     lines: dict[tuple[str, str], Tensor] | None = None  # each (B,)
     warnings: tuple[tuple[str, ...], ...] = ()
+    errors: Tensor | None = None  # (B, units)
 
 
 _ROUNDING = 8  # rounding error of a gradient, in machine epsilons

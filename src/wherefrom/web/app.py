@@ -23,7 +23,7 @@ from starlette.routing import Route
 from wherefrom.answers.answer import Answer
 from wherefrom.errors import FileError, InputError, ModelError, WherefromError
 from wherefrom.inputs.records import FILES, LABEL, PAIRS, TEXT
-from wherefrom.methods import METHODS, Method
+from wherefrom.methods import METHODS, Method, default_methods
 from wherefrom.methods.secant import Auto
 from wherefrom.show import answer as answer_view
 from wherefrom.show.line_kinds import LINE_KINDS
@@ -148,7 +148,7 @@ class Server:
     async def compare(self, request: Request) -> Response:
         """One line of JSON for each method, sent as soon as it is ready."""
         parsed = await self._answered(request, MethodsBody, _identity)
-        methods = list(dict.fromkeys(parsed.body.methods or METHODS))
+        methods = list(dict.fromkeys(parsed.body.methods or default_methods()))
         # computed before the response starts, so that an error still sets the status
         first = await self._run(request, lambda: self._comparison(parsed, methods[0]))
 

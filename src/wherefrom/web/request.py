@@ -147,6 +147,7 @@ _HTML = "text/html; charset=utf-8"
 ROUTES: dict[str, tuple[type[Body], str, str]] = {
     "predict": (Body, Body.__doc__ or "", _JSON),
     "explain": (Body, "The explanation by one method.", _JSON),
+    "check": (Body, "The scores of a method beside Shapley values.", _JSON),
     "erase": (EraseBody, EraseBody.__doc__ or "", _JSON),
     "curve": (CurveBody, CurveBody.__doc__ or "", _JSON),
     "layers": (Body, "The relevance of each unit after each block.", _JSON),

@@ -1,6 +1,6 @@
 // The state of the page, and its form in the address.
 
-export const TABS = ["compare", "curves", "layers", "attention"];
+export const TABS = ["compare", "check", "curves", "layers", "attention"];
 export const state = {
   model: "", text: "", image: null, method: "auto", target: null, against: null,
   pair: null, // the second text of a pair; null: its field is not shown
