@@ -102,7 +102,7 @@ def test_check_has_the_score_and_the_shapley_value_of_each_word(client, sentimen
     answer = client.post("/api/check", json=body()).json()
     own, shapley = (
         sentiment(TEXT, name, **settings).words()
-        for name, settings in (("lrp", {}), ("shapley", {"players": "words"}))
+        for name, settings in (("secant", {}), ("shapley", {"players": "words"}))
     )
     plain = [i for i, unit in enumerate(own.units) if not unit.special]
     rows = answer["rows"]
