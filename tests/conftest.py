@@ -9,7 +9,7 @@ os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests are 
 import pytest
 import torch
 import transformers
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -18,6 +18,9 @@ from benchmarks.tiny import model as tiny
 from wherefrom.core.memory import set_objects_aside
 
 torch.set_num_threads(1)
+# no limit of time, which a busy machine exceeds
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 _full = torch.full
 
 

@@ -247,7 +247,7 @@ def test_ctrl_c_at_the_start_is_a_line_and_code_130(tmp_path, library):
     """The process is held where it imports a library."""
     reached = tmp_path / "reached"
     (tmp_path / f"{library}.py").write_text(
-        f"import signal\nopen({str(reached)!r}, 'w').close()\nsignal.pause()\n"
+        f"import time\nopen({str(reached)!r}, 'w').close()\nwhile True: time.sleep(0.01)\n"
     )
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = popen("explain", "a film", variables={"PYTHONPATH": path}, stdout=subprocess.PIPE)
