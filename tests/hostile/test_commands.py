@@ -24,6 +24,12 @@ PYTHON = re.compile(
     r"[Ee]xplainer[.(]|wherefrom\.\w+\(|\b(method|root|truncate|units|target|position|encoding|memory)="
 )
 cached_load = functools.cache(load)
+# of texts for the commands that read them as `explain` does
+OF_EACH_KIND = [
+    "empty", "an undecodable byte", "very many tokens", "null", "colours", "a window title",
+    "an 8-bit escape", "a line overwritten", "direction turned", "line separators", "markup",
+    "special tokens", "nothing to see",
+]  # fmt: skip
 COMMANDS = {
     "explain": ["explain"],
     "compare": ["compare", "--methods", "lrp"],
@@ -78,10 +84,13 @@ def entries(table):
     return pytest.mark.parametrize("case", list(table.values()), ids=list(table))
 
 
-@pytest.mark.parametrize("command", list(COMMANDS))
-@entries(TEXTS)
-def test_a_text(run, files, command, case):
-    text, error = case
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("explain", name) for name in TEXTS]
+    + [(command, name) for command in ("compare", "audit") for name in OF_EACH_KIND],
+)
+def test_a_text(run, files, command, name):
+    text, error = TEXTS[name]
     arguments = [*COMMANDS[command], "--model", files / "model", "--", text]
     checked(run(*arguments), error)
 

@@ -35,7 +35,7 @@ def id_lists(count, seed):
 
 
 EMBEDDED = [
-    ("sentiment", sentences(4, seed=1)),
+    ("sentiment", sentences(3, seed=1)),
     ("digits", [EXAMPLES / f"{name}.png" for name in ("three", "seven", "eight")]),
     ("bace", ["CC(=O)Nc1ccc(O)cc1", "CCOC(=O)c1ccc(N)cc1", "CN1CCC(CC1)c1ccccc1O"]),
 ]
