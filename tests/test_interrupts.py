@@ -210,8 +210,8 @@ def left_over(action, files, by_instruction, context=contextlib.nullcontext, kin
     model = kind()
     problems = []
     with context():
-        action(model)  # fills caches
         before = state(model)
+        action(model)  # fills caches
         counted = Injector(files, by_instruction)
         counted.run(action, model)
         moments = sorted({moment for pair in counted.places.values() for moment in pair})
