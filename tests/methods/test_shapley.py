@@ -7,7 +7,6 @@ import pytest
 import torch
 from captum.attr import ShapleyValues, ShapleyValueSampling
 from transformers import ViTConfig, ViTForImageClassification
-from wherefrom.core.runner import Rejected
 
 from tests.helpers import ViTProcessor, assert_unchanged, exactly, normal
 from tests.methods.calling import of_tensor, rows_run, same, scores
@@ -16,6 +15,7 @@ from tests.methods.test_graphs import random_graph
 from tests.modules import Block, D
 from tests.oracles.shapley import by_subsets
 from wherefrom import Explainer, Explanation, evaluate, load
+from wherefrom.core.runner import Rejected
 from wherefrom.errors import FileError, InputError, NotFinite
 from wherefrom.testing import snapshot
 

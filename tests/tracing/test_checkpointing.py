@@ -265,7 +265,7 @@ class Plain(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.second = nn.Linear(300, 400), nn.Linear(400, 2)
+        self.first, self.second = nn.Linear(30, 40), nn.Linear(40, 2)
 
     def forward(self, x):
         return self.second(torch.tanh(self.first(x))).mean(1)
@@ -277,11 +277,11 @@ def run(model, given):
 
 @pytest.mark.parametrize("name", ["lrp", "gradient", "integrated_gradients"])
 def test_a_model_without_blocks_is_split_or_refused(name):
-    model, x = Plain().double(), torch.randn(3, 500, 300, dtype=torch.float64)
+    model, x = Plain().double(), torch.randn(3, 500, 30, dtype=torch.float64)
     target = Target(torch.tensor([1, 1, 1]))
     expected = method(name)(Case(ModelRunner(model, run), of_tensor(x), target))
     with pytest.raises(NotEnoughMemory, match="on one input of 500 words") as caught:
-        in_parts(method(name), Case(ModelRunner(model, run, 1e5), of_tensor(x), target))
+        in_parts(method(name), Case(ModelRunner(model, run, 1e4), of_tensor(x), target))
     runner = ModelRunner(model, run, caught.value.needed * 1.01)
     actual = in_parts(method(name), Case(runner, of_tensor(x), target))
     same_scores(actual, expected)

@@ -93,9 +93,7 @@ def fitting(schema):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_a_random_request_is_answered_or_refused(client, description, route, data):
     """A small part of what `make -C tools fuzz` does: fields that fit, or one that does not."""
