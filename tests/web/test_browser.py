@@ -141,12 +141,18 @@ def test_a_token_is_removed_by_the_keyboard(page):
 
 
 def test_a_group_of_the_ledger_opens_into_its_lines(page):
-    page.open("#text=a+gorgeous+film.").explained()
+    page.open("#text=a+gorgeous+film.&method=lrp").explained()
     page.one("[data-line=tokens]").click()
     page.until(lambda: len(page.all(".ledger .detail")) == 6)
     page.one("[data-line=biases]").click()
     page.until(lambda: len(page.all(".ledger .detail")) > 9)
     assert page.one("[data-line=biases]").get_attribute("aria-expanded") == "true"
+
+
+def test_the_default_has_two_lines_words_and_the_reference_by_its_name(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    lines = [row.get_attribute("data-line") for row in page.all(".ledger [data-line]")]
+    assert lines == ["tokens", "a text of unknown words"]
 
 
 def test_scores_are_checked_against_shapley_values_in_one_click(page):
@@ -171,7 +177,7 @@ def test_methods_are_compared_and_one_is_selected(page):
     page.open("#text=a+gorgeous+film.").explained()
     page.one("#tab-compare").click()
     page.until(lambda: len(page.all("#panel tbody tr")) >= 1)
-    page.until(lambda: len(page.all("#panel tbody tr")) == 19)
+    page.until(lambda: len(page.all("#panel tbody tr")) == 20)
     page.shot("compare")
     page.one("#panel [data-method=gradient_x_input] button").click()
     page.until(lambda: "gradient_x_input took" in page.one("#message").text)
@@ -270,7 +276,7 @@ def test_paper_keeps_marks_and_numbers(page):
         assert read(style, token, "::after", "content").strip('"')[0] in "+-"
         assert read(style, token, None, "print-color-adjust") == "exact"
         assert read(style, page.one("#examples"), None, "display") == "none"
-        assert "By lrp(root=unk) on sentiment." in page.one("#explained").text
+        assert "By secant(root=unk) on sentiment." in page.one("#explained").text
     finally:
         page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
@@ -421,6 +427,15 @@ def test_a_table_of_pairs(page):
     page.all("#table tbody button")[1].click()
     page.until(lambda: page.one("#pair").get_attribute("value") == "it is gorgeous")
     page.until(lambda: "gorgeous" in page.one("#heatmap").text)
+
+
+def test_scores_without_a_sign_have_a_colour_of_their_own(page):
+    page.open("#text=a+gorgeous+film.&method=gradient").explained()
+    page.shot("unsigned")
+    assert "strength, without a sign" in page.one("#key").text
+    token = next(unit for unit in page.all("#heatmap .u") if unit.text.startswith("gorgeous"))
+    assert token.value_of_css_property("background-color").startswith("rgba(0, 130, 90")
+    assert not token.get_attribute("data-score").startswith("+")
 
 
 def test_sessions_are_saved_opened_and_deleted(page):

@@ -28,6 +28,7 @@ from wherefrom.methods.forward_pass import run
 from wherefrom.methods.propagation import Lrp
 from wherefrom.methods.shapley import Shapley
 from wherefrom.show.html import render
+from wherefrom.show.line_kinds import reference_name
 from wherefrom.show.sentence import (
     Check,
     check_sentence,
@@ -134,6 +135,7 @@ class Answers:
         explanation = timed.explanation
         return {
             "explanation": explanation.to_dict(),
+            "reference": reference_name(explanation),
             "marks": [asdict(mark) for mark in marks(explanation)],
             "heading": heading(explanation),
             "sentence": pieces(explanation),

@@ -4,7 +4,7 @@ import { cancel, fetchJson, isCancelled } from "./api.js";
 import { changedWords, ofModels, ofTexts } from "./difference.js";
 import { byId, html, setChildren } from "./dom.js";
 import { hasShapes, heatmap, key } from "./heatmap.js";
-import { showLedger } from "./ledger.js";
+import { namedKinds, showLedger } from "./ledger.js";
 import { showPrediction } from "./prediction.js";
 import { joined, namedUnits, sentence } from "./sentence.js";
 import { isPinned, requestBody, state, textInput } from "./state.js";
@@ -68,7 +68,7 @@ function titles() {
 
 function draw(context, prediction, answer) {
   const { explanation, marks, largest } = answer;
-  const { scores, scene, units } = explanation;
+  const { scores, scene, units, signed: isSigned } = explanation;
   const [before, now] = isPinned() && !hasShapes(scene) ? changedWords(marks, context.marks) : [null, null];
   // the scores of one model are shown on one scale, those of two models each on its own
   const scale = state.beside ? largest : Math.max(largest, context.words.largest);
@@ -77,13 +77,13 @@ function draw(context, prediction, answer) {
   const predicted = html("div");
   showPrediction(predicted, prediction, prediction, prediction.target);
   const ledger = html("div");
-  showLedger(ledger, explanation, openGroups, context.about.line_kinds);
+  showLedger(ledger, explanation, openGroups, namedKinds(context.about.line_kinds, answer));
   setChildren(byId("second"),
     html("h2", { class: "column-title", text: titles()[1] }),
     html("section", {}, html("p", { class: "sentence" }, sentence(answer.sentence)), html("p", { class: "dim explained", text: joined(answer.explained) })),
     html("section", {}, html("h2", { text: "Prediction" }), predicted),
-    html("section", {}, html("h2", { text: "Where it comes from" }), html("p", { class: "key dim" }, key(answer, scene, scale)),
-      heatmap({ marks, scores, scene, units, changed: before, named: namedUnits(answer.sentence), scale })),
+    html("section", {}, html("h2", { text: "Where it comes from" }), html("p", { class: "key dim" }, key(answer, scene, scale, isSigned)),
+      heatmap({ marks, scores, scene, units, isSigned, changed: before, named: namedUnits(answer.sentence), scale })),
     html("section", {}, html("h2", { text: "Ledger: how the scores add up" }), ledger));
   setChildren(byId("difference"), state.beside ? ofModels(context.prediction, prediction) : ofTexts(answer.explanation, context.explanation));
 }

@@ -31,10 +31,10 @@ export async function showCompare(box, context) {
 export const stopCompare = () => cancel("compare");
 
 function explanationRow({ method, explanation, marks, seconds }, context) {
-  const { ledger, scores, scene, units } = explanation;
+  const { ledger, scores, scene, units, signed: isSigned } = explanation;
   return html("tr", { "data-method": method, class: method === context.explanation?.method.name ? "selected" : "" },
     html("td", {}, methodButton(method, context)),
-    html("td", { class: "map" }, heatmap({ marks, scores, scene, units, small: true })),
+    html("td", { class: "map" }, heatmap({ marks, scores, scene, units, isSigned, small: true })),
     html("td", { class: "num", text: ledger ? signed(ledger.output - ledger.residual) : "–" }),
     html("td", { class: "num", text: ledger ? signed(ledger.residual) : "–" }),
     html("td", { class: "num dim", text: duration(seconds) }));

@@ -26,7 +26,7 @@ export async function showCurves(box, context, kind = "activation") {
 }
 
 function draw(box, context, curve) {
-  const { marks, explanation: { scores, scene, units, target, method: { name: method } } } = context;
+  const { marks, explanation: { scores, scene, units, signed: isSigned, target, method: { name: method } } } = context;
   const nouns = plural(context.prediction.noun);
   const values = curve.probabilities ?? curve.outputs;
   const [low, high] = curve.probabilities ? [0, 1] : [Math.min(...values), Math.max(...values)];
@@ -55,7 +55,7 @@ function draw(box, context, curve) {
     const value = curve.probabilities ? percent(values[step]) : signed(values[step]);
     status.textContent = `${present.length - removed.length} of ${present.length} ${nouns} present: ${target.label} ${value}, output ${signed(curve.outputs[step])}`;
     slider.setAttribute("aria-valuetext", status.textContent);
-    setChildren(input, heatmap({ marks, scores, scene, units, removed }));
+    setChildren(input, heatmap({ marks, scores, scene, units, isSigned, removed }));
   }
   setChildren(box, plot, slider, status, input,
     html("p", { class: "dim", text: `${curve.metric} of ${method}: ${curve.area.toFixed(3)} (${curve.better} is better).` }));

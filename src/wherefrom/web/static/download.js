@@ -8,7 +8,7 @@ import { requestBody } from "./state.js";
 const [WIDTH, MARGIN, FONT_SIZE, LINE_HEIGHT, SCENE_WIDTH] = [760, 24, 18, 32, 320];
 const FONT = "Georgia, serif";
 const [INK, GREY] = ["#1b1b1f", "#6a6a75"];
-const COLOURS = { for: "rgb(214,39,40)", against: "rgb(31,119,220)" };
+const COLOURS = { for: "rgb(214,39,40)", against: "rgb(31,119,220)", strength: "rgb(0,130,90)" };
 
 export const DOWNLOADS = { html: saveHtml, svg: saveSvg, png: savePng, json: saveJson };
 
@@ -46,7 +46,9 @@ function save(name, blob) {
 
 const serialized = (drawing) => new XMLSerializer().serializeToString(drawing);
 
-const fill = (strength) => ({ fill: COLOURS[strength > 0 ? "for" : "against"], "fill-opacity": opacity(strength) });
+const fill = (strength, isSigned) => ({
+  fill: COLOURS[isSigned ? (strength > 0 ? "for" : "against") : "strength"], "fill-opacity": opacity(strength),
+});
 
 function figure(context) {
   const { ledger, target, probability, method, model, scene, output } = context.explanation;
@@ -78,7 +80,7 @@ function textFigure({ marks, explanation }) {
     const width = ruler.measureText(text).width + 4;
     if (mark.gap) x += ruler.measureText(" ").width;
     if (x + width > WIDTH - 2 * MARGIN && x > 0) [x, y] = [0, y + LINE_HEIGHT];
-    content.push(svg("rect", { x, y: y + 3, width, height: FONT_SIZE + 8, rx: 3, ...fill(strength[i]) }));
+    content.push(svg("rect", { x, y: y + 3, width, height: FONT_SIZE + 8, rx: 3, ...fill(strength[i], explanation.signed) }));
     if (isUnderlined(strength[i])) {
       content.push(svg("line", { x1: x + 2, x2: x + width - 2, y1: y + FONT_SIZE + 9, y2: y + FONT_SIZE + 9, stroke: INK, "stroke-dasharray": "2 2" }));
     }
@@ -92,7 +94,7 @@ function sceneFigure({ marks, explanation }) {
   const { scene, scores } = explanation;
   const strength = strengths(marks, scores);
   const scale = SCENE_WIDTH / scene.width;
-  const cells = unitShapes(explanation).map(([tag, shape], i) => svg(tag, { ...shape, ...fill(strength[i]) }));
+  const cells = unitShapes(explanation).map(([tag, shape], i) => svg(tag, { ...shape, ...fill(strength[i], explanation.signed) }));
   const veil = svg("rect", { width: scene.width, height: scene.height, fill: "#fff", "fill-opacity": 0.45 });
   const overlay = scene.kind === "molecule" ? [...cells, sceneImage(scene)] : [sceneImage(scene), veil, ...cells];
   return [[

@@ -14,7 +14,11 @@ export function strengths(marks, scores, scale = null) {
 }
 
 // What the colours mean: `sides` says it of positive and negative scores, `scale` is the full colour.
-export function key({ sides }, scene, scale) {
+export function key({ sides }, scene, scale, isSigned = true) {
+  if (!isSigned) {
+    const full = html("span", { text: `full colour: a score of ${signed(scale).slice(1)}` });
+    return [html("span", { class: "unsigned" }, html("b", { class: "u for", text: "green" }), " strength, without a sign"), full];
+  }
   const negative = hasShapes(scene) ? "blue, hatched" : "blue, underlined";
   return [
     html("span", {}, html("b", { class: "u for", text: "red" }), ` ${sides[0]}`),
@@ -57,7 +61,7 @@ export function sceneImage(scene, className = "") {
   });
 }
 
-// `options` is {marks, scores, scene, units, scale?, changed?, named?, removed?, toggle?, note?, small?}: units
+// `options` is {marks, scores, scene, units, isSigned?, scale?, changed?, named?, removed?, toggle?, note?, small?}: units
 // in the set `changed` are outlined, atoms in the set `named` have their names, `toggle(i)` is called when a unit is clicked, `note(i)` returns the text
 // shown when the mouse points at it.
 export function heatmap(options) {
@@ -67,8 +71,8 @@ export function heatmap(options) {
   return html("div", { class: "pair" }, plainImage(scene), sceneHeatmap(options));
 }
 
-function textHeatmap({ marks, scores, scale, changed, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
-  const box = html("div", { class: `heat${small ? " small" : ""}`, dir: direction(marks) });
+function textHeatmap({ marks, scores, scale, changed, removed = [], toggle, isSigned = true, note = (i) => scoreText(scores[i], isSigned), small }) {
+  const box = html("div", { class: `heat${small ? " small" : ""}${isSigned ? "" : " unsigned"}`, dir: direction(marks) });
   const strength = strengths(marks, scores, scale);
   const removedSet = new Set(removed);
   marks.forEach((mark, i) => {
@@ -82,7 +86,7 @@ function textHeatmap({ marks, scores, scale, changed, removed = [], toggle, note
       if (Math.abs(strength[i]) > 0.6) classes.push("strong");
     }
     const text = visibleText(mark);
-    const number = Math.abs(strength[i]) >= 0.05 && !isRemoved ? shortNumber(scores[i]) : null;
+    const number = Math.abs(strength[i]) >= 0.05 && !isRemoved ? shortNumber(scores[i], isSigned) : null;
     const attributes = { class: classes.join(" "), title: note(i), "data-score": number, style: isRemoved ? {} : { background: colour(strength[i]) }, text };
     if (toggle) Object.assign(attributes, toggleAttributes(i, isRemoved, `${text}, ${note(i)}`, toggle));
     box.append(mark.gap, html("span", attributes));
@@ -92,7 +96,10 @@ function textHeatmap({ marks, scores, scale, changed, removed = [], toggle, note
 }
 
 // A score in two digits, as the library's pages write it beside a unit.
-export const shortNumber = (score) => (score < 0 ? "−" : "+") + String(Number(Math.abs(score).toPrecision(2)));
+export const shortNumber = (score, isSigned = true) =>
+  (score < 0 ? "−" : isSigned ? "+" : "") + String(Number(Math.abs(score).toPrecision(2)));
+
+export const scoreText = (score, isSigned) => (isSigned ? signed(score) : signed(score).slice(1));
 
 export const visibleText = (mark) => mark.text.replaceAll("\n", "⏎") || "·";
 
@@ -123,17 +130,17 @@ function plainImage(scene) {
 }
 
 // The scores as text on the shapes, shown when numbers are switched on.
-function sceneNumbers({ units, scene, scores, strength, removedSet }) {
+function sceneNumbers({ units, scene, scores, strength, removedSet, isSigned }) {
   const size = scene.width / Math.max(14, 3.8 * Math.sqrt(units.length));
   return svg("g", { class: "values", "font-size": size, "text-anchor": "middle", "pointer-events": "none" },
     unitShapes({ units, scene }).flatMap(([tag, shape], i) => {
       if (tag === "path" || removedSet.has(i) || Math.abs(strength[i]) < 0.05) return [];
-      return [svg("text", { x: shape.x + shape.width / 2, y: shape.y + shape.height / 2 + size / 3, text: shortNumber(scores[i]) })];
+      return [svg("text", { x: shape.x + shape.width / 2, y: shape.y + shape.height / 2 + size / 3, text: shortNumber(scores[i], isSigned) })];
     }));
 }
 
 // The atoms that the sentence names; when numbers are switched on, all with their scores.
-function atomNames({ units, scene, scores, strength, named, removedSet }) {
+function atomNames({ units, scene, scores, strength, named, removedSet, isSigned }) {
   const circles = unitShapes({ units, scene });
   const { r } = circles[0][1];
   const labels = (className, text) => svg("g", { class: className, "font-size": 0.6 * r, "text-anchor": "middle", "pointer-events": "none" },
@@ -141,20 +148,20 @@ function atomNames({ units, scene, scores, strength, named, removedSet }) {
   return [
     labels("names", (name, x, y) => (named?.has(name) ? [svg("text", { x, y: y - 0.6 * r, text: name })] : [])),
     labels("values", (name, x, y, i) => (Math.abs(strength[i]) < 0.05 ? []
-      : [svg("text", { x, y, text: name }, svg("tspan", { x, dy: "1em", text: shortNumber(scores[i]) }))])),
+      : [svg("text", { x, y, text: name }, svg("tspan", { x, dy: "1em", text: shortNumber(scores[i], isSigned) }))])),
   ];
 }
 
 let patternCount = 0; // every heatmap needs its own pattern id
 
-function sceneHeatmap({ marks, scores, scene, units, scale, named, removed = [], toggle, note = (i) => signed(scores[i]), small }) {
+function sceneHeatmap({ marks, scores, scene, units, scale, named, removed = [], toggle, isSigned = true, note = (i) => scoreText(scores[i], isSigned), small }) {
   const removedSet = new Set(removed);
   const strength = strengths(marks, scores, scale);
   const hatch = `hatch${++patternCount}`;
   const isMolecule = scene.kind === "molecule"; // its formula is drawn above the colours
   const step = scene.width / (isMolecule ? 70 : 14);
   const box = svg("svg", {
-    class: `image ${scene.kind}${small ? " small" : ""}`, viewBox: `0 0 ${scene.width} ${scene.height}`,
+    class: `image ${scene.kind}${small ? " small" : ""}${isSigned ? "" : " unsigned"}`, viewBox: `0 0 ${scene.width} ${scene.height}`,
     role: "group", "aria-label": "the input with its heatmap",
   }, svg("defs", {}, svg("pattern", {
     id: hatch, width: step, height: step, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)",
@@ -172,8 +179,8 @@ function sceneHeatmap({ marks, scores, scene, units, scale, named, removed = [],
     }
   });
   if (isMolecule) box.append(sceneImage(scene));
-  if (!small && isMolecule) box.append(...atomNames({ units, scene, scores, strength, named, removedSet }));
-  else if (!small && units.length <= MAX_NUMBERS) box.append(sceneNumbers({ units, scene, scores, strength, removedSet }));
+  if (!small && isMolecule) box.append(...atomNames({ units, scene, scores, strength, named, removedSet, isSigned }));
+  else if (!small && units.length <= MAX_NUMBERS) box.append(sceneNumbers({ units, scene, scores, strength, removedSet, isSigned }));
   if (toggle) enableArrowKeys(box, ".cell");
   return box;
 }

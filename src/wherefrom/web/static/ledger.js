@@ -31,11 +31,14 @@ function groupDetails(explanation, group) {
   return [...rows.filter((_, i) => largest.has(i)), [`${others.length} others`, sum(others.map(([, value]) => value))], ...rest];
 }
 
+// What the lines of an explanation are called; the reference by its own name.
+export const namedKinds = (kinds, { reference: name }) => ({ ...kinds, reference: { ...kinds.reference, name } });
+
 // `openGroups` is the set of the names of open groups; clicks change it. `kinds` is {kind: {name, meaning}}.
 export function showLedger(box, explanation, openGroups, kinds) {
   const { ledger, method } = explanation;
   if (!ledger) {
-    setChildren(box, html("p", { class: "dim", text: `The scores of ${method.name} are not parts of the output and do not add up to it. The scores of lrp do.` }));
+    setChildren(box, html("p", { class: "dim", text: `The scores of ${method.name} are not parts of the output and do not add up to it. Those of secant and lrp do.` }));
     return;
   }
   const rows = [];

@@ -8,10 +8,10 @@ import { showCompare, stopCompare } from "./compare.js";
 import { showCurves } from "./curves.js";
 import { byId, duration, enableArrowKeys, html, setChildren, signed, sum } from "./dom.js";
 import { DOWNLOADS } from "./download.js";
-import { heatmap, key } from "./heatmap.js";
+import { heatmap, key, scoreText } from "./heatmap.js";
 import { listenForImages, showImage } from "./image_input.js";
 import { showLayers } from "./layers.js";
-import { showLedger } from "./ledger.js";
+import { namedKinds, showLedger } from "./ledger.js";
 import { showClassMenus, showPrediction, showRemoval } from "./prediction.js";
 import { joined, namedUnits, sentence } from "./sentence.js";
 import { setUpSessions } from "./sessions.js";
@@ -86,7 +86,7 @@ async function update() {
     byId("result").classList.remove("outdated");
     updateHeatmap();
     showBeside(context);
-    showLedger(byId("ledger"), explanation, openGroups, context.about.line_kinds);
+    showLedger(byId("ledger"), explanation, openGroups, namedKinds(context.about.line_kinds, words));
     updateTab();
     performance.mark("wherefrom-explained");
     await updateRemoval();
@@ -103,11 +103,11 @@ function updatePrediction() {
 }
 
 function updateHeatmap() {
-  const { explanation: { scores, scene, units, parts }, marks, words, scale, changed } = context;
-  const note = (i) => [signed(scores[i]), ...Object.entries(parts).map(([name, values]) => `${name} ${signed(values[i])}`)].join(" · ");
+  const { explanation: { scores, scene, units, parts, signed: isSigned }, marks, words, scale, changed } = context;
+  const note = (i) => [scoreText(scores[i], isSigned), ...Object.entries(parts).map(([name, values]) => `${name} ${signed(values[i])}`)].join(" · ");
   const focused = document.activeElement?.getAttribute?.("data-unit") ?? null;
-  setChildren(byId("heatmap"), heatmap({ marks, scores, scene, units, scale, changed, named: namedUnits(words.sentence), removed: state.removed, toggle: toggleUnit, note }));
-  setChildren(byId("key"), key(words, scene, scale ?? words.largest));
+  setChildren(byId("heatmap"), heatmap({ marks, scores, scene, units, isSigned, scale, changed, named: namedUnits(words.sentence), removed: state.removed, toggle: toggleUnit, note }));
+  setChildren(byId("key"), key(words, scene, scale ?? words.largest, isSigned));
   setChildren(byId("sentence"), sentence(words.sentence));
   byId("explained").textContent = joined(words.explained);
   byId("hint").textContent = `click any ${context.prediction.noun} to remove it and see the prediction change`;
