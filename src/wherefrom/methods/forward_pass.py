@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from wherefrom.core.runner import Case, ModelRunner
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.torch_internals import without_function_modes
-from wherefrom.errors import ModelError, NothingIntercepted, first_line, use_method
+from wherefrom.errors import ModelError, NothingIntercepted, counted, first_line, use_method
 from wherefrom.tracing.call_mode import describe
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
@@ -161,7 +161,7 @@ def intercepted_forward(
         ) as tracer,
     ):
         with Float64() if float64 else Scope(), saved.forward_pass():
-            logits = case.runner.run(tensors, case.target.position)
+            logits = _logits(case, tensors)
         if not sources.entered:
             raise NothingIntercepted(
                 f"found no embedding lookup of the input in {case.runner.name} "
@@ -197,8 +197,18 @@ def _disconnected(runner: ModelRunner, logits: Tensor) -> ModelError:
     )
 
 
+def _logits(case: Case, tensors: Mapping[str, Tensor]) -> Tensor:
+    logits = case.runner.run(tensors, case.target.position)
+    if len(logits) != len(case.batch):
+        raise ModelError(
+            f"{case.runner.name} gives outputs of shape {tuple(logits.shape)} for "
+            f"{counted(len(case.batch), 'input')}: the first axis must be that of the inputs."
+        )
+    return logits
+
+
 @restores_state
 def run(case: Case) -> Tensor:
     """The model's logits without a tracer; only those at the target's positions if possible."""
     with case.runner.evaluating(gradients=False):
-        return case.runner.run(case.batch.model_tensors(), case.target.position)
+        return _logits(case, case.batch.model_tensors())
