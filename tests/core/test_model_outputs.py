@@ -69,7 +69,7 @@ def test_outputs_of_each_token_may_lose_the_axis_of_samples():
 REFUSED = {
     "states and logits": (
         lambda states, logits: (states, logits),
-        r"returns 2 tensors, of the shapes \(1, 3, 8\) and \(1, 3\): it is unclear which .*forward=",
+        r"returns 2 tensors, of the shapes \(1, 3, 8\) and \(1, 3\): it is unclear .*forward=",
     ),
     "two heads": (lambda states, logits: (logits, logits[:, :2]), r"2 tensors, .*\(1, 2\)"),
     "four axes": (lambda states, logits: states[:, None], r"a tensor of shape \(1, 1, 3, 8\)"),

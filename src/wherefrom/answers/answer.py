@@ -293,7 +293,7 @@ class Answer(Displayable, Record):
             scene={"kind": "images", "images": list(self.images)} if self.images else None,
             model=self.model,
             versions=dict(self.versions),
-            warnings=row.warnings,
+            warnings=(*self.measured.warnings, *row.warnings),
         )
 
     def _target(self, span: PromptSpan) -> TargetInfo:

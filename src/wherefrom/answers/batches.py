@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -114,6 +114,12 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
             Measured.of(rows[sample, : task.count], task.attribution.answer, task.against)
             for sample, task in enumerate(tasks)
         ]
+        lengths = [len(task.attribution.prompt.ids) + task.count for task in tasks]
+        shortest = lengths.index(min(lengths))
+        differs = tasks[shortest].attribution.warn_of_difference(
+            rows[shortest, : tasks[shortest].count], inputs.mask.shape[1]
+        )
+        measured = [replace(values, warnings=differs) for values in measured]
         target = _target(tasks, measured, positions)
         scores = method(Case(runner, inputs, target)) if graph is None else graph.scores(target)
         outputs = [

@@ -24,7 +24,6 @@ from wherefrom.errors import (
     ModelError,
     NotFinite,
     TooLong,
-    WherefromError,
     first_line,
 )
 
@@ -334,8 +333,9 @@ class ModelRunner:
                     "the input is most likely longer than the model allows."
                 ) from error
             own = self.forward is not None and not isinstance(self.forward, _FirstArgument)
-            if own or isinstance(error, WherefromError) or is_out_of_memory(error):
-                raise
+            known = type(error).__module__.partition(".")[0] in ("builtins", "torch")
+            if own or not known or is_out_of_memory(error):
+                raise  # from the user's code, or of an unknown class
             raise self._not_run(tensors, error) from error
         logits = self._with_samples(_logits(out, self), tensors)
         if rows is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
@@ -16,17 +17,32 @@ from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import SpanTarget, Target
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.forward_pass import run
+from wherefrom.methods.plain_pass import warn_of_difference
 
 
 def explain_batch(
-    runner: ModelRunner, inputs: Batch, method: Method, target: Target, output_names: OutputNames
+    runner: ModelRunner,
+    inputs: Batch,
+    method: Method,
+    target: Target,
+    output_names: OutputNames,
+    alone: Callable[[int], Batch] | None = None,
 ) -> list[Explanation]:
-    """Scores a batch and builds an explanation for each sample."""
+    """Scores a batch and builds an explanation for each sample.
+
+    `alone` gives a sample without the padding and the other samples of the batch.
+    """
     scores = method(Case(runner, inputs, target))
     logits = (
         run(Case(runner, inputs, target)) if scores.logits is None else scores.logits
     ).detach()
     resolved = target.resolved(logits)
+    caveat = _caveat(
+        method.name,
+        Case(runner, inputs, resolved),
+        logits,
+        alone or (lambda i: inputs.take([i])),
+    )
     rows = resolved.row(logits).cpu().double()  # (B, classes)
     probabilities = output_names.probabilities(rows, per_position=logits.ndim == 3)
     targets = _target_infos(resolved, output_names, logits.ndim == 3, rows.shape[1])
@@ -55,10 +71,34 @@ def explain_batch(
             scene=inputs.scenes[i] if inputs.scenes else None,
             model=runner.name,
             versions=dict(versions),
-            warnings=tuple(scores.warnings[i]) if scores.warnings else (),
+            warnings=((scores.warnings[i] if scores.warnings else ()) + caveat),
         )
         for i, info in enumerate(targets)
     ]
+
+
+def _caveat(
+    method: str, case: Case, logits: Tensor, alone: Callable[[int], Batch]
+) -> tuple[str, ...]:
+    """A warning if the explained outputs are not those of a plain pass.
+
+    The shortest sample, which has the most padding, is compared.
+    """
+    inputs, layout = case.batch, case.batch.layout
+    sizes = [len(units) for units in inputs.units]
+    shortest = sizes.index(min(sizes))
+    target = case.target.take([shortest])
+
+    def plain() -> Tensor:
+        return target.row(run(Case(case.runner, alone(shortest), target)))
+
+    return warn_of_difference(
+        case.runner,
+        (method, sizes[shortest], inputs.mask.shape[1], layout and layout.shape),
+        case.target.row(logits)[[shortest]],
+        plain,
+        in_batch=len(inputs) > 1,
+    )
 
 
 def _target_infos(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +76,13 @@ class Request:
                 explained = [self._explain_span(runner, batch, chosen[0], against[0], output_names)]
             else:
                 explained = self._explain_batch(
-                    runner, reader, batch, chosen, against, output_names
+                    runner,
+                    reader,
+                    batch,
+                    chosen,
+                    against,
+                    output_names,
+                    lambda i: reader.batch([items[indices[i]]]),
                 )
             notes = (reader.warnings_of(items[i]) for i in indices)
             return [
@@ -108,6 +114,7 @@ class Request:
         targets: list[TargetSpec],
         contrasts: list[TargetSpec],
         output_names: OutputNames,
+        alone: Callable[[int], Batch],
     ) -> list[Explanation]:
         indices, against = (
             None if specs[0] is None
@@ -116,7 +123,7 @@ class Request:
         )  # fmt: skip
         _check_contrast(output_names, indices, against)
         target = Target(indices, against, reader.positions(batch, self.position))
-        results = explain_batch(runner, batch, self.method, target, output_names)
+        results = explain_batch(runner, batch, self.method, target, output_names, alone)
         predicted = torch.tensor([result.target.index for result in results])
         _check_contrast(output_names, predicted, against)
         per_token = results[0].target.position is not None

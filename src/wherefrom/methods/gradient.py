@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -13,7 +13,7 @@ from wherefrom.core.runner import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores, by_sample, warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
-from wherefrom.methods.forward_pass import intercepted_forward
+from wherefrom.methods.forward_pass import intercepted_forward, run
 from wherefrom.methods.reading import At, read_at
 from wherefrom.rules.tables import plain_table
 from wherefrom.tracing.observers.entry_points import Place
@@ -46,15 +46,20 @@ class Gradient(Method):
     at: At = "auto"
 
     def scores(self, case: Case) -> Scores:
-        table = plain_table(self.softplus)
+        # the class is that of the model, not of its smooth version
+        logits = None if self.softplus is None else run(case)
+        if logits is not None:
+            case = case.resolved(logits)
 
-        def run(place: Place) -> Scores:
+        def read(place: Place) -> Scores:
+            table = plain_table(self.softplus)
             with intercepted_forward(table, case, at=place) as forward:
                 gradients = [gradient.double().cpu() for gradient in forward.at_sources()]
             embedded = EmbeddedInputs.of(forward, case)
-            return reduced(gradients, embedded, self.reduce, self.label)
+            scores = reduced(gradients, embedded, self.reduce, self.label)
+            return scores if logits is None else replace(scores, logits=logits)
 
-        return read_at(self.at, case, run)
+        return read_at(self.at, case, read)
 
 
 @dataclass(frozen=True)
