@@ -23,7 +23,8 @@ from wherefrom.inputs.records import TextPair
 class Encoded:
     """One text as ids with named units, before it is padded into a batch.
 
-    `cut_from` is its number of tokens before truncation.
+    `cut_from` is its number of tokens before truncation, `padded` the rows of tensors that were
+    passed with padding, by name.
     """
 
     ids: list[int]
@@ -31,6 +32,7 @@ class Encoded:
     text: str | None
     types: list[int] | None = None
     cut_from: int | None = None
+    padded: Mapping[str, list[int]] | None = None
 
 
 def is_pair(source: Any) -> bool:
@@ -202,6 +204,8 @@ def from_tensors(
                 for unit, kind in zip(item.units, types, strict=True)
             )
             item = Encoded(item.ids, units, None, types)
+        if len(kept) < len(ids):
+            item = replace(item, padded={name: list(rows[name][number]) for name in rows})
         items.append(item)
     return items, is_single
 
