@@ -17,7 +17,7 @@ from wherefrom.core.runner import Batch, Case, ModelRunner
 from wherefrom.core.target import SpanTarget, Target
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.forward_pass import run
-from wherefrom.methods.plain_pass import warn_of_difference
+from wherefrom.methods.plain_pass import ends_in_probabilities, warn_of_difference
 
 
 def explain_batch(
@@ -44,6 +44,7 @@ def explain_batch(
         alone or (lambda i: inputs.take([i])),
     )
     rows = resolved.row(logits).cpu().double()  # (B, classes)
+    output_names.learn(rows, lambda: ends_in_probabilities(Case(runner, inputs, resolved)))
     probabilities = output_names.probabilities(rows, per_position=logits.ndim == 3)
     targets = _target_infos(resolved, output_names, logits.ndim == 3, rows.shape[1])
     outputs = resolved(logits).double().tolist()

@@ -9,14 +9,18 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from wherefrom.core.batching import RowsUnclear
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.scope import restores_state
 from wherefrom.core.torch_internals import version_of
 from wherefrom.errors import OutputDiffers
+from wherefrom.tracing.call_mode import CallMode
+from wherefrom.tracing.catalogue import TorchCall
 
 _SAME: weakref.WeakKeyDictionary[nn.Module, set[Hashable]] = weakref.WeakKeyDictionary()
 _TOLERANCE, _ROUNDINGS = 1e-3, 10  # of the largest logit; machine epsilons of narrower types
@@ -40,6 +44,29 @@ def warn_of_difference(
         return ()
     warnings.warn(message, OutputDiffers, stacklevel=3)
     return (message,)
+
+
+class _Probabilities(CallMode):
+    """Keeps the result of the last softmax or sigmoid."""
+
+    last: Tensor | None = None
+
+    def on_call(self, call: TorchCall) -> Any:
+        out = call.run()
+        if call.name in ("softmax", "sigmoid"):
+            self.last = out
+        return out
+
+
+@restores_state
+def ends_in_probabilities(case: Case) -> bool:
+    """Whether the outputs are the result of a softmax or sigmoid."""
+    with case.runner.evaluating(gradients=False), _Probabilities() as probabilities:
+        logits = case.runner.run(case.batch.model_tensors())
+    last = probabilities.last
+    return last is not None and logits.untyped_storage().data_ptr() == (
+        last.untyped_storage().data_ptr()
+    )
 
 
 def _difference(
