@@ -367,6 +367,8 @@ class SampleRecorder:
         records: dict[int, Record] = {}
         for row, requests in pending.items():
             record = _record(row, {label: of[row] for label, of in by_method.items()})
+            if getattr(items[row], "cut_from", None) is not None:
+                record["cut"] = True
             try:
                 for request in requests:
                     self._add_value(record, *request)

@@ -16,6 +16,7 @@ from torch import Tensor
 from wherefrom.core.explanation import Unit, word_groups
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TextCut, TooLong
+from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.records import TextPair
 
 
@@ -280,6 +281,10 @@ def warnings_of(encoded: Encoded, unknown: int | None) -> tuple[str, ...]:
             f"The text was cut from {encoded.cut_from} to {length} tokens: "
             f"{encoded.cut_from - length} are not part of the explanation."
         )
+    if encoded.text is not None and is_image(encoded.text) and len(encoded.text.split()) == 1:
+        notes.append("The text looks like the name of a picture: it is explained as a text.")
+    if encoded.text is not None and all(unit.special for unit in encoded.units):
+        notes.append("The tokenizer finds no word in this text: all tokens are special tokens.")
     if encoded.text is None or unknown not in encoded.ids:
         return tuple(notes)
     pairs = [
