@@ -169,7 +169,12 @@ class AnswerAttribution(AnsweredPrompt):
             graph, target = self._graph(), SpanTarget(position=self._positions())
             rows = self.plain_rows() if graph is None else target.rows(graph.logits)[0]
             measured = Measured.of(rows, self.answer, against or {})
-            return replace(measured, warnings=self.warn_of_difference(rows))
+            return replace(measured, warnings=(*self.notes, *self.warn_of_difference(rows)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Caveats on what was left out of the prompt."""
+        return () if self.prompt.script is None else self.prompt.script.notes
 
     def plain_rows(self) -> Tensor:
         """The logits that predict the answer's tokens, (tokens, vocabulary), by a plain pass."""

@@ -119,7 +119,10 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
         differs = tasks[shortest].attribution.warn_of_difference(
             rows[shortest, : tasks[shortest].count], inputs.mask.shape[1]
         )
-        measured = [replace(values, warnings=differs) for values in measured]
+        measured = [
+            replace(values, warnings=(*task.attribution.notes, *differs))
+            for task, values in zip(tasks, measured, strict=True)
+        ]
         target = _target(tasks, measured, positions)
         scores = method(Case(runner, inputs, target)) if graph is None else graph.scores(target)
         outputs = [
