@@ -11,10 +11,10 @@ from torch import Tensor
 from wherefrom.core.batching import RowsUnclear
 from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Case
-from wherefrom.methods.base import Scores
+from wherefrom.methods.base import Notes, Scores, notes_on_zeros
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.tracing.observers.balances import Balance, Balances
-from wherefrom.tracing.tracer import Table
+from wherefrom.tracing.tracer import Table, Tracer
 
 # the residual allowed for rounding, relative to the terms: far above all rounding errors that were
 # measured, far below the residual of a missing rule or of mixed samples
@@ -106,6 +106,29 @@ class ConservationCheck:
                 "method occlusion."
             )
         return messages
+
+
+def notes_on_cuts(label: str, scores: Scores, tracer: Tracer, closes: bool) -> list[Notes]:
+    """Caveats of each sample on gradients that end, and on numbers that leave the graph."""
+    notes = [notes_on_zeros(label, scores.values)]
+    if tracer.cut is not None:
+        message = (
+            f"{label}: the gradient of numbers that depend on the units ends {tracer.cut}: what "
+            "the model computes from the result gets no relevance."
+        )
+        notes.append(dict.fromkeys(range(len(scores.values)), message))
+    lines = scores.lines or {}
+    detached = [values for (_, kind), values in lines.items() if kind == "detached"]
+    if detached and not closes:  # or the check says so
+        total = torch.stack(detached).sum(0)
+        notes.append(
+            {
+                i: f"{label}: {float(total[i]):.3g} of the output depends on the units without a "
+                f"gradient, which ends {tracer.ledger.detached[0]}."
+                for i in total.nonzero().flatten().tolist()
+            }
+        )
+    return notes
 
 
 def _not_conserved(

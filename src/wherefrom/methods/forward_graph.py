@@ -16,7 +16,7 @@ from wherefrom.core.runner import Batch, Case
 from wherefrom.core.target import SpanTarget, Target
 from wherefrom.errors import MethodError, NotConserved
 from wherefrom.methods.base import Advance, Scores, by_sample, require_finite, warn_of_rounding
-from wherefrom.methods.conservation_check import ConservationCheck
+from wherefrom.methods.conservation_check import ConservationCheck, notes_on_cuts
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import Rooted, RootPass
 from wherefrom.tracing.observers.entry_points import Place, Relevance
@@ -188,7 +188,8 @@ class ForwardGraph:
             opened = closing.messages(scores, output.double().cpu(), forward)
             for message in list(opened.values())[:1]:  # one for the batch
                 warnings.warn(message, NotConserved, stacklevel=2)
-        return replace(scores, warnings=by_sample(len(inputs), rounding, opened))
+        cuts = notes_on_cuts(self.label, scores, forward.tracer, self.closes)
+        return replace(scores, warnings=by_sample(len(inputs), rounding, *cuts, opened))
 
 
 def _collect(

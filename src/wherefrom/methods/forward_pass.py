@@ -62,16 +62,21 @@ class ForwardPass:
         except RuntimeError as error:
             if "checkpoint" in str(error):
                 raise ModelError(_CHECKPOINTED.format(self.runner.name)) from error
+            if "is not implemented" in str(error):  # a call without a derivative
+                raise self._no_gradient(error) from error
             raise
         except AssertionError as error:  # raised by a custom autograd Function
-            raise ModelError(
-                f"the backward pass of {self.runner.name} failed ({first_line(error)}).",
-                **use_method("occlusion", verb="Try"),
-            ) from error
+            raise self._no_gradient(error) from error
         return [
             torch.zeros_like(tensor) if gradient is None else gradient
             for gradient, tensor in zip(gradients, tensors, strict=True)
         ]
+
+    def _no_gradient(self, error: Exception) -> ModelError:
+        return ModelError(
+            f"the backward pass of {self.runner.name} failed ({first_line(error)}).",
+            **use_method("occlusion", verb="Try"),
+        )
 
     def at_sources(self, retain: bool = False, seed: Tensor | None = None) -> list[Tensor]:
         """∂ output / ∂ each embedded input, (B, T, D) each."""

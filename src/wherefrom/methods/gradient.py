@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wherefrom.core.runner import Case
 from wherefrom.errors import MethodError
-from wherefrom.methods.base import Method, Scores, by_sample, warn_of_rounding
+from wherefrom.methods.base import Method, Scores, by_sample, notes_on_zeros, warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
 from wherefrom.methods.forward_pass import intercepted_forward, run
 from wherefrom.methods.reading import At, read_at
@@ -26,13 +26,16 @@ def reduced(gradients: list[Tensor], embedded: EmbeddedInputs, how: Reduce, labe
     mask, logits = embedded.case.batch.mask.cpu(), embedded.logits
     if how == "norm":
         squares = over_sources(embedded, [g.square().sum(-1) for g in gradients])
-        return Scores(squares.sqrt() * mask, logits)
+        lengths = squares.sqrt() * mask
+        notes = notes_on_zeros(label, lengths)
+        return Scores(lengths, logits, warnings=by_sample(len(lengths), notes))
     pairs = zip(gradients, embedded.values, strict=True)
     terms = gradients if how == "sum" else [g * v for g, v in pairs]
     values = over_sources(embedded, [term.sum(-1) for term in terms]) * mask
     summed = over_sources(embedded, [term.abs().sum(-1) for term in terms]) * mask
     messages = warn_of_rounding(label, values, summed, embedded.values[0].dtype)
-    return Scores(values, logits, warnings=by_sample(len(values), messages))
+    notes = notes_on_zeros(label, values)
+    return Scores(values, logits, warnings=by_sample(len(values), messages, notes))
 
 
 @dataclass(frozen=True)

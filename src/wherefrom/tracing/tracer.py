@@ -23,7 +23,7 @@ from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.activation_modules import ActivationModules
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.entry_points import EntryPoints
-from wherefrom.tracing.observers.gradient_breaks import GradientBreaks
+from wherefrom.tracing.observers.gradient_breaks import GradientBreak, GradientBreaks
 from wherefrom.tracing.observers.ledger import LedgerRecorder
 from wherefrom.tracing.observers.packed_layers import PackedLayers
 from wherefrom.tracing.root_activations import RootActivations
@@ -66,6 +66,7 @@ class Tracer(CallMode):
         self.root_activations = root_activations
         self.seen: Counter[str] = Counter()  # calls by name
         self.touched: Counter[str] = Counter()  # calls that a rule treated as attention, norm, …
+        self.cut: GradientBreak | None = None  # where a part of the gradient may end
         self.suspended = False  # an activation module runs: no rule applies to its calls
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
         self.running: list[RunningModule] = []  # the outermost first
