@@ -183,8 +183,13 @@ class AnswerAttribution(AnsweredPrompt):
         return target.rows(run(Case(self.reader.runner, inputs, target)))[0]
 
     def warn_of_difference(self, rows: Tensor, width: int = 0) -> tuple[str, ...]:
-        """Warns if these logits are not those of a plain pass; `width` is that of their batch."""
-        shape = (self.method.name, len(self.prompt.ids), len(self.answer.ids), width)
+        """Warns if these logits are not those of a plain pass; `width` is that of their batch.
+
+        Prompts of similar length, up to a factor of two, count as one shape: each has its own
+        length, and a pass costs half as much as the explanation.
+        """
+        length = len(self.prompt.ids) + len(self.answer.ids)
+        shape = ("answer", self.method.name, length.bit_length(), width.bit_length())
         return warn_of_difference(
             self.reader.runner, shape, rows, self.plain_rows, in_batch=width > 0
         )
