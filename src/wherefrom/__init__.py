@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # without importing typing, which takes longer than the rest of this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.prompt import Passage, Prompt
     from wherefrom.audits.audit import Audit, audit
