@@ -187,6 +187,9 @@ SETTINGS = {
     "no value": ("lrp", "gate", "write key=value"),
     "another method's": ("lrp", "steps=3", 'no setting "steps"'),
     "code": ("random", "seed=__import__('os').getpid()", "seed must be an integer"),
+    "a root beyond the vocabulary": ("lrp", "root=9999999", "there is no token 9999999"),
+    "a negative root": ("lrp", "root=-1", "there is no token -1"),
+    "a baseline beyond it": ("integrated_gradients", "baseline=9999999", "no token 9999999"),
     "a good one": ("smoothgrad", "samples=2", EXPLAINED),
 }
 """Methods with a setting, as --set takes it."""
@@ -201,6 +204,11 @@ ARGUMENTS = {
         "unknown metric",
     ),
     "--blank": (["evaluate", "{data}", "--out", "{out}", "--blank", "²"], "no baseline"),
+    "--blank beyond the vocabulary": (
+        ["evaluate", "{data}", "--out", "{out}", "--blank", "9999999"],
+        'no baseline "9999999"',
+    ),
+    "--device": (["explain", "good", "--device", "meta"], 'no device "meta"'),
     "--out is a device": (
         ["evaluate", "{data}", "--out", "/dev/null"],
         "cannot write to /dev/null",

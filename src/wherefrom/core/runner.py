@@ -96,6 +96,7 @@ class Batch:
     noun: str = "word"
     scenes: tuple[Mapping[str, Any] | None, ...] = ()
     missing: str | None = None
+    vocabulary: int | None = None  # the number of token ids, if it is known
 
     def __len__(self) -> int:
         return len(self.units)
@@ -119,6 +120,9 @@ class Batch:
     def token_id(self, token: str | int) -> int:
         """The id of a baseline token: pad, unk or mask by name, or any id."""
         if isinstance(token, int):
+            if token < 0 or (self.vocabulary is not None and token >= self.vocabulary):
+                most = "or more" if self.vocabulary is None else f"to {self.vocabulary - 1}"
+                raise InputError(f"there is no token {token}: the ids of this model are 0 {most}.")
             return token
         if token not in ("pad", "unk", "mask"):
             raise MethodError(

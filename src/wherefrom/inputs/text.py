@@ -348,6 +348,7 @@ def batch(
         mask=mask,
         texts=tuple(row.text for row in rows),
         blanks=_blanks(tokenizer),
+        vocabulary=vocabulary(runner),
     )
 
 
