@@ -208,6 +208,58 @@ ARGUMENTS = {
         ["evaluate", "{data}", "--out", "{out}", "--blank", "9999999"],
         'no baseline "9999999"',
     ),
+    "evaluate --encoding x": (
+        ["evaluate", "{data}", "--out", "{out}", "--encoding", "x"],
+        'no text encoding "x"',
+    ),
+    "evaluate --encoding rot13": (
+        ["evaluate", "{data}", "--out", "{out}", "--encoding", "rot13"],
+        'no text encoding "rot13"',
+    ),
+    "evaluate --encoding idna": (
+        ["evaluate", "{data}", "--out", "{out}", "--encoding", "idna"],
+        'no text encoding "idna"',
+    ),
+    "corpus --encoding x": (
+        ["corpus", "{data}", "--out", "{out}", "--encoding", "x"],
+        'no text encoding "x"',
+    ),
+    "corpus --encoding rot13": (
+        ["corpus", "{data}", "--out", "{out}", "--encoding", "rot13"],
+        'no text encoding "rot13"',
+    ),
+    "corpus --encoding idna": (
+        ["corpus", "{data}", "--out", "{out}", "--encoding", "idna"],
+        'no text encoding "idna"',
+    ),
+    "run --encoding x": (
+        ["run", "{data}", "--out", "{out}", "--encoding", "x"],
+        'no text encoding "x"',
+    ),
+    "run --encoding rot13": (
+        ["run", "{data}", "--out", "{out}", "--encoding", "rot13"],
+        'no text encoding "rot13"',
+    ),
+    "run --encoding idna": (
+        ["run", "{data}", "--out", "{out}", "--encoding", "idna"],
+        'no text encoding "idna"',
+    ),
+    "bias --encoding x": (
+        ["bias", "{data}", "--groups", "{names}", "--out", "{out}", "--encoding", "x"],
+        'no text encoding "x"',
+    ),
+    "bias --encoding rot13": (
+        ["bias", "{data}", "--groups", "{names}", "--out", "{out}", "--encoding", "rot13"],
+        'no text encoding "rot13"',
+    ),
+    "bias --encoding idna": (
+        ["bias", "{data}", "--groups", "{names}", "--out", "{out}", "--encoding", "idna"],
+        'no text encoding "idna"',
+    ),
+    "--encoding without a mark": (
+        ["evaluate", "{data}", "--out", "{out}", "--encoding", "utf-16"],
+        "UTF-16 stream does not start with BOM",
+    ),
     "--device": (["explain", "good", "--device", "meta"], 'no device "meta"'),
     "--out is a device": (
         ["evaluate", "{data}", "--out", "/dev/null"],
