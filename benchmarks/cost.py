@@ -26,8 +26,8 @@ from transformers import (
 )
 
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method
 from wherefrom.methods.forward_graph import ForwardGraph

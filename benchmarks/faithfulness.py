@@ -1,16 +1,20 @@
-"""Which method is most faithful, and at what cost: the evidence for the default.
+"""Which method is most faithful, and at what cost: the evidence for the defaults.
 
     python -m benchmarks.faithfulness --data DATA [--split test] [--sets sentiment,digits,bace]
-                                      [--superpixels MODEL] [--out FILE] [--picture FILE]
+                                      [--encoders FOLDER] [--superpixels MODEL] [--roots]
+                                      [--out FILE] [--picture FILE]
 
 `DATA` has the folders `sst2_glue` (CSV with text and label), `mnist` (idx files) and `bace`
-(`bace.csv.gz`). Choices were made on the validation splits; the tables are of the test splits. Of
-MNIST both are of the test images, drawn from disjoint halves.
+(`bace.csv.gz`). Any other set is a folder of `DATA` with texts; its model is the folder of the same
+name in `FOLDER` (`training/encoder.py`). Choices were made on the validation splits; the tables are
+of the test splits. Of MNIST both are of the test images, drawn from disjoint halves.
 
 Each set is evaluated by activation (AUAC), pruning (AU-MSE) and the rank correlation with
-leave-one-out. Differences are paired, against the default `lrp`, with 95 % bootstrap intervals.
-The ceiling is a greedy search on the metric itself, for the first samples. Cost is the time of a
-method over that of gradient × input in the same run. What `--out` has already is not run again.
+leave-one-out; texts also by agreement with Shapley values of their tokens, special tokens present.
+Differences are paired, against the default method, with 95 % bootstrap intervals. `--roots`
+compares references of `secant` instead of methods. The ceiling is a greedy search on the metric
+itself, for the first samples. Cost is the time of a method over that of gradient × input in the
+same run. What `--out` has already is not run again.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import gzip
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -33,7 +37,8 @@ from training.bace import read as read_molecules
 from training.digits import normalised
 from training.mnist import read_images
 from wherefrom import Batch, Method, ModelRunner, Scores
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
+from wherefrom.evaluation.metrics import ShapleyAgreement
 from wherefrom.evaluation.recommendation import difference
 from wherefrom.inputs.graph import Graph
 from wherefrom.methods import method
@@ -41,28 +46,58 @@ from wherefrom.show.plot_style import AXIS, COLORS, GRID, saved_figure
 from wherefrom.storage.writing import write_text
 
 METRICS = ("activation", "pruning", "leave_one_out")
-ROOTS = {"sentiment": "unk", "digits": "zero", "bace": "zero", "superpixels": "mean"}
+_STATISTICS: tuple[Literal["r", "slope", "error"], ...] = ("r", "error", "slope")
+SHAPLEY = tuple(ShapleyAgreement(statistic, budget=2048) for statistic in _STATISTICS)
+TITLES = {"activation": "AUAC ↑", "pruning": "AU-MSE ↓", "leave_one_out": "ρ ↑"} | {
+    metric.name: f"{metric.title} {arrow}"
+    for metric, arrow in zip(SHAPLEY, ("↑", "↓", "→ 1"), strict=True)
+}
+EMBEDDED = ("sentiment", "digits", "bace")
+BLANKS = {"digits": "zero", "bace": "zero", "superpixels": "mean"}  # of other sets: "unk"
 
 
 def methods_for(name: str) -> list[str | Method]:
-    """The rules as published, the default, its variants, and other methods."""
-    root = ROOTS[name]
-    blank = root if name == "sentiment" else "zero"
-    variants: list[str | Method] = [
-        method("lrp", attention=0, root=None),
-        method("lrp", attention=0.25, root=None),
-        method("lrp", attention=0, root=root),
-        method("lrp", attention=0.25, root=root),
-        method("lrp", root=root, secants="root"),
-        method("attn_lrp", root=root),
-        method("lrp_ah_ln", root=root),
+    """The default, the rules as published, and other methods; fewer of the further texts."""
+    blank = BLANKS.get(name, "unk")
+    path: list[str | Method] = [
+        method(
+            "integrated_gradients", baseline="zero" if name == "superpixels" else blank, steps=16
+        ),
+        method("occlusion", baseline="zero" if name == "superpixels" else blank),
     ]
+    secants: list[str | Method] = [
+        method("secant", root=blank),
+        method("secant", root=blank, splits=1),
+    ]
+    if name not in (*EMBEDDED, "superpixels"):
+        return [
+            "gradient_x_input",
+            "lrp",
+            *secants,
+            method("attn_lrp", root=blank),
+            *path,
+            "random",
+        ]
     return [
-        "gradient_x_input", "lrp_ah_ln", "attn_lrp", "lrp", *variants, "gae",
-        "transformer_attribution", "gradient_rollout",
-        method("integrated_gradients", baseline=blank, steps=16),
-        method("occlusion", baseline=blank), "random",
+        "gradient_x_input", "lrp_ah_ln", "attn_lrp", "lrp", *secants,
+        method("secant", root=blank, splits=2), method("lrp", attention=0, root=None),
+        method("lrp", attention=0.25, root=None), method("lrp", attention=0.25, root=blank),
+        method("lrp", attention=0, root=blank), method("attn_lrp", root=blank),
+        method("lrp_ah_ln", root=blank), "gae", "transformer_attribution", "gradient_rollout",
+        *path, "random",
     ]  # fmt: skip
+
+
+def default_of(name: str) -> str:
+    """The label of the default method."""
+    return "lrp" if name in BLANKS else "secant(root=unk)"
+
+
+def with_roots(name: str) -> list[str | Method]:
+    """`secant` with every kind of reference for these inputs."""
+    texts, images = ("unk", "mask", "pad", "mean", "zero"), ("zero", "mean", "blur")
+    roots = images if name == "digits" else ("zero", "mean") if name in BLANKS else texts
+    return ["gradient_x_input", "lrp", *(method("secant", root=root) for root in roots)]
 
 
 @dataclass(frozen=True)
@@ -116,15 +151,20 @@ class Greedy(Method):
 
 
 def samples(
-    name: str, data: Path, split: str, count: int, model: Path | None
+    name: str, data: Path, split: str, count: int, model: Path | None, encoders: Path | None
 ) -> tuple[Any, list[tuple[Any, int]]]:
     """The model and the inputs with their labels, a seeded draw of a split."""
     draw = np.random.default_rng(0)
-    if name == "sentiment":
-        with gzip.open(data / "sst2_glue" / f"{split}.csv.gz", "rt", encoding="utf-8") as file:
+    if name not in ("digits", "bace", "superpixels"):
+        folder = data / ("sst2_glue" if name == "sentiment" else name)
+        with gzip.open(folder / f"{split}.csv.gz", "rt", encoding="utf-8", newline="") as file:
             rows = [(row["text"], int(row["label"])) for row in csv.DictReader(file)]
+        rows = [row for row in rows if row[0].strip()]
         drawn = draw.choice(len(rows), min(count, len(rows)), replace=False)
-        return wherefrom.load("sentiment"), [rows[i] for i in drawn]
+        if name != "sentiment" and encoders is None:
+            raise typer.BadParameter(f"the set {name} needs --encoders FOLDER")
+        source = name if encoders is None or name == "sentiment" else encoders / name
+        return wherefrom.load(source), [rows[i] for i in drawn]
     if name == "bace":
         molecules = read_molecules(data / "bace")
         numbers = random_split(molecules.labels)["test" if split == "test" else "validation"]
@@ -146,28 +186,38 @@ def samples(
     ]
 
 
-def measure(name: str, explainer: Any, rows: list[tuple[Any, int]], ceiling: int) -> dict[str, Any]:
-    """Means, paired differences to `lrp`, costs, and the ceiling for the first samples."""
-    result = wherefrom.evaluate(explainer, rows, methods_for(name), METRICS)
-    seconds = result.seconds
+def measure(
+    name: str, explainer: Any, rows: list[tuple[Any, int]], ceiling: int, roots: bool
+) -> dict[str, Any]:
+    """Means, paired differences to the default, costs, and the ceiling for the first samples."""
+    methods = with_roots(name) if roots else methods_for(name)
+    result = wherefrom.evaluate(explainer, rows, methods, METRICS, truncate=True)
+    results = dict.fromkeys(METRICS, result)
+    if name not in BLANKS:
+        agreement = wherefrom.evaluate(
+            explainer, rows, methods, SHAPLEY, keep_special=True, truncate=True
+        )
+        results |= {metric.name: agreement for metric in SHAPLEY}
+    seconds, default = result.seconds, default_of(name)
     table: dict[str, Any] = {}
     for label in result.methods:
         table[label] = {"cost": seconds[label] / seconds["gradient_x_input"]}
-        for metric in METRICS:
-            values = result.values[label][metric]
-            low, high = difference(values, result.values["lrp"][metric])
+        for metric, found in results.items():
+            values = found.values[label][metric]
+            low, high = difference(values, found.values[default][metric])
             table[label][metric] = {"mean": float(np.mean(values)), "difference": [low, high]}
     report = {"samples": result.samples, "methods": table, "use": result.recommendation.text}
     if name == "sentiment" and ceiling:
         found = wherefrom.evaluate(
             explainer,
             rows[:ceiling],
-            ["lrp", Greedy("activation"), Greedy("pruning")],
+            [method("secant", root="unk"), Greedy("activation"), Greedy("pruning")],
             ("activation", "pruning"),
         )
+        own = found.values["secant(root=unk)"]
         report["ceiling"] = {
             "samples": found.samples,
-            "lrp": {m: float(np.mean(found.values["lrp"][m])) for m in found.metrics},
+            "secant": {metric: float(np.mean(own[metric])) for metric in found.metrics},
             "greedy": {
                 "activation": float(np.mean(found.values["greedy"]["activation"])),
                 "pruning": float(np.mean(found.values["greedy(metric=pruning)"]["pruning"])),
@@ -180,15 +230,16 @@ def markdown(reports: dict[str, dict[str, Any]]) -> str:
     """A table for each set."""
     lines = []
     for name, report in reports.items():
+        metrics = [metric for metric in TITLES if metric in next(iter(report["methods"].values()))]
         lines += [
             f"**{name}**, {report['samples']} samples",
             "",
-            "| method | cost | AUAC ↑ | AU-MSE ↓ | ρ ↑ |",
-            "|---|---|---|---|---|",
+            f"| method | cost | {' | '.join(TITLES[metric] for metric in metrics)} |",
+            "|---" * (2 + len(metrics)) + "|",
         ]
         for label, row in report["methods"].items():
             cells = []
-            for metric in METRICS:
+            for metric in metrics:
                 low, high = row[metric]["difference"]
                 mark = "" if low <= 0 <= high else " ▲" if low > 0 else " ▼"
                 cells.append(f"{row[metric]['mean']:.3f}{mark}")
@@ -198,9 +249,10 @@ def markdown(reports: dict[str, dict[str, Any]]) -> str:
             ceiling = report["ceiling"]
             lines += [
                 f"Ceiling by greedy search, first {ceiling['samples']} samples: AUAC "
-                f"{ceiling['greedy']['activation']:.3f} (`lrp` {ceiling['lrp']['activation']:.3f})"
-                f", AU-MSE {ceiling['greedy']['pruning']:.2f} (`lrp` "
-                f"{ceiling['lrp']['pruning']:.2f}).",
+                f"{ceiling['greedy']['activation']:.3f} (`secant` "
+                f"{ceiling['secant']['activation']:.3f}), AU-MSE "
+                f"{ceiling['greedy']['pruning']:.2f} (`secant` "
+                f"{ceiling['secant']['pruning']:.2f}).",
                 "",
             ]
     return "\n".join(lines)
@@ -216,16 +268,17 @@ SHOWN = {  # in the figure: label, colour, marker
     "lrp_ah_ln": ("lrp_ah_ln", COLORS[0], "s"),
     "attn_lrp": ("attn_lrp", COLORS[0], "^"),
     "lrp(attention=0, root=None)": ("lrp, no root, no share", COLORS[0], "o"),
-    "lrp, secants": ("lrp, root and secants", COLORS[1], "P"),
-    "lrp": ("lrp (default)", COLORS[1], "*"),
+    "lrp": ("lrp", COLORS[1], "P"),
+    "secant": ("secant", COLORS[1], "*"),
+    "secant, splits": ("secant, splits=1", COLORS[2], "*"),
 }
 
 
 def _key(label: str) -> str:
     """The entry of `SHOWN` that a method's label belongs to, if any."""
     name = label.partition("(")[0]
-    if "secants=root" in label:
-        return f"{name}, secants"
+    if name == "secant":
+        return "secant, splits" if "splits=1" in label else label if "splits" in label else name
     return name if name in ("integrated_gradients", "occlusion") else label
 
 
@@ -259,7 +312,9 @@ def main(
     data: Annotated[Path | None, typer.Option(help="The folder with the data sets.")] = None,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     sets: Annotated[str, typer.Option(help="Comma-separated.")] = "sentiment,digits,bace",
+    encoders: Annotated[Path | None, typer.Option(help="Models of further sets of texts.")] = None,
     superpixels: Annotated[Path | None, typer.Option(help="A model of superpixels.")] = None,
+    roots: Annotated[bool, typer.Option(help="Compare references of secant.")] = False,
     count: Annotated[int, typer.Option(help="Samples of each set.")] = 200,
     ceiling: Annotated[int, typer.Option(help="Samples of the greedy search.")] = 50,
     out: Annotated[Path | None, typer.Option(help="A JSON file for the numbers.")] = None,
@@ -274,8 +329,8 @@ def main(
         if name not in reports:
             if data is None:
                 raise typer.BadParameter(f"the set {name} needs --data")
-            explainer, rows = samples(name, data, split, count, superpixels)
-            reports[name] = measure(name, explainer, rows, ceiling)
+            explainer, rows = samples(name, data, split, count, superpixels, encoders)
+            reports[name] = measure(name, explainer, rows, 0 if roots else ceiling, roots)
         typer.echo(markdown({name: reports[name]}))
         if out is not None:
             write_text(out, json.dumps(reports, indent=1) + "\n")

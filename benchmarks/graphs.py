@@ -22,7 +22,7 @@ from training.bace import random_split
 from training.bace import read as read_molecules
 from training.mnist import read_images
 from wherefrom.inputs.graph import Graph
-from wherefrom.methods import Method
+from wherefrom.methods import Method, default_methods
 from wherefrom.show.explanation_figure import scene_plot
 
 METRICS = ("activation", "pruning", "leave_one_out")
@@ -66,7 +66,7 @@ def main(
 ) -> None:
     """Prints a table for each of the two."""
     # nodes are removed by the metrics too
-    everything = [*wherefrom.METHODS, wherefrom.method("occlusion", baseline="remove")]
+    everything = [*default_methods(), wherefrom.method("occlusion", baseline="remove")]
     chosen = methods.split(",") if methods else everything
     explainer, rows = molecules(bace, model)
     if pictures is not None:

@@ -16,11 +16,11 @@ from captum.attr import LayerIntegratedGradients
 from torch import Tensor
 
 from benchmarks.cost import bert_base, plain, tokens, turns
-from wherefrom.core.runner import Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.methods import method
+from wherefrom.methods.attention import flows
 from wherefrom.methods.attention_maps import capture
-from wherefrom.methods.flow import flows
 
 BARS = {
     "lrp": 0.95,

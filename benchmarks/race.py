@@ -95,8 +95,8 @@ def of_wherefrom(name: str, **settings: Any) -> Callable[[int], Run]:
     import torch
 
     from benchmarks.cost import tokens
-    from wherefrom.core.runner import Case, ModelRunner
-    from wherefrom.core.target import Target
+    from wherefrom.core.runner import ModelRunner
+    from wherefrom.core.target import Case, Target
     from wherefrom.methods import method
 
     runner = ModelRunner(llama())
@@ -189,8 +189,8 @@ def of_encoder(kind: str, name: str, **settings: Any) -> Callable[[int], Run]:
     import torch
 
     from benchmarks.cost import bert_base, plain, plain_at_pixels, tokens, vit_base
-    from wherefrom.core.runner import Case, ModelRunner
-    from wherefrom.core.target import Target
+    from wherefrom.core.runner import ModelRunner
+    from wherefrom.core.target import Case, Target
     from wherefrom.inputs.image import ImageReader
     from wherefrom.methods import method
 
@@ -459,10 +459,10 @@ def flow_seconds(length: int) -> tuple[float, float]:
     import torch
 
     from benchmarks.cost import bert_base, tokens
-    from wherefrom.core.runner import Case, ModelRunner
-    from wherefrom.core.target import Target
+    from wherefrom.core.runner import ModelRunner
+    from wherefrom.core.target import Case, Target
+    from wherefrom.methods.attention import flows
     from wherefrom.methods.attention_maps import capture
-    from wherefrom.methods.flow import flows
 
     target = Target(torch.zeros(1, dtype=torch.long))
     seen = capture(Case(ModelRunner(bert_base()), tokens(1, length), target), gradients=False)

@@ -27,8 +27,8 @@ from benchmarks.families import SEEING
 from benchmarks.family_rows import Casts, Row, limited, reason, verdict
 from benchmarks.tiny import _CONFIG, config, prepared
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, Layout, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.inputs.patches import cells, find_layout, layout_of
 from wherefrom.methods.propagation import Lrp
 

@@ -21,6 +21,7 @@ import typer
 import wherefrom
 from training.digits import normalised, pairs_of
 from training.mnist import read_images
+from wherefrom.methods import default_methods
 from wherefrom.show.explanation_figure import scene_plot
 
 METRICS = (
@@ -112,7 +113,7 @@ def main(
     if pictures is not None:
         images, _ = read_images(data, "test")
         scene_plot(wherefrom.load("digits").compare(normalised(images)[0]), pictures / "digits.png")
-    chosen = methods.split(",") if methods else list(wherefrom.METHODS)
+    chosen = methods.split(",") if methods else default_methods()
     if sample:
         typer.echo(held_out(data, sample, blank, chosen) + "\n")
     if pairs is not None:

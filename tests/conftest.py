@@ -1,6 +1,5 @@
 """Small models and tokenizers that every test may use, made in memory."""
 
-import gc
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -10,12 +9,18 @@ os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests are 
 import pytest
 import torch
 import transformers
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import none
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.tiny import model as tiny
+from wherefrom.core.memory import set_objects_aside
 
 torch.set_num_threads(1)
+# no limit of time, which a busy machine exceeds
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 _full = torch.full
 
 
@@ -114,11 +119,8 @@ def pair_wordpiece(wordpiece):
     )
 
 
-@pytest.fixture(autouse=True)
-def collected():
-    """Commands set objects aside in a process of their own; here they are run in that of tests.
-
-    What is set aside has no referrers that `gc` finds, which Hypothesis asks for.
-    """
-    yield
-    gc.unfreeze()
+@pytest.fixture(scope="session", autouse=True)
+def objects_set_aside():
+    """Garbage collections, which commands start with, pass over all modules and collected tests."""
+    given(none())(lambda _: None)()  # Hypothesis first looks for what refers to its generator
+    set_objects_aside()

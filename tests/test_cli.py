@@ -178,7 +178,6 @@ def test_method_and_its_settings(run):
         "attention": 0.0,
         "at": "embeddings",
         "root": "unk",
-        "secants": "zero",
     }
     method = {"name": "lrp", "label": "lrp(gate=frozen, root=unk)", "settings": settings}
     assert json.loads(done.stdout)["method"] == method
@@ -342,3 +341,23 @@ def test_an_option_says_the_same_in_all_commands():
     # what these mean depends on the command
     own = {"data", "texts", "out", "model", "methods", "target", "against", "every", "png"}
     assert differ == own | {"settings", "seed"}
+
+
+def test_shapley_values_have_a_budget_and_a_seed(run):
+    text = "the film is good and it is not bad or dull , i love it"
+    options = ("--method", "shapley", "--budget", "120", "--seed")
+    first, again, other = (
+        json.loads(run("explain", text, *options, seed, "--json", "-").stdout)
+        for seed in ("1", "1", "2")
+    )
+    assert first["method"]["settings"] | {"budget": 120, "seed": 1} == first["method"]["settings"]
+    assert first == again
+    assert first["scores"] != other["scores"]
+    assert len(first["errors"]) == len(first["units"])
+    shown = run("explain", text, *options, "1").stdout
+    assert "standard errors up to" in shown
+    assert "the reference input" in shown or "a text of unknown words" in shown
+    done = run("explain", text, "--budget", "9", "--method", "shapley")
+    assert done.exit_code == 2
+    assert "Pass --budget 62 or more" in done.stderr
+    assert 'lrp has no setting "seed"' in run("explain", text, "--seed", "1").stderr

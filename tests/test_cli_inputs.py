@@ -1,8 +1,6 @@
 """The command line for newcomers: words, pairs, encodings, devices, settings, lists."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -129,23 +127,15 @@ def test_the_cpu_is_a_device(run):
     assert run("explain", "good", "--device", "auto").exit_code == 0
 
 
-def test_the_methods_fit_eighty_columns():
-    done = subprocess.run(
-        [sys.executable, "-c", "from wherefrom.cli import run; run(['methods'])"],
-        capture_output=True, text=True, check=True, env={**cli_environment(), "COLUMNS": "80"},
-    )  # fmt: skip
+def test_the_methods_fit_eighty_columns(monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    done = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "80"})
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     names = [line.split()[0] for line in lines[1:] if not line.startswith(" ")]
     assert names == list(METHODS)
     assert "…" not in done.stdout
     assert {"(Sundararajan", "samples=25,"} <= set(done.stdout.split())
-
-
-def cli_environment():
-    import os
-
-    return {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
 
 
 def test_numbers_are_an_option(run):

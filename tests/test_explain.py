@@ -37,8 +37,8 @@ def explainer(bert, wordpiece):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *((name, torch.float64) for name in METHODS),
-        *((name, torch.float32) for name in ("lrp", "lrp_ah", "integrated_gradients", "gae")),
+        *((name, torch.float64) for name in ("lrp", "lrp_ah", "integrated_gradients", "gae")),
+        ("lrp", torch.float32),
     ],
 )
 def test_a_batch_of_mixed_lengths_is_its_samples_one_by_one(name, dtype, wordpiece):
@@ -344,7 +344,8 @@ def test_the_decoder_of_a_writer_begins_with_the_prefix(t5, wordpiece):
 
 def test_compare_gives_each_method_that_the_model_has_a_use_for(explainer):
     explanations = explainer.compare(TEXT)
-    assert [explanation.method for explanation in explanations] == list(METHODS)
+    expected = [name for name in METHODS if name != "shapley"]
+    assert [explanation.method for explanation in explanations] == expected
     few = explainer.compare(TEXT, ["random", method("lrp", gate="shared")], target="bad")
     assert [(explanation.method, explanation.target.label) for explanation in few] == [
         ("random", "bad"),

@@ -3,8 +3,7 @@
 import ast
 import importlib
 import re
-import subprocess
-import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,8 +46,13 @@ def part_of(path):
     return path.relative_to(HOME).with_suffix("").parts[0]
 
 
-def imported(path, inside=True):
+@cache
+def imported(path):
     """The modules that a file imports, those for the type checker aside."""
+    return tuple(_imported(path))
+
+
+def _imported(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped = {
         id(node)
@@ -137,28 +141,6 @@ def test_an_optional_library_is_imported_in_one_file(library):
         path for path in FILES if any(name.split(".")[0] == library for name in imported(path))
     ]
     assert len(users) == 1
-
-
-def _run(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-HEAVY = "import sys; print([n for n in ('torch', 'transformers', 'numpy') if n in sys.modules])"
-
-
-def test_importing_the_library_and_its_help_stay_light():
-    code = (
-        f"import sys, wherefrom; dir(wherefrom); {HEAVY}\n"
-        "from wherefrom.cli import app\n"
-        "for command in ([], ['explain'], ['compare'], ['serve']):\n"
-        "    try:\n        app([*command, '--help'])\n"
-        f"    except SystemExit as end:\n        assert not end.code\n    {HEAVY}\n"
-    )
-    lines = [line.strip() for line in _run(code).splitlines()]
-    assert [line for line in lines if line[:2] in ("[]", "['")] == ["[]"] * 5
-    assert sum(line.startswith("Usage") for line in lines) == 4
 
 
 def test_public_names_are_sorted_and_all_there():

@@ -127,11 +127,11 @@ def test_a_thread_that_only_runs_the_model_is_not_disturbed(model):
 
     def forward(inner, tensors):
         inside.set()
-        assert done.wait(20)
+        assert done.wait(60)
         return inner(**tensors)
 
     def other():
-        assert inside.wait(20)
+        assert inside.wait(60)
         out = model(ids).logits
         out[0, 0].backward()
         seen.append((out.detach(), model.classifier.bias.grad.clone()))
@@ -152,11 +152,11 @@ def test_evaluation_mode_holds_until_the_last_of_two_overlapping_runs_ends(model
     def first():
         with ModelRunner(model).evaluating():
             inside.set()
-            assert leave.wait(20)
+            assert leave.wait(60)
 
     thread = threading.Thread(target=first)
     thread.start()
-    assert inside.wait(20)
+    assert inside.wait(60)
     with ModelRunner(model).evaluating():
         leave.set()
         thread.join()

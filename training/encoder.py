@@ -1,9 +1,9 @@
-"""Fine-tunes an encoder on SST-2 sentences: a model for measurements, which wherefrom does not ship.
+"""Fine-tunes an encoder on a text set: a model to measure on, which is not shipped.
 
-    python -m training.encoder --data SST2_SENTENCES --base PATH_OR_ID --out FOLDER
+    python -m training.encoder --data FOLDER --base PATH_OR_ID --out FOLDER
 
-No setting of wherefrom was chosen on this model, so it shows how results carry over. Unlike the
-embedded model it has not seen sentences with [UNK].
+No setting of wherefrom was chosen on these models, so they show how results carry over. Unlike the
+embedded model they have not seen sentences with [UNK].
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from training.loop import Batches, Plan, fit
-from training.sentiment import LABELS, accuracy, encode, padded, read
+from training.sentiment import accuracy, encode, padded, read
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Folder with train and validation .csv.gz.")],
+    data: Annotated[Path, typer.Option(help="Folder with train and validation or test .csv.gz.")],
     base: Annotated[str, typer.Option(help="Pretrained encoder: a path or a hub id.")],
     out: Annotated[Path, typer.Option(help="Where the model goes.")],
-    epochs: Annotated[int, typer.Option(help="Passes over the training sentences.")] = 2,
+    epochs: Annotated[int, typer.Option(help="Passes over the training texts.")] = 2,
+    rows: Annotated[int, typer.Option(help="Training texts at most, a seeded draw.")] = 7000,
 ) -> None:
-    """Trains, saves, and prints the accuracy on the validation sentences."""
+    """Trains, saves, and prints the accuracy on a thousand texts of the other split."""
     tokenizer = AutoTokenizer.from_pretrained(base)
     torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_pretrained(
-        base, id2label=LABELS, label2id={name: i for i, name in LABELS.items()}, dtype=torch.float32
-    )
     texts, labels = read(data / "train.csv.gz")
-    ids, truth = encode(tokenizer, texts), torch.tensor(labels)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        base, num_labels=max(labels) + 1, dtype=torch.float32
+    )
+    drawn = torch.randperm(len(texts))[:rows].tolist()
+    ids, truth = encode(tokenizer, [texts[i] for i in drawn]), torch.tensor(labels)[drawn]
     batches = Batches([len(row) for row in ids], size=32)
 
     def loss_at(step: int) -> Tensor:
@@ -44,8 +46,12 @@ def main(
 
     out.mkdir(parents=True, exist_ok=True)
     fit(model, loss_at, Plan("encoder", epochs * batches.per_epoch, 5e-5, out / "checkpoint.pt"))
-    share = accuracy(model, tokenizer, *read(data / "validation.csv.gz"))
-    typer.echo(f"{share:.4f} on the validation sentences")
+    held_out = data / "validation.csv.gz"
+    split = held_out if held_out.exists() else data / "test.csv.gz"
+    texts, labels = read(split)
+    drawn = torch.randperm(len(texts))[:1000].tolist()
+    share = accuracy(model, tokenizer, [texts[i] for i in drawn], [labels[i] for i in drawn])
+    typer.echo(f"{share:.4f} on {len(drawn)} texts of {split.name}")
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
 

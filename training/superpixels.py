@@ -21,8 +21,7 @@ from training.card import write_card
 from training.graphs import with_holes
 from training.loop import Batches, Plan, fit, progress
 from training.mnist import read_images
-from wherefrom.inputs.graph import batch
-from wherefrom.inputs.superpixel import superpixels
+from wherefrom.inputs.graph import batch, superpixels
 from wherefrom.models.graphormer import Graphormer, GraphormerConfig
 
 FIELDS = ("x", "degree", "distance", "mask")

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from wherefrom.answers.prompt import Passage, Prompt
     from wherefrom.audits.audit import Audit, audit
     from wherefrom.core.explanation import Comparison, Explanation, Unit
-    from wherefrom.core.runner import Batch, Case, ModelRunner
-    from wherefrom.core.target import Target
+    from wherefrom.core.runner import Batch, ModelRunner
+    from wherefrom.core.target import Case, Target
     from wherefrom.errors import WherefromError
     from wherefrom.evaluation.evaluate import evaluate
     from wherefrom.evaluation.metrics import Metric
@@ -43,7 +43,7 @@ _HOMES = {
     "Explanation": "wherefrom.core.explanation",
     "Graph": "wherefrom.inputs.graph",
     "Batch": "wherefrom.core.runner",
-    "Case": "wherefrom.core.runner",
+    "Case": "wherefrom.core.target",
     "Method": "wherefrom.methods",
     "Metric": "wherefrom.evaluation.metrics",
     "Passage": "wherefrom.answers.prompt",

@@ -22,18 +22,15 @@ from wherefrom.answers.request import (
     optional_per_prompt,
     refuse_images,
 )
-from wherefrom.core.batching import Rejected
 from wherefrom.core.explanation import Comparison, Explanation
 from wherefrom.core.memory import parse_memory
-from wherefrom.core.output_names import OutputNames, TargetSpec, ordered_labels
 from wherefrom.core.progress import shown
-from wherefrom.core.runner import Batch, Case, Forward, ModelRunner
+from wherefrom.core.runner import Batch, Forward, ModelRunner, Rejected
 from wherefrom.core.scope import Scope, restores_state
-from wherefrom.core.target import Target
-from wherefrom.core.unwrap import unwrap
+from wherefrom.core.target import Case, OutputNames, Target, TargetSpec, ordered_labels
+from wherefrom.core.torch_internals import unwrap
 from wherefrom.errors import InputError, ModelError
-from wherefrom.explaining.assemble import library_versions
-from wherefrom.explaining.request import Request, has_spans
+from wherefrom.explaining.request import Request, has_spans, library_versions
 from wherefrom.inputs.graph import Graph
 from wherefrom.inputs.image import Picture, Units
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
@@ -41,7 +38,7 @@ from wherefrom.inputs.readers import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.records import TextPair, as_inputs, paired
 from wherefrom.inputs.text import Encoded
 from wherefrom.inputs.text_reader import TextReader
-from wherefrom.methods import METHODS, Method
+from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
 
@@ -183,7 +180,7 @@ class Explainer:
     def __call__(
         self,
         inputs: Any,
-        method: str | Method = "lrp",
+        method: str | Method = "auto",
         target: TargetSpec | Sequence[TargetSpec] = None,
         against: TargetSpec | Sequence[TargetSpec] = None,
         *,
@@ -231,7 +228,7 @@ class Explainer:
     def each(
         self,
         inputs: Sequence[Any],
-        method: str | Method = "lrp",
+        method: str | Method = "auto",
         target: TargetSpec | Sequence[TargetSpec] = None,
         against: TargetSpec | Sequence[TargetSpec] = None,
         *,
@@ -295,7 +292,7 @@ class Explainer:
         prompt: Any,
         answer: Any,
         against: Any = None,
-        method: str | Method = "lrp",
+        method: str | Method = "auto",
         of: Of = "contrast",
         *,
         images: Sequence[Any] = (),
@@ -350,7 +347,7 @@ class Explainer:
         prompt: Any,
         max_new_tokens: int = 64,
         against: Any = None,
-        method: str | Method = "lrp",
+        method: str | Method = "auto",
         of: Of = "contrast",
         *,
         seed: int | None = None,
@@ -405,11 +402,12 @@ class Explainer:
     ) -> Comparison:
         """Explains one input with several methods, except those that do not apply to the model.
 
-        `starting(name)` is called before each method.
+        By default they are all but `shapley`, which needs thousands of passes. `starting(name)` is
+        called before each method.
         """
         explanations = Comparison()
         errors: list[ModelError] = []
-        chosen = list(methods or METHODS)
+        chosen = list(methods or default_methods())
         with shown("comparing", None if starting is None else False) as report:
             for position, method in enumerate(chosen):
                 name = find_method(method).name

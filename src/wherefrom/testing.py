@@ -17,13 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.core.explanation import Explanation
-from wherefrom.core.output_names import OutputNames
-from wherefrom.core.runner import Batch, Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Case, OutputNames, Target
 from wherefrom.core.torch_internals import global_hook_registries, version_of
 from wherefrom.errors import NotFinite
 from wherefrom.explainer import Explainer
-from wherefrom.explaining.assemble import explain_batch
+from wherefrom.explaining.request import explain_batch
 from wherefrom.inputs.text import batch, from_ids
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.forward_pass import run
@@ -118,7 +117,7 @@ def _check_scores(scores: Scores, inputs: Batch) -> None:
 
 
 def _check_json(method: Method, runner: ModelRunner, inputs: Batch, target: Target) -> None:
-    for explanation in explain_batch(runner, inputs, method, target, OutputNames(runner)):
+    for explanation in explain_batch(Case(runner, inputs, target), method, OutputNames(runner)):
         try:
             text = explanation.to_json()
             again = Explanation.from_json(text).to_json()

@@ -14,7 +14,7 @@ from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
 from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop, RelevanceRow
 from wherefrom.answers.sources import PromptSpan, span_of_characters
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
 from wherefrom.testing import snapshot
 

@@ -101,7 +101,7 @@ def test_a_template_that_strips_or_reorders(chat):
         read_prompt(chat(SHOUTS), messages)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.text(alphabet="ab \n<|user>", min_size=1, max_size=12), min_size=1, max_size=3),
     st.sampled_from([CHATML, STRIPS]),
@@ -186,7 +186,7 @@ def test_paragraphs_of_a_text_are_its_parts():
     assert [part.name for part in parts] == ["paragraph 1", "paragraph 2", "paragraph 3"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(min_size=1, max_size=40).filter(lambda text: text.strip() != ""))
 def test_pieces_of_tokens_make_up_the_text(bytepairs, text):
     ids = bytepairs(text).input_ids

@@ -14,8 +14,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly
 from wherefrom import Explainer, Prompt
 from wherefrom.answers.tokens import read_prompt
-from wherefrom.core.runner import Case
-from wherefrom.core.target import Target
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import InputError, ModelError
 from wherefrom.inputs.text import from_ids
 from wherefrom.methods import method

@@ -6,8 +6,8 @@ from torch import nn
 from wherefrom import Explainer
 from wherefrom.audits.altered_models import in_float64, on_copy
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.inputs.text import batch, from_ids
 
 ROWS = [[5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2]]

@@ -10,10 +10,10 @@ from benchmarks.tiny import model
 from tests.audits.cases import case_of, case_of_ids, random_case
 from tests.helpers import exactly
 from tests.modules import Block
-from wherefrom import method
+from wherefrom import load, method
 from wherefrom.audits.altered_models import symmetrised
 from wherefrom.audits.axioms import completeness, dummy, effects, sensitivity, symmetry
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.forward_pass import run
@@ -219,3 +219,13 @@ def test_units_that_enter_twice_cannot_be_exchanged():
     case = case_of_ids(model("bart", "classify"), [0, 5, 17, 33, 2])
     with pytest.raises(ModelError, match="more than once"):
         symmetry(method("gradient_x_input"), case, 1, 2)
+
+
+def test_removed_nodes_are_symmetric_and_their_dummy_test_is_not_valid():
+    explainer = load("bace")
+    case = Case(explainer.runner, *explainer._prepared("CCO"))
+    shapley = method("shapley")
+    assert completeness(shapley, case).gap < 1e-6
+    with pytest.raises(ModelError, match="the altered model reads as well"):
+        dummy(shapley, case, 0)
+    assert dummy(method("shapley", baseline="zero"), case, 0).total < 1e-5

@@ -10,8 +10,8 @@ from tests.modules import Pooled
 from wherefrom import Explainer
 from wherefrom.audits.propositions import propositions
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.inputs.text import batch, from_ids
 
 ROWS = [[5, 17, 33, 8, 2], [9, 4, 11, 23, 40, 71, 2]]

@@ -193,7 +193,9 @@ def test_plots_are_figures_or_files(results, tmp_path):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("ig", '"integrated_gradients"'), ("Saliency", '"gradient"'), ("shap", "captum:Shapley"),
+        ("ig", '"integrated_gradients"'), ("Saliency", '"gradient"'),
+        ("shap", 'here it is called "shapley"'),
+        ("KernelSHAP", "captum:KernelShap"),
         ("lime", "captum:Lime"), ("captum", "captum:NAME"), ("attn-lrp", '"attn_lrp"'),
         ("leave_one_out", 'here it is called "occlusion"'), ("lpr", 'did you mean "lrp"'),
         ("grad-cam", 'the nearest here is "gradient_x_attention"'),

@@ -58,7 +58,7 @@ def same(a, b):
     }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(explanation=explanations())
 def test_back_from_json_is_the_same(explanation):
     same(explanation, Explanation.from_json(explanation.to_json()))

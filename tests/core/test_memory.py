@@ -19,7 +19,6 @@ from wherefrom.core.memory import (
     parse_memory,
     release_memory,
     set_objects_aside,
-    trim_heap,
 )
 from wherefrom.errors import MethodError, ModelError, NotEnoughMemory, readable_bytes
 
@@ -103,13 +102,6 @@ def test_a_control_group_limits_it(files, expected, tmp_path, monkeypatch):
     assert free_memory() == expected
 
 
-def test_what_this_process_uses_grows_with_its_tensors():
-    trim_heap(CPU)  # else it may come from memory that was freed
-    before = memory_in_use(CPU)
-    kept = torch.ones(20_000_000)
-    assert memory_in_use(CPU) - before > 0.8 * kept.nbytes
-
-
 def test_what_is_free_on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 * GB, 8 * GB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2 * GB)
@@ -178,17 +170,16 @@ class Allocates(torch.nn.Module):
         return self.linear(x).mean(1)
 
 
-@pytest.mark.parametrize("method", ["lrp", "occlusion", "gradient", "captum:Saliency"])
 @pytest.mark.parametrize(
-    "error",
+    ("method", "error"),
     [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
-        MemoryError(),
+        ("lrp", torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")),
+        ("occlusion", RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes.")),
+        ("gradient", MemoryError()),
+        ("captum:Saliency", MemoryError()),
     ],
-    ids=["gpu", "host", "python"],
 )
-def test_an_error_of_the_allocator_splits_the_batch(error, method):
+def test_an_error_of_the_allocator_splits_the_batch(method, error):
     if method.startswith("captum"):
         pytest.importorskip("captum")
     x = torch.linspace(-1, 1, 60).reshape(5, 4, 3)
@@ -246,26 +237,23 @@ def test_a_storage_is_told_from_the_next_that_lies_at_its_address():
 
 
 _BATCHES = """
-import resource, sys, torch
+import resource, torch
 from wherefrom.core.memory import keep_heap
-if "keep" in sys.argv:
-    keep_heap()
-def batch():
-    return [torch.ones(2**20) for _ in range(40)]  # 160 MB
-batch()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-batch()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+def faults():
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        [torch.ones(2**20) for _ in range(40)]  # 160 MB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+freed = faults()
+keep_heap()
+print(4 * faults() < freed)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of glibc")
 def test_a_command_keeps_freed_memory_for_the_next_batch():
-    def faults(*arguments):
-        run = [sys.executable, "-c", _BATCHES, *arguments]
-        return int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
-
-    assert 4 * faults("keep") < faults()
+    run = [sys.executable, "-c", _BATCHES]
+    assert subprocess.check_output(run, text=True) == "True\n"
 
 
 def test_imports_are_left_out_of_collections_and_what_comes_later_is_not():
@@ -274,10 +262,7 @@ def test_imports_are_left_out_of_collections_and_what_comes_later_is_not():
 
     gc.unfreeze()
     assert is_collected(vars(torch))
-    try:
-        set_objects_aside()
-        later = [CPU]
-        assert not is_collected(vars(torch))
-        assert is_collected(later)
-    finally:
-        gc.unfreeze()
+    set_objects_aside()
+    later = [CPU]
+    assert not is_collected(vars(torch))
+    assert is_collected(later)

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from wherefrom import Explainer, evaluate
-from wherefrom.core.output_names import OutputNames
 from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import OutputNames
 from wherefrom.errors import ModelError, TargetError
 
 

@@ -56,7 +56,7 @@ def test_completeness_and_agreement_with_shapley_values_equal_the_definitions(be
     metrics = ["completeness", "shapley_r", "shapley_slope", "shapley_error"]
     values = evaluate(explainer, texts, ["lrp"], metrics).values["lrp"]
     for at, text in enumerate(texts):
-        explanation = explainer(text)
+        explanation = explainer(text, "lrp")
         scores, index = explanation.scores.astype(float), explanation.target.index
         ids = wordpiece(text)["input_ids"]
 

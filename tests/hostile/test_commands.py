@@ -24,6 +24,12 @@ PYTHON = re.compile(
     r"[Ee]xplainer[.(]|wherefrom\.\w+\(|\b(method|root|truncate|units|target|position|encoding|memory)="
 )
 cached_load = functools.cache(load)
+# of texts for the commands that read them as `explain` does
+OF_EACH_KIND = [
+    "empty", "an undecodable byte", "very many tokens", "null", "colours", "a window title",
+    "an 8-bit escape", "a line overwritten", "direction turned", "line separators", "markup",
+    "special tokens", "nothing to see",
+]  # fmt: skip
 COMMANDS = {
     "explain": ["explain"],
     "compare": ["compare", "--methods", "lrp"],
@@ -78,10 +84,13 @@ def entries(table):
     return pytest.mark.parametrize("case", list(table.values()), ids=list(table))
 
 
-@pytest.mark.parametrize("command", list(COMMANDS))
-@entries(TEXTS)
-def test_a_text(run, files, command, case):
-    text, error = case
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("explain", name) for name in TEXTS]
+    + [(command, name) for command in ("compare", "audit") for name in OF_EACH_KIND],
+)
+def test_a_text(run, files, command, name):
+    text, error = TEXTS[name]
     arguments = [*COMMANDS[command], "--model", files / "model", "--", text]
     checked(run(*arguments), error)
 
@@ -160,15 +169,10 @@ def test_an_argument(run, files, tmp_path, case):
 # In processes of their own: bytes, pipes and signals as the operating system passes them.
 
 
-def started(files, *arguments, **options):
-    command = [sys.executable, "-m", "wherefrom", *arguments, "--model", str(files / "model")]
-    return popen(command, **options)
-
-
-def popen(command, variables=None, **options):
+def popen(*arguments, variables=None, command=("-m", "wherefrom"), **options):
     """A process that hears SIGINT, which a test run in the background of a shell would not."""
     return subprocess.Popen(
-        command,
+        [sys.executable, *command, *arguments],
         stderr=subprocess.PIPE,
         stdin=subprocess.PIPE,
         env={**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1", **(variables or {})},
@@ -177,9 +181,9 @@ def popen(command, variables=None, **options):
     )
 
 
-def test_undecodable_bytes_as_arguments_and_on_stdin(files):
-    as_argument = started(files, "explain", b"good \xff film", stdout=subprocess.PIPE)
-    on_stdin = started(files, "explain", "-", stdout=subprocess.PIPE)
+def test_undecodable_bytes_as_arguments_and_on_stdin():
+    as_argument = popen("explain", b"good \xff film", stdout=subprocess.PIPE)
+    on_stdin = popen("explain", "-", stdout=subprocess.PIPE)
     out, err = as_argument.communicate()
     assert as_argument.returncode == 2
     assert out == b""
@@ -193,11 +197,11 @@ def test_undecodable_bytes_as_arguments_and_on_stdin(files):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_no_space_for_the_output_and_an_ascii_terminal(files, monkeypatch):
+def test_no_space_for_the_output_and_an_ascii_terminal(monkeypatch):
     with open("/dev/full", "wb") as full:
-        to_full = started(files, "explain", "good film", stdout=full)
+        to_full = popen("explain", "good film", stdout=full)
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    to_ascii = started(files, "explain", "naïve × film \x1b[31m", stdout=subprocess.PIPE)
+    to_ascii = popen("explain", "naïve × film \x1b[31m", stdout=subprocess.PIPE)
     _, err = to_full.communicate()
     assert to_full.returncode == 2
     assert err == b"wherefrom: cannot write the output: No space left on device.\n"
@@ -227,17 +231,14 @@ run(sys.argv[2:])
 """
 
 
-def test_ctrl_c_leaves_a_partial_result_that_resumes(files, tmp_path):
+def test_ctrl_c_leaves_a_partial_result_that_resumes(tmp_path):
     words = "good bad great dull love hate".split()
     rows = [f"the {a} film is {b} and {c}" for a in words for b in words for c in words]
     (tmp_path / "data.csv").write_text("\n".join(["text", *rows]))
     parts = tmp_path / "out" / "checkpoint"
     command = ["evaluate", str(tmp_path / "data.csv"), "--out", str(tmp_path / "out")]
-    command += ["--metrics", "activation", "--methods", "lrp,gradient", "--model"]
-    process = popen(
-        [sys.executable, "-c", INTERRUPTED, str(parts), *command, str(files / "model")],
-        stdout=subprocess.PIPE,
-    )
+    command += ["--metrics", "activation", "--methods", "lrp,gradient"]
+    process = popen(*command, command=["-c", INTERRUPTED, str(parts)], stdout=subprocess.PIPE)
     out, err = process.communicate()
     assert process.returncode == 130, err
     last = err.decode().splitlines()[-1]
@@ -251,15 +252,14 @@ def test_ctrl_c_leaves_a_partial_result_that_resumes(files, tmp_path):
 
 
 @pytest.mark.parametrize("library", ["typing", "typer", "torch"])
-def test_ctrl_c_at_the_start_is_a_line_and_code_130(files, tmp_path, library):
+def test_ctrl_c_at_the_start_is_a_line_and_code_130(tmp_path, library):
     """The process is held where it imports a library."""
     reached = tmp_path / "reached"
     (tmp_path / f"{library}.py").write_text(
-        f"import signal\nopen({str(reached)!r}, 'w').close()\nsignal.pause()\n"
+        f"import time\nopen({str(reached)!r}, 'w').close()\nwhile True: time.sleep(0.01)\n"
     )
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "wherefrom", "explain", "a film"]
-    process = popen(command, {"PYTHONPATH": path}, stdout=subprocess.PIPE)
+    process = popen("explain", "a film", variables={"PYTHONPATH": path}, stdout=subprocess.PIPE)
     while not reached.exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)

@@ -200,11 +200,16 @@ def test_bytes_that_are_not_http_are_refused_or_dropped(running, content):
     assert b"200 OK" in running.send(with_token()).partition(b"\r\n")[0]
 
 
-@pytest.mark.parametrize("start", [b"", b"GET /"], ids=["silent", "begun"])
-def test_a_connection_without_headers_is_closed(running, start):
-    with running.connect() as connection:
-        connection.sendall(start)
-        assert received(connection) == b""
+def test_connections_without_a_request_are_closed(running):
+    """Silent from the first, begun, and silent after an answered request."""
+    answered = with_token().replace(b"connection: close\r\n", b"")
+    with ExitStack() as opened:
+        connections = [opened.enter_context(running.connect()) for _ in range(3)]
+        for connection, content in zip(connections, (b"", b"GET /", answered), strict=True):
+            connection.sendall(content)
+        silent, begun, idle = map(received, connections)
+    assert silent == begun == b""
+    assert b"200 OK" in idle
 
 
 def trickle(connection):
@@ -217,12 +222,6 @@ def trickle(connection):
 def test_headers_that_trickle_in_are_no_reason_to_wait(running):
     with running.connect() as connection, pytest.raises(OSError, match=r"(?i)reset|pipe|abort"):
         trickle(connection)
-
-
-def test_a_second_request_that_never_comes_is_not_waited_for(running):
-    with running.connect() as connection:
-        connection.sendall(with_token().replace(b"connection: close\r\n", b""))
-        assert b"200 OK" in received(connection)  # and the server has closed it
 
 
 def test_a_body_that_never_comes_is_not_waited_for(running):

@@ -14,9 +14,8 @@ import wherefrom
 from tests.helpers import exactly
 from tests.oracles.graphormer import shortest_paths
 from wherefrom.errors import InputError, MissingExtra, TooLong
-from wherefrom.inputs.graph import UNREACHABLE, Graph, batch
+from wherefrom.inputs.graph import UNREACHABLE, Graph, batch, of_regions
 from wherefrom.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
-from wherefrom.inputs.superpixel import of_regions
 
 MOLECULES = {
     "aspirin": ("CC(=O)Oc1ccccc1C(=O)O", 13, 13),
@@ -279,7 +278,7 @@ def test_names_must_be_as_many_as_nodes():
         Graph([[1.0], [2.0]], [], names=("a", "b", "c"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), nodes=st.integers(1, 9), length=st.integers(1, 4))
 def test_paths_are_the_first_in_order_of_all_shortest_ones(seed, nodes, length):
     rng = np.random.default_rng(seed)

@@ -125,7 +125,7 @@ CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=1
 SIGNS = st.text(st.sampled_from(" ab,;\t|\"'\n\r\u2028é"), max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(cells=st.lists(st.tuples(CELL | SIGNS, st.sampled_from("01")), min_size=1, max_size=8),
        form=st.sampled_from(["csv", "tsv", "pandas", "jsonl", "parquet"]))  # fmt: skip
 def test_every_row_that_other_programs_write_is_read_or_rejected(cells, form):
@@ -154,7 +154,7 @@ def test_every_row_that_other_programs_write_is_read_or_rejected(cells, form):
     assert list(rows.rejected) == [k for k, (text, _) in enumerate(cells) if not text.strip()]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(lines=st.lists(SIGNS.filter(lambda line: "\n" not in line and "\r" not in line), max_size=8))
 def test_a_line_is_never_lost(lines):
     marked = [f"{line[:1]}n{k}n{line[1:]}\n" for k, line in enumerate(lines)]

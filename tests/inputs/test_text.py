@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -57,7 +57,7 @@ def test_words_are_exact_spans_in_order_and_keep_the_sum(text, kind, request, be
     assert "".join(unit.text for unit in placed if unit.text.strip()) == "".join(text.split())
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(text=st.text(min_size=1, max_size=30).filter(str.strip))
 def test_any_text_has_exact_spans(text, wordpiece, bytepairs):
     for tokenizer in (wordpiece, bytepairs):

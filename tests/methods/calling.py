@@ -7,10 +7,10 @@ import torch
 
 from benchmarks.tiny import model as tiny
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, ModelRunner, split_on_failure
+from wherefrom.core.target import Case, Target
 from wherefrom.inputs.text import batch, encode, from_ids
-from wherefrom.methods import method
+from wherefrom.methods import Scores, method
 
 ROWS = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2], [7, 8, 2]]
 
@@ -57,7 +57,32 @@ def runner_of(model, inputs):
 def found(model, inputs, name, target=None, **settings):
     """The result of a method."""
     case = Case(runner_of(model, inputs), inputs, asked(inputs, target))
-    return method(name, **settings)(case)
+    return in_parts(method(name, **settings), case)
+
+
+def in_parts(method, case):
+    """The result for a batch, which is split if it fails as an explainer splits it."""
+    pieces = []
+
+    def work(rows):
+        pieces.append(method(case if len(rows) == len(case.batch) else case.take(list(rows))))
+        return rows
+
+    for _ in split_on_failure(range(len(case.batch)), work):
+        pass
+    first, *others = pieces
+    if not others:
+        return first
+
+    def joined(of):
+        return {key: torch.cat([of(piece)[key] for piece in pieces]) for key in of(first) or ()}
+
+    return Scores(
+        torch.cat([piece.values for piece in pieces]),
+        None if first.logits is None else torch.cat([piece.logits for piece in pieces]),
+        joined(lambda piece: piece.parts),
+        None if first.lines is None else joined(lambda piece: piece.lines),
+    )
 
 
 def scores(model, inputs, name, target=None, **settings):

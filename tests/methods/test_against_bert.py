@@ -9,7 +9,7 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import of_tensor, scores
 from tests.oracles.bert import Bert, frozen, kept
 from wherefrom import Explainer
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 
 IDS = [2, 17, 9, 33, 8, 41, 3]
 TABLES = {

@@ -20,8 +20,8 @@ from tests.methods.cases import CASES, IDS, case, mean_pooled_block
 from tests.modules import Block, D
 from tests.oracles import attended
 from tests.oracles import maps as oracle
-from wherefrom.core.runner import Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import MethodError, ModelError
 from wherefrom.methods import method as find_method
 from wherefrom.methods.attention_maps import capture

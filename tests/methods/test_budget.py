@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from tests.methods.calling import of_tensor
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case
 from wherefrom.methods import embedded_inputs
 from wherefrom.methods.embedded_inputs import Budget
 

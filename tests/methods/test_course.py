@@ -129,7 +129,7 @@ class TestAxioms:
                 )
         assert explained(one, [3.0, 1.0], IG).abs().min() > 0.1
 
-    @settings(deadline=None, max_examples=25)
+    @settings(max_examples=25)
     @given(a=st.floats(-3, 3), b=st.floats(-2, 2))
     def test_units_that_can_be_exchanged_get_the_same(self, a, b):
         def symmetric(x):
@@ -150,7 +150,7 @@ class TestAxioms:
         found = explained(product, [2.0, 2.0], "path_gradients", path=corner)
         exactly(found, [0.0, 4.0], tol=1e-6)
 
-    @settings(deadline=None, max_examples=25)
+    @settings(max_examples=25)
     @given(st.lists(st.floats(-3, 3), min_size=2, max_size=4))
     def test_ig_adds_up_to_the_rise_of_a_smooth_function(self, numbers):
         def smooth(x):

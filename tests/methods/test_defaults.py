@@ -19,10 +19,11 @@ TEXT = "a charming film"
 
 def test_a_text_is_compared_with_unknown_words():
     explainer = wherefrom.load("sentiment")
-    explanation = explainer(TEXT)
+    explanation = explainer(TEXT, "lrp")
     assert (explanation.settings["root"], explanation.settings["attention"]) == ("unk", 0.0)
-    exactly(explanation.scores, explainer(TEXT, root="unk", attention=0, gate="shared").scores)
-    assert abs(explanation.scores - explainer(TEXT, root=None).scores).max() > 0.1
+    spelled = explainer(TEXT, "lrp", root="unk", attention=0, gate="shared")
+    exactly(explanation.scores, spelled.scores)
+    assert abs(explanation.scores - explainer(TEXT, "lrp", root=None).scores).max() > 0.1
     assert "root" in {line.kind for line in explanation.ledger.lines}
 
 
@@ -52,23 +53,27 @@ def test_pixels_and_nodes_share_attention_and_have_no_root(name, source):
     explanation = explainer(source)
     assert (explanation.settings["root"], explanation.settings["attention"]) == (None, 0.25)
     assert abs(explanation.ledger.residual) < 1e-4
-    frozen, half = (explainer(source, attention=share).scores for share in (0, 0.5))
+    frozen, half = (explainer(source, "lrp", attention=share).scores for share in (0, 0.5))
     assert not np.allclose(explanation.scores, frozen, atol=1e-3)
     assert not np.allclose(explanation.scores, half, atol=1e-3)
 
 
 def test_at_a_half_with_shared_gates_it_is_attn_lrp(bert):
     explainer = Explainer(bert)
-    ours = explainer(ROWS[0], attention=0.5, gate="shared", root=None)
+    ours = explainer(ROWS[0], "lrp", attention=0.5, gate="shared", root=None)
     exactly(ours.scores, explainer(ROWS[0], "attn_lrp").scores, 1e-6)
 
 
-def test_two_points_have_no_share_of_attention():
-    explanation = wherefrom.load("sentiment")(TEXT, secants="root")
-    assert explanation.settings["attention"] == 0.0
+def test_texts_to_classify_get_secants_from_the_unknown_word():
+    explanation = wherefrom.load("sentiment")(TEXT)
+    assert explanation.label == "secant(root=unk)"
+    assert {line.kind for line in explanation.ledger.lines} == {"word", "reference"}
     assert abs(explanation.ledger.residual) < 1e-4
-    with pytest.raises(MethodError, match="must be 0"):
-        method("lrp", root="unk", secants="root", attention=0.25)
+
+
+def test_settings_of_lrp_need_its_name():
+    with pytest.raises(MethodError, match='method="lrp"'):
+        wherefrom.load("sentiment")(TEXT, attention=0.25)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, "half", float("nan"), None])

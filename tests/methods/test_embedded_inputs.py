@@ -8,8 +8,8 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import normal
 from tests.methods.calling import family, of_ids, of_tensor, same, scores
 from wherefrom import Explainer, method
-from wherefrom.core.runner import Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import MethodError
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
 

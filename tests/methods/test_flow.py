@@ -8,11 +8,11 @@ from tests.methods.cases import IDS, Case, case
 from tests.oracles import attended
 from tests.oracles import maps as oracle
 from wherefrom.core.progress import stopped_by
-from wherefrom.core.runner import Case as ModelCase
 from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case as ModelCase
 from wherefrom.core.target import Target
 from wherefrom.methods import method
-from wherefrom.methods.flow import flows
+from wherefrom.methods.attention import flows
 
 SHORT = IDS[:5]
 

@@ -12,6 +12,7 @@ from tests.methods.calling import (
     asked,
     different,
     found,
+    in_parts,
     of_ids,
     of_tensor,
     of_texts,
@@ -21,7 +22,8 @@ from tests.methods.calling import (
 )
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import gradients as oracle
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case
 from wherefrom.errors import NotEnoughMemory, RoundingOnly
 from wherefrom.methods import method
 
@@ -220,10 +222,10 @@ def test_little_memory_changes_the_chunks_and_not_the_scores(name):
         memory = 1.0
     else:
         with pytest.raises(NotEnoughMemory, match=f"{name}.* on one input") as caught:
-            chunked(Case(ModelRunner(model, memory=1.0), inputs, target))
+            in_parts(chunked, Case(ModelRunner(model, memory=1.0), inputs, target))
         memory = 1.2 * caught.value.needed
     with rows_run(model) as narrow:
-        actual = chunked(Case(ModelRunner(model, memory=memory), inputs, target)).values
+        actual = in_parts(chunked, Case(ModelRunner(model, memory=memory), inputs, target)).values
     same(actual, expected, 1e-10)
     if name != "occlusion":
         assert narrow[-1] == 1

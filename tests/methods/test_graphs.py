@@ -49,7 +49,7 @@ def permuted(graph, order):
 
 @pytest.mark.parametrize("method", [name for name in wherefrom.METHODS if name not in BY_CHANCE])
 def test_permuted_nodes_have_permuted_scores(explainer, method):
-    @settings(max_examples=2, deadline=None)
+    @settings(max_examples=2)
     @given(st.integers(0, 10_000), st.permutations(range(7)))
     def law(seed, order):
         graph = random_graph(seed)
@@ -73,7 +73,7 @@ def test_a_graph_is_the_same_alone_and_padded_among_larger_ones(explainer, metho
     np.testing.assert_allclose(padded.scores, alone.scores, rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 10_000), st.integers(1, 12))
 def test_the_ledger_closes_with_encodings_as_its_lines(explainer, seed, nodes):
     found = explainer(random_graph(seed, nodes))

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from wherefrom import Explainer
-from wherefrom.core.batching import Rejected
+from wherefrom.core.runner import Rejected
 from wherefrom.errors import NotFinite
-from wherefrom.methods.conservation_check import ConservationCheck
+from wherefrom.methods.forward_graph import ConservationCheck
 
 METHODS = ("lrp", "gradient_x_input", "integrated_gradients", "gradient_rollout")
 D = 16

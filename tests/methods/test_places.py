@@ -12,8 +12,8 @@ from tests.modules import CLASSES, D, Plain
 from tests.oracles import maps as oracle
 from tests.oracles.attended import Seen
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.methods import METHODS, method
 
 READING = [

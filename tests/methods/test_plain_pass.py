@@ -11,7 +11,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from wherefrom import Explainer
 from wherefrom.errors import OutputDiffers, SamplesRunAlone
-from wherefrom.methods import plain_pass
+from wherefrom.methods import forward_pass
 
 ONE, TWO = [3, 4, 5], [[3, 4, 5], [6, 7, 8]]
 
@@ -151,11 +151,11 @@ def test_half_precision_differs_by_its_rounding_alone():
 @pytest.mark.parametrize(("share", "agrees"), [(0.5e-3, True), (2e-3, False)])
 def test_a_thousandth_of_the_largest_logit_is_allowed(share, agrees):
     expected = torch.tensor([[8.0, -4.0]])
-    assert plain_pass._agree(expected, expected + 8 * share) == agrees
+    assert forward_pass._agree(expected, expected + 8 * share) == agrees
     narrow = expected.bfloat16()
-    assert plain_pass._agree(narrow, narrow * (1 + share))
-    assert not plain_pass._agree(expected, torch.tensor([[math.inf, -4.0]]))
-    assert not plain_pass._agree(expected, expected[:, :1])
+    assert forward_pass._agree(narrow, narrow * (1 + share))
+    assert not forward_pass._agree(expected, torch.tensor([[math.inf, -4.0]]))
+    assert not forward_pass._agree(expected, expected[:, :1])
 
 
 class TestAnswers:

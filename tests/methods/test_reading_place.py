@@ -12,11 +12,12 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import ROWS, asked, different, found, of_ids, of_tensor, same, scores
 from tests.modules import CLASSES, Block, D, Plain, Pooled, Vision
 from tests.oracles import gradients as oracle
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case
 from wherefrom.errors import NoBlock, RoundingOnly
 from wherefrom.methods.base import warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
-from wherefrom.methods.reading import read_at
+from wherefrom.methods.propagation import read_at
 
 MASK = 3  # the token id of [MASK] in the tiny models
 
@@ -215,16 +216,16 @@ def test_without_a_block_auto_reads_where_the_input_enters(name, settings, kind,
 
 def test_auto_is_the_block_of_a_text_and_the_entry_of_an_image(rng):
     rows = of_tensor(normal(rng, 1, 4, D))
-    assert read_at("auto", Case(None, rows), lambda place: place) == "first_block"
-    assert read_at("embeddings", Case(None, rows), lambda place: place) == "embeddings"
+    assert read_at("auto", Case(None, rows), lambda _, place: place) == "first_block"
+    assert read_at("embeddings", Case(None, rows), lambda _, place: place) == "embeddings"
     image = copy.copy(rows)
     object.__setattr__(image, "layout", object())
-    assert read_at("auto", Case(None, image), lambda place: place) == "embeddings"
-    assert read_at("first_block", Case(None, image), lambda place: place) == "first_block"
+    assert read_at("auto", Case(None, image), lambda _, place: place) == "embeddings"
+    assert read_at("first_block", Case(None, image), lambda _, place: place) == "first_block"
 
 
 def test_another_error_at_the_block_is_not_hidden_by_auto(rng):
-    def run(place):
+    def run(_case, place):
         raise ValueError(place)
 
     with pytest.raises(ValueError, match="first_block"):

@@ -10,7 +10,8 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import ROWS, asked, family, found, of_ids, of_tensor, runner_of, same
 from tests.modules import D, Vision
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, Layout, ModelRunner
+from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.target import Case
 from wherefrom.errors import InputError, MethodError
 from wherefrom.inputs.image import filled
 from wherefrom.methods import method
@@ -18,7 +19,7 @@ from wherefrom.methods.root import _MEANS, _mean_row, root_change
 from wherefrom.tracing.observers.entry_points import EmbeddedInput, Span
 
 UNK = 1
-SECANTS = ["zero", "root"]
+ROOTED = ["lrp", "secant"]
 
 
 def with_unk(inputs):
@@ -36,38 +37,38 @@ def output_of(model, inputs, target):
 
 
 @pytest.mark.parametrize("root", ["zero", "unk", "mean", 7])
-@pytest.mark.parametrize("secants", SECANTS)
+@pytest.mark.parametrize("name", ROOTED)
 @pytest.mark.parametrize("at", ["embeddings", "first_block"])
-def test_the_ledger_is_exact_with_any_root(bert, root, secants, at):
+def test_the_ledger_is_exact_with_any_root(bert, root, name, at):
     inputs = with_unk(of_ids(bert, ROWS))
-    result = found(bert, inputs, "lrp", 1, root=root, secants=secants, at=at)
+    result = found(bert, inputs, name, 1, root=root, at=at)
     closed(result, output_of(bert, inputs, 1))
-    kind = "reference" if secants == "root" else "root"
+    kind = "reference" if name == "secant" else "root"
     assert (kind, kind) in result.lines
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gptj"])
-@pytest.mark.parametrize("secants", SECANTS)
-def test_the_ledger_of_a_decoder_is_exact_with_a_root(name, secants):
+@pytest.mark.parametrize("rooted", ROOTED)
+def test_the_ledger_of_a_decoder_is_exact_with_a_root(name, rooted):
     model = family(name, "write")
     inputs = of_ids(model, ROWS)
-    result = found(model, inputs, "lrp", 5, root="mean", secants=secants)
+    result = found(model, inputs, rooted, 5, root="mean")
     closed(result, output_of(model, inputs, 5), 1e-6)  # norms and rotations in float32
 
 
-@pytest.mark.parametrize("secants", SECANTS)
-def test_an_encoder_and_a_decoder_have_roots_of_their_own(secants):
+@pytest.mark.parametrize("name", ROOTED)
+def test_an_encoder_and_a_decoder_have_roots_of_their_own(name):
     model = family("bart", "translate")
     inputs = of_ids(model, ROWS[:1], prefix=[1, 4, 9])
-    result = found(model, inputs, "lrp", 5, root="mean", secants=secants)
+    result = found(model, inputs, name, 5, root="mean")
     closed(result, output_of(model, inputs, 5), 1e-9)
 
 
-@pytest.mark.parametrize("secants", SECANTS)
-def test_a_batch_gives_what_its_samples_give_alone(bert, secants):
-    together = found(bert, with_unk(of_ids(bert, ROWS)), "lrp", 1, root="unk", secants=secants)
+@pytest.mark.parametrize("name", ROOTED)
+def test_a_batch_gives_what_its_samples_give_alone(bert, name):
+    together = found(bert, with_unk(of_ids(bert, ROWS)), name, 1, root="unk")
     for i, row in enumerate(ROWS):
-        alone = found(bert, with_unk(of_ids(bert, [row])), "lrp", 1, root="unk", secants=secants)
+        alone = found(bert, with_unk(of_ids(bert, [row])), name, 1, root="unk")
         same(together.values[i, : len(row)], alone.values[0])
         for key, line in alone.lines.items():
             exactly(together.lines[key][i], line[0], 1e-9)
@@ -87,15 +88,15 @@ def test_a_root_moves_the_score_by_gradient_times_root(bert, name):
 
 def test_a_unit_that_is_the_root_gets_nothing(bert):
     inputs = with_unk(of_ids(bert, [[5, UNK, 33, 2]]))
-    for secants in SECANTS:
-        values = found(bert, inputs, "lrp", 1, root="unk", secants=secants).values
+    for name in ROOTED:
+        values = found(bert, inputs, name, 1, root="unk").values
         assert float(values[0, 1].abs()) < 1e-12
         assert float(values[0, 0].abs()) > 1e-6
 
 
 def test_at_the_root_itself_secants_leave_only_the_root(bert):
     inputs = with_unk(of_ids(bert, [[UNK] * 5]))
-    result = found(bert, inputs, "lrp", 1, root="unk", secants="root")
+    result = found(bert, inputs, "secant", 1, root="unk")
     assert float(result.values.abs().max()) < 1e-12
     exactly(result.lines["reference", "reference"], output_of(bert, inputs, 1))
 
@@ -155,8 +156,8 @@ def test_a_root_for_rows_of_numbers(rng):
     model, x = Vision(4), normal(rng, 2, 4, D)
     inputs = of_tensor(x)
     for root in ("zero", "mean", normal(rng, D)):
-        for secants in SECANTS:
-            result = found(model, inputs, "lrp", 1, root=root, secants=secants)
+        for name in ROOTED:
+            result = found(model, inputs, name, 1, root=root)
             closed(result, model(x)[:, 1].detach())
 
 
@@ -176,8 +177,8 @@ def test_the_mean_of_rows_of_numbers_leaves_padding_out(rng):
 
 def test_what_cannot_be_a_root_is_refused(bert):
     inputs = of_ids(bert, ROWS)
-    with pytest.raises(MethodError, match="need a root"):
-        found(bert, inputs, "lrp", 1, secants="root")
+    with pytest.raises(MethodError, match="needs a root"):
+        found(bert, inputs, "secant", 1, root=None)
     with pytest.raises(MethodError, match="does not fit"):
         found(bert, inputs, "lrp", 1, root=torch.zeros(5))
     with pytest.raises(InputError, match='no "mask" token'):

@@ -7,8 +7,8 @@ from torch.nn import functional as F
 from tests.helpers import exactly, normal
 from tests.methods.calling import of_tensor
 from tests.modules import CLASSES, D, Plain
-from wherefrom.core.runner import Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.methods import method
 
 

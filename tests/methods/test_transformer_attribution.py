@@ -10,7 +10,7 @@ from tests.methods.calling import ROWS, asked, different, family, of_ids, of_ten
 from tests.methods.calling import runner_of as runner
 from tests.modules import CLASSES, Block, D, Plain
 from tests.oracles import chefer
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.rules.deep_taylor import DEEP_TAYLOR
 

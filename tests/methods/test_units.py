@@ -11,8 +11,8 @@ from tests.methods.calling import of_ids
 from tests.modules import CLASSES, D, Plain
 from wherefrom import METHODS, Explainer
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Batch, Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import ModelError
 from wherefrom.methods import method as find_method
 from wherefrom.methods.attention_maps import capture

@@ -11,8 +11,8 @@ from tests.oracles import chefer, maps, vit
 from tests.oracles.bert import frozen, kept
 from tests.oracles.vit import Vit, by_patch
 from wherefrom import METHODS, Explainer
-from wherefrom.core.runner import Case, ModelRunner
-from wherefrom.core.target import Target
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import ModelError
 from wherefrom.inputs.image import ImageReader
 from wherefrom.methods import method

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import wherefrom
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import FileError, ModelError
 from wherefrom.inputs.text import batch
 from wherefrom.methods.forward_pass import run

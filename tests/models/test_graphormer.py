@@ -12,8 +12,8 @@ from tests.helpers import captured, exactly, through
 from tests.oracles.graphormer import Graphormer as Oracle
 from wherefrom.errors import FileError, InputError, TooLong
 from wherefrom.inputs.graph import Graph, batch
+from wherefrom.methods.propagation import AH, CONSERVATIVE
 from wherefrom.models.graphormer import Graphormer, GraphormerConfig
-from wherefrom.rules.tables import AH, CONSERVATIVE
 from wherefrom.tracing.observers.attention_maps import Maps
 
 PATH = 3
@@ -97,7 +97,7 @@ def test_padding_changes_nothing(dtype, tol):
         exactly(row, run(model, [graph])[0], tol=tol)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), order=st.permutations(range(8)))
 def test_the_numbering_of_nodes_has_no_say(seed, order):
     model, graph = graphormer(), random_graph(seed)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformers.activations import ACT2FN
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules.tables import AH_LN, CONSERVATIVE, CONSERVATIVE_SHARED, PLAIN
+from wherefrom.methods.propagation import AH_LN, CONSERVATIVE, CONSERVATIVE_SHARED, PLAIN
 
 HOLDS = {
     "gelu": F.gelu,

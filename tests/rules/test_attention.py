@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tests.helpers import captured, exactly, normal, through
 from tests.oracles.rules import ah_rule
-from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN, conservative
+from wherefrom.methods.propagation import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN, conservative
 from wherefrom.tracing.observers.attention_maps import Maps
 
 B, H, T, D = 2, 3, 5, 4

@@ -5,10 +5,9 @@ import torch
 from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules import frozen_attention as module
-from wherefrom.rules.attention import explicit_attention
-from wherefrom.rules.frozen_attention import frozen_attention
-from wherefrom.rules.tables import CONSERVATIVE
+from wherefrom.methods.propagation import CONSERVATIVE
+from wherefrom.rules import attention as module
+from wherefrom.rules.attention import explicit_attention, frozen_attention
 
 B, H, T, D = 2, 4, 7, 3
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.helpers import captured, exactly, normal, through
 from tests.oracles.rules import ah_rule
-from wherefrom.rules.tables import AH, CONSERVATIVE, PLAIN
+from wherefrom.methods.propagation import AH, CONSERVATIVE, PLAIN
 from wherefrom.tracing.observers.attention_maps import Maps
 
 B, T, S, D, H = 2, 4, 5, 6, 2

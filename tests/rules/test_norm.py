@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
 from tests.oracles.rules import ln_rule
-from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN
+from wherefrom.methods.propagation import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN
 
 B, T, D, EPS = 2, 3, 6, 1e-5
 FROZEN = pytest.mark.parametrize(

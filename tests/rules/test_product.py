@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules.tables import AH_LN, ATTN_LRP, CONSERVATIVE, CONSERVATIVE_SHARED, PLAIN
+from wherefrom.methods.propagation import AH_LN, ATTN_LRP, CONSERVATIVE, CONSERVATIVE_SHARED, PLAIN
 
 B, T, D = 1, 4, 3
 
@@ -134,15 +134,6 @@ def test_attention_to_values_that_are_constants_is_a_line_of_the_ledger(spelled,
     found = through(CONSERVATIVE, lambda a: a @ own + spelled(a.softmax(-1), values), a)
     exactly(found.relevance[0], a * own.sum(1))
     exactly(found.recorded, float((a.softmax(-1) @ values).sum()))
-
-
-def test_shared_gate_gives_half_to_each_and_its_value_at_zero_to_the_books(ab):
-    a, b = ab
-    found = through(CONSERVATIVE_SHARED, lambda a, b: torch.sigmoid(a) * b, a, b)
-    half = b / 2
-    exactly(found.relevance[0], (torch.sigmoid(a) - 0.5) * half)
-    exactly(found.relevance[1], torch.sigmoid(a) * half)
-    exactly(found.recorded, float((0.5 * half).sum()))
 
 
 def test_two_activated_factors_get_half_each(ab):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules.tables import AH, AH_LN, CONSERVATIVE, CONSERVATIVE_SHARED, PLAIN
+from wherefrom.methods.propagation import AH, AH_LN, CONSERVATIVE, CONSERVATIVE_SHARED, PLAIN
 
 N, M, D = 4, 3, 5
 
@@ -85,7 +85,7 @@ def test_under_the_ln_rule_a_layer_norm_conserves(eps, table, rng):
     exactly(found.relevance[0].sum(-1), (y * seed).sum(-1))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(degree=st.integers(1, 5), number=st.integers(0, 2**16))
 def test_gradient_x_input_multiplies_by_the_degree_and_shared_products_do_not(degree, number):
     rng = torch.Generator().manual_seed(number)
@@ -101,7 +101,7 @@ def test_gradient_x_input_multiplies_by_the_degree_and_shared_products_do_not(de
     exactly(through(CONSERVATIVE_SHARED, f, x).relevance[0].sum(), f(x).sum(), tol=1e-8)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(number=st.integers(0, 2**16), layers=st.integers(1, 3))
 def test_any_block_of_attention_norm_and_gate_adds_up(number, layers):
     rng = torch.Generator().manual_seed(number)

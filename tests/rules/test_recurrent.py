@@ -8,7 +8,7 @@ from tests.helpers import exactly, normal, through
 from tests.modules import CLASSES, D, Plain
 from wherefrom import Explainer
 from wherefrom.errors import NotConserved
-from wherefrom.rules.tables import CONSERVATIVE, CONSERVATIVE_SHARED
+from wherefrom.methods.propagation import CONSERVATIVE, CONSERVATIVE_SHARED
 
 LAYERS = {
     "gru": lambda: nn.GRU(D, D, batch_first=True),
@@ -40,11 +40,11 @@ class Recurrent(Plain):
 def test_a_recurrent_layer_is_as_it_was_and_its_ledger_closes(name, gate, rng):
     module, x = Recurrent(LAYERS[name]()), normal(rng, 3, 4, D)
     plain = module(x).detach()
-    explanations = Explainer(module)(x, target=1, gate=gate)
+    explanations = Explainer(module)(x, "lrp", target=1, gate=gate)
     exactly([explanation.output for explanation in explanations], plain[:, 1])
     for row, explanation in zip(x, explanations, strict=True):
         assert explanation.ledger.relative < 1e-9
-        exactly(explanation.scores, Explainer(module)(row, target=1, gate=gate).scores, 1e-6)
+        exactly(explanation.scores, Explainer(module)(row, "lrp", target=1, gate=gate).scores, 1e-6)
 
 
 @pytest.mark.parametrize("number", [0, 1])

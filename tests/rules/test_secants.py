@@ -14,10 +14,10 @@ from tests.helpers import exactly, normal
 from tests.methods.calling import asked, of_tensor, runner_of
 from tests.modules import Plain
 from tests.oracles.two_points import Pair, affine
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods import method
-from wherefrom.rules.secants import logarithmic_mean
+from wherefrom.rules.secant_softmax import logarithmic_mean
 
 D, CLASSES = 6, 3
 
@@ -82,8 +82,8 @@ def test_relevance_is_what_each_unit_contributes(rng, spelling):
     model = GatedBlock(spelling)
     x, root = normal(rng, 2, 5, D), normal(rng, 2, 5, D)
     inputs = of_tensor(x)
-    lrp = method("lrp", root=root, secants="root")
-    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
+    secant = method("secant", root=root)
+    result = secant(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
     with torch.no_grad():
         for i in range(2):
             expected = contributions(model, x[i], root[i])
@@ -96,10 +96,10 @@ def test_relevance_is_what_each_unit_contributes(rng, spelling):
 def test_fused_attention_over_many_keys_is_the_same(rng, monkeypatch):
     model, x, root = GatedBlock("fused"), normal(rng, 1, 5, D), normal(rng, 1, 5, D)
     inputs = of_tensor(x)
-    lrp = method("lrp", root=root, secants="root")
-    few = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
-    monkeypatch.setattr("wherefrom.rules.secants._NUMBERS", 1)  # a query at a time
-    many = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
+    secant = method("secant", root=root)
+    few = secant(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
+    monkeypatch.setattr("wherefrom.rules.secant_softmax._NUMBERS", 1)  # a query at a time
+    many = secant(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
     exactly(many.values, few.values)
     for key, line in few.lines.items():
         exactly(many.lines[key], line)
@@ -114,8 +114,8 @@ def test_without_attention_and_products_it_is_deep_lift(rng):
     wrapped = nn.Sequential(nn.Flatten(0, 1), model)  # rows of one unit
     x, root = normal(rng, 4, 1, D), normal(rng, 4, 1, D)
     inputs = of_tensor(x)
-    lrp = method("lrp", root=root, secants="root")
-    result = lrp(Case(runner_of(wrapped, inputs), inputs, asked(inputs, 2)))
+    secant = method("secant", root=root)
+    result = secant(Case(runner_of(wrapped, inputs), inputs, asked(inputs, 2)))
     leaf = x[:, 0].clone().requires_grad_()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Captum's hooks
@@ -142,8 +142,8 @@ class Decay(Plain):
 def test_exponentials_under_a_mask_add_up(rng):
     x, root = normal(rng, 2, 4, D), normal(rng, 2, 4, D)
     inputs, model = of_tensor(x), Decay()
-    lrp = method("lrp", root=root, secants="root")
-    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
+    secant = method("secant", root=root)
+    result = secant(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
     with torch.no_grad():
         exactly(result.values.sum(1), model(x)[:, 1] - model(root)[:, 1])
 
@@ -165,9 +165,7 @@ class Lengths(Plain):
 def test_all_norms_close(rng):
     model, x, root = Lengths(), normal(rng, 3, 4, D), normal(rng, 3, 4, D)
     inputs = of_tensor(x)
-    result = method("lrp", root=root, secants="root")(
-        Case(runner_of(model, inputs), inputs, asked(inputs, 0))
-    )
+    result = method("secant", root=root)(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     exactly(result.values.sum(1) + result.lines["reference", "reference"], model(x)[:, 0].detach())
 
 
@@ -190,9 +188,7 @@ class Constants(Plain):
 def test_norms_of_constants_and_short_vectors_close(rng):
     model, x, root = Constants(), normal(rng, 3, 4, D), normal(rng, 3, 4, D)
     inputs = of_tensor(x)
-    result = method("lrp", root=root, secants="root")(
-        Case(runner_of(model, inputs), inputs, asked(inputs, 0))
-    )
+    result = method("secant", root=root)(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     exactly(result.values.sum(1) + result.lines["reference", "reference"], model(x)[:, 0].detach())
 
 
@@ -216,9 +212,7 @@ class Writes(Plain):
 def test_writing_in_place_changes_nothing(rng):
     model, x, root = Writes(), normal(rng, 2, 4, D), normal(rng, 2, 4, D)
     inputs = of_tensor(x)
-    result = method("lrp", root=root, secants="root")(
-        Case(runner_of(model, inputs), inputs, asked(inputs, 0))
-    )
+    result = method("secant", root=root)(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     exactly(result.values.sum(1) + result.lines["reference", "reference"], model(x)[:, 0].detach())
 
 
@@ -227,8 +221,8 @@ def test_where_input_and_root_are_close_the_slope_is_the_derivative(rng):
     way = normal(rng, 1, 4, D)
     inputs = of_tensor(x)
     root = x + 1e-7 * way
-    lrp = method("lrp", root=root, secants="root")
-    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
+    secant = method("secant", root=root)
+    result = secant(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     leaf = x.clone().requires_grad_()
     with torch.enable_grad():
         h = model.first(leaf)
@@ -262,9 +256,7 @@ def test_a_model_that_takes_another_way_at_the_root_is_refused():
     root[0, 1] = -1
     inputs = of_tensor(x)
     with pytest.raises(MethodError, match="same calls at the root"):
-        method("lrp", root=root, secants="root")(
-            Case(runner_of(model, inputs), inputs, asked(inputs, 0))
-        )
+        method("secant", root=root)(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
 
 
 @given(st.floats(-800, 0), st.floats(-800, 0))
@@ -312,8 +304,8 @@ def test_softmaxes_add_up_whatever_the_logits(shift, spread, distance, seed):
     model, x = Softmaxes(shift, spread), normal(rng, 2, 4, D)
     root = x + distance * normal(rng, 2, 4, D)
     inputs = of_tensor(x)
-    lrp = method("lrp", root=root, secants="root")
-    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
+    secant = method("secant", root=root)
+    result = secant(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
     with torch.no_grad():
         expected = model(x)[:, 1] - model(root)[:, 1]
         scale = float(model(x).abs().max()) + float(result.values.abs().max())
@@ -347,11 +339,11 @@ class Grouped(Plain):
 @pytest.mark.parametrize("mask", ["causal", "window", "live"])
 @pytest.mark.parametrize("numbers", [1, 1 << 22])
 def test_attention_of_shared_keys_under_a_mask_adds_up(mask, numbers, rng, monkeypatch):
-    monkeypatch.setattr("wherefrom.rules.secants._NUMBERS", numbers)
+    monkeypatch.setattr("wherefrom.rules.secant_softmax._NUMBERS", numbers)
     model, x, root = Grouped(mask), normal(rng, 2, 6, D), normal(rng, 2, 6, D)
     inputs = of_tensor(x)
-    lrp = method("lrp", root=root, secants="root")
-    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
+    secant = method("secant", root=root)
+    result = secant(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     exactly(result.values.sum(1), (model(x) - model(root))[:, 0].detach())
 
 
@@ -368,6 +360,6 @@ def test_recurrent_layers_add_up(layer, rng):
 
     model, x, root = Steps(), normal(rng, 2, 5, D), normal(rng, 2, 5, D)
     inputs = of_tensor(x)
-    lrp = method("lrp", root=root, secants="root")
-    result = lrp(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
+    secant = method("secant", root=root)
+    result = secant(Case(runner_of(model, inputs), inputs, asked(inputs, 0)))
     exactly(result.values.sum(1), (model(x) - model(root))[:, 0].detach())

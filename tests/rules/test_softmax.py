@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules.tables import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN
+from wherefrom.methods.propagation import AH, AH_LN, ATTN_LRP, CONSERVATIVE, PLAIN
 
 B, T, D = 1, 4, 3
 

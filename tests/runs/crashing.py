@@ -1,6 +1,6 @@
 """A model that ends its process when it reads a certain word, and runs that are begun again.
 
-    python -m tests.runs.crashing run OUT
+    python -m tests.runs.crashing OUT
 
 It is run as a program: every attempt is a fork, which the word ends by SIGKILL, as the system does
 when memory is short. Printed is how many attempts ended so.
@@ -13,6 +13,7 @@ from functools import partial
 
 import wherefrom
 from tests.corpus import planted
+from wherefrom.core.memory import set_objects_aside
 from wherefrom.corpus.explain import CorpusJob, CorpusSettings
 from wherefrom.corpus.studies import corpus_overview
 from wherefrom.methods import method
@@ -65,5 +66,7 @@ def _corpus(out, resume):
 
 
 if __name__ == "__main__":
-    kind, folder = sys.argv[1:]
-    print(attempts(partial({"run": _run, "corpus": _corpus}[kind], folder)))
+    set_objects_aside()
+    for begin in (_run, _corpus):
+        name = begin.__name__[1:]
+        print(name, attempts(partial(begin, f"{sys.argv[1]}/{name}")), flush=True)

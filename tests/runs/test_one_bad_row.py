@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import wherefrom
 from tests.corpus import planted
 from wherefrom.cli import app
-from wherefrom.core.batching import Rejected
+from wherefrom.core.runner import Rejected
 from wherefrom.corpus import explain_corpus
 from wherefrom.errors import NotFinite
 
@@ -72,9 +72,12 @@ def test_in_an_evaluation(explainer):
 def test_on_the_command_line(home, tmp_path, command):
     model = ("--model", str(home / "model"))
     out = {"explain": ("--json", str(tmp_path / "out.json"))}.get(command, ("--out", str(tmp_path)))
-    groups = ("--groups", str(home / "names.csv")) if command == "bias" else ()
+    options = {
+        "bias": ("--groups", str(home / "names.csv")),
+        "evaluate": ("--methods", "lrp,random", "--metrics", "entropy"),
+    }.get(command, ())
     data = TEXTS if command == "explain" else [str(home / "data.csv")]
-    done = CliRunner().invoke(app, [command, *data, *out, *groups, *model])
+    done = CliRunner().invoke(app, [command, *data, *out, *options, *model])
     assert done.exit_code == 1, done.output
     assert "could not be explained" in done.stderr
     if command == "run":

@@ -54,7 +54,7 @@ def named(text):
     return re.findall(r"“(w\d)”", text)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(explanations())
 def test_every_claim_holds(explanation):
     text = sentence(explanation)

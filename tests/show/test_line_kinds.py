@@ -20,7 +20,7 @@ def kinds_of(explanation):
     [
         ("lrp", {}, {"word", "root", "type", "position", "bias"}),
         ("lrp", {"at": "first_block", "root": None}, {"word", "norm"}),
-        ("lrp", {"secants": "root"}, {"word", "reference"}),
+        ("secant", {}, {"word", "reference"}),
         ("attn_lrp", {}, {"word", "softmax"}),
         ("integrated_gradients", {"steps": 2}, {"word", "baseline"}),
     ],

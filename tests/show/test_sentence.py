@@ -1,5 +1,6 @@
 """The headline of every page: each claim holds for the numbers that it is built from."""
 
+import math
 import re
 from dataclasses import replace
 from html import unescape
@@ -13,6 +14,8 @@ from wherefrom.show import html
 from wherefrom.show.explanation_figure import waterfall_bars
 from wherefrom.show.page import STYLE
 from wherefrom.show.sentence import (
+    Check,
+    check_sentence,
     explained,
     for_legend,
     has_direction,
@@ -328,3 +331,29 @@ def test_the_legend_of_several_methods_explains_all_hues():
     page = html.render([sizes, signed])
     assert "blue, underlined</span> against it" in page
     assert "green</span> strength without a sign" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "agree with the Shapley values: r = 0.97, and the mean difference is 12 % of"),
+        ({"error": 3.6}, "correlate with the Shapley values, but differ in size: r = 0.97"),
+        ({"r": 0.7}, "agree only in part with the Shapley values: r = 0.70"),
+        ({"r": 0.49}, "do not agree with the Shapley values: r = 0.49"),
+        ({"r": -0.95, "error": 2.0}, "do not agree with the Shapley values: r = -0.95"),
+        ({"count": 2, "r": 1.0, "error": 0.9}, "differ from the Shapley values: the mean diff"),
+        ({"count": 2, "r": -1.0}, "agree with the Shapley values: the mean difference is 12 %"),
+        ({"are_shares": False}, "are no shares of the output, so their size is not compared."),
+        ({"error": math.nan}, "All Shapley values are 0: no set of words changes the output."),
+        ({"sampling": 0.04}, "Their mean standard error is 4 % of that size."),
+        ({"sampling": 0.2}, "is 20 % of that size, so sampling alone may explain the difference."),
+        ({"noun": "atom"}, "The Shapley values are exact: every subset of the atoms was run."),
+    ],
+)
+def test_a_check_against_shapley_values_says_what_its_numbers_say(changes, words):
+    check = replace(Check("lrp", r=0.97, error=0.12, sampling=0.0, count=8), **changes)
+    text = check_sentence(check)
+    assert words in text
+    assert ("r = " in text) == (check.count > 2 and not math.isnan(check.error))
+    if check.are_shares and not math.isnan(check.error):
+        assert ("exact" in text) == (check.sampling == 0)

@@ -13,12 +13,12 @@ from wherefrom.errors import FileError
 from wherefrom.storage.writing import locked
 
 HOLDER = """
-import sys, time
+import sys
 from pathlib import Path
 from wherefrom.storage.writing import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
-    time.sleep(60)
+    sys.stdin.read()  # until it is killed
 """
 
 
@@ -41,8 +41,9 @@ def test_an_error_inside_frees_the_folder(tmp_path):
 
 def test_a_killed_process_holds_no_lock(tmp_path):
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     with holder:
         assert holder.stdout.readline() == "locked\n"
         with pytest.raises(FileError, match=rf"process {holder.pid}\)"), locked(tmp_path):

@@ -12,12 +12,11 @@ from tests.helpers import exactly
 from tests.oracles import protocols
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer, evaluate
-from wherefrom.core.runner import Case
-from wherefrom.core.target import Target
+from wherefrom.core.target import Case, Target
 from wherefrom.inputs.text import batch, from_ids
 from wherefrom.methods import method
 from wherefrom.methods.forward_pass import intercepted_forward
-from wherefrom.rules.tables import PLAIN
+from wherefrom.methods.propagation import PLAIN
 from wherefrom.studies.attention_erasure import (
     AttentionErasure,
     WeightErasure,

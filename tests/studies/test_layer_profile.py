@@ -12,11 +12,10 @@ from tests.methods.calling import of_tensor, runner_of
 from tests.studies.conftest import TEXTS
 from wherefrom import Explainer, load
 from wherefrom.audits.propositions import propositions
-from wherefrom.core.runner import Case
-from wherefrom.core.target import Target
+from wherefrom.core.target import Case, Target
 from wherefrom.inputs.image import ImageReader
 from wherefrom.inputs.text import batch, from_ids
-from wherefrom.rules.tables import CONSERVATIVE, PLAIN
+from wherefrom.methods.propagation import CONSERVATIVE, PLAIN
 from wherefrom.studies import StudySamples
 from wherefrom.studies.layer_profile import (
     METHODS,
@@ -134,7 +133,7 @@ def test_the_rules_lose_nothing_at_any_norm_and_gradients_nearly_all(family):
     runner = Explainer(model(family, "classify")).runner
     inputs, target = inputs_of(runner), Target(torch.tensor([1]))
     for method in METHODS:
-        norms = relevance_sums(runner, inputs, target, method.table_for(inputs)).norms
+        norms = relevance_sums(runner, inputs, target, method.resolved(inputs).table()).norms
         assert len(norms) >= 4
         for _, before, after in norms:
             if method.name == "gradient_x_input":

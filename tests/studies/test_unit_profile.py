@@ -18,7 +18,7 @@ def explained(bert, wordpiece):
 
 def test_relevance_after_each_block_and_the_biases_above_sum_to_the_output(explained):
     explainer, inputs, target = explained
-    profile = unit_profile(explainer.runner, inputs, target, Lrp().table_for(inputs))
+    profile = unit_profile(explainer.runner, inputs, target, Lrp().resolved(inputs).table())
     lines = explainer(TEXT).ledger.lines
     names = list(profile.units)
     assert len(names) == 2
@@ -31,7 +31,7 @@ def test_relevance_after_each_block_and_the_biases_above_sum_to_the_output(expla
 
 def test_the_units_of_a_block_sum_to_the_layer_profile(explained):
     explainer, inputs, target = explained
-    for table in (method.table_for(inputs) for method in METHODS):
+    for table in (method.resolved(inputs).table() for method in METHODS):
         profile = unit_profile(explainer.runner, inputs, target, table)
         expected = relevance_sums(explainer.runner, inputs, target, table).blocks
         for name, row in profile.units.items():
@@ -41,7 +41,9 @@ def test_the_units_of_a_block_sum_to_the_layer_profile(explained):
 def test_after_the_last_block_all_relevance_is_where_the_head_reads(explained):
     explainer, inputs, target = explained
     last = list(
-        unit_profile(explainer.runner, inputs, target, Lrp().table_for(inputs)).units.values()
+        unit_profile(
+            explainer.runner, inputs, target, Lrp().resolved(inputs).table()
+        ).units.values()
     )[-1]
     assert np.abs(last[1:]).max() < 1e-9 * np.abs(last[0])
 
@@ -49,7 +51,7 @@ def test_after_the_last_block_all_relevance_is_where_the_head_reads(explained):
 def test_a_unit_has_its_gradient_times_its_state(explained):
     """Scaling the state of one unit by 1 + ε changes the output by ε times its relevance."""
     explainer, inputs, target = explained
-    profile = unit_profile(explainer.runner, inputs, target, Lrp().table_for(inputs))
+    profile = unit_profile(explainer.runner, inputs, target, Lrp().resolved(inputs).table())
     model = explainer.runner.model
     (name, row) = next(reversed(profile.units.items()))
     block = model.get_submodule(name)

@@ -220,14 +220,14 @@ def test_an_endless_loop_is_timed_out_and_a_line_cut_short_run_again(toy, tmp_pa
         if [m.operator for m in sample(toy, 1, seed, ["part/loop.py"])] == ["statement"]
     )
     options = (*options, str(seed), "--sample", "1")
-    assert run(toy, tmp_path, *options, "--limit", "2") == 0
+    assert run(toy, tmp_path, *options, "--limit", "0.5") == 0
     path = tmp_path / "out/mutants.jsonl"
     text = path.read_text()
     last = json.loads(text.splitlines()[-1])
     assert last["status"] == "timed out"
     assert last["diff"] == "- n += 1\n+ pass"
     path.write_text(text[:-20])  # as after a kill within a write
-    assert run(toy, tmp_path, *options, "--limit", "2") == 0
+    assert run(toy, tmp_path, *options, "--limit", "0.5") == 0
     again = json.loads(path.read_text().splitlines()[-1])
     assert again | {"seconds": 0} == last | {"seconds": 0}
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules.tables import ATTN_LRP, CONSERVATIVE, PLAIN
+from wherefrom.methods.propagation import ATTN_LRP, CONSERVATIVE, PLAIN
 from wherefrom.tracing.catalogue import CATALOGUE, Kind, TorchCall, depends_on_input
 
 C = torch.tensor([0.5, -2.0, 1.5], dtype=torch.float64)

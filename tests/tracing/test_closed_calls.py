@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from tests.helpers import exactly, normal, through
 from tests.modules import CLASSES, D, Plain
 from wherefrom import Explainer
-from wherefrom.rules.tables import CONSERVATIVE, PLAIN
+from wherefrom.methods.propagation import CONSERVATIVE, PLAIN
 
 
 def conserved(run):

@@ -11,8 +11,7 @@ from tests.helpers import exactly, normal
 from tests.modules import CLASSES, Block, D, Plain
 from wherefrom import Explainer, Explanation
 from wherefrom.errors import NotConserved
-from wherefrom.methods.propagation import Lrp
-from wherefrom.rules.tables import CONSERVATIVE
+from wherefrom.methods.propagation import CONSERVATIVE, Lrp
 from wherefrom.show.html import render as page
 from wherefrom.show.terminal import render as lines
 from wherefrom.show.terminal import render_rows

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.helpers import exactly, normal, through
-from wherefrom.rules.tables import AH_LN, CONSERVATIVE, PLAIN
+from wherefrom.methods.propagation import AH_LN, CONSERVATIVE, PLAIN
 
 B, T, D = 1, 4, 3
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from wherefrom.rules import frozen_attention
+from wherefrom.rules.attention import frozen_attention
 from wherefrom.rules.linear import _RowsLinear
 
 rows_linear = _RowsLinear.apply
@@ -98,7 +98,7 @@ def test_frozen_attention_read_at_one_query_has_the_gradient_of_autograd(causal)
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 2, 4, 70, 8).double()
     mixed = []
-    for function in (F.scaled_dot_product_attention, frozen_attention.frozen_attention):
+    for function in (F.scaled_dot_product_attention, frozen_attention):
         leaf = value.clone().requires_grad_()
         out = function(query, key, leaf, is_causal=causal)
         mixed.append(torch.autograd.grad(out[:, :, -1].sum(), leaf)[0])

@@ -3,8 +3,7 @@
 import torch
 
 from wherefrom.tracing.catalogue import TorchCall
-from wherefrom.tracing.tag_propagation import propagate
-from wherefrom.tracing.tags import NO_TAG, Tag, like, mark, role_of, set_tag, tag_of
+from wherefrom.tracing.tags import NO_TAG, Tag, like, mark, propagate, role_of, set_tag, tag_of
 
 
 def test_a_meaning_is_kept_where_all_that_is_live_has_it():

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from wherefrom.tracing.call_mode import describe
+from wherefrom.tracing.tracer import describe
 
 
 def test_a_message_names_the_most_frequent_calls_and_no_more():

@@ -11,7 +11,8 @@ import transformers
 from benchmarks.tiny import model as tiny
 from tests.web.helpers import JSON, TEXT, bar_image, body, error_kind
 from wherefrom import METHODS, Explainer, Explanation, evaluate
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
+from wherefrom.core.target import Case
 from wherefrom.errors import InputError, ModelError
 from wherefrom.evaluation.forward_cache import ForwardCache
 from wherefrom.inputs.pictures import decoded
@@ -91,9 +92,40 @@ def test_compare_sends_a_line_for_each_method(client, sentiment):
     assert [row["explanation"] for row in rows] == [each.to_dict() for each in expected]
 
 
-def test_compare_uses_all_methods_by_default(client):
+def test_compare_uses_all_methods_but_shapley_by_default(client):
     response = client.post("/api/compare", json=body(text="good"))
-    assert [json.loads(line)["method"] for line in response.text.splitlines()] == list(METHODS)
+    expected = [name for name in METHODS if name != "shapley"]
+    assert [json.loads(line)["method"] for line in response.text.splitlines()] == expected
+
+
+def test_check_has_the_score_and_the_shapley_value_of_each_word(client, sentiment):
+    answer = client.post("/api/check", json=body()).json()
+    own, shapley = (
+        sentiment(TEXT, name, **settings).words()
+        for name, settings in (("secant", {}), ("shapley", {"players": "words"}))
+    )
+    plain = [i for i, unit in enumerate(own.units) if not unit.special]
+    rows = answer["rows"]
+    assert [row["name"] for row in rows] == [own.units[i].text for i in plain]
+    np.testing.assert_allclose([row["score"] for row in rows], own.scores[plain], rtol=1e-5)
+    np.testing.assert_allclose([row["value"] for row in rows], shapley.scores[plain], rtol=1e-4)
+    assert [row["error"] for row in rows] == [0.0] * len(plain)
+    scores, values = own.scores[plain].astype(float), shapley.scores[plain].astype(float)
+    r = np.corrcoef(scores, values)[0, 1]
+    difference = abs(scores - values).mean() / abs(values).mean()
+    assert f"r = {r:.2f}, and the mean difference is {100 * difference:.0f} %" in answer["sentence"]
+    assert "exact" in answer["sentence"]
+    assert answer["missing"] == "are unknown words"
+
+
+def test_check_of_a_long_text_has_standard_errors_and_of_a_molecule_atoms(client):
+    long = "a gorgeous, witty and seductive movie that never quite comes together in the end."
+    answer = client.post("/api/check", json=body(text=long, method="gradient")).json()
+    assert all(row["error"] > 0 for row in answer["rows"])
+    assert "The scores by gradient are no shares of the output" in answer["sentence"]
+    atoms = client.post("/api/check", json=body(model="bace", text="CCO")).json()
+    assert (atoms["noun"], atoms["missing"]) == ("atom", "are left out")
+    assert [row["name"] for row in atoms["rows"]] == ["C1", "C2", "O3"]
 
 
 @pytest.mark.parametrize("failing", ["gae", "lrp"], ids=["first", "later"])
@@ -207,10 +239,10 @@ def test_curve_has_a_step_for_each_of_up_to_64_units(client, units, steps):
 def test_layers_sum_to_the_layer_profile(client, sentiment):
     answer = client.post("/api/layers", json=body()).json()
     inputs, target = sentiment._prepared(TEXT)
-    expected = relevance_sums(sentiment.runner, inputs, target, Lrp().table_for(inputs))
+    expected = relevance_sums(sentiment.runner, inputs, target, Lrp().resolved(inputs).table())
     sums = {row["name"]: sum(row["units"]) + row["others"] for row in answer["rows"][1:]}
     assert sums == pytest.approx({k: v for k, v in expected.blocks.items() if k != "input"})
-    assert answer["rows"][0]["units"] == sentiment(TEXT).to_dict()["scores"]
+    assert answer["rows"][0]["units"] == sentiment(TEXT, "lrp").to_dict()["scores"]
 
 
 def test_attention_is_the_map_of_a_layer_and_a_head(client, sentiment):
@@ -253,7 +285,7 @@ def test_an_explanation_comes_with_its_sentence(client, sentiment):
     answer = client.post("/api/explain", json=body()).json()
     explanation = sentiment(TEXT)
     assert "".join(text for _, text in answer["sentence"]).startswith("The model says POSITIVE (")
-    assert answer["explained"] == f"{explained(explanation)} By lrp(root=unk) on sentiment."
+    assert answer["explained"] == f"{explained(explanation)} By secant(root=unk) on sentiment."
     assert answer["largest"] == pytest.approx(float(abs(explanation.scores).max()))
 
 

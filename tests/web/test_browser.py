@@ -149,6 +149,24 @@ def test_a_group_of_the_ledger_opens_into_its_lines(page):
     assert page.one("[data-line=biases]").get_attribute("aria-expanded") == "true"
 
 
+def test_scores_are_checked_against_shapley_values_in_one_click(page):
+    page.open("#text=a+gorgeous%2C+dull+film.").explained()
+    page.one("#tab-check").click()
+    page.until(lambda: len(page.all("#panel .check tbody tr")) == 6)
+    assert "with the Shapley values, but differ in size" in page.one("#panel .verdict").text
+    assert "exact" in page.one("#panel .verdict").text
+    assert "±" not in page.one("#panel .check").text
+    page.type("a gorgeous, witty and seductive movie that never quite comes together as a drama.")
+    page.until(lambda: len(page.all("#panel .check tbody tr")) == 16)
+    assert "standard error" in page.one("#panel .verdict").text
+    cells = [cell.text for cell in page.all("#panel .check tbody tr:nth-child(2) td")]
+    assert cells[0] == "gorgeous"
+    assert "±" in cells[2]
+    assert len(page.all("#panel .check tbody .bars s")) == 16
+    page.shot("check")
+    assert "tab=check" in page.browser.current_url
+
+
 def test_methods_are_compared_and_one_is_selected(page):
     page.open("#text=a+gorgeous+film.").explained()
     page.one("#tab-compare").click()
@@ -620,7 +638,7 @@ def test_the_theme_button_switches_to_dark(page):
     page.shot("grey")
 
 
-@pytest.mark.parametrize("tab", ["", "compare", "curves", "layers", "attention"])
+@pytest.mark.parametrize("tab", ["", "compare", "check", "curves", "layers", "attention"])
 def test_a_narrow_window_needs_no_sideways_scrolling(page, tab):
     metrics = {"width": 390, "height": 1400, "deviceScaleFactor": 1, "mobile": True}
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.tiny import model as tiny
 from wherefrom import Explainer
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import TooLong
 from wherefrom.methods.attention_maps import capture
 from wherefrom.web import answers as answers_module

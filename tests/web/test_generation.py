@@ -14,8 +14,8 @@ from wherefrom import Prompt
 from wherefrom.show.answer import page_data
 from wherefrom.web.app import Server
 from wherefrom.web.models import Models
-from wherefrom.web.reports import Reports
 from wherefrom.web.request import Limits
+from wherefrom.web.security import Reports
 from wherefrom.web.worker import Worker
 
 PASSAGES = ["the movie is lovely.", "Paris <b>is</b> the movie."]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.web.helpers import JSON, PAGE_HEADERS, bar_image, body, error_kind
 from wherefrom.methods import METHODS
 from wherefrom.web.app import Server
-from wherefrom.web.reports import Reports
 from wherefrom.web.request import ROUTES, Limits, describe
+from wherefrom.web.security import Reports
 
 FIELDS = sorted({name for kind, _, _ in ROUTES.values() for name in kind.model_fields})
 
@@ -50,7 +50,7 @@ def test_every_route_of_the_api_is_described(models, description):
 def test_the_description_names_models_methods_and_limits(models, description):
     explain = schema_of(description, "explain")["properties"]
     assert explain["model"]["enum"] == models.names
-    assert explain["method"]["enum"] == list(METHODS)
+    assert explain["method"]["enum"] == ["auto", *METHODS]
     assert explain["text"]["maxLength"] == Limits().text_characters
     assert set(schema_of(description, "curve")["required"]) == {"model", "curve"}
     references = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(description)))
@@ -93,9 +93,7 @@ def fitting(schema):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_a_random_request_is_answered_or_refused(client, description, route, data):
     """A small part of what `make -C tools fuzz` does: fields that fit, or one that does not."""

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.web.helpers import error_kind
-from wherefrom.web.reports import Reports
+from wherefrom.web.security import Reports
 
 
 def test_only_html_files_of_the_folder_are_listed_and_read(make_client, tmp_path):

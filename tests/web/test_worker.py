@@ -57,7 +57,7 @@ def test_a_full_queue_is_an_error_unless_the_caller_waits_for_room(worker):
 
 
 def test_a_job_that_runs_too_long_stops_and_leaves_no_hook():
-    worker, model = Worker(seconds=0.05, queued_jobs=2), Slow()
+    worker, model = Worker(seconds=0.05, queued_jobs=2, grace=60), Slow()
     before = set(torch.nn.modules.module._global_forward_pre_hooks)  # of jobs left by other tests
     with pytest.raises(Stopped, match="took too long"):
         asyncio.run(worker.run(lambda: model(torch.zeros(1))))

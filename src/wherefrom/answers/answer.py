@@ -36,11 +36,10 @@ from wherefrom.answers.sources import (
     span_of_characters,
 )
 from wherefrom.answers.tokens import sentences_of, with_answer, words_of
-from wherefrom.core.displayable import Displayable
 from wherefrom.core.explanation import RUNNERS_UP, Explanation, Ledger, TargetInfo, Unit
 from wherefrom.errors import InputError, use_method
 from wherefrom.methods.base import Advance
-from wherefrom.storage.record import Record
+from wherefrom.storage.record import Displayable, Record
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,6 +293,7 @@ class Answer(Displayable, Record):
             model=self.model,
             versions=dict(self.versions),
             warnings=(*self.measured.warnings, *row.warnings),
+            errors=None if row.errors is None else row.errors[:count].astype(np.float32),
         )
 
     def _target(self, span: PromptSpan) -> TargetInfo:

@@ -11,18 +11,16 @@ from torch import Tensor
 
 from wherefrom.answers.multi_hop import RelevanceRow, Values
 from wherefrom.answers.tokens import AnswerTokens, PromptTokens, tokenized, with_answer
-from wherefrom.core.runner import Batch, Case
+from wherefrom.core.runner import Batch
 from wherefrom.core.scope import Scope, restores_state
-from wherefrom.core.target import SpanTarget
+from wherefrom.core.target import Case, SpanTarget
 from wherefrom.errors import InputError, ModelError, TooLong
 from wherefrom.inputs.text import Encoded, longest
 from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method, Scores
-from wherefrom.methods.base import Advance
+from wherefrom.methods.base import Advance, GraphCache
 from wherefrom.methods.forward_graph import ForwardGraph
-from wherefrom.methods.forward_pass import run
-from wherefrom.methods.graph_cache import GraphCache
-from wherefrom.methods.plain_pass import warn_of_difference
+from wherefrom.methods.forward_pass import run, warn_of_difference
 
 Of = Literal["contrast", "logit", "logprob"]
 """The explained quantity of a token: logit minus the runner-up's, logit, or log-probability."""

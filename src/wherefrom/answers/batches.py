@@ -11,14 +11,13 @@ from torch import Tensor
 
 from wherefrom.answers.attribution import AnswerAttribution, Measured, batch_of
 from wherefrom.answers.multi_hop import RelevanceRow
-from wherefrom.core.batching import split_on_failure
 from wherefrom.core.progress import shown
-from wherefrom.core.runner import Case
+from wherefrom.core.runner import split_on_failure
 from wherefrom.core.scope import Scope, restores_state
-from wherefrom.core.target import SpanTarget
+from wherefrom.core.target import Case, SpanTarget
 from wherefrom.inputs.text import by_length
+from wherefrom.methods.base import release_graph
 from wherefrom.methods.forward_pass import run
-from wherefrom.methods.graph_cache import release_graph
 
 MOST = 16
 """The default number of answers in a batch."""

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from wherefrom.core.explanation import Ledger, Line, Unit, plural
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from wherefrom.methods import Scores
 
 Values = NDArray[np.float64]
@@ -22,13 +24,15 @@ LineKey = tuple[str, str]  # label and kind of a line
 class RelevanceRow:
     """The contributions to one output: output = Σ values + Σ lines + residual.
 
-    `lines` are None for a method whose scores do not add up.
+    `lines` are None for a method whose scores do not add up. `errors` are the standard errors of
+    values that are estimates; hops drop them.
     """
 
     values: Values  # of all tokens of prompt and answer
     lines: Mapping[LineKey, float] | None
     output: float
     warnings: tuple[str, ...] = field(default=())
+    errors: Values | None = None
 
     @property
     def residual(self) -> float:
@@ -48,10 +52,14 @@ class RelevanceRow:
 
         Image patches come last in scores, but first in rows. `mask` is False at padding.
         """
-        values = np.zeros(length)
-        amounts = scores.values[sample].detach().double().cpu().numpy()
-        amounts = np.roll(amounts if mask is None else amounts[mask], patches)
-        values[: len(amounts)] = amounts
+
+        def of_units(scores: Tensor) -> Values:
+            values = np.zeros(length)
+            amounts = scores[sample].detach().double().cpu().numpy()
+            amounts = np.roll(amounts if mask is None else amounts[mask], patches)
+            values[: len(amounts)] = amounts
+            return values
+
         lines = None
         if scores.lines is not None:
             # totals over units repeat the values; other lines of the kind do not
@@ -61,12 +69,16 @@ class RelevanceRow:
                 if kind not in scores.parts or label not in (plural(kind), "embedding norm")
             }
         return RelevanceRow(
-            values, lines, output, scores.warnings[sample] if scores.warnings else ()
+            of_units(scores.values),
+            lines,
+            output,
+            scores.warnings[sample] if scores.warnings else (),
+            None if scores.errors is None else of_units(scores.errors),
         )
 
 
 def total(rows: Sequence[RelevanceRow]) -> RelevanceRow:
-    """The sum of rows."""
+    """The sum of rows; the sum of their standard errors is an upper bound of its own."""
     lines: dict[LineKey, float] | None = None
     if all(row.lines is not None for row in rows):
         lines = {}
@@ -78,6 +90,9 @@ def total(rows: Sequence[RelevanceRow]) -> RelevanceRow:
         lines,
         float(sum(row.output for row in rows)),
         tuple(dict.fromkeys(warning for row in rows for warning in row.warnings)),
+        None
+        if any(row.errors is None for row in rows)
+        else np.sum([row.errors for row in rows if row.errors is not None], axis=0),
     )
 
 

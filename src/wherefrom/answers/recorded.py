@@ -104,6 +104,7 @@ def row_data(row: RelevanceRow) -> AnswerData:
         ]
     return {
         "values": row.values.tolist(),
+        "errors": None if row.errors is None else row.errors.tolist(),
         "lines": lines,
         "output": row.output,
         "warnings": list(row.warnings),
@@ -113,12 +114,15 @@ def row_data(row: RelevanceRow) -> AnswerData:
 def row_of(data: Mapping[str, Any], length: int) -> RelevanceRow:
     """Reads a row from plain data."""
     values = np.array(data["values"], dtype=np.float64)
-    if values.shape != (length,):
+    errors = data.get("errors")
+    errors = None if errors is None else np.array(errors, dtype=np.float64)
+    if any(numbers.shape != (length,) for numbers in (values, errors) if numbers is not None):
         raise ValueError(f"{length} units but {values.size} values")
     lines = data["lines"]
     if lines is not None:
         lines = {(line["label"], line["kind"]): float(line["value"]) for line in lines}
-    return RelevanceRow(values, lines, float(data["output"]), tuple(map(str, data["warnings"])))
+    warnings = tuple(map(str, data["warnings"]))
+    return RelevanceRow(values, lines, float(data["output"]), warnings, errors)
 
 
 def measured_data(measured: Measured) -> AnswerData:

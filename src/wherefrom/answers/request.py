@@ -32,9 +32,9 @@ from wherefrom.answers.tokens import (
     read_prompt,
 )
 from wherefrom.core.explanation import Unit
-from wherefrom.core.runner import Case, same_logits
+from wherefrom.core.runner import same_logits
 from wherefrom.core.scope import Scope, restores_state
-from wherefrom.core.target import SpanTarget
+from wherefrom.core.target import Case, SpanTarget
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError, nearest
 from wherefrom.inputs.image_text_processor import EncodedImages
 from wherefrom.inputs.text import Encoded, by_length

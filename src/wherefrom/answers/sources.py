@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -94,7 +94,8 @@ def _span_of_text(part: str, pieces: Sequence[str]) -> PromptSpan:
 class Source:
     """A part of the prompt, a patch or an image, with its relevance.
 
-    `share` is relevance / Σ |relevance| over all parts of the prompt at this level.
+    `share` is relevance / Σ |relevance| over all parts of the prompt at this level. `error` is the
+    standard error of an estimated relevance, an upper bound where units are joined.
     """
 
     name: str  # of the part that it belongs to
@@ -104,14 +105,15 @@ class Source:
     start: int
     end: int
     box: tuple[int, int, int, int] | None = None  # of a patch, in the image that it belongs to
+    error: float | None = None
 
 
 @dataclass(frozen=True)
 class Support:
     """The contribution of a passage to a sentence of the answer.
 
-    `share` is defined as in `Source`; `drop` is how far the log-probability of the sentence drops
-    without the passage, if that was checked.
+    `share` and `error` are defined as in `Source`; `drop` is how far the log-probability of the
+    sentence drops without the passage, if that was checked.
     """
 
     passage: str
@@ -119,6 +121,7 @@ class Support:
     relevance: float
     share: float
     drop: float | None = None
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -139,10 +142,14 @@ def ranked(answer: Answer, level: Level, row: RelevanceRow) -> list[Source]:
     relevance = [float(row.values[units].sum()) for _, units in places]
     size = sum(map(abs, relevance)) or 1.0
     sources = [
-        _source(answer, name, units, amount, amount / size)
+        replace(_source(answer, name, units, amount, amount / size), error=_error(row, units))
         for (name, units), amount in zip(places, relevance, strict=True)
     ]
     return sorted(sources, key=lambda source: -source.relevance)
+
+
+def _error(row: RelevanceRow, units: list[int]) -> float | None:
+    return None if row.errors is None else float(row.errors[units].sum())
 
 
 def _source(answer: Answer, name: str, units: list[int], relevance: float, share: float) -> Source:
@@ -219,7 +226,8 @@ def cited(answer: Answer, check: bool, multi_hop: bool) -> list[Citation]:
             source = by_name.get(name)
             relevance, share = (0.0, 0.0) if source is None else (source.relevance, source.share)
             drop = float(drops[name][sentence.first : sentence.last].sum()) if check else None
-            supports.append(Support(name, title, relevance, share, drop))
+            error = None if source is None else source.error
+            supports.append(Support(name, title, relevance, share, drop, error))
         supports.sort(key=lambda support: -support.relevance)
         citations.append(Citation(sentence, tuple(supports)))
     return citations

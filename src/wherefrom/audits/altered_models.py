@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Batch, Case, Layout, ModelRunner
+from wherefrom.core.runner import Batch, Layout, ModelRunner
+from wherefrom.core.target import Case
 from wherefrom.core.torch_internals import function_modes, without_function_modes
 from wherefrom.errors import ModelError, NotConserved, RoundingOnly
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.embedded_inputs import EmbeddedInputs
-from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import like, tag_of
-from wherefrom.tracing.tracer import Tracer
+from wherefrom.tracing.tracer import CallMode, Tracer
 
 EmbeddingChange = Callable[
     [int, Tensor], Tensor

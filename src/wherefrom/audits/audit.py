@@ -24,18 +24,17 @@ from wherefrom.audits.axioms import (
 )
 from wherefrom.audits.propositions import Conserved, propositions
 from wherefrom.audits.rewrites import KINDS, Rewrite, rewrites
-from wherefrom.core.displayable import Displayable
 from wherefrom.core.explanation import plural
 from wherefrom.core.progress import Progress, shown
-from wherefrom.core.runner import Batch, Case
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import InputError, ModelError, WherefromError, counted
 from wherefrom.inputs.reader import Reader
 from wherefrom.inputs.text_reader import TextReader
-from wherefrom.methods import METHODS, Method
+from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
-from wherefrom.storage.record import Record
+from wherefrom.storage.record import Displayable, Record
 
 TEXTS = (
     "The plot is thin, but the leads are charming.",
@@ -145,7 +144,9 @@ def audit(
     if not items:
         raise InputError("the list of inputs is empty: there is nothing to audit.")
     cases = [Case(reader.runner, *explainer._prepared(item, truncate)) for item in items]
-    audit_run = _AuditRun.prepared(cases, [find_method(entry) for entry in methods or METHODS])
+    audit_run = _AuditRun.prepared(
+        cases, [find_method(entry) for entry in methods or default_methods()]
+    )
     with shown("auditing", progress) as report:
         audit_run.run(report)
     return Audit(

@@ -15,7 +15,7 @@ from wherefrom.audits.altered_models import (
     with_equal_units,
     with_shared_position,
 )
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import InputError, ModelError
 from wherefrom.methods import Method
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, baseline_values
@@ -115,6 +115,9 @@ def dummy(method: Method, case: Case, unit: int) -> Share:
 
     The altered model always uses the unit's current value, whatever the input.
     """
+    baseline = getattr(method.resolved(case.batch), "baseline", "zero")
+    if isinstance(baseline, str) and baseline == "remove":
+        raise ModelError("units are removed from the mask, which the altered model reads as well")
     altered = replace(case, runner=ignoring_unit(case, unit))
     values, content = _scores(_with_numeric_baseline(method, case), altered)
     return Share(_share(values[unit], values), _share(content[unit], values))
@@ -156,7 +159,7 @@ def _with_numeric_baseline(method: Method, case: Case) -> Method:
     """The method with its baseline as a tensor, since altered models look up no tokens."""
     method = method.resolved(case.batch)
     baseline = getattr(method, "baseline", "zero")
-    if isinstance(baseline, Tensor) or baseline == "zero":
+    if isinstance(baseline, Tensor) or baseline in ("zero", "remove"):
         return method
     embedded = EmbeddedInputs.capture(case)
     values = baseline_values(embedded, baseline)

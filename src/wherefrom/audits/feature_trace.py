@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.rules.attention import decomposed, dot_product_of
-from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.catalogue import (
     ELEMENTWISE,
     LAYOUT,
@@ -19,6 +18,7 @@ from wherefrom.tracing.catalogue import (
     attribute_name,
     tensors_in,
 )
+from wherefrom.tracing.tracer import CallMode
 
 _VIEWS = ("T", "mT", "H", "data")
 _BY_ENTRY = ELEMENTWISE | {Kind.PRODUCT, Kind.QUOTIENT, Kind.SUM, Kind.NEGATION}

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
-from wherefrom.core.runner import Case
 from wherefrom.core.scope import restores_state
+from wherefrom.core.target import Case
 from wherefrom.methods.forward_pass import intercepted_forward
+from wherefrom.methods.propagation import AH_LN, PLAIN
 from wherefrom.rules.attention import attention_scores, dot_product_of, masked_softmax
-from wherefrom.rules.tables import AH_LN, PLAIN
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import like, role_of
 from wherefrom.tracing.tracer import Rule, Table, Tracer

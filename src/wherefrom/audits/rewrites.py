@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.audits.feature_trace import Trace, Weight
-from wherefrom.core.runner import Batch, Case, ModelRunner
+from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.scope import restores_state
+from wherefrom.core.target import Case
 from wherefrom.errors import NotFinite
 from wherefrom.methods.forward_pass import run
 

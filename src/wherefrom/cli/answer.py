@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wherefrom.cli.options import Device, Dtype, Html, Json, MethodName, Settings
+from wherefrom.cli.options import Budget, Device, Dtype, Html, Json, MethodName, Settings
 from wherefrom.cli.output import complain, exit_if_left_out, progress, say, say_styled, write_json
 from wherefrom.cli.reading import load, parsed
 from wherefrom.errors import FileError, InputError, for_command
@@ -50,7 +50,7 @@ def answer(
     ] = None,
     against: Annotated[str | None, typer.Option(help="Another answer to compare with.")] = None,
     of: Annotated[str, typer.Option(help="contrast, logit or logprob of each token.")] = "contrast",
-    method: MethodName = "lrp",
+    method: MethodName = "auto",
     max_new_tokens: Annotated[int, typer.Option(help="Maximum number of generated tokens.")] = 64,
     temperature: Annotated[
         float | None, typer.Option(help="Sample at this temperature. Default: greedy.")
@@ -73,11 +73,13 @@ def answer(
         typer.Option("--png", help="Write a heatmap of answer tokens × prompt words here."),
     ] = None,
     settings: Settings = None,
+    budget: Budget = None,
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
     """Explain which parts of a prompt an answer comes from."""
     options: dict[str, Any] = {"method": method, "of": of, "against": against, **parsed(settings)}
+    options |= {} if budget is None else {"budget": budget}
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
     if prompt is not None and is_lines(prompt):
         _refuse_single(passages, question, system, image, answer, html, png)
@@ -165,7 +167,7 @@ def _answer_lines(
 
     None where a prompt cannot be answered or explained, which is complained of by its number.
     """
-    from wherefrom.core.batching import Rejected, split_on_failure
+    from wherefrom.core.runner import Rejected, split_on_failure
 
     def work(indices: Sequence[int]) -> list[Any]:
         some = [lines[i] for i in indices]

@@ -40,7 +40,7 @@ def evaluate(
     out: Annotated[Path, typer.Option(help="Folder for tables, plots and the report.")],
     model: Model = None,
     methods: Annotated[
-        str | None, typer.Option(help="Comma-separated method names; default: all.")
+        str | None, typer.Option(help="Comma-separated method names; default: all but shapley.")
     ] = None,
     metrics: Annotated[
         str,

@@ -12,6 +12,7 @@ import typer
 
 from wherefrom.cli.options import (
     Against,
+    Budget,
     Device,
     Dtype,
     Encoding,
@@ -26,6 +27,7 @@ from wherefrom.cli.options import (
     PairOption,
     Png,
     Position,
+    Seed,
     Settings,
     SettingsOfAll,
     Smiles,
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 COMPARED = (
-    "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
+    "secant", "lrp", "attn_lrp", "gradient_x_input", "integrated_gradients", "gae", "occlusion",
 )  # fmt: skip
 """Default methods of `compare`: one of each kind, the most informative first."""
 _BATCH = 16  # inputs per step of the progress bar
@@ -65,7 +67,7 @@ _BATCH = 16  # inputs per step of the progress bar
 def explain(
     texts: Texts = None,
     model: Model = None,
-    method: MethodName = "lrp",
+    method: MethodName = "auto",
     target: TargetOption = None,
     against: Against = None,
     words: Words = False,
@@ -77,6 +79,8 @@ def explain(
     file: FromFile = None,
     truncate: Truncate = False,
     settings: Settings = None,
+    budget: Budget = None,
+    seed: Seed = None,
     dtype: Dtype = None,
     device: Device = None,
     encoding: Encoding = None,
@@ -93,6 +97,8 @@ def explain(
     explainer = load(model, sources.texts, dtype, device)
     check_molecules(explainer, smiles)
     options = parsed(settings) | {"position": position, "entity": entity}
+    given = {"budget": budget, "seed": seed}
+    options |= {name: value for name, value in given.items() if value is not None}
     options |= {} if pair is None else {"text_pair": [pair]}
     with progress("explaining", PATIENCE) as advance:
         done = itertools.count(0, _BATCH)
@@ -215,18 +221,22 @@ def methods() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wherefrom.methods import METHODS
+    from wherefrom.methods import METHODS, Method
+    from wherefrom.methods.secant import Auto
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("method", no_wrap=True)
     table.add_column("description, paper, settings")
-    for name, kind in METHODS.items():
+    kinds: tuple[type[Method], ...] = (Auto, *METHODS.values())
+    for kind in kinds:
         sentence = (kind.__doc__ or "").strip().splitlines()[0]
         lines = Text(f"{sentence.rstrip('.')} ({kind.paper})" if kind.paper else sentence)
         settings = ", ".join(f"{k}={v}" for k, v in kind().settings().items())
         if settings:
             lines.append(f"\n{settings}", style="dim")
-        table.add_row(Text(name), lines)  # a Text, since brackets in a plain string would be markup
+        table.add_row(
+            Text(kind.name), lines
+        )  # a Text, since brackets in a plain string would be markup
     Console().print(table)
 
 
@@ -280,7 +290,7 @@ def _explain_all(
     A text that cannot be explained is reported on stderr and left out; it is an error if there is
     only one text, or if no text can be explained.
     """
-    from wherefrom.core.batching import Rejected, split_on_failure
+    from wherefrom.core.runner import Rejected, split_on_failure
 
     results: list[Result] = []
     failures: list[WherefromError] = list(sources.unreadable.values())

@@ -47,6 +47,10 @@ Truncate = Annotated[bool, typer.Option("--truncate", help="Truncate texts that 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the method, as key=value.")
 ]
+Budget = Annotated[
+    int | None, typer.Option(help="Forward passes for each input, for --method shapley.")
+]
+Seed = Annotated[int | None, typer.Option(help="The seed of a method that samples.")]
 SettingsOfAll = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", help="A setting as key=value, for all methods that have it."),

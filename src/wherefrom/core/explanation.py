@@ -9,9 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
-from wherefrom.core.displayable import Displayable
 from wherefrom.errors import InputError, counted
-from wherefrom.storage.record import Record
+from wherefrom.storage.record import Displayable, Record
 from wherefrom.storage.writing import write_text
 
 if TYPE_CHECKING:
@@ -114,9 +113,10 @@ class Explanation(Displayable, Record):
     """Where one prediction comes from.
 
     `scores` has one float32 for each of `units`; `parts` splits them into the contributions of the
-    word, its position and its type. `scene` is the background on which units other than tokens
-    are drawn. `warnings` are caveats about these scores. `largest` are the two largest
-    outputs of the model, the prediction first. Explanations are equal if their JSON is equal.
+    word, its position and its type; `errors` are the standard errors of scores that are estimates.
+    `scene` is the background on which units other than tokens are drawn. `warnings` are caveats
+    about these scores. `largest` are the two largest outputs of the model, the prediction first.
+    Explanations are equal if their JSON is equal.
     """
 
     schema: ClassVar[str] = SCHEMA
@@ -137,6 +137,7 @@ class Explanation(Displayable, Record):
     warnings: tuple[str, ...] = ()
     label: str = ""  # the method with its non-default settings
     largest: tuple[Output, ...] = ()
+    errors: NDArray[np.float32] | None = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Explanation):
@@ -170,7 +171,10 @@ class Explanation(Displayable, Record):
         return [(self.units[i].text, float(self.scores[i])) for i in plain[:n]]
 
     def words(self) -> Explanation:
-        """The explanation by words: the tokens of a word joined, their scores added."""
+        """The explanation by words: the tokens of a word joined, their scores added.
+
+        So are their standard errors: an upper bound of that of the sum.
+        """
         import numpy as np
 
         if self.text is None or all(unit.word is None for unit in self.units):
@@ -198,6 +202,7 @@ class Explanation(Displayable, Record):
             units=tuple(joined(group) for group in groups),
             scores=summed(self.scores),
             parts={name: summed(values) for name, values in self.parts.items()},
+            errors=None if self.errors is None else summed(self.errors),
         )
 
     # JSON
@@ -219,6 +224,7 @@ class Explanation(Displayable, Record):
             "units": [asdict(unit) for unit in self.units],
             "scores": [float(score) for score in self.scores],
             "parts": {name: [float(v) for v in values] for name, values in self.parts.items()},
+            "errors": None if self.errors is None else [float(e) for e in self.errors],
             "target": asdict(self.target),
             "output": self.output,
             "probability": self.probability,
@@ -244,8 +250,11 @@ class Explanation(Displayable, Record):
         if scores.shape != (len(units),):
             raise ValueError(f"{len(units)} units but {scores.size} scores")
         parts = {k: np.array(v, dtype=np.float32) for k, v in data["parts"].items()}
-        if any(part.shape != scores.shape for part in parts.values()):
-            raise ValueError(f"{len(units)} units but parts of a different length")
+        errors = data.get("errors")
+        errors = None if errors is None else np.array(errors, dtype=np.float32)
+        others = [*parts.values(), *([] if errors is None else [errors])]
+        if any(values.shape != scores.shape for values in others):
+            raise ValueError(f"{len(units)} units but parts or errors of a different length")
         return cls(
             units=units,
             scores=scores,
@@ -265,6 +274,7 @@ class Explanation(Displayable, Record):
             warnings=tuple(map(str, data.get("warnings", ()))),
             label=str(data["method"].get("label", "")),
             largest=tuple(Output(**output) for output in data.get("largest", ())),
+            errors=errors,
         )
 
     # Rendering, by modules of a higher layer, which are imported when needed
@@ -282,6 +292,7 @@ class Explanation(Displayable, Record):
             {
                 "unit": unit.text,
                 "score": score,
+                **({} if self.errors is None else {"error": float(self.errors[i])}),
                 **{name: values[i] for name, values in parts.items()},
                 "start": unit.start,
                 "end": unit.end,

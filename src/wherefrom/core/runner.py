@@ -1,29 +1,35 @@
-"""Running a model: the model with its settings, a batch of inputs, and a case to explain."""
+"""Running a model: the model with its settings, a batch of inputs, and the one policy if it fails.
+
+A batch that fails is halved, then run alone, then rejected with the reason.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from wherefrom.core.explanation import Unit
-from wherefrom.core.memory import allowed_memory, is_out_of_memory
+from wherefrom.core.memory import allowed_memory, is_out_of_memory, release_memory
 from wherefrom.core.scope import Scope
-from wherefrom.core.target import Target
 from wherefrom.core.torch_internals import without_function_modes
 from wherefrom.errors import (
     InputError,
     MethodError,
     ModelError,
+    NotEnoughMemory,
     NotFinite,
+    SamplesRunAlone,
     TooLong,
+    WherefromError,
     first_line,
 )
 
@@ -268,16 +274,6 @@ class ModelRunner:
             restores=self.restores,
         )
 
-    def _out(self, tensors: Mapping[str, Tensor], rows: Tensor | None) -> Any:
-        if self.forward is not None:
-            return self.forward(self.model, tensors)
-        arguments: dict[str, Any] = dict(tensors)
-        if self.takes("use_cache"):
-            arguments["use_cache"] = False
-        if rows is not None and self.keeps_rows:
-            arguments["logits_to_keep"] = rows
-        return self.model(**arguments)
-
     @property
     def keeps_rows(self) -> bool:
         """Whether the model can compute the logits at some positions only.
@@ -325,11 +321,18 @@ class ModelRunner:
         With `positions`, one or more for each sample, a model that supports it computes only these
         rows; the logits are then (batch, 1 or more, vocabulary).
         """
+        arguments: dict[str, Any] = dict(tensors)
+        if self.forward is None and self.takes("use_cache"):
+            arguments["use_cache"] = False
         rows = inverse = None
         if positions is not None and self.keeps_rows:
             rows, inverse = positions.to(self.device).unique(return_inverse=True)
+            arguments["logits_to_keep"] = rows
         try:
-            out = self._out(tensors, rows)
+            if self.forward is not None:
+                out = self.forward(self.model, tensors)
+            else:
+                out = self.model(**arguments)
         except _RAW_ERRORS as error:
             if _OUTSIDE_A_TABLE.search(str(error)):
                 raise TooLong(
@@ -358,27 +361,6 @@ class ModelRunner:
                 "places). Check its weights and its number type: float16 overflows easily."
             )
         return logits
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a method explains: a model, a batch of inputs, and an output for each of them."""
-
-    runner: ModelRunner
-    batch: Batch
-    target: Target = field(default_factory=Target)
-
-    def take(self, rows: list[int]) -> Case:
-        """Some of the samples."""
-        return replace(self, batch=self.batch.take(rows), target=self.target.take(rows))
-
-    def with_target(self, target: Target) -> Case:
-        """The same samples with another target."""
-        return replace(self, target=target)
-
-    def resolved(self, logits: Tensor) -> Case:
-        """The case with the most likely class as the target, if it has none."""
-        return self.with_target(self.target.resolved(logits))
 
 
 @dataclass(frozen=True)
@@ -445,3 +427,64 @@ def _logits(out: Any, runner: ModelRunner) -> Tensor:
             )
     names = ", ".join(out) if isinstance(out, Mapping) else type(out).__name__
     raise ModelError(f"the model's output has no logits (it has: {names}).", _FORWARD, command="")
+
+
+Result = TypeVar("Result")
+INPUT_ERRORS = (InputError, NotFinite, NotEnoughMemory)
+"""Errors that one input of a batch can cause; all others concern the model or the method."""
+
+
+class RowsUnclear(Exception):
+    """The rows of a batch cannot be assigned to its samples: each sample must run alone."""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """An input that could not be explained, and why."""
+
+    index: int
+    error: WherefromError
+
+
+def split_on_failure(
+    indices: Sequence[int],
+    work: Callable[[Sequence[int]], Sequence[Result]],
+    *,
+    reject: bool = False,
+    device: torch.device | None = None,
+) -> Iterator[tuple[int, Result | Rejected]]:
+    """Calls `work` on the indices and yields each index with its result.
+
+    A batch that fails because of one input, or for lack of memory, is halved. An input that fails
+    alone raises its error, or with `reject` yields a `Rejected`.
+    """
+    out_of_memory = False
+    try:
+        results = work(indices)
+    except RowsUnclear as reason:
+        if len(indices) == 1:
+            raise
+        warnings.warn(
+            f"{reason}; the {len(indices)} inputs of this batch run one by one. The scores are the "
+            "same.",
+            SamplesRunAlone,
+            stacklevel=3,
+        )
+        pieces = [indices[i : i + 1] for i in range(len(indices))]
+    except Exception as error:
+        out_of_memory = is_out_of_memory(error)
+        if not (out_of_memory or isinstance(error, INPUT_ERRORS)):
+            raise
+        if len(indices) == 1:
+            if not (reject and isinstance(error, WherefromError)):
+                raise
+            yield indices[0], Rejected(indices[0], error)
+            return
+        pieces = [indices[: len(indices) // 2], indices[len(indices) // 2 :]]
+    else:
+        yield from zip(indices, results, strict=True)
+        return
+    if out_of_memory and device is not None:
+        release_memory(device)  # here, after the error and the tensors that it references are gone
+    for piece in pieces:
+        yield from split_on_failure(piece, work, reject=reject, device=device)

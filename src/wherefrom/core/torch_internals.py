@@ -1,10 +1,11 @@
-"""All private names of torch that this package uses.
+"""All private names of torch that this package uses; the plain module inside a compiled one.
 
 `tests/test_torch_internals.py` checks each of them, and that no other file uses such a name.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
+from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import _get_current_function_mode_stack
 
 # Calls within this context reach no TorchFunctionMode and no __torch_function__.
@@ -139,11 +141,6 @@ def submodules(module: nn.Module) -> dict[str, nn.Module | None]:
     return module._modules
 
 
-def replace_submodules(module: nn.Module, children: dict[str, nn.Module | None]) -> None:
-    """Replaces a module's dictionary of submodules; copies of the module keep theirs."""
-    module.__dict__["_modules"] = children
-
-
 def hook_counts(module: nn.Module) -> tuple[int, int, int]:
     """The numbers of forward, forward pre- and backward hooks of a module."""
     return (
@@ -157,21 +154,6 @@ def global_hook_registries() -> dict[str, Any]:
     """All registries of global module hooks, by name."""
     names = vars(nn.modules.module)
     return {name: registry for name, registry in names.items() if name.startswith("_global_")}
-
-
-def compiled_original(module: nn.Module) -> Any:
-    """The module inside `torch.compile(module)`; None for a module that is not compiled."""
-    return module.__dict__.get("_modules", {}).get("_orig_mod")
-
-
-def has_compiled_call(module: nn.Module) -> bool:
-    """Whether `module.compile()` was called."""
-    return getattr(module, "_compiled_call_impl", None) is not None
-
-
-def uncompiled_function(function: Any) -> Any:
-    """The function inside `torch.compile(function)`; None for any other."""
-    return getattr(function, "_torchdynamo_orig_callable", None)
 
 
 def function_class(node: type) -> type:
@@ -251,3 +233,49 @@ def next_sequence_number() -> int:
         number = sequence_number(torch.zeros((), requires_grad=True).view(()))
     assert number is not None
     return number
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module inside the wrappers of `torch.compile`, `DataParallel` and the like.
+
+    Compiled code cannot be intercepted, and parallel wrappers hide the config. Modules that were
+    compiled in place, at any depth, are replaced by views that share all weights.
+    """
+    return _plain(model, {})
+
+
+def _plain(module: nn.Module, cache: dict[int, nn.Module]) -> nn.Module:
+    if id(module) not in cache:
+        inner = _inner(module)
+        cache[id(module)] = _view(module, cache) if inner is None else _plain(inner, cache)
+    return cache[id(module)]
+
+
+def _inner(module: nn.Module) -> nn.Module | None:
+    """The module inside a wrapper."""
+    if isinstance(module, (nn.DataParallel, DistributedDataParallel)):
+        wrapped: nn.Module = module.module
+        return wrapped
+    original = module.__dict__.get("_modules", {}).get("_orig_mod")  # of `torch.compile`
+    return original if isinstance(original, nn.Module) else None
+
+
+def _view(module: nn.Module, cache: dict[int, nn.Module]) -> nn.Module:
+    """The module itself, or a view of it without compiled parts."""
+    children = {
+        name: None if child is None else _plain(child, cache)
+        for name, child in module._modules.items()
+    }
+    same = all(child is module._modules[name] for name, child in children.items())
+    forward = vars(module).get("forward")  # model.forward = torch.compile(model.forward)
+    original = getattr(forward, "_torchdynamo_orig_callable", None)
+    if same and original is None and getattr(module, "_compiled_call_impl", None) is None:
+        return module
+    view: Any = copy.copy(module)  # shares parameters and buffers, drops the compiled call
+    view.__dict__["_modules"] = children  # the module keeps its own
+    if original is not None:
+        del view.__dict__["forward"]
+        if getattr(original, "__func__", None) is not type(module).forward:
+            view.__dict__["forward"] = original
+    plain: nn.Module = view
+    return plain

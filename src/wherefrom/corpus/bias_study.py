@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wherefrom.core.displayable import Displayable
 from wherefrom.core.explanation import TargetInfo
 from wherefrom.corpus.corpus import Corpus, Floats
 from wherefrom.corpus.names import AMBIGUOUS, Entities, Lexicon, Occurrence, find_entities
 from wherefrom.corpus.statistics import GroupComparison, Moments, NaiveView, compare, naive_view
 from wherefrom.corpus.views import texts_of
 from wherefrom.errors import InputError, counted
+from wherefrom.storage.record import Displayable
 from wherefrom.storage.tables import write_tables
 from wherefrom.storage.writing import write_text
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from wherefrom.core.explanation import Explanation, TargetInfo
 from wherefrom.core.progress import Progress, shown
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.corpus.bias_study import name_records
 from wherefrom.corpus.corpus import NO_LABEL, Corpus, concatenated
 from wherefrom.corpus.names import Lexicon, NameUses, find_entities
@@ -104,7 +104,7 @@ class CorpusJob:
 def explain_corpus(
     explainer: Explainer,
     data: Rows | Iterable[str],
-    method: str | Method = "lrp",
+    method: str | Method = "auto",
     target: str | int | None = None,
     against: str | int | None = None,
     *,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.core.displayable import Displayable
 from wherefrom.corpus.corpus import NO_LABEL, Corpus, Floats, Ints
 from wherefrom.errors import counted
+from wherefrom.storage.record import Displayable
 from wherefrom.storage.tables import write_tables
 
 EVERY_CLASS = None

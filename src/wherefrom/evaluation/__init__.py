@@ -4,7 +4,6 @@ evaluate          `evaluate`, the entry point: draws samples, resumes, collects 
 sample_records    explains, perturbs and measures samples, with one record per sample
 forward_cache     runs perturbed inputs in full batches, each distinct one once
 metrics           `Metric`, the base class for metrics, and the built-in ones
-shapley           Shapley values, exact or by permutation sampling
 pointing          segmentation scores of an image's heatmap
 recommendation    the method that the samples support, with intervals and equivalence tests
 results           `Evaluation`: values, intervals, tables, JSON, CSV

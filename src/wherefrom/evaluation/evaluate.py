@@ -24,7 +24,7 @@ from wherefrom.evaluation.sample_records import (
 )
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.table import Rows, as_rows
-from wherefrom.methods import METHODS, Method
+from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
 from wherefrom.storage.fingerprint import digest, explainer_fingerprint
 from wherefrom.storage.store import Store
@@ -64,9 +64,10 @@ def evaluate(
     `data` holds texts, images or other inputs, or pairs (input, label). The class explained is
     the label if there is one, else the prediction.
 
-    `methods` are names or instances; results are keyed by `Method.label`, so one method can be
-    evaluated with several settings. `metrics` are names, instances of your own `Metric`, or
-    studies of the model (`attention_erasure`, `layers`).
+    `methods` are names or instances, by default all but `shapley`, with which the metrics
+    `shapley_r`, `shapley_slope` and `shapley_error` compare. Results are keyed by `Method.label`,
+    so one method can be evaluated with several settings. `metrics` are names, instances of your
+    own `Metric`, or studies of the model (`attention_erasure`, `layers`).
 
     Erased units are replaced by `blank`: a token for texts ("unk" by default); "zero", "mean" or
     "blur" for images. By default special tokens are erased like any other and curves have ten
@@ -93,7 +94,7 @@ def evaluate(
         raise InputError(f"seed must be 0 or more, got {seed}.")
     if window < 1:
         raise InputError(f"window must be 1 or more, got {window}.")
-    method_list = _methods(methods or list(METHODS))
+    method_list = _methods(methods or default_methods())
     metric_list, study_list = _metrics(metrics)
     order = _draw(range(len(rows)), sample, seed)
     options = Options(blank, keep_special, every, truncate)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from wherefrom.core.batching import Rejected, split_on_failure
+from wherefrom.core.runner import Rejected, split_on_failure
 from wherefrom.core.scope import restores_state
 from wherefrom.inputs.reader import Reader
 

@@ -15,9 +15,9 @@ from scipy.special import expit, softmax
 from scipy.stats import entropy, rankdata
 
 from wherefrom.core.explanation import Explanation
-from wherefrom.core.output_names import ToProbability
+from wherefrom.core.shapley import BUDGET, Agreement, coalitions
+from wherefrom.core.target import ToProbability
 from wherefrom.errors import MethodError
-from wherefrom.evaluation.shapley import BUDGET, coalitions
 
 Floats = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (K, units): which units are present
@@ -287,7 +287,8 @@ class ShapleyAgreement(Metric):
 
     `r`: Pearson's correlation; `slope`: of Shapley values on scores by least squares, 1 if the
     scores have the right size; `error`: mean |score − Shapley value| / mean |Shapley value|. The
-    Shapley values are exact up to 12 units, and sampled with `budget` model evaluations beyond.
+    Shapley values are exact if `budget` model evaluations are enough for all subsets, up to 12
+    units by default, else sampled. They are those of the method `shapley`.
     """
 
     def __init__(self, statistic: Literal["r", "slope", "error"], budget: int = BUDGET) -> None:
@@ -302,15 +303,11 @@ class ShapleyAgreement(Metric):
         return sample.over_all_units(plan.masks.numpy())
 
     def value(self, sample: Sample, logits: Floats) -> tuple[float, Curve]:
-        scores = sample.scores
         outputs = torch.from_numpy(np.ascontiguousarray(logits[:, sample.target]))
-        expected = coalitions(len(scores), self.budget).estimate(outputs).values.numpy()
-        if self.statistic == "error":
-            size = float(np.abs(expected).sum())
-            return (float(np.abs(scores - expected).sum()) / size if size else math.nan), None
-        a, b = scores - scores.mean(), expected - expected.mean()
-        scale = a @ a if self.statistic == "slope" else math.sqrt((a @ a) * (b @ b))
-        return (float(a @ b) / scale if scale else 0.0), None
+        plan = coalitions(len(sample.scores), self.budget)
+        scores = torch.from_numpy(sample.scores)
+        agreement = Agreement.of(scores, plan.estimate(outputs).values)
+        return float(getattr(agreement, self.statistic)), None
 
 
 class Conciseness(Metric):

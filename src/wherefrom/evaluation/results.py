@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.stats import linregress
 
-from wherefrom.core.displayable import Displayable
 from wherefrom.errors import MissingExtra, counted
 from wherefrom.evaluation.metrics import METRICS, Floats
 from wherefrom.evaluation.recommendation import Recommendation, mean_interval, recommend
 from wherefrom.methods.random import Random
+from wherefrom.storage.record import Displayable
 from wherefrom.storage.record import Record as JsonRecord
 from wherefrom.storage.tables import csv_text
 from wherefrom.storage.writing import write_text

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from wherefrom.core.batching import Rejected
 from wherefrom.core.explanation import Explanation
-from wherefrom.core.output_names import OutputNames, ToProbability
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import ModelRunner, Rejected
+from wherefrom.core.target import OutputNames, ToProbability
 from wherefrom.errors import (
     InputError,
     ModelError,

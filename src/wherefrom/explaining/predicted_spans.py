@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from wherefrom.core.explanation import Explanation, TargetInfo, Unit, word_groups
-from wherefrom.core.output_names import OutputNames, TargetSpec
-from wherefrom.core.runner import Batch, Case, ModelRunner
-from wherefrom.core.target import AnswerTarget, SpanTarget
+from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import AnswerTarget, Case, OutputNames, SpanTarget, TargetSpec
 from wherefrom.errors import InputError, TargetError
-from wherefrom.explaining.assemble import explain_batch
 from wherefrom.inputs.reader import resolve_position
-from wherefrom.methods import Method
 from wherefrom.methods.forward_pass import run
 
 ENDS = ("start", "end")
@@ -25,22 +22,17 @@ LONGEST_ANSWER = 15
 """The longest answer considered, in tokens, as in the pipelines of transformers."""
 _OUTSIDE = "O"  # the class of tokens outside every entity
 _CHUNKED = ("B-", "I-", "E-", "S-", "L-", "U-")  # begin, inside, end, single, last, unit
+Explain = Callable[[SpanTarget], list[Explanation]]
 
 
 def explain_answer(
-    runner: ModelRunner,
-    inputs: Batch,
-    method: Method,
-    output_names: OutputNames,
-    target: TargetSpec,
-    against: TargetSpec,
-    position: int | None,
+    case: Case, explain: Explain, target: TargetSpec, against: TargetSpec, position: int | None
 ) -> Explanation:
     """Explains the answer's span: z_start of its first token plus z_end of its last.
 
     `target` "start" or "end" explains one of them, at `position` instead of the most likely token.
     """
-    units = inputs.units[0]
+    runner, units = case.runner, case.batch.units[0]
     if target not in (None, *ENDS) or against is not None:
         raise TargetError(
             f'{runner.name} predicts the start and end of an answer: the target must be "start", '
@@ -48,7 +40,7 @@ def explain_answer(
         )
     if position is not None and target is None:
         raise TargetError('a position needs the target "start" or "end".')
-    logits = run(Case(runner, inputs)).detach().cpu().double()  # (1, 2, tokens)
+    logits = run(case).detach().cpu().double()  # (1, 2, tokens)
     context = _context(runner, units)
     logs = torch.full_like(logits[0], -torch.inf)
     logs[:, context] = logits[0][:, context].log_softmax(-1)
@@ -56,7 +48,7 @@ def explain_answer(
     ends, weights = (first, last), torch.ones(1, 2, dtype=torch.float64)
     if target is not None:
         row = ENDS.index(str(target))
-        token = ends[row] if position is None else _within(inputs, position)
+        token = ends[row] if position is None else _within(case.batch, position)
         ends = (token, token)
         weights[0, 1 - row] = 0
         log = float(logs[row, token])
@@ -65,10 +57,8 @@ def explain_answer(
         log = float(logs[0, first] + logs[1, last])
         description = f"start and end of the answer, {_tokens(range(first, last + 1))}"
     index = torch.tensor([ends], device=runner.device)
-    (explanation,) = explain_batch(
-        runner, inputs, method, AnswerTarget(index, weights=weights), output_names
-    )
-    info = TargetInfo(ends[0], _text(units, *ends, inputs.texts[0]), place=description)
+    (explanation,) = explain(AnswerTarget(index, weights=weights))
+    info = TargetInfo(ends[0], _text(units, *ends, case.batch.texts[0]), place=description)
     # a start is not a class: there are no other outputs to name
     return replace(explanation, target=info, probability=math.exp(log), largest=())
 
@@ -126,9 +116,8 @@ def entities(units: Sequence[Unit], tags: Sequence[str], text: str | None) -> li
 
 
 def explain_entity(
-    runner: ModelRunner,
-    inputs: Batch,
-    method: Method,
+    case: Case,
+    explain: Explain,
     output_names: OutputNames,
     target: TargetSpec,
     against: TargetSpec,
@@ -138,8 +127,8 @@ def explain_entity(
 
     `entity` quotes its words; by default it is the first entity that the model finds.
     """
-    units, text, labels = inputs.units[0], inputs.texts[0], output_names.labels
-    logits = run(Case(runner, inputs)).detach().cpu().double()[0]  # (tokens, classes)
+    units, text, labels = case.batch.units[0], case.batch.texts[0], output_names.labels
+    logits = run(case).detach().cpu().double()[0]  # (tokens, classes)
     tags = [labels[i] for i in logits.argmax(-1).tolist()]
     detected = entities(units, tags, text)
     chosen = _first(detected, labels) if entity is None else _named(units, text, detected, entity)
@@ -152,7 +141,7 @@ def explain_entity(
         raise TargetError("target and against are the same class: their difference is always 0.")
 
     def row(values: Sequence[int]) -> Tensor:
-        return torch.tensor([values], device=runner.device)
+        return torch.tensor([values], device=case.runner.device)
 
     count = len(chosen.first_tokens)
     span = SpanTarget(
@@ -161,7 +150,7 @@ def explain_entity(
         row(chosen.first_tokens),
         torch.full((1, count), 1 / count, dtype=torch.float64),
     )
-    (explanation,) = explain_batch(runner, inputs, method, span, output_names)
+    (explanation,) = explain(span)
     chances = logits[list(chosen.first_tokens)].softmax(-1)
     info = replace(
         explanation.target,

@@ -11,9 +11,9 @@ from torch import Tensor
 from wherefrom.core.runner import Layout, ModelRunner
 from wherefrom.core.scope import restores_state
 from wherefrom.errors import InputError, ModelError, first_line
-from wherefrom.tracing.call_mode import CallMode
 from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import Tag, set_tag, tag_of
+from wherefrom.tracing.tracer import CallMode
 
 EXTRA_TOKENS = 16  # class tokens and registers: at most this many queries are not patches
 _IMAGE_TAG = Tag(stream=0)

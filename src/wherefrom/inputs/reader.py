@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.core.explanation import Unit
-from wherefrom.core.output_names import OutputNames
 from wherefrom.core.runner import Batch, ModelRunner
+from wherefrom.core.target import OutputNames
 from wherefrom.errors import InputError, TargetError
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
 
@@ -145,23 +145,23 @@ class Reader(ABC, Generic[Item, Form]):
 
     def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Item]:
         """Reads each input; the first error names the index of its input."""
-        items = []
-        for number, source in enumerate(sources):
-            try:
-                items.append(self.read(source, truncate))
-            except InputError as error:
-                raise placed(error, number, len(sources)) from error.__cause__
+        items: list[Item] = []
+        for number, item in enumerate(self._read(sources, truncate)):
+            if isinstance(item, InputError):
+                raise placed(item, number, len(sources)) from item.__cause__
+            items.append(item)
         return items
 
     def read_each(self, sources: Sequence[Any], truncate: bool = False) -> list[Item | InputError]:
         """Reads each input, or returns the error that prevents it."""
-        items: list[Item | InputError] = []
+        return list(self._read(sources, truncate))
+
+    def _read(self, sources: Sequence[Any], truncate: bool) -> Iterator[Item | InputError]:
         for source in sources:
             try:
-                items.append(self.read(source, truncate))
+                yield self.read(source, truncate)
             except InputError as error:
-                items.append(error)
-        return items
+                yield error
 
     def chunks(
         self, items: Sequence[Item], size: int, tokens: int | None = None

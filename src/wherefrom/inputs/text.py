@@ -281,7 +281,7 @@ def warnings_of(encoded: Encoded, unknown: int | None) -> tuple[str, ...]:
             f"The text was cut from {encoded.cut_from} to {length} tokens: "
             f"{encoded.cut_from - length} are not part of the explanation."
         )
-    if encoded.text is not None and is_image(encoded.text) and len(encoded.text.split()) == 1:
+    if encoded.text is not None and len(encoded.text.split()) == 1 and is_image(encoded.text):
         notes.append("The text looks like the name of a picture: it is explained as a text.")
     if encoded.text is not None and all(unit.special for unit in encoded.units):
         notes.append("The tokenizer finds no word in this text: all tokens are special tokens.")

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.core.explanation import Unit
-from wherefrom.core.output_names import OutputNames
 from wherefrom.core.runner import Batch, ModelRunner, same_logits
 from wherefrom.core.scope import restores_state
-from wherefrom.core.target import Target
+from wherefrom.core.target import OutputNames, Target
 from wherefrom.errors import InputError, OutputDiffers, TargetError
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
 from wherefrom.inputs.pictures import is_image
@@ -26,7 +25,6 @@ from wherefrom.inputs.reader import (
     Reader,
     ReaderContext,
     Replacement,
-    placed,
     resolve_position,
 )
 from wherefrom.inputs.records import TextPair
@@ -174,19 +172,6 @@ class TextReader(Reader[Encoded, TextForm]):
     def read(self, source: Any, truncate: bool = False) -> Encoded:
         return self.read_all([source], truncate)[0]
 
-    def read_all(self, sources: Sequence[Any], truncate: bool = False) -> list[Encoded]:
-        items = []
-        for i, item in enumerate(self._read(sources, truncate)):
-            if isinstance(item, InputError):
-                raise placed(item, i, len(sources))
-            items.append(item)
-        return items
-
-    def read_each(
-        self, sources: Sequence[Any], truncate: bool = False
-    ) -> list[Encoded | InputError]:
-        return list(self._read(sources, truncate))
-
     def _read(self, sources: Sequence[Any], truncate: bool) -> Iterator[Encoded | InputError]:
         """Reads all texts in one call of the tokenizer; encoded inputs pass through."""
         limit, size = longest(self.runner, self.tokenizer), vocabulary(self.runner)
@@ -222,7 +207,7 @@ class TextReader(Reader[Encoded, TextForm]):
                 yield error
 
     def _check_text(self, text: str) -> None:
-        if is_image(text) and os.path.isfile(text):
+        if os.path.isfile(text) and is_image(text):
             raise InputError(f"{self.runner.name} reads texts, and {text} is an image.")
 
     def batch(self, items: Sequence[Encoded]) -> Batch:

@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from wherefrom.core.plugins import PluginTable
-from wherefrom.errors import MethodError, nearest
+from wherefrom.errors import MethodError, nearest, use_method
 from wherefrom.methods.attention import (
     AttentionFlow,
     AttentionLast,
@@ -30,13 +30,24 @@ from wherefrom.methods.occlusion import Occlusion
 from wherefrom.methods.path import IntegratedGradients, PathGradients
 from wherefrom.methods.propagation import AttnLrp, GradientXInput, Lrp, LrpAh, LrpAhLn
 from wherefrom.methods.random import Random
+from wherefrom.methods.secant import Auto, Secant
+from wherefrom.methods.shapley import Shapley
 from wherefrom.methods.transformer_attribution import TransformerAttribution
 
 _BUILTIN: tuple[type[Method], ...] = (
-    Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad, IntegratedGradients,
-    PathGradients, AttentionLast, AttentionRollout, AttentionFlow, GradientXAttention,
-    GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Random,
+    Secant, Lrp, AttnLrp, LrpAhLn, LrpAh, GradientXInput, Gradient, SmoothGrad,
+    IntegratedGradients, PathGradients, AttentionLast, AttentionRollout, AttentionFlow,
+    GradientXAttention, GradientRollout, Gae, TransformerAttribution, Dix, Occlusion, Shapley,
+    Random,
 )  # fmt: skip
+
+
+def default_methods() -> list[str]:
+    """The methods of comparisons, evaluations and audits in which no method is named.
+
+    Not `shapley`, which runs the model thousands of times.
+    """
+    return [name for name in METHODS if name != Shapley.name]
 
 
 def _problem(name: str, kind: Any) -> str | None:
@@ -66,12 +77,15 @@ _KNOWN_AS = {
     "gradient_x_input": "inputxgradient inputgradient gradientinput gradxinput gxi ixg",
     "smoothgrad": "noisetunnel smoothgradients",
     "occlusion": "erasure leaveoneout loo ablation featureablation perturbation",
+    "shapley": "shap shapleyvalues shapleysampling permutationshap permutationexplainer "
+    "samplingexplainer exactexplainer",
     "attention_rollout": "rollout attention attentions",
     "attention_flow": "flow maxflow",
     "attention_last": "lastattention rawattention",
     "transformer_attribution": "chefer transformerexplainability",
     "gae": "genericattention cheferbimodal bimodal",
     "gradient_x_attention": "attentiongradient",
+    "secant": "deeplift rescale",
     "attn_lrp": "attnlrp lxt lxtattnlrp",
     "lrp_ah_ln": "ali alilrp",
 }
@@ -80,7 +94,6 @@ _RELATED = {  # names of methods that are not here, by the most similar one
     "lrp": "cplrp conservative zennit epsilonlrp deeptaylor",
 }
 _CAPTUM = {
-    "shap": "ShapleyValueSampling", "shapley": "ShapleyValueSampling",
     "kernelshap": "KernelShap", "gradientshap": "GradientShap", "lime": "Lime",
     "captum": "ShapleyValueSampling", "shapleyvaluesampling": "ShapleyValueSampling",
 }  # fmt: skip
@@ -108,15 +121,17 @@ def method(name: str | Method, **settings: Any) -> Method:
         return name
     if isinstance(name, str) and name.startswith(PREFIX):
         return Captum(name.removeprefix(PREFIX), settings)
-    if not isinstance(name, Method) and (not isinstance(name, str) or name not in METHODS):
+    is_name = isinstance(name, str) and (name == Auto.name or name in METHODS)
+    if not (is_name or isinstance(name, Method)):
         hint = _hint(str(name))
         raise MethodError(f'there is no method "{name}"; {hint or nearest(str(name), METHODS)}')
-    kind = METHODS[name] if isinstance(name, str) else type(name)
+    kind = Auto if name == Auto.name else METHODS[name] if isinstance(name, str) else type(name)
     known = [setting.name for setting in fields(kind)]  # type: ignore[arg-type]
     for key in settings:
         if key not in known:
             has = f"it has: {', '.join(known)}" if known else "it has none"
-            raise MethodError(f'{kind.name} has no setting "{key}"; {has}')
+            advice = use_method("lrp", verb="Name a method:") if kind is Auto else {}
+            raise MethodError(f'{kind.name} has no setting "{key}"; {has}.', **advice)
     _check(kind, settings)
     return kind(**settings) if isinstance(name, str) else replace(name, **settings)  # type: ignore[type-var]
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.explanation import plural
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner
 from wherefrom.core.scope import restores_state
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError, ModelError, use_method
 from wherefrom.inputs.patches import EXTRA_TOKENS
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
-from wherefrom.methods.reading import require_samples_as_rows
-from wherefrom.rules.tables import PLAIN
+from wherefrom.methods.propagation import PLAIN, require_samples_as_rows
 from wherefrom.tracing.observers.attention_maps import Map, Maps, Replace
 from wherefrom.tracing.observers.entry_points import Span
 

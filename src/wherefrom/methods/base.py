@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from wherefrom.core.batching import split_on_failure
 from wherefrom.core.explanation import plural
 from wherefrom.core.memory import is_out_of_memory
-from wherefrom.core.runner import Batch, Case
+from wherefrom.core.runner import Batch
 from wherefrom.core.scope import restores_state
-from wherefrom.core.target import SpanTarget
+from wherefrom.core.target import Case, SpanTarget
+from wherefrom.core.torch_internals import version_of
 from wherefrom.errors import NotEnoughMemory, RoundingOnly, ScoresNotFinite, counted, use_method
-from wherefrom.methods.graph_cache import release_graph
 
 if TYPE_CHECKING:
     from wherefrom.methods.forward_graph import ForwardGraph
@@ -35,7 +35,7 @@ class Scores:
 
     `logits` are those at the input, if the method ran the model there. `lines` are those of the
     ledger: (label, kind) to a value for each sample. `warnings` has a tuple for each sample, or is
-    empty.
+    empty. `errors` are the standard errors of scores that are estimates.
     """
 
     values: Tensor  # (B, units)
@@ -43,36 +43,7 @@ class Scores:
     parts: dict[str, Tensor] = field(default_factory=dict)  # each (B, units)
     lines: dict[tuple[str, str], Tensor] | None = None  # each (B,)
     warnings: tuple[tuple[str, ...], ...] = ()
-
-    @staticmethod
-    def joined(pieces: Sequence[Scores]) -> Scores:
-        """Concatenates the scores of several batches with the same number of units."""
-        first = pieces[0]
-        keys = dict.fromkeys(key for piece in pieces for key in piece.lines or ())
-        absent = [torch.zeros(len(piece.values), dtype=torch.float64) for piece in pieces]
-        return Scores(
-            values=torch.cat([piece.values for piece in pieces]),
-            logits=None
-            if first.logits is None
-            else torch.cat([piece.logits for piece in pieces if piece.logits is not None]),
-            parts={
-                name: torch.cat([p.parts.get(name, torch.zeros_like(p.values)) for p in pieces])
-                for name in dict.fromkeys(name for piece in pieces for name in piece.parts)
-            },
-            lines=None
-            if first.lines is None
-            else {
-                key: torch.cat(
-                    [(p.lines or {}).get(key, zero) for p, zero in zip(pieces, absent, strict=True)]
-                )
-                for key in keys
-            },
-            warnings=tuple(
-                of_sample
-                for piece in pieces
-                for of_sample in piece.warnings or ((),) * len(piece.values)
-            ),
-        )
+    errors: Tensor | None = None  # (B, units)
 
 
 _ROUNDING = 8  # rounding error of a gradient, in machine epsilons
@@ -145,22 +116,13 @@ class Method(ABC):
 
     @restores_state
     def __call__(self, case: Case) -> Scores:
-        """The scores of a batch, in several passes where one cannot take it all."""
+        """The scores of a batch; callers split one that fails (`split_on_failure`)."""
         release_graph(case.runner.model)
-        pieces: list[Scores] = []
-
-        def run(rows: Sequence[int]) -> Sequence[None]:
-            part = case if len(rows) == len(case.batch) else case.take(list(rows))
-            with self.naming_memory(part) if len(rows) == 1 else nullcontext():
-                scores = self.scores(part)
-            if isinstance(scores, Scores):  # `check_method` reports other results
-                require_finite(scores, self.label, part)
-            pieces.append(scores)
-            return [None] * len(rows)
-
-        for _ in split_on_failure(range(len(case.batch)), run, device=case.runner.device):
-            pass
-        return Scores.joined(pieces) if len(pieces) > 1 else pieces[0]
+        with self.naming_memory(case) if len(case.batch) == 1 else nullcontext():
+            scores = self.scores(case)
+        if isinstance(scores, Scores):  # `check_method` reports other results
+            require_finite(scores, self.label, case)
+        return scores
 
     @contextmanager
     def naming_memory(self, case: Case) -> Iterator[None]:
@@ -174,7 +136,8 @@ class Method(ABC):
 
     def _too_large(self, error: Exception, case: Case) -> NotEnoughMemory:
         count = int(case.batch.mask.sum())
-        what = f"{self.label} on one input of {count:,} {plural(case.batch.noun) or 'units'}"
+        label, noun = self.resolved(case.batch).label, plural(case.batch.noun) or "units"
+        what = f"{label} on one input of {count:,} {noun}"
         allowed = case.runner.allowed_memory
         if isinstance(error, NotEnoughMemory):
             return NotEnoughMemory(error.needed, error.allowed, error.at_least, what)
@@ -261,3 +224,52 @@ def as_json(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return getattr(value, "__name__", None) or repr(value)
+
+
+_LATEST: weakref.WeakKeyDictionary[nn.Module, weakref.ref[GraphCache]] = weakref.WeakKeyDictionary()
+
+
+class GraphCache:
+    """Keeps the graph of one forward pass until the next pass of the model.
+
+    A graph is valid only while the model's weights are unchanged. Copies of a cache are empty.
+    """
+
+    def __init__(self) -> None:
+        self._graph: ForwardGraph | None = None
+        self._label = ""
+        self._weights: Weights = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GraphCache, ()
+
+    def graph(
+        self, model: nn.Module, label: str, run: Callable[[], ForwardGraph | None]
+    ) -> ForwardGraph | None:
+        """The cached graph of the method with this label, else the result of `run`."""
+        if self._graph is None or (label, _weights(model)) != (self._label, self._weights):
+            release_graph(model)
+            self._graph, self._label, self._weights = run(), label, _weights(model)
+            _LATEST[model] = weakref.ref(self)
+        return self._graph
+
+    def release(self) -> None:
+        """Drops the graph and frees its memory."""
+        self._graph = None
+
+
+def release_graph(model: nn.Module) -> None:
+    """Drops the graph that is kept of a model: the next pass may need its memory."""
+    latest = _LATEST.pop(model, None)
+    cache = None if latest is None else latest()
+    if cache is not None:
+        cache.release()
+
+
+Weights = tuple[tuple[int, int], ...]
+
+
+def _weights(model: nn.Module) -> Weights:
+    """The tensors of a model by id, and how often each was written into."""
+    tensors = (*model.parameters(), *model.buffers())
+    return tuple((id(tensor), version_of(tensor)) for tensor in tensors)

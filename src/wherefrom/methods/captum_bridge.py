@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError, MissingExtra, nearest
 from wherefrom.methods.base import Method, Scores, as_json
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
 from wherefrom.methods.forward_pass import intercepted_forward
-from wherefrom.rules.tables import PLAIN
+from wherefrom.methods.propagation import PLAIN
 
 PREFIX = "captum:"
 

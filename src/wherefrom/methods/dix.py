@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.attention_maps import (
     CapturedAttention,
@@ -22,7 +22,7 @@ from wherefrom.methods.attention_maps import (
 )
 from wherefrom.methods.base import Method, Scores
 from wherefrom.methods.embedded_inputs import Budget
-from wherefrom.methods.reading import samples_are_rows
+from wherefrom.methods.propagation import samples_are_rows
 from wherefrom.tracing.observers.attention_maps import Replace
 
 GridPoint = tuple[int, ...]  # the step of each chosen map, which is scaled by step / steps

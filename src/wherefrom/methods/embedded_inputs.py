@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.memory import SavedBytes, free_memory, is_out_of_memory, release_memory
-from wherefrom.core.runner import Batch, Case
+from wherefrom.core.runner import Batch
 from wherefrom.core.scope import Scope, restores_state
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
+from wherefrom.methods.propagation import PLAIN
 from wherefrom.methods.root import root_change
-from wherefrom.rules.tables import PLAIN
 from wherefrom.tracing.observers.entry_points import Change, EmbeddedInput, Place, Span
 from wherefrom.tracing.tracer import Table
 

@@ -1,29 +1,48 @@
-"""One traced pass of the model under a table of rules."""
+"""One traced pass of the model under a table of rules, and its comparison with a plain pass.
+
+Outputs differ if the forward is random or keeps a state, if padding or other inputs of the batch
+matter, or if the model runs differently under the tracer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from wherefrom.core.runner import Case, ModelRunner
+from wherefrom.core.runner import ModelRunner, RowsUnclear
 from wherefrom.core.scope import Scope, restores_state
-from wherefrom.core.torch_internals import without_function_modes
-from wherefrom.errors import ModelError, NothingIntercepted, counted, first_line, use_method
-from wherefrom.tracing.call_mode import describe
+from wherefrom.core.target import Case
+from wherefrom.core.torch_internals import version_of, without_function_modes
+from wherefrom.errors import (
+    ModelError,
+    NothingIntercepted,
+    OutputDiffers,
+    counted,
+    first_line,
+    use_method,
+)
+from wherefrom.tracing.catalogue import (
+    Kind,
+    TorchCall,
+    attribute_name,
+    depends_on_input,
+    map_tensors,
+)
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.checkpointing import SavedTensors
 from wherefrom.tracing.observers.entry_points import Change, EntryPoints, Place
 from wherefrom.tracing.observers.first_block import FirstBlock
-from wherefrom.tracing.observers.gradient_breaks import gradient_break_of
-from wherefrom.tracing.precision import Float64
-from wherefrom.tracing.root_activations import RootActivations
+from wherefrom.tracing.observers.ledger import gradient_break_of
 from wherefrom.tracing.tags import like
-from wherefrom.tracing.tracer import Table, Tracer
+from wherefrom.tracing.tracer import CallMode, RootActivations, Table, Tracer, describe
 
 _CHECKPOINTED = (
     "{} calls torch.utils.checkpoint, which runs parts of it again in the backward pass. "
@@ -166,7 +185,7 @@ def intercepted_forward(
         ) as tracer,
     ):
         with Float64() if float64 else Scope(), saved.forward_pass():
-            logits = _logits(case, tensors)
+            logits = _by_sample(case, case.runner.run(tensors, case.target.position))
         if not sources.entered:
             raise NothingIntercepted(
                 f"found no embedding lookup of the input in {case.runner.name} "
@@ -202,8 +221,8 @@ def _disconnected(runner: ModelRunner, logits: Tensor) -> ModelError:
     )
 
 
-def _logits(case: Case, tensors: Mapping[str, Tensor]) -> Tensor:
-    logits = case.runner.run(tensors, case.target.position)
+def _by_sample(case: Case, logits: Tensor) -> Tensor:
+    """The logits; raises an error if they are not those of the samples."""
     if len(logits) != len(case.batch):
         raise ModelError(
             f"{case.runner.name} gives outputs of shape {tuple(logits.shape)} for "
@@ -216,4 +235,166 @@ def _logits(case: Case, tensors: Mapping[str, Tensor]) -> Tensor:
 def run(case: Case) -> Tensor:
     """The model's logits without a tracer; only those at the target's positions if possible."""
     with case.runner.evaluating(gradients=False):
-        return _logits(case, case.batch.model_tensors())
+        tensors = case.batch.model_tensors()
+        return _by_sample(case, case.runner.run(tensors, case.target.position))
+
+
+_SAME: weakref.WeakKeyDictionary[nn.Module, set[Hashable]] = weakref.WeakKeyDictionary()
+_TOLERANCE, _ROUNDINGS = 1e-3, 10  # of the largest logit; machine epsilons of narrower types
+
+
+def warn_of_difference(
+    runner: ModelRunner,
+    shape: Hashable,
+    explained: Tensor,
+    plain: Callable[[], Tensor],
+    *,
+    in_batch: bool,
+) -> tuple[str, ...]:
+    """Warns if the `explained` logits of one input are not those of a `plain` pass.
+
+    A model is compared once for each shape, until it differs. Raises `RowsUnclear` if the outputs
+    of an input in a batch are not those that it has alone.
+    """
+    message = _difference(runner, shape, explained, plain, in_batch)
+    if message is None:
+        return ()
+    warnings.warn(message, OutputDiffers, stacklevel=3)
+    return (message,)
+
+
+class _Probabilities(CallMode):
+    """Keeps the result of the last softmax or sigmoid."""
+
+    last: Tensor | None = None
+
+    def on_call(self, call: TorchCall) -> Any:
+        out = call.run()
+        if call.name in ("softmax", "sigmoid"):
+            self.last = out
+        return out
+
+
+@restores_state
+def ends_in_probabilities(case: Case) -> bool:
+    """Whether the outputs are the result of a softmax or sigmoid."""
+    with case.runner.evaluating(gradients=False), _Probabilities() as probabilities:
+        logits = case.runner.run(case.batch.model_tensors())
+    last = probabilities.last
+    return last is not None and logits.untyped_storage().data_ptr() == (
+        last.untyped_storage().data_ptr()
+    )
+
+
+def _difference(
+    runner: ModelRunner,
+    shape: Hashable,
+    explained: Tensor,
+    plain: Callable[[], Tensor],
+    in_batch: bool,
+) -> str | None:
+    same, key = _SAME.setdefault(runner.model, set()), (id(runner.forward), shape, in_batch)
+    if key in same:
+        return None
+    expected = plain()
+    if _agree(expected, explained):
+        same.add(key)
+        return None
+    before = _buffers(runner.model)
+    again = plain()
+    if not _agree(expected, again):
+        changed = [name for name, state in _buffers(runner.model).items() if before[name] != state]
+        cause = f"changes {', '.join(changed[:4])}" if changed else "is random or keeps a state"
+        values = [_at_largest(expected, logits) for logits in (expected, again)]
+        return (
+            f"{runner.name} gives different outputs for one input ({values[0]:.4g}, then "
+            f"{values[1]:.4g}): its forward {cause}. The scores explain one of these passes."
+        )
+    values = [_at_largest(expected, logits) for logits in (explained, expected)]
+    if in_batch:
+        raise RowsUnclear(
+            f"{runner.name} gives an input another output in this batch ({values[0]:.4g}) than "
+            f"alone ({values[1]:.4g})"
+        )
+    return (
+        f"the explained output of {runner.name}, {values[0]:.4g}, is not that of a plain pass, "
+        f"{values[1]:.4g}: the model runs differently while its calls are intercepted."
+    )
+
+
+def _agree(expected: Tensor, actual: Tensor) -> bool:
+    if expected.shape != actual.shape:
+        return False
+    floats = [logits.dtype for logits in (expected, actual) if logits.is_floating_point()]
+    share = max([_TOLERANCE, *(_ROUNDINGS * torch.finfo(dtype).eps for dtype in floats)])
+    expected, actual = expected.double(), actual.double()
+    difference = (expected - actual).abs().max()
+    return bool(difference <= share * expected.abs().max())
+
+
+def _at_largest(expected: Tensor, logits: Tensor) -> float:
+    """The output that is the largest in the plain pass."""
+    if expected.shape != logits.shape:
+        return float(logits.flatten()[0])
+    return float(logits.flatten()[expected.argmax()])
+
+
+def _buffers(model: nn.Module) -> dict[str, tuple[int, int]]:
+    return {name: (id(value), version_of(value)) for name, value in model.named_buffers()}
+
+
+_WIDE = torch.float64
+
+
+class Float64(CallMode):
+    """Runs all calls whose arguments depend on the input in float64, including the weights.
+
+    Open it within a `Tracer`, so that the rules get float64 tensors. The model is not changed:
+    parameters are cast call by call. Casts to a narrower type are skipped, and writes into an
+    existing tensor use the type of that tensor.
+    """
+
+    def on_call(self, call: TorchCall) -> Any:
+        depends = any(
+            depends_on_input(t) and not isinstance(t, nn.Parameter) for t in call.tensors()
+        )
+        if attribute_name(call.function) is not None or not depends:
+            return call.run()
+        if (
+            call.kind is Kind.LOOKUP or "out" in call.kwargs
+        ):  # tables are identified by their address
+            return call.run()
+        if call.kind is Kind.CAST:
+            return self._cast(call)
+        name = getattr(call.function, "__name__", "")
+        if call.in_place or (name.endswith("_") and not name.endswith("__")):
+            return self._write(call)
+        if _is_narrow(call.kwargs.get("dtype")):
+            call = call.with_(dtype=_WIDE)
+        return call.mapped(_widened).run()
+
+    def _cast(self, call: TorchCall) -> Any:
+        value, out = call.args[0], call.run()
+        narrowed = isinstance(out, Tensor) and _is_narrow(out.dtype)
+        return value if narrowed and value.dtype == _WIDE and out.device == value.device else out
+
+    def _write(self, call: TorchCall) -> Any:
+        target = call.args[0] if call.args else None
+        if not isinstance(target, Tensor) or not target.is_floating_point():
+            return call.run()
+
+        def as_target(value: Tensor) -> Tensor:
+            return like(value.to(target.dtype), value) if value.is_floating_point() else value
+
+        values = (map_tensors(value, as_target) for value in call.args[1:])
+        named = {key: map_tensors(value, as_target) for key, value in call.kwargs.items()}
+        return TorchCall(call.function, (target, *values), named).run()
+
+
+def _is_narrow(dtype: Any) -> bool:
+    return isinstance(dtype, torch.dtype) and dtype.is_floating_point and dtype != _WIDE
+
+
+def _widened(value: Tensor) -> Tensor:
+    constant = value.detach() if isinstance(value, nn.Parameter) else value
+    return like(constant.to(_WIDE), value) if _is_narrow(value.dtype) else constant

@@ -9,13 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from wherefrom.core.runner import Case
+from wherefrom.core.target import Case
 from wherefrom.errors import MethodError
 from wherefrom.methods.base import Method, Scores, by_sample, notes_on_zeros, warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
 from wherefrom.methods.forward_pass import intercepted_forward, run
-from wherefrom.methods.reading import At, read_at
-from wherefrom.rules.tables import plain_table
+from wherefrom.methods.propagation import At, plain_table, read_at
 from wherefrom.tracing.observers.entry_points import Place
 
 Reduce = Literal["norm", "sum", "x_input"]
@@ -49,20 +48,17 @@ class Gradient(Method):
     at: At = "auto"
 
     def scores(self, case: Case) -> Scores:
-        # the class is that of the model, not of its smooth version
-        logits = None if self.softplus is None else run(case)
-        if logits is not None:
-            case = case.resolved(logits)
+        if self.softplus is None:
+            return read_at(self.at, case, self._scores)
+        logits = run(case)  # the class is that of the model, not of its smooth version
+        scores = read_at(self.at, case.resolved(logits), self._scores)
+        return replace(scores, logits=logits)
 
-        def read(place: Place) -> Scores:
-            table = plain_table(self.softplus)
-            with intercepted_forward(table, case, at=place) as forward:
-                gradients = [gradient.double().cpu() for gradient in forward.at_sources()]
-            embedded = EmbeddedInputs.of(forward, case)
-            scores = reduced(gradients, embedded, self.reduce, self.label)
-            return scores if logits is None else replace(scores, logits=logits)
-
-        return read_at(self.at, case, read)
+    def _scores(self, case: Case, at: Place) -> Scores:
+        with intercepted_forward(plain_table(self.softplus), case, at=at) as forward:
+            gradients = [gradient.double().cpu() for gradient in forward.at_sources()]
+        embedded = EmbeddedInputs.of(forward, case)
+        return reduced(gradients, embedded, self.reduce, self.label)
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class SmoothGrad(Method):
     at: At = "auto"
 
     def scores(self, case: Case) -> Scores:
-        return read_at(self.at, case, lambda at: self._scores(case, at))
+        return read_at(self.at, case, self._scores)
 
     def _scores(self, case: Case, at: Place) -> Scores:
         if self.samples < 1 or self.noise < 0:

@@ -6,20 +6,20 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from wherefrom.core.explanation import plural
-from wherefrom.core.runner import Batch, Case
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case
 from wherefrom.core.torch_internals import without_function_modes
 from wherefrom.errors import MethodError, NotComplete
 from wherefrom.methods.base import Method, Scores, by_sample
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, Pair, baseline_values, over_sources
-from wherefrom.methods.reading import At, read_at
-from wherefrom.rules.tables import PLAIN, plain_table
+from wherefrom.methods.propagation import PLAIN, At, plain_table, read_at
 from wherefrom.tracing.observers.entry_points import Place
 from wherefrom.tracing.tracer import Table
 
@@ -55,17 +55,14 @@ class _AlongPath(Method):
     softplus: float | None
     at: At
 
-    def resolved(self, inputs: Batch) -> _AlongPath:
+    def resolved(self, inputs: Batch) -> Self:
         if not isinstance(self.baseline, str) or self.baseline != "auto":
             return self
         baseline = "mean" if inputs.missing == "mean" else "zero"
         return replace(self, baseline=baseline)  # type: ignore[type-var]
 
     def scores(self, case: Case) -> Scores:
-        return self.resolved(case.batch)._read(case)
-
-    def _read(self, case: Case) -> Scores:
-        return read_at(self.at, case, lambda at: self._scores(case, at))
+        return read_at(self.at, case, self.resolved(case.batch)._scores)
 
     def _scores(self, case: Case, at: Place) -> Scores:
         embedded = EmbeddedInputs.capture(case, at)

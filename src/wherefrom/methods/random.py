@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from wherefrom.core.runner import Batch, Case
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case
 from wherefrom.methods.base import Method, Scores
 
 

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from wherefrom.core.memory import storage_of
-from wherefrom.core.runner import Batch, Case
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch
+from wherefrom.core.target import Case, Target
 from wherefrom.core.torch_internals import version_of
 from wherefrom.errors import MethodError
 from wherefrom.inputs.image import FILLS, filled
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.tracing.observers.entry_points import Change, EmbeddedInput, Place
-from wherefrom.tracing.root_activations import RootActivations
-from wherefrom.tracing.tracer import Table
+from wherefrom.tracing.tracer import RootActivations, Table
 
 Root = str | int | Tensor | None
 """What a missing unit looks like: "unk", "mask", "pad" or the id of a token; "mean", the mean
@@ -28,15 +27,23 @@ embedding, or colour; "blur"; "zero"; a tensor of embeddings; None for none."""
 
 @dataclass(frozen=True)
 class Rooted:
-    """A root, and whether secants are drawn from there instead of from zero."""
+    """A root and, for secants, the units that are present at the two points they connect."""
 
     root: str | int | Tensor
     secants: bool = False
+    first: Tensor | None = None  # (B, units); None: no unit
+    second: Tensor | None = None  # None: all units
+
+    def end(self, inputs: Batch) -> Change | None:
+        """Moves what enters to the second point, unless that is the input."""
+        return None if self.second is None else root_change(inputs, self.root, self.second)
 
 
-def root_change(inputs: Batch, root: str | int | Tensor) -> Change:
-    """Replaces what enters by the root, but for special tokens and padding, which stay."""
+def root_change(inputs: Batch, root: str | int | Tensor, present: Tensor | None = None) -> Change:
+    """Replaces what enters by the root, but for special tokens, padding and `present` units."""
     moved = inputs.mask.cpu() & ~inputs.special()
+    if present is not None:
+        moved &= ~present
 
     def change(entering: EmbeddedInput) -> Tensor:
         rows = entering.rows
@@ -123,7 +130,7 @@ class RootPass:
         case: Case,
         at: Place,
     ) -> RootPass:
-        change = root_change(case.batch, rooted.root)
+        change = root_change(case.batch, rooted.root, rooted.first)
         if not rooted.secants and at == "embeddings":
             return RootPass(change)
         root_activations = RootActivations() if rooted.secants else None

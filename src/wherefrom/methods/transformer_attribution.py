@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from wherefrom.core.batching import RowsUnclear
-from wherefrom.core.runner import Case
+from wherefrom.core.runner import RowsUnclear
+from wherefrom.core.target import Case
 from wherefrom.errors import ModelError, first_line, use_method
 from wherefrom.methods.attention_maps import (
     Readout,

@@ -11,7 +11,15 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from wherefrom.rules.norm import scale
+from wherefrom.rules.linear import scale
+from wherefrom.rules.offsets import (
+    any_offset,
+    is_difference,
+    offset_of,
+    rest_of,
+    set_offset,
+    set_weight,
+)
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import mark
 from wherefrom.tracing.tracer import Table, Tracer
@@ -19,36 +27,45 @@ from wherefrom.tracing.tracer import Table, Tracer
 
 class _Secant(Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, y: Tensor, at_zero: Tensor | None, f: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        slope = y / x if at_zero is None else (y - at_zero).div_(x)
-        if not math.isfinite(float(slope.sum())):
-            # 0/0 at x = 0; the model's own NaN values remain visible in its output
-            at_x = _slope_at_zero(x, f)
-            slope.nan_to_num_(nan=at_x, posinf=float("inf"), neginf=float("-inf"))
+    def forward(ctx: Any, x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
         ctx.save_for_backward(slope)
         return y.detach()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (slope,) = ctx.saved_tensors
-        return gradients[0] * slope, None, None, None
+        return gradients[0] * slope, None, None
 
 
-def secant(x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor | None]:
+def secant(
+    tracer: Tracer, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor | None]:
     """Replaces y = f(x) by f(0) + x · [(f(x) − f(0)) / x], with the bracket a constant.
 
     Returns this y, and f(0) unless it is zero. At x = 0 the bracket is f'(0). Where x is infinite,
-    as under a mask, y is a constant and replaces f(0).
+    as under a mask, y is a constant and replaces f(0). If f(0) is not zero and x has an offset c,
+    the secant is drawn from c: y = f(c) + (x − c) · [(f(x) − f(c)) / (x − c)].
     """
     with torch.no_grad():
-        value = f(_zero(x))
-        at_zero = value.detach() if bool(value.any()) else None
-        if at_zero is not None and not math.isfinite(float(x.detach().sum())):
-            at_zero = torch.where(x.isinf(), y, at_zero)
-    linear: Tensor = _Secant.apply(x, y, at_zero, f)
-    return linear, at_zero
+        start = _zero(x)
+        at_start = f(start)
+        offset = any_offset(x) if bool(at_start.any()) else offset_of(x)
+        if offset is not None:
+            start = offset.value.to(x.dtype)
+            at_start = f(start)
+        slope = (y - at_start).div_(x if offset is None else x - start)
+        if not math.isfinite(float(slope.sum())):
+            # 0/0 at x = 0; the model's own NaN values remain visible in its output
+            slope = torch.where(slope.isnan(), _slope_at(start, f), slope)
+        constant = at_start.detach() if bool(at_start.any()) else None
+        masked = constant is not None and not math.isfinite(float(x.detach().sum()))
+        if masked:
+            constant = torch.where(x.isinf(), y, at_start)
+    source = x if offset is None else rest_of(tracer, x, offset)
+    linear: Tensor = _Secant.apply(source, y, slope)
+    if constant is not None and not masked:
+        set_offset(linear, constant, _Secant.apply(source, y, slope))
+    return linear, constant
 
 
 def _zero(x: Tensor) -> Tensor:
@@ -56,12 +73,12 @@ def _zero(x: Tensor) -> Tensor:
     return torch.zeros((1,) * max(1, x.ndim), dtype=x.dtype, device=x.device)
 
 
-def _slope_at_zero(x: Tensor, f: Callable[[Tensor], Tensor]) -> float:
+def _slope_at(start: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
     with torch.enable_grad():
-        zero = _zero(x).requires_grad_()
-        at_zero = f(zero.clone())  # f may write into its argument
-        (slope,) = torch.autograd.grad(at_zero.sum(), zero, allow_unused=True)
-    return 0.0 if slope is None else float(slope)
+        leaf = start.clone().requires_grad_()
+        value = f(leaf.clone())  # f may write into its argument
+        (slope,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True)
+    return torch.zeros_like(start) if slope is None else slope
 
 
 def out_of_place(call: TorchCall) -> TorchCall:
@@ -94,7 +111,12 @@ def elementwise(tracer: Tracer, call: TorchCall, parameter: str = "input") -> An
     with torch.no_grad():
         y = f(x.detach())
     linear = _linear(tracer, call, x, y, f)
-    return mark(x.copy_(linear), "gate") if call.in_place else linear
+    if not call.in_place:
+        return linear
+    written, offset = mark(x.copy_(linear), "gate"), offset_of(linear)
+    if offset is not None:
+        set_offset(written, offset.value, offset.rest)
+    return written
 
 
 def module(tracer: Tracer, call: TorchCall) -> Any:
@@ -107,10 +129,8 @@ def _linear(
     tracer: Tracer, call: TorchCall, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]
 ) -> Any:
     tracer.touched["activation"] += 1
-    linear, at_zero = secant(x, y, f)
-    if at_zero is not None:
-        linear = tracer.constant(call, linear, at_zero)
-    return mark(linear, "gate")
+    linear, at_zero = secant(tracer, x, y, f)
+    return mark(tracer.constant(call, linear, at_zero), "gate")
 
 
 def homogeneous(tracer: Tracer, call: TorchCall) -> Any:
@@ -120,7 +140,8 @@ def homogeneous(tracer: Tracer, call: TorchCall) -> Any:
 
 def exponential(tracer: Tracer, call: TorchCall) -> Any:
     """An activation, whose quotient by its own sum is a softmax."""
-    return mark(elementwise(tracer, call), "exp")
+    out = mark(elementwise(tracer, call), "exp")
+    return set_weight(out) if is_difference(call["input"]) else out
 
 
 def power(tracer: Tracer, call: TorchCall) -> Any:

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from wherefrom.rules.attention import SOFTMAX, dot_product_of, explicit_attention
-from wherefrom.rules.linear import lookup
-from wherefrom.rules.norm import scale
+from wherefrom.rules.linear import lookup, scale
 from wherefrom.rules.product import freeze, take_from_einsum
 from wherefrom.tracing.catalogue import Function as TorchFunction
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input

@@ -1,4 +1,7 @@
-"""Affine calls: run unchanged, with their constant part recorded."""
+"""Affine calls: run unchanged, with their constant part recorded; norms are made affine (LN rule).
+
+Under the LN rule the scale of a norm is a constant; centring stays in the graph.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +61,8 @@ def linear(tracer: Tracer, call: TorchCall) -> Any:
     if _is_packed(weight) and depends_on_input(call["input"]):
         return _packed_linear(tracer, call, weight.dequantize, bias)
     if not _is_plain(call):
-        out = call.run()
-        return out if bias is None else tracer.constant(call, out, bias)
-    out = _RowsLinear.apply(call["input"], weight, bias)
-    return out if bias is None else tracer.constant(call, out, bias)
+        return tracer.constant(call, call.run(), bias)
+    return tracer.constant(call, _RowsLinear.apply(call["input"], weight, bias), bias)
 
 
 _MANY_OUTPUTS = 4096  # from here on it pays to skip outputs without a gradient
@@ -150,8 +151,7 @@ def _packed_linear(
         y = call.run(input=x.detach())
         rounding = y - F.linear(x.detach(), weight().to(x), bias)
     out = _PackedLinear.apply(x, y, weight)
-    if bias is not None:
-        tracer.constant(call, out, bias)
+    tracer.constant(call, out, bias)
     return tracer.constant(call, out, rounding, "quantisation")
 
 
@@ -224,3 +224,120 @@ AFFINE: Table = {
     Kind.STACK: affine,
     Kind.WRITE: affine,
 }
+
+
+class _LayerNorm(Function):
+    """The fused kernel forward; backward the transpose of weight, scale and centring."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Any, bias: Any, eps: float
+    ) -> Tensor:
+        out, _, scale = torch.native_layer_norm(x, shape, weight, bias, eps)
+        ctx.axes = tuple(range(-len(shape), 0))
+        ctx.save_for_backward(scale, weight)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        scale, weight = ctx.saved_tensors
+        g = gradients[0] if weight is None else gradients[0] * weight
+        g = (g - g.mean(ctx.axes, keepdim=True)).mul_(scale)
+        return g, None, None, None, None
+
+
+def layer_norm(tracer: Tracer, call: TorchCall) -> Any:
+    """(x − mean) · [1/std] · w + b, the bracket a constant (Ali et al. 2022, eq. 11)."""
+    x, bias = call["input"], call.get("bias")
+    if not depends_on_input(x):
+        return call.run()
+    tracer.touched["norm"] += 1
+    shape = tuple(call["normalized_shape"])
+    out = _LayerNorm.apply(x, shape, call.get("weight"), bias, call.get("eps", 1e-5))
+    return tracer.constant(call, out, bias)
+
+
+def layer_norm_bias(tracer: Tracer, call: TorchCall) -> Any:
+    """The true derivative; only records the bias."""
+    return tracer.constant(call, call.run(), call.get("bias"))
+
+
+def rms_norm(tracer: Tracer, call: TorchCall) -> Any:
+    """x · [1/rms] · w, the bracket a constant."""
+    x, weight, eps = call["input"], call.get("weight"), call.get("eps")
+    if not depends_on_input(x):
+        return call.run()
+    tracer.touched["norm"] += 1
+    axes = tuple(range(-len(call["normalized_shape"]), 0))
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    scale = torch.rsqrt(x.detach().pow(2).mean(axes, keepdim=True) + eps)
+    return x * scale if weight is None else x * scale * weight
+
+
+def group_norm(tracer: Tracer, call: TorchCall) -> Any:
+    """Centres and scales each group, the scale a constant."""
+    return _of_groups(tracer, call, call["num_groups"])
+
+
+def instance_norm(tracer: Tracer, call: TorchCall) -> Any:
+    """A group norm with a group for each channel; affine with running statistics."""
+    if call.get("use_input_stats", True):
+        return _of_groups(tracer, call, call["input"].shape[1])
+    return affine(tracer, call)
+
+
+def _of_groups(tracer: Tracer, call: TorchCall, groups: int) -> Any:
+    x, weight, bias = call["input"], call.get("weight"), call.get("bias")
+    if not depends_on_input(x):
+        return call.run()
+    tracer.touched["norm"] += 1
+    rows = x.reshape(x.shape[0], groups, -1)
+    variance = rows.detach().var(-1, correction=0, keepdim=True)
+    scale = torch.rsqrt(variance + call.get("eps", 1e-5))
+    out = ((rows - rows.mean(-1, keepdim=True)) * scale).reshape(x.shape)
+    channels = (-1, *(1,) * (x.ndim - 2))
+    out = out if weight is None else out * weight.reshape(channels)
+    if bias is None:
+        return out
+    return tracer.constant(call, out + bias.reshape(channels), bias.reshape(channels))
+
+
+def scale(tracer: Tracer, call: TorchCall) -> Any:
+    """A root or a length: a constant, since hand-written norms divide by it."""
+    out = call.run()
+    if depends_on_input(out):
+        tracer.touched["norm"] += 1
+        return out.detach()
+    return out
+
+
+def power(tracer: Tracer, call: TorchCall) -> Any:
+    """A power of ±½ is a root."""
+    exponent = call["exponent"]
+    if isinstance(exponent, (int, float)) and abs(exponent) == 0.5:
+        return scale(tracer, call)
+    return call.run()
+
+
+def normalize(tracer: Tracer, call: TorchCall) -> Any:
+    """x / [‖x‖], the bracket a constant."""
+    x = call["input"]
+    if not depends_on_input(x):
+        return call.run()
+    tracer.touched["norm"] += 1
+    length = torch.linalg.vector_norm(
+        x.detach(), call.get("p", 2.0), call.get("dim", 1), keepdim=True
+    )
+    return x / length.clamp_min(call.get("eps", 1e-12))
+
+
+NORM: Table = {
+    Kind.LAYER_NORM: layer_norm,
+    Kind.RMS_NORM: rms_norm,
+    Kind.GROUP_NORM: group_norm,
+    Kind.INSTANCE_NORM: instance_norm,
+    Kind.ROOT: scale,
+    Kind.POWER: power,
+    Kind.NORMALIZE: normalize,
+}
+NORM_BIAS: Table = {Kind.LAYER_NORM: layer_norm_bias}

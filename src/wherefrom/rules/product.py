@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import mul
 from typing import Any, Literal
 
 import torch
@@ -15,17 +18,26 @@ from wherefrom.rules.attention import (
     DotProduct,
     dot_product_of,
     explicit_attention,
+    frozen_attention,
     shared_softmax,
 )
-from wherefrom.rules.frozen_attention import frozen_attention
 from wherefrom.rules.linear import linear as linear_rule
+from wherefrom.rules.offsets import (
+    carried,
+    carry,
+    is_weight,
+    offset_of,
+    set_bias,
+    set_offset,
+    value_for,
+)
 from wherefrom.rules.recurrent import cell, is_padded, layer
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
-from wherefrom.tracing.tag_propagation import einsum_terms
-from wherefrom.tracing.tags import like, mark, of_queries, role_of
+from wherefrom.tracing.tags import einsum_terms, like, mark, of_queries, role_of
 from wherefrom.tracing.tracer import Table, Tracer
 
 Policy = Literal["true", "frozen", "shared"]
+Product = Callable[[Any, Any], Any]
 _ACTIVATED = ("gate", "softmax", "exp")
 FEW_KEYS = 256  # with more, keeping the weights would take too much memory
 
@@ -62,12 +74,45 @@ class _HalvedProduct(Function):
         return left, right
 
 
-def _halved_product(left: Tensor, right: Tensor) -> Tensor:
-    """The product of two factors, each of which gets half of the relevance."""
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return share(left) * share(right)
-    product: Tensor = _HalvedProduct.apply(left, right)
-    return product
+class _Parts(Function):
+    """A value whose gradient passes to each of its parts."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        return value.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
+        return None, gradients[0], gradients[0]
+
+
+def shared_product(
+    tracer: Tracer, call: TorchCall, run: Product, left: Tensor, right: Tensor
+) -> Any:
+    """The product of two factors, each of which gets half of the relevance.
+
+    With offsets, (a + c)(b + d) = a (b/2 + d) + (a/2 + c) b + c d: only a b is shared, and each
+    bracket is the mean of a factor and its offset. A weight relative to others is a constant.
+    """
+    if is_weight(left) != is_weight(right):
+        return run(freeze(left), right) if is_weight(left) else run(left, freeze(right))
+    offsets = offset_of(left), offset_of(right)
+    if not any(offsets) or call.kind in (Kind.ADDED_CONTRACTION, Kind.BILINEAR):
+        if call.kind is Kind.PRODUCT and left.shape == right.shape and left.dtype == right.dtype:
+            return _HalvedProduct.apply(left, right)
+        return run(share(left), share(right))
+    factors = list(zip((left, right), offsets, strict=True))
+    with torch.no_grad():
+        value = run(left, right)
+        a_mean, b_mean = (x / 2 if o is None else (x + o.value) / 2 for x, o in factors)
+    a, b = (x if o is None else o.rest for x, o in factors)
+    parts = run(a, b_mean), run(a_mean, b)
+    out = _Parts.apply(value, *parts)
+    if all(offsets):
+        constant = run(*(value_for(call, x, o) for x, o in factors if o is not None))
+        tracer.constant(call, out, constant)
+        set_offset(out, constant, _Parts.apply(value, *parts))
+    return out
 
 
 def share(x: Tensor, factor: float = 0.5) -> Tensor:
@@ -176,31 +221,41 @@ class Products:
 
     def contraction(self, tracer: Tracer, call: TorchCall) -> Any:
         """Matrix products, including those of attention weights with values."""
-        left, right = self._factors(tracer, call["left"], call["right"])
+        left, right = call["left"], call["right"]
+        if depends_on_input(left) and role_of(left) == "softmax":
+            tracer.touched["attention"] += 1
+            left, right = self._attend(tracer, left, right)
+        # values first
+        elif depends_on_input(right) and role_of(right) == "softmax" and right.ndim > 1:
+            tracer.touched["attention"] += 1
+            weights, left = self._attend(tracer, like(right.mT, right), left)
+            right = weights.mT
+        else:
+            return self._of_two(tracer, call, left, right)
         return call.run(left=left, right=right)
 
     def added_contraction(self, tracer: Tracer, call: TorchCall) -> Any:
         """β · constant + a matrix product."""
         constant, beta = call["input"], call.get("beta", 1)
-        left, right = self._factors(tracer, call["left"], call["right"])
         recorded = beta and not depends_on_input(constant)
         part = constant * beta if recorded else None  # before the call may write into it
-        out = call.run(left=left, right=right)
+        out = self.contraction(tracer, call)
         return out if part is None else tracer.constant(call, out, part)
 
     def linear(self, tracer: Tracer, call: TorchCall) -> Any:
         """A layer whose weight depends on the input is a product of two."""
         x, weight, bias = call["input"], call["weight"], call.get("bias")
         if not (depends_on_input(x) and depends_on_input(weight)):
-            return linear_rule(tracer, call)
+            out = linear_rule(tracer, call)
+            return out if self.gate == "true" else set_bias(tracer, out, bias)
         with tracer.resumed():
             out = x @ weight.mT
             return out if bias is None else out + bias
 
     def bilinear(self, tracer: Tracer, call: TorchCall) -> Any:
         """A product of two, plus a bias."""
-        left, right = self._pair(tracer, call["left"], call["right"])
-        out, bias = call.run(left=left, right=right), call.get("bias")
+        out = self._of_two(tracer, call, call["left"], call["right"])
+        bias = call.get("bias")
         return out if bias is None else tracer.constant(call, out, bias)
 
     def added_product(self, tracer: Tracer, call: TorchCall) -> Any:
@@ -223,34 +278,31 @@ class Products:
         ]  # constant values count too: other heads of the layer may not have them
         if not all(map(depends_on_input, operands)) and not weights:
             return call.run()
-        if len(weights) == 1:
-            w, v = weights[0], 1 - weights[0]
-            operands = list(take_from_einsum(tracer, call))
-            operands[w], operands[v] = self._weigh(tracer, operands[w], operands[v])
-        else:
-            operands = list(self._pair(tracer, *operands))
-        return call.function(call.args[0], *operands)
+        contract = partial(call.function, call.args[0])
+        if len(weights) != 1:
+            return self._of_two(tracer, call, operands[0], operands[1], contract)
+        w, v = weights[0], 1 - weights[0]
+        operands = list(take_from_einsum(tracer, call))
+        operands[w], operands[v] = self._weigh(tracer, operands[w], operands[v])
+        return contract(*operands)
 
     def product(self, tracer: Tracer, call: TorchCall) -> Any:
         """Element-wise: a gate, or a router's weight."""
         left, right = call["left"], call["right"]
         if not (depends_on_input(left) and depends_on_input(right)):
-            return call.run()
+            return carry(call, call.run())
         # the gradient of the other factor needs the value that is overwritten
-        first = mark(left.clone(), role_of(left)) if call.in_place else left
-        if self.gate != "true" and self._constant_factor(first, right) is None:
-            tracer.touched["gate"] += 1
-            out = _halved_product(first, right)
-        else:
-            a, b = self._pair(tracer, first, right)
-            out = a * b
+        first = left
+        if call.in_place:
+            first = mark(carried(tracer, TorchCall(torch.clone, (left,))), role_of(left))
+        out = self._of_two(tracer, call, first, right, mul)
         return left.copy_(out) if call.in_place else out
 
     def quotient(self, tracer: Tracer, call: TorchCall) -> Any:
         """A divisor is a constant scale; an exponential over its own sum is a softmax."""
         left, right = call["left"], call["right"]
         if not depends_on_input(right):
-            return call.run()
+            return carry(call, call.run())
         if role_of(left) == role_of(right) == "exp":
             out = mark(call.run(), "softmax")
             if (
@@ -261,7 +313,14 @@ class Products:
         if self.gate == "true":
             return call.run()
         tracer.touched["gate"] += 1
-        out = call.run(right=freeze(right))
+        scaled, offset = call.with_(right=freeze(right)), offset_of(left)
+        if call.in_place and offset is not None and offset.rest is not None:
+            divisor = freeze(right)  # before the call writes into the values of the rest
+            parts = offset.value / divisor, offset.rest / divisor
+            out = scaled.run()
+            set_offset(out, *parts)
+        else:
+            out = carry(scaled, scaled.run())
         role = role_of(left)  # scaled attention weights remain attention weights
         return mark(out, role) if role else out
 
@@ -322,18 +381,6 @@ class Products:
             a, b = x.chunk(2, call.get("dim", -1))
             return a * b.sigmoid()
 
-    def _factors(self, tracer: Tracer, left: Any, right: Any) -> tuple[Any, Any]:
-        """The factors of a matrix product; one may be attention weights."""
-        if depends_on_input(left) and role_of(left) == "softmax":
-            tracer.touched["attention"] += 1
-            return self._attend(tracer, left, right)
-        # values first
-        if depends_on_input(right) and role_of(right) == "softmax" and right.ndim > 1:
-            tracer.touched["attention"] += 1
-            weights, left = self._attend(tracer, like(right.mT, right), left)
-            return left, weights.mT
-        return self._pair(tracer, left, right)
-
     def _attend(self, tracer: Tracer, weights: Tensor, value: Any) -> tuple[Tensor, Any]:
         if tracer.maps is not None:
             weights = tracer.maps.take(weights, value)
@@ -347,14 +394,18 @@ class Products:
             return share(weights, self.to_weights), share(value, 1 - self.to_weights)
         return weights, value
 
-    def _pair(self, tracer: Tracer, left: Any, right: Any) -> tuple[Any, Any]:
+    def _of_two(
+        self, tracer: Tracer, call: TorchCall, left: Any, right: Any, run: Product | None = None
+    ) -> Any:
+        """A call of two factors, neither of which is attention weights; `run` computes it."""
+        run = run or (lambda left, right: call.run(left=left, right=right))
         if self.gate == "true" or not (depends_on_input(left) and depends_on_input(right)):
-            return left, right
+            return run(left, right)
         tracer.touched["gate"] += 1
         constant = self._constant_factor(left, right)
         if constant is None:
-            return share(left), share(right)
-        return (freeze(left), right) if constant == 0 else (left, freeze(right))
+            return shared_product(tracer, call, run, left, right)
+        return run(freeze(left), right) if constant == 0 else run(left, freeze(right))
 
     def _constant_factor(self, left: Tensor, right: Tensor) -> int | None:
         """Which of two factors is a constant by rule; None if each gets half."""

@@ -189,7 +189,7 @@ class ExplainPart:
 def explain_frame(
     frame: Any,
     explainer: Explainer | str | Path = "sentiment",
-    method: str | Method = "lrp",
+    method: str | Method = "auto",
     target: str | int | None = None,
     against: str | int | None = None,
     *,

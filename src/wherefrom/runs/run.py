@@ -47,7 +47,7 @@ def run(
     explainer: Explainer | str | Path,
     data: Any,
     out: str | Path,
-    method: str | Method = "lrp",
+    method: str | Method = "auto",
     target: str | int | None = None,
     against: str | int | None = None,
     *,

@@ -24,7 +24,14 @@ from wherefrom.show.terminal import (
     make_console,
     wants_color,
 )
-from wherefrom.show.text_marks import label_name, pictures, quoted, signed, whole_percent
+from wherefrom.show.text_marks import (
+    label_name,
+    pictures,
+    quoted,
+    signed,
+    whole_percent,
+    with_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +125,7 @@ def _citation(answer: Answer, citation: Citation) -> Table:
     table.add_column("", overflow="fold")
     texts = {part.name: answer.prompt[part.start : part.end] for part in answer.parts}
     for support in citation.supports:
-        cells = [whole_percent(support.share), signed(support.relevance)]
+        cells = [whole_percent(support.share), with_error(support.relevance, support.error)]
         if checked:
             cells.append("–" if support.drop is None else signed(support.drop))
         text = Text(printable(_short(texts[support.passage])))
@@ -132,7 +139,7 @@ def _sources(sources: Sequence[Source], noun: str) -> Table:
     table.add_column("relevance", justify="right")
     table.add_column(noun)
     for source in sources:
-        cells = whole_percent(source.share), signed(source.relevance)
+        cells = whole_percent(source.share), with_error(source.relevance, source.error)
         table.add_row(*cells, Text(printable(source.text)))
     return table
 

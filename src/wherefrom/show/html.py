@@ -12,6 +12,7 @@ from wherefrom.show.page import block, breakable, page, prose, table
 from wherefrom.show.sentence import explained, for_legend, pieces, sides, source
 from wherefrom.show.text_marks import (
     Mark,
+    error_note,
     is_mixed,
     largest_score,
     marks,
@@ -64,7 +65,8 @@ def _heading(explanations: Sequence[Explanation]) -> str:
     origin = source(explanation)
     if len(explanations) > 1:
         origin = f"Scores by {explanation.method_label}. Model: {explanation.model}."
-    about = prose(f"{explained(explanation)} {origin}")
+    note = error_note(explanation) if len(explanations) == 1 else ""
+    about = prose(f"{explained(explanation)} {origin}" + (f" {note.capitalize()}." if note else ""))
     return f'<h1>{_words(explanation)}</h1><p class="dim">{about}</p>{_key(explanations)}'
 
 
@@ -172,6 +174,7 @@ def _span(mark: Mark) -> str:
     notes = [score_text(mark.score, mark.tint)] + [
         f"{name} {signed(value)}" for name, value in mark.parts
     ]
+    notes += [] if mark.error is None else [f"standard error {mark.error:.2g}"]
     note = escape(" · ".join(notes), quote=True)
     number = f' data-score="{short_number(mark.score, mark.tint)}"' if size >= 0.05 else ""
     return (

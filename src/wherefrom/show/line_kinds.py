@@ -92,7 +92,9 @@ def reference_name(explanation: Explanation) -> str:
     """The name of the reference input."""
     if (explanation.scene or {}).get("kind") in ("image", "superpixels"):
         return "a blank image"
-    if explanation.text is not None and not explanation.scene:
+    settings = explanation.settings
+    is_unknown = settings.get("baseline", settings.get("root", "unk")) == "unk"
+    if explanation.text is not None and not explanation.scene and is_unknown:
         return "a text of unknown words"
     return LINE_KINDS["reference"].name
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from wherefrom.core.explanation import Explanation
+from wherefrom.core.explanation import Explanation, plural
 from wherefrom.show.line_kinds import LINE_KINDS, group_name, lines_beyond_units
 from wherefrom.show.text_marks import label_name, percent, signed, target_name, whole_percent
 
@@ -21,10 +22,13 @@ _LONGEST = 30  # characters of a unit
 _OPEN = 0.05  # of the output: with a larger residual, the scores do not add up
 _HALF = 0.5  # of the output: units that account for less are not called the reason
 _TOO_MUCH = 1.5  # of the output: nor are units whose sum is larger
+_ALIKE, _PARTLY = 0.9, 0.5  # least correlation with Shapley values
+_NEAR = 0.25  # largest mean difference from Shapley values, as a share of their mean
+_FEW = 2  # numbers of which a correlation says nothing
 _EQUAL = 0.1  # of the rest: a line that differs by less is called the rest
 _WITH_SIGN = frozenset(
-    "lrp attn_lrp lrp_ah_ln lrp_ah gradient_x_input integrated_gradients path_gradients "
-    "occlusion".split()
+    "secant lrp attn_lrp lrp_ah_ln lrp_ah gradient_x_input integrated_gradients path_gradients "
+    "occlusion shapley".split()
 )
 """Methods whose scores count for or against, even without a ledger."""
 # the verbs of each sign, by explained quantity: alone or first, and second
@@ -294,6 +298,55 @@ def sides(explanation: Explanation) -> tuple[str, str]:
 def has_direction(explanation: Explanation) -> bool:
     """Whether the sign of a score says if the unit counts for or against the target."""
     return explanation.ledger is not None or explanation.method in _WITH_SIGN
+
+
+@dataclass(frozen=True)
+class Check:
+    """The numbers of a check of scores against Shapley values.
+
+    `error` is mean |score − Shapley value| / mean |Shapley value|, NaN if all of these are 0, and
+    `sampling` the mean standard error / mean |Shapley value|. Scores that are no shares of the
+    output (not `are_shares`) can have the order of Shapley values, but not their size.
+    """
+
+    method: str
+    r: float
+    error: float
+    sampling: float
+    count: int
+    noun: str = "word"
+    are_shares: bool = True
+
+
+def check_sentence(check: Check) -> str:
+    """Whether scores agree with Shapley values, by their correlation and their difference."""
+    if math.isnan(check.error):
+        return f"All Shapley values are 0: no set of {plural(check.noun)} changes the output."
+    name = f"The scores by {check.method}"
+    if not check.are_shares:
+        size = "are no shares of the output, so their size is not compared"
+        return f"{name} {size}. Their correlation with the Shapley values is r = {check.r:.2f}."
+    is_near = check.error <= _NEAR
+    figures = f"the mean difference is {whole_percent(check.error)} of their mean size"
+    verdict = "agree with the Shapley values" if is_near else "differ from the Shapley values"
+    if check.count > _FEW:
+        figures = f"r = {check.r:.2f}, and {figures}"
+        if check.r < _PARTLY:
+            verdict = "do not agree with the Shapley values"
+        elif check.r < _ALIKE:
+            verdict = "agree only in part with the Shapley values"
+        elif not is_near:
+            verdict = "correlate with the Shapley values, but differ in size"
+    return f"{name} {verdict}: {figures}. {_sampling(check)}"
+
+
+def _sampling(check: Check) -> str:
+    if not check.sampling:
+        return f"The Shapley values are exact: every subset of the {plural(check.noun)} was run."
+    note = f"Their mean standard error is {whole_percent(check.sampling)} of that size"
+    if check.sampling >= check.error:
+        note += ", so sampling alone may explain the difference"
+    return f"{note}."
 
 
 def for_legend(explanations: Sequence[Explanation]) -> Explanation:

@@ -22,6 +22,7 @@ from wherefrom.show.sentence import for_legend, has_direction, sentence, unit_na
 from wherefrom.show.svg import cells, kind_of
 from wherefrom.show.text_marks import (
     LONGEST_LABEL,
+    error_note,
     heading,
     is_mixed,
     label_name,
@@ -83,6 +84,8 @@ def render(
     console.print(heatmap(explanation, color, numbers))
     if explanation.ledger is not None:
         console.print(Text(printable(ledger_line(explanation)), style="dim"))
+    if explanation.errors is not None:
+        console.print(Text(error_note(explanation), style="dim"))
     _print_warnings(console, [explanation])
     if legend:
         console.print(_legend([explanation], color, numbers))
@@ -154,7 +157,8 @@ def heatmap(explanation: Explanation, color: bool, numbers: bool | None = None) 
         quiet = "dim" if mark.special else ""
         line.append(text, style=palette.style(mark.strength, mark.tint) or quiet if color else "")
         if _shows_numbers(color, numbers) and abs(mark.strength) >= _SHOWN:
-            line.append(form.format(mark.score))
+            error = f"±{mark.error:.1g}]" if mark.error else "]"
+            line.append(form.format(mark.score)[:-1] + error)
     return line
 
 

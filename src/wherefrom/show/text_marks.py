@@ -21,6 +21,7 @@ class Mark:
     tint: str
     special: bool
     parts: tuple[tuple[str, float], ...] = ()
+    error: float | None = None  # the standard error of an estimated score
 
 
 def marks(explanation: Explanation) -> list[Mark]:
@@ -50,6 +51,7 @@ def marks(explanation: Explanation) -> list[Mark]:
                 tint=tint(score, explanation.signed),
                 special=unit.special,
                 parts=tuple((name, float(v[i])) for name, v in explanation.parts.items()),
+                error=None if explanation.errors is None else float(explanation.errors[i]),
             )
         )
         position, field = unit.end, unit.field or field
@@ -159,6 +161,25 @@ def short_number(score: float, tint: str) -> str:
     return text.replace("-", "\u2212", 1) if score < 0 else text
 
 
+def with_error(value: float, error: float | None) -> str:
+    """A number with its standard error, if it has one.
+
+    >>> with_error(0.41234, 0.0123), with_error(0.41234, None)
+    ('+0.412 ± 0.012', '+0.412')
+    """
+    return signed(value) if error is None else f"{signed(value)} ± {error:.2g}"
+
+
+def error_note(explanation: Explanation) -> str:
+    """The size of the standard errors; empty for scores that are not estimates."""
+    if explanation.errors is None:
+        return ""
+    largest = float(explanation.errors.max(initial=0.0))
+    if not largest:
+        return "standard errors 0: all subsets were run, so the scores are exact"
+    return f"standard errors up to {largest:.2g}"
+
+
 def is_mixed(explanation: Explanation) -> bool:
     """Whether the input is a text with images."""
     return (explanation.scene or {}).get("kind") == "images"
@@ -190,4 +211,5 @@ def _taken(explanation: Explanation, units: Sequence[int]) -> Explanation:
         units=tuple(explanation.units[i] for i in units),
         scores=explanation.scores[list(units)],
         parts={name: part[list(units)] for name, part in explanation.parts.items()},
+        errors=None if explanation.errors is None else explanation.errors[list(units)],
     )

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 from torch import Tensor
 
-from wherefrom.core.output_names import OutputNames
-from wherefrom.core.runner import Batch, Case, ModelRunner
+from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.scope import restores_state
-from wherefrom.core.target import Target
+from wherefrom.core.target import Case, OutputNames, Target
 from wherefrom.errors import ModelError
 from wherefrom.inputs.text import has_padding
 from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.forward_pass import intercepted_forward, run
-from wherefrom.rules.tables import PLAIN
+from wherefrom.methods.propagation import PLAIN
 from wherefrom.studies import Record, Study, StudySamples, TableRows
 from wherefrom.tracing.observers.attention_maps import Maps
 

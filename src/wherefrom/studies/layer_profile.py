@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wherefrom.core.runner import Batch, Case, ModelRunner
+from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.core.scope import Hooks, Scope, restores_state
-from wherefrom.core.target import Target
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import ModelError
 from wherefrom.methods.forward_graph import layer_of
 from wherefrom.methods.forward_pass import intercepted_forward
@@ -237,7 +237,7 @@ class LayerProfile(Study):
             inputs, target = samples.batch([i]), samples.targets([i])
             sums = {
                 method.name: relevance_sums(
-                    samples.runner, inputs, target, method.table_for(inputs)
+                    samples.runner, inputs, target, method.resolved(inputs).table()
                 )
                 for method in METHODS
             }

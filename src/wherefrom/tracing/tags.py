@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from wherefrom.tracing.catalogue import list_tensors
+from wherefrom.tracing.catalogue import FRESH, Kind, TorchCall, depends_on_input, list_tensors
 
 Role = Literal["", "ids", "hashed", "position", "type", "prototype", "softmax", "exp", "gate"]
 
@@ -72,3 +72,118 @@ def of_queries(weights: Tensor, query: Tensor) -> Tensor:
 def widened(values: Tensor) -> Tensor:
     """Half-precision numbers in float32, so that products and sums are not rounded again."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+FORM_ONLY = frozenset((Kind.CAST, Kind.RESHAPE, Kind.REPEAT))
+_WRITTEN = frozenset(
+    (Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT, Kind.WRITE)
+)
+_OF_IDS = ("ids", "hashed")
+_ARITHMETIC = frozenset((Kind.SUM, Kind.PRODUCT))
+_OF_TWO = frozenset((Kind.ATTENTION, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM))
+
+
+def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
+    """Tags the result of a call.
+
+    Its role is the one that all arguments that depend on the input share (if there are none, all
+    tagged arguments); its stream is that of the first of them that has one. `into_constant`: the
+    call wrote into a tensor that did not depend on the input before.
+    """
+    kind = call.kind
+    rewritten = kind in _WRITTEN and call.in_place
+    if not rewritten and (tag_of(out).stream is not None or _has_common_tag(call, out)):
+        return  # its parts were traced and tagged the result, or it wrote into a tagged argument
+    # a second argument of these calls is only a shape or a type
+    arguments = list_tensors(call.args[:1] if kind in FORM_ONLY else call.args)
+    count = len(arguments)
+    if call.kwargs:
+        arguments += list_tensors(call.kwargs.values())
+    tagged = [(argument, tag) for argument in arguments if (tag := tag_of(argument)) is not NO_TAG]
+    if not tagged:
+        return
+    role: Role = ""
+    if kind not in FRESH and any(tag.role for _, tag in tagged):
+        is_arithmetic = kind in _ARITHMETIC or call.name == "remainder"
+        if is_arithmetic and all(tag.role in _OF_IDS for _, tag in tagged):
+            role = "hashed"
+        else:
+            role = _common_role(arguments[into_constant:count])
+    # an index selects rows; it does not say which field they belong to
+    rows = [tag for t, tag in tagged if t.requires_grad and t.is_floating_point()]
+    stream, constant_rows = next(
+        ((tag.stream, tag.constant_rows) for tag in rows if tag.stream is not None), (None, False)
+    )
+    if role in _OF_IDS and stream is None:
+        fields = {tag.stream for _, tag in tagged if tag.role in _OF_IDS}
+        stream = fields.pop() if len(fields) == 1 else None
+    if not role and stream is None:
+        return
+    if kind in FRESH:
+        constant_rows = _has_constant_rows(call)
+    for tensor in list_tensors(call.args[:1] if out is None else (out,)):
+        if tag_of(tensor).stream is not None and not rewritten:
+            continue
+        own_role = role if into_constant else role_of(tensor) or role
+        attends = kind is Kind.ATTENTION or (own_role == "softmax" and tensor.ndim > 1)
+        if constant_rows and attends:  # constant queries: their rows belong to no unit
+            set_tag(tensor, Tag(own_role, -tensor.shape[-2]))
+        else:
+            set_tag(tensor, Tag(own_role, stream, constant_rows))
+
+
+def _has_common_tag(call: TorchCall, out: Any) -> bool:
+    """Copies the tag that all tagged arguments share: the common case of `propagate`, faster."""
+    if type(out) is not Tensor or not out.requires_grad or call.kind in _OF_TWO:
+        return False
+    common: Tag | None = None
+    for argument in list_tensors(call.args):
+        tag = tag_of(argument)
+        if tag is NO_TAG:
+            continue
+        if common is None and argument.requires_grad and not (tag.role or tag.constant_rows):
+            common = tag
+        elif tag is not common:
+            return False
+    if common is None or hasattr(out, "wherefrom_tag"):
+        return False
+    if any(isinstance(value, Tensor) for value in call.kwargs.values()):
+        return False
+    out.wherefrom_tag = common  # type: ignore[attr-defined]
+    return True
+
+
+def _has_constant_rows(call: TorchCall) -> bool:
+    """Whether the rows of a product come from a constant left operand, such as queries."""
+    if call.kind is Kind.ATTENTION:
+        return not depends_on_input(call["query"])
+    if call.kind is Kind.EINSUM:
+        operands = einsum_terms(call)[2]
+        return len(operands) == 2 and operands[0].ndim > 2 and not depends_on_input(operands[0])
+    if call.kind is Kind.CONTRACTION or call.kind is Kind.ADDED_CONTRACTION:
+        left = call["left"]
+        return left.ndim > 2 and not depends_on_input(left)
+    return False
+
+
+def _common_role(arguments: list[Tensor]) -> Role:
+    roles = [tag_of(t).role for t in arguments if t.requires_grad]
+    roles = roles or [role for t in arguments if (role := tag_of(t).role)]
+    if not roles:
+        return ""
+    first = roles[0]
+    return first if not first or roles.count(first) == len(roles) else ""
+
+
+def einsum_terms(call: TorchCall) -> tuple[list[str], str | None, list[Any]]:
+    """The axes of each operand of an einsum, those of its result (None if implicit), the operands.
+
+    >>> import torch
+    >>> einsum_terms(TorchCall(torch.einsum, ("bi, ij -> bj", 1, 2)))
+    (['bi', 'ij'], 'bj', [1, 2])
+    """
+    equation, *operands = call.args
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = list(operands[0])
+    left, arrow, right = str(equation).replace(" ", "").partition("->")
+    return left.split(","), right if arrow else None, operands

@@ -3,31 +3,120 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+from torch.overrides import TorchFunctionMode
 
 from wherefrom.core.scope import Hooks, Scope
 from wherefrom.core.torch_internals import (
+    function_class,
     next_sequence_number,
     sequence_number,
     submodules,
     without_function_modes,
 )
-from wherefrom.tracing.call_mode import CallMode, without_parameters
-from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
+from wherefrom.errors import MethodError, use_method
+from wherefrom.tracing.catalogue import (
+    CATALOGUE,
+    LAYOUT,
+    Function,
+    Kind,
+    TorchCall,
+    depends_on_input,
+    map_tensors,
+)
 from wherefrom.tracing.observers import Observer
-from wherefrom.tracing.observers.activation_modules import ActivationModules
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.entry_points import EntryPoints
-from wherefrom.tracing.observers.gradient_breaks import GradientBreak, GradientBreaks
-from wherefrom.tracing.observers.ledger import LedgerRecorder
-from wherefrom.tracing.observers.packed_layers import PackedLayers
-from wherefrom.tracing.root_activations import RootActivations
-from wherefrom.tracing.tag_propagation import propagate
+from wherefrom.tracing.observers.ledger import (
+    GradientBreak,
+    GradientBreaks,
+    LedgerRecorder,
+    PackedLayers,
+)
+from wherefrom.tracing.tags import mark, propagate, role_of
+
+# half of all calls read these attributes, which are not tensors and need no rule
+_PLAIN: frozenset[Any] = frozenset(
+    getattr(Tensor, name).__get__
+    for name in (
+        "device dtype grad_fn is_cuda is_sparse itemsize layout ndim requires_grad shape".split()
+    )
+) | {Tensor.dim, Tensor.is_floating_point, Tensor.size, Tensor.untyped_storage}
+
+
+class CallMode(TorchFunctionMode):
+    """Hands each torch call to `on_call` as a `TorchCall`."""
+
+    def __torch_function__(
+        self,
+        function: Function,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if function in _PLAIN:
+            return function(*args, **(kwargs or {}))
+        return self.on_call(TorchCall(function, args, kwargs))
+
+    def on_call(self, call: TorchCall) -> Any:
+        """Runs the call, or a replacement, and returns the result."""
+        return call.run()
+
+    def resumed(self) -> Scope:
+        """A scope within a rule in which the mode also handles the calls that the rule makes."""
+        return Scope(mode=self)
+
+    def opened(self) -> Scope:
+        """The scope in which the mode is active."""
+        return Scope(mode=self)
+
+    def __enter__(self) -> Self:
+        self._scope = self.opened()
+        self._scope.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._scope.close()
+        del self._scope  # its hooks refer to the mode: the cycle would outlive the pass
+
+
+def without_parameters(call: TorchCall) -> TorchCall:
+    """The call with detached parameters: only what depends on the input requires a gradient."""
+    for value in call.args:
+        if type(value) not in _NO_PARAMETERS:
+            call.args = tuple(map(_constant, call.args))
+            break
+    if call.kwargs:
+        call.kwargs = {key: _constant(value) for key, value in call.kwargs.items()}
+    return call
+
+
+_NO_PARAMETERS = frozenset((Tensor, int, float, bool, type(None), str, slice))
+
+
+def _constant(value: Any) -> Any:
+    kind = type(value)
+    if kind in _NO_PARAMETERS:  # most are; checking for a parameter takes longer
+        return value
+    if isinstance(value, nn.Parameter):
+        return value.detach()
+    if kind in (list, tuple) and any(isinstance(v, nn.Parameter) for v in value):
+        return map_tensors(value, lambda t: t.detach() if isinstance(t, nn.Parameter) else t)
+    return value
+
 
 Rule = Callable[["Tracer", TorchCall], Any]
 Table = Mapping[Kind, Rule]
@@ -148,9 +237,11 @@ class Tracer(CallMode):
         number = sequence_number(value)
         return number is not None and number < self._begun
 
-    def constant(self, call: TorchCall, out: Any, part: Tensor | float, kind: str = "bias") -> Any:
-        """Reports the constant `part` that is included in `out`, the result of a call."""
-        if isinstance(out, Tensor) and out.requires_grad:
+    def constant(
+        self, call: TorchCall, out: Any, part: Tensor | float | None, kind: str = "bias"
+    ) -> Any:
+        """Reports the constant `part`, if any, that is included in `out`, the result of a call."""
+        if part is not None and isinstance(out, Tensor) and out.requires_grad:
             for on_constant in self._on_constant:
                 on_constant(self, call, out, part, kind)
         return out
@@ -201,3 +292,113 @@ class Tracer(CallMode):
             yield
         finally:
             self._thread = thread
+
+
+_ELEMENTWISE_HOMES = ("torch.nn.modules.activation", "transformers.activations")
+_NOT_ELEMENTWISE = frozenset(
+    ("GLU", "MultiheadAttention", "PReLU", "Softmax", "Softmax2d", "Softmin", "LogSoftmax")
+)
+
+
+class ActivationModules(Observer):
+    """Runs an activation module on a detached input, then applies the rule to input and result."""
+
+    def __init__(self, rule: Callable[[Tracer, TorchCall], Any]) -> None:
+        self._rule = rule
+        self._module: nn.Module | None = None  # the running one
+        self._input: Tensor | None = None
+
+    def enter_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        single = len(args) == 1 and depends_on_input(args[0])
+        if self._module is not None or not single or isinstance(args[0], nn.Parameter):
+            return args
+        if not _is_activation(module):
+            return args
+        self._module, self._input, tracer.suspended = module, args[0], True
+        x = args[0].detach()
+        return (x.clone() if getattr(module, "inplace", False) else x,)
+
+    def leave_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...], kwargs: Any, out: Any
+    ) -> Any:
+        if module is self._module:
+            x = self._input
+            self._module = self._input = None
+            tracer.suspended = False
+        elif self._module is None and len(args) == 1 and _is_own_function(module, args[0], out):
+            x, out = args[0], out.detach()
+        else:
+            return out
+        assert x is not None
+        call = TorchCall(module.forward, (x, out))
+        result = self._rule(tracer, call)
+        propagate(call, result)
+        if getattr(module, "inplace", False):
+            result = mark(x.copy_(result), role_of(result))
+        return result
+
+
+def _is_activation(module: nn.Module) -> bool:
+    kind = type(module)
+    return kind.__module__ in _ELEMENTWISE_HOMES and kind.__name__ not in _NOT_ELEMENTWISE
+
+
+def _is_own_function(module: nn.Module, x: Any, out: Any) -> bool:
+    """Whether a module applies a custom autograd Function that keeps the shape of its input.
+
+    Such a module without a weight matrix is an activation.
+    """
+    if not depends_on_input(out) or not depends_on_input(x) or out.shape != x.shape:
+        return False
+    node: Any = type(out.grad_fn)
+    if not issubclass(node, BackwardCFunction):
+        return False
+    if function_class(node).__module__.startswith("wherefrom."):
+        return False
+    return all(parameter.ndim < 2 for parameter in module.parameters())
+
+
+_PLUMBING = LAYOUT | {Kind.CAST, Kind.SUM, Kind.PRODUCT, Kind.COUNT, Kind.WRITE}
+_PLUMBING_NAMES = frozenset(
+    "size dim len arange bool item shape is_floating_point tensor zeros ones stride".split()
+)
+
+
+def describe(seen: Counter[str], most: int = 6) -> str:
+    """The most frequent calls for a message, without those that any model makes.
+
+    >>> describe(Counter({"layer_norm": 25, "view": 90, "silu": 12}))
+    'layer_norm ×25, silu ×12'
+    """
+    common = _PLUMBING_NAMES | {e.name for e in CATALOGUE.values() if e.kind in _PLUMBING}
+    named = [
+        (name.strip("_"), n) for name, n in seen.most_common() if name.strip("_") not in common
+    ]
+    return ", ".join(f"{name} ×{n}" for name, n in named[:most]) or "no torch call"
+
+
+@dataclass
+class RootActivations:
+    """Tensors of the pass at the root, in the order in which the rules recorded them."""
+
+    recording: bool = True
+    _recorded: deque[tuple[Tensor, ...]] = field(default_factory=deque)
+
+    def at_root(self, where: str, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The values of these tensors at the root; in the pass at the root, records them."""
+        if self.recording:
+            # copies: the model may write into its tensors afterwards
+            copies = tuple(tensor.detach().clone() for tensor in tensors)
+            self._recorded.append(copies)
+            return copies
+        at_root = self._recorded.popleft() if self._recorded else ()
+        if [recorded.shape for recorded in at_root] != [tensor.shape for tensor in tensors]:
+            raise MethodError(
+                "the model does not make the same calls at the root as at the input (in "
+                f"{where or 'the model itself'}), for example if it routes rows to experts: "
+                "secants between the two are undefined.",
+                **use_method("lrp"),
+            )
+        return at_root

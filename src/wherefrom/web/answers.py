@@ -16,16 +16,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.core.explanation import Explanation
-from wherefrom.core.runner import Batch, Case
-from wherefrom.core.target import Target
+from wherefrom.core.runner import Batch
+from wherefrom.core.shapley import Agreement
+from wherefrom.core.target import Case, Target
 from wherefrom.errors import InputError, TooLong, for_page
 from wherefrom.evaluation.metrics import Activation, Metric, Pruning, Sample, fractions
 from wherefrom.inputs.reader import Reader
+from wherefrom.methods import Method
 from wherefrom.methods.attention_maps import CapturedAttention, capture
 from wherefrom.methods.forward_pass import run
 from wherefrom.methods.propagation import Lrp
+from wherefrom.methods.shapley import Shapley
 from wherefrom.show.html import render
-from wherefrom.show.sentence import explained, pieces, sides, source
+from wherefrom.show.sentence import (
+    Check,
+    check_sentence,
+    explained,
+    has_direction,
+    pieces,
+    sides,
+    source,
+    unit_name,
+)
 from wherefrom.show.text_marks import heading, largest_score, marks
 from wherefrom.studies.layer_profile import unit_profile
 from wherefrom.web.request import (
@@ -46,6 +58,8 @@ _MAX_SINGLE_STEPS = 64  # curves over more units have steps of 10 %
 _MAX_CLASSES = 24  # a model with more classes shows only the most likely
 _TOP_CLASSES = 10
 _BATCH_UNITS = 2048  # units in one forward pass
+_BUDGET = 2048  # forward passes for Shapley values
+_MISSING = {"unk": "are unknown words", "mean": "have the mean embedding", "remove": "are left out"}
 
 
 @dataclass(frozen=True)
@@ -130,6 +144,34 @@ class Answers:
             "warnings": list(dict.fromkeys((*timed.warnings, *explanation.warnings))),
         }
 
+    def check(self, request: PageRequest) -> Data:
+        """The score and the Shapley value of each word, and how far they agree."""
+        shapley = self._explain(request, Shapley(players="words", budget=_BUDGET))
+        own = self._explain(request, request.method).explanation
+        noun = "word" if own.text else self._predict(request).inputs.noun
+        first, second = (
+            one.words() if noun == "word" else one for one in (own, shapley.explanation)
+        )
+        assert second.errors is not None
+        plain = [i for i, unit in enumerate(first.units) if not unit.special]
+        scores, values = (torch.from_numpy(one.scores[plain]).double() for one in (first, second))
+        agreement, errors = Agreement.of(scores, values), second.errors[plain].tolist()
+        sampling = sum(errors) / (float(values.abs().sum()) or 1.0)
+        numbers = Check(
+            own.method_label, agreement.r, agreement.error, sampling, len(plain), noun,
+            has_direction(own),
+        )  # fmt: skip
+        names = [unit_name(first, i) for i in plain]
+        rows = zip(names, scores.tolist(), values.tolist(), errors, strict=True)
+        return {
+            "sentence": check_sentence(numbers),
+            "method": own.method,
+            "noun": noun,
+            "missing": _MISSING.get(second.settings["baseline"], "are zero"),
+            "rows": [{"name": n, "score": s, "value": v, "error": e} for n, s, v, e in rows],
+            "seconds": shapley.seconds,
+        }
+
     def erase(self, request: ParsedRequest[EraseBody]) -> Data:
         """The prediction with the units in the field `removed` erased."""
         prediction = self._predict(request)
@@ -179,7 +221,7 @@ class Answers:
         prediction = self._predict(request)
         runner = prediction.reader.runner
         target = self._target(request, prediction).to(runner.device)
-        table = Lrp().table_for(prediction.inputs)
+        table = Lrp().resolved(prediction.inputs).table()
         profile = unit_profile(runner, prediction.inputs, target, table)
         scores = self._explain(request, "lrp").explanation.scores
         rows = [("input", scores.astype(float).tolist(), 0.0)]
@@ -247,7 +289,9 @@ class Answers:
     def _predict(self, request: PageRequest) -> Prediction:
         return self._predictions.get(request.input_key, lambda: _predict(request, self._limits))
 
-    def _explain(self, request: PageRequest, method: str) -> TimedExplanation:
+    def _explain(self, request: PageRequest, method: str | Method) -> TimedExplanation:
+        if method == Shapley.name:
+            method = Shapley(budget=_BUDGET)
         key = (request.input_key, method, request.body.target, request.body.against)
         return self._explanations.get(key, lambda: _explain(request, method, self._limits))
 
@@ -333,7 +377,7 @@ def _predict(request: PageRequest, limits: Limits) -> Prediction:
         return Prediction(reader, item, inputs, row, resolved)
 
 
-def _explain(request: PageRequest, method: str, limits: Limits) -> TimedExplanation:
+def _explain(request: PageRequest, method: str | Method, limits: Limits) -> TimedExplanation:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _read(request, limits)

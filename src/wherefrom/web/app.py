@@ -23,14 +23,14 @@ from starlette.routing import Route
 from wherefrom.answers.answer import Answer
 from wherefrom.errors import FileError, InputError, ModelError, WherefromError
 from wherefrom.inputs.records import FILES, LABEL, PAIRS, TEXT
-from wherefrom.methods import METHODS
+from wherefrom.methods import METHODS, Method, default_methods
+from wherefrom.methods.secant import Auto
 from wherefrom.show import answer as answer_view
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import STYLE
 from wherefrom.web.answers import Answers
 from wherefrom.web.generation import OnUpdate, Question, explained
 from wherefrom.web.models import PASSAGES, QUESTION, Models
-from wherefrom.web.reports import Reports, report_policy
 from wherefrom.web.request import (
     DESCRIPTION,
     ROUTES,
@@ -47,7 +47,7 @@ from wherefrom.web.request import (
     parse_request,
     with_text,
 )
-from wherefrom.web.security import REPORT_POLICY, App, Gate
+from wherefrom.web.security import REPORT_POLICY, App, Gate, Reports, report_policy
 from wherefrom.web.worker import QueueFull, Stopped, Worker
 
 STATIC = Path(__file__).parent / "static"
@@ -148,7 +148,7 @@ class Server:
     async def compare(self, request: Request) -> Response:
         """One line of JSON for each method, sent as soon as it is ready."""
         parsed = await self._answered(request, MethodsBody, _identity)
-        methods = list(dict.fromkeys(parsed.body.methods or METHODS))
+        methods = list(dict.fromkeys(parsed.body.methods or default_methods()))
         # computed before the response starts, so that an error still sets the status
         first = await self._run(request, lambda: self._comparison(parsed, methods[0]))
 
@@ -323,14 +323,8 @@ def _about(models: Models, limits: Limits) -> Data:
             }
             for model in models
         ],
-        "methods": [
-            {
-                "name": name,
-                "summary": (kind.__doc__ or "").strip().splitlines()[0],
-                "paper": kind.paper,
-            }
-            for name, kind in METHODS.items()
-        ],
+        "default_method": _about_method(Auto),
+        "methods": [_about_method(kind) for kind in METHODS.values()],
         "line_kinds": {kind: about._asdict() for kind, about in LINE_KINDS.items()},
         "columns": {
             "text": [name for name in TEXT if name not in FILES],
@@ -344,6 +338,11 @@ def _about(models: Models, limits: Limits) -> Data:
         },
         "example": {"question": QUESTION, "passages": list(PASSAGES)},
     }
+
+
+def _about_method(kind: type[Method]) -> Data:
+    summary = (kind.__doc__ or "").strip().splitlines()[0]
+    return {"name": kind.name, "summary": summary, "paper": kind.paper}
 
 
 def _json_line(row: Data) -> bytes:

@@ -26,6 +26,7 @@ from wherefrom.errors import InputError, MethodError, TooLong, WherefromError, n
 from wherefrom.inputs.pictures import decoded, is_image
 from wherefrom.inputs.records import TextPair
 from wherefrom.methods import METHODS
+from wherefrom.methods.secant import Auto
 from wherefrom.web.models import Models, ServedModel
 
 DESCRIPTION = "/api/openapi.json"
@@ -64,7 +65,7 @@ class TooLarge(Exception):
 
 def method_name(name: str) -> str:
     """Checks the name of a method; methods of Captum and other libraries are not served."""
-    if name not in METHODS:
+    if name not in (Auto.name, *METHODS):
         shown = name.encode("utf-8", "replace").decode()  # pydantic rejects lone surrogates
         raise MethodError(f'there is no method "{shown}"; {nearest(shown, METHODS)}')
     return name
@@ -73,7 +74,7 @@ def method_name(name: str) -> str:
 MethodName = Annotated[
     str,
     AfterValidator(method_name),
-    WithJsonSchema({"type": "string", "enum": list(METHODS)}),
+    WithJsonSchema({"type": "string", "enum": [Auto.name, *METHODS]}),
 ]
 
 
@@ -93,7 +94,7 @@ class Body(BaseModel):
         None, description="The class to explain; the most likely by default."
     )
     against: int | str | None = Field(None, description="A class whose output is subtracted.")
-    method: MethodName = Field("lrp", description="The name of a method.")
+    method: MethodName = Field("auto", description="The name of a method.")
 
 
 class EraseBody(Body):
@@ -146,6 +147,7 @@ _HTML = "text/html; charset=utf-8"
 ROUTES: dict[str, tuple[type[Body], str, str]] = {
     "predict": (Body, Body.__doc__ or "", _JSON),
     "explain": (Body, "The explanation by one method.", _JSON),
+    "check": (Body, "The scores of a method beside Shapley values.", _JSON),
     "erase": (EraseBody, EraseBody.__doc__ or "", _JSON),
     "curve": (CurveBody, CurveBody.__doc__ or "", _JSON),
     "layers": (Body, "The relevance of each unit after each block.", _JSON),

@@ -5,21 +5,130 @@ from __future__ import annotations
 import math
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from wherefrom.core.torch_internals import view_base, without_function_modes
-from wherefrom.tracing.catalogue import TorchCall, depends_on_input
+from wherefrom.core.torch_internals import own_tensor, submodules, view_base, without_function_modes
+from wherefrom.errors import GIVE_ANSWER, ModelError
+from wherefrom.tracing.catalogue import (
+    Kind,
+    TorchCall,
+    attribute_name,
+    depends_on_input,
+    list_tensors,
+)
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.entry_points import EntryPoints
-from wherefrom.tracing.observers.gradient_breaks import GradientBreak, constant_gradient_break
-from wherefrom.tracing.tag_propagation import propagate
-from wherefrom.tracing.tags import Tag, tag_of, widened
+from wherefrom.tracing.tags import FORM_ONLY, Tag, propagate, tag_of, widened
 
 if TYPE_CHECKING:
     from wherefrom.tracing.tracer import Tracer
+
+_NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of operators without a backward pass
+_WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR}  # all others in the catalogue
+_STEPS = "round floor ceil trunc fix sign sgn"
+_TO_PYTHON = "item tolist numpy __float__ __array__"
+# calls whose result may carry on without the gradient, by name without underscores at the end
+_PARTIAL = {
+    **dict.fromkeys(_STEPS.split(), "its derivative is zero"),
+    **dict.fromkeys(
+        (n.rstrip("_") for n in _TO_PYTHON.split()), "its result is no tensor of torch"
+    ),
+}
+
+
+class GradientBreak(NamedTuple):
+    """The module and the call at which the gradient ends, and why."""
+
+    where: str
+    call: str
+    reason: str
+    by_rule: bool = False  # a rule made it a constant on purpose
+
+    def __str__(self) -> str:
+        module = f"in {self.where}" if self.where else "in the model's own forward"
+        return f"{module}, at {self.call} ({self.reason})"
+
+
+def gradient_break_of(value: object) -> GradientBreak | None:
+    """Where the gradient of a tensor ended; None if it did not."""
+    mark: GradientBreak | None = getattr(value, "wherefrom_gradient_break", None)
+    # within a custom autograd Function no tensor has a gradient, but its result does
+    return mark if mark is not None and isinstance(value, Tensor) and _ends(value) else None
+
+
+def constant_gradient_break(call: TorchCall) -> GradientBreak | None:
+    """The gradient break of the first constant argument that has one."""
+    marks = [
+        mark
+        for t in call.tensors()
+        if not depends_on_input(t) and (mark := gradient_break_of(t)) is not None
+    ]
+    return min(marks, key=lambda mark: mark.by_rule, default=None)
+
+
+def _is_float_of_input(tensor: Any) -> bool:
+    """Whether the numbers of a tensor come from the input, through the graph or not."""
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        return False
+    return depends_on_input(tensor) or gradient_break_of(tensor) is not None
+
+
+def _ends(tensor: Tensor) -> bool:
+    return not tensor.requires_grad or type(tensor.grad_fn).__name__ in _NO_DERIVATIVE
+
+
+class GradientBreaks(Observer):
+    """Marks the results of calls that depend on the input but not through the graph."""
+
+    def __init__(self) -> None:
+        self._watches = torch.is_grad_enabled()
+
+    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
+        in_graph = type(out) is Tensor and out.requires_grad and call.kind in _WITH_DERIVATIVE
+        if in_graph or not self._watches:  # most calls
+            return out
+        reason = _PARTIAL.get(getattr(call.function, "__name__", "").rstrip("_"))
+        if reason is not None and call.args and _is_float_of_input(call.args[0]):
+            tracer.cut = tracer.cut or GradientBreak(tracer.where, call.name, reason)
+        written = call.args[0] if out is None and call.args else out  # x[i] = y returns None
+        results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
+        mark = _break_at(tracer, call, out) if results else None
+        if mark is not None:
+            for tensor in results:
+                # an index or a comparison selects; it passes no value on
+                if tensor.is_floating_point() or call.kind is Kind.CAST or tensor.is_quantized:
+                    tensor.wherefrom_gradient_break = mark  # type: ignore[attr-defined]
+        return out
+
+
+def _break_at(tracer: Tracer, call: TorchCall, out: Any) -> GradientBreak | None:
+    """Why the results of a call have no gradient; None if they do not depend on the input."""
+    mark = constant_gradient_break(call)
+    if mark is not None:
+        return mark
+    # a second argument of these calls is only a shape or a type
+    values = list_tensors(call.args[:1]) if call.kind in FORM_ONLY else call.tensors()
+    is_entry_point = call.kind is Kind.LOOKUP and tag_of(out).stream is not None
+    name = attribute_name(call.function) or call.name
+    uses_a_shape = name.endswith("_like") or name.startswith("new_")
+    if uses_a_shape or not (is_entry_point or any(map(depends_on_input, values))):
+        return None
+    ruled = call.kind in tracer.table and call.kind not in FORM_ONLY
+    if ruled and not tracer.suspended and torch.is_grad_enabled():
+        return GradientBreak(tracer.where, name, "its rule makes it a constant", by_rule=True)
+    if torch.is_inference_mode_enabled():
+        reason = "torch.inference_mode()"
+    elif not torch.is_grad_enabled():
+        reason = "torch.no_grad()"
+    elif name in ("detach", "data"):
+        reason = f".{name}"
+    else:
+        reason = "it has no derivative"
+    return GradientBreak(tracer.where, name, reason)
+
 
 _BY_POSITION = ("bias", "position", "type")  # kinds whose constants may differ by position
 
@@ -209,3 +318,59 @@ def _along_last(gradient: Tensor, part: Tensor) -> Tensor:
     if part.ndim == 1 and bool(part.isfinite().all()):
         return gradient @ part
     return (gradient * part).nan_to_num(nan=0.0).sum(-1)
+
+
+class PackedLayers(Observer):
+    """Records the bias and the rounding of linear layers whose calls the tracer does not see."""
+
+    def __init__(self) -> None:
+        self._constants: list[int] = []  # recorded before each running packed layer
+
+    def enter_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        if _is_packed(module):
+            self._constants.append(tracer.ledger.count)
+        return args
+
+    def leave_module(
+        self, tracer: Tracer, module: nn.Module, args: tuple[Any, ...], kwargs: Any, out: Any
+    ) -> Any:
+        if _is_packed(module):
+            unseen = tracer.ledger.count == self._constants.pop() or not depends_on_input(out)
+            if unseen and args and depends_on_input(args[0]):
+                _record(tracer, module, args, out)
+        return out
+
+
+def _is_packed(module: nn.Module) -> bool:
+    """Whether a module without submodules has a weight matrix of integers."""
+    weight = own_tensor(module, "weight")
+    packed = weight is not None and weight.ndim > 1 and not weight.is_floating_point()
+    return packed and not submodules(module)
+
+
+def _is_for_inference(module: nn.Module) -> bool:
+    """Whether bitsandbytes has laid out 4-bit weights for a kernel without a gradient."""
+    state = getattr(getattr(module, "weight", None), "quant_state", None)
+    return bool(getattr(state, "packing_format_for_cpu", False))
+
+
+def _record(tracer: Tracer, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+    if _is_for_inference(module):
+        raise ModelError(
+            f"{tracer.where}: bitsandbytes repacked these 4-bit weights for inference on a CPU, as "
+            "it does when a model first runs without gradients; they have no gradient afterwards. "
+            "Load the model again.",
+            **GIVE_ANSWER,
+        )
+    if not depends_on_input(out):
+        return
+    bias = getattr(module, "bias", None)
+    value = out.detach()
+    if isinstance(bias, Tensor):
+        tracer.constant(TorchCall(module.forward, args), out, bias.detach())
+        value = value - bias.detach().to(value)
+    else:
+        propagate(TorchCall(module.forward, args), out)
+    tracer.ledger.record_rounding(out, args[0], value, tracer.where)

@@ -92,8 +92,8 @@ async function start() {
   const models = about.models.filter(({ answers }) => answers);
   setChildren(byId("model"), models.map(({ name }) => html("option", { value: name, text: name })));
   byId("model-menu").hidden = models.length < 2;
-  setChildren(byId("method"), about.methods.map(({ name, summary }) => html("option", { value: name, text: name, title: summary })));
-  byId("method").value = "lrp";
+  setChildren(byId("method"), [about.default_method, ...about.methods].map(({ name, summary }) => html("option", { value: name, text: name, title: summary })));
+  byId("method").value = "auto";
   byId("count").max = about.limits.answer_tokens;
   byId("add").addEventListener("click", () => addPassage().focus());
   byId("stop").addEventListener("click", () => cancel("answer"));

@@ -6,7 +6,9 @@ import { heatmap } from "./heatmap.js";
 import { requestBody, state } from "./state.js";
 
 export async function showCompare(box, context) {
-  const count = context.about.methods.length;
+  // Shapley values take thousands of passes: the tab "check" runs them
+  const methods = context.about.methods.map(({ name }) => name).filter((name) => name !== "shapley");
+  const count = methods.length;
   const columns = ["method", "where it comes from", "adds up to", "residual", "time"];
   const body = html("tbody");
   const status = html("p", { class: "dim", role: "status", text: `0 of ${count} methods` });
@@ -14,7 +16,7 @@ export async function showCompare(box, context) {
     html("thead", {}, html("tr", {}, columns.map((name, i) => html("th", { text: name, class: i > 1 ? "num" : i ? "map" : "" })))), body));
   let ready = 0;
   try {
-    for await (const row of fetchLines("compare", requestBody())) {
+    for await (const row of fetchLines("compare", requestBody({ methods }))) {
       ready += 1;
       body.append(row.error ? errorRow(row, context) : explanationRow(row, context));
       status.textContent = ready < count
@@ -30,7 +32,7 @@ export const stopCompare = () => cancel("compare");
 
 function explanationRow({ method, explanation, marks, seconds }, context) {
   const { ledger, scores, scene, units } = explanation;
-  return html("tr", { "data-method": method, class: method === state.method ? "selected" : "" },
+  return html("tr", { "data-method": method, class: method === context.explanation?.method.name ? "selected" : "" },
     html("td", {}, methodButton(method, context)),
     html("td", { class: "map" }, heatmap({ marks, scores, scene, units, small: true })),
     html("td", { class: "num", text: ledger ? signed(ledger.output - ledger.residual) : "–" }),

@@ -26,7 +26,7 @@ export async function showCurves(box, context, kind = "activation") {
 }
 
 function draw(box, context, curve) {
-  const { marks, explanation: { scores, scene, units, target } } = context;
+  const { marks, explanation: { scores, scene, units, target, method: { name: method } } } = context;
   const nouns = plural(context.prediction.noun);
   const values = curve.probabilities ?? curve.outputs;
   const [low, high] = curve.probabilities ? [0, 1] : [Math.min(...values), Math.max(...values)];
@@ -35,7 +35,7 @@ function draw(box, context, curve) {
   const y = (value) => HEIGHT - (HEIGHT * (value - low)) / (high - low || 1);
   const points = values.map((value, step) => `${x(step)},${y(value)}`).join(" ");
   const dot = svg("circle", { r: 6, class: "dot" });
-  const plot = svg("svg", { class: "curve", viewBox: `-8 -16 ${WIDTH + 16} ${HEIGHT + 24}`, role: "img", "aria-label": `${curve.metric} curve of ${state.method}` },
+  const plot = svg("svg", { class: "curve", viewBox: `-8 -16 ${WIDTH + 16} ${HEIGHT + 24}`, role: "img", "aria-label": `${curve.metric} curve of ${method}` },
     [0, 0.5, 1].map((fraction) => svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT * fraction, y2: HEIGHT * fraction, class: "grid" })),
     curve.probabilities ? [["100 %", -3], ["50 %", HEIGHT / 2 - 3], ["0 %", HEIGHT - 3]].map(([text, height]) => svg("text", { x: 0, y: height, text })) : null,
     svg("polygon", { class: "area", points: `0,${HEIGHT} ${points} ${WIDTH},${HEIGHT}` }),
@@ -58,7 +58,7 @@ function draw(box, context, curve) {
     setChildren(input, heatmap({ marks, scores, scene, units, removed }));
   }
   setChildren(box, plot, slider, status, input,
-    html("p", { class: "dim", text: `${curve.metric} of ${state.method}: ${curve.area.toFixed(3)} (${curve.better} is better).` }));
+    html("p", { class: "dim", text: `${curve.metric} of ${method}: ${curve.area.toFixed(3)} (${curve.better} is better).` }));
   const firstStep = Math.ceil(last / 3);
   slider.value = firstStep;
   showStep(firstStep);

@@ -3,6 +3,7 @@
 import { cancel, fetchAbout, fetchJson, isCancelled } from "./api.js";
 import { showAttention } from "./attention.js";
 import { setUpBeside, showBeside, showBesideMenu, stopBeside } from "./beside.js";
+import { showCheck } from "./check.js";
 import { showCompare, stopCompare } from "./compare.js";
 import { showCurves } from "./curves.js";
 import { byId, duration, enableArrowKeys, html, setChildren, signed, sum } from "./dom.js";
@@ -18,7 +19,7 @@ import { openTable, setUpTable } from "./table.js";
 import { setUpTheme } from "./theme.js";
 import { TABS, readFragment, requestBody, state, toFragment } from "./state.js";
 
-const SHOW_TAB = { compare: showCompare, curves: showCurves, layers: showLayers, attention: showAttention };
+const SHOW_TAB = { compare: showCompare, check: showCheck, curves: showCurves, layers: showLayers, attention: showAttention };
 const TYPING_PAUSE = 200; // milliseconds without a key before the text is sent
 // `scale` and `changed` are the common scale and the changed units where a pinned text stands beside this one.
 const context = { about: null, prediction: null, explanation: null, marks: null, scale: null, changed: null, change, redraw: updateHeatmap };
@@ -66,7 +67,7 @@ async function update() {
   showInput();
   stopCompare();
   if (!state.image && !state.text.trim()) {
-    for (const kind of ["predict", "explain", "erase", "curve", "layers", "attention"]) cancel(kind);
+    for (const kind of ["predict", "explain", "check", "erase", "curve", "layers", "attention"]) cancel(kind);
     stopBeside();
     byId("result").hidden = true;
     showMessage(byId("image-input").hidden ? "Type a text, or choose an example." : "Draw something, or drop an image.");
@@ -227,8 +228,8 @@ function setUpInput({ models }) {
 // What the fields hold, also what was typed a moment ago.
 const typedTexts = () => ({ text: byId("text").value, pair: state.pair === null ? null : byId("pair").value });
 
-function setUpMenus({ methods }) {
-  setChildren(byId("method"), methods.map(({ name, summary }) => html("option", { value: name, text: name, title: summary })));
+function setUpMenus({ default_method: preset, methods }) {
+  setChildren(byId("method"), [preset, ...methods].map(({ name, summary }) => html("option", { value: name, text: name, title: summary })));
   const index = (event) => (event.target.value === "" ? null : Number(event.target.value));
   byId("target").addEventListener("change", (event) => change({ target: index(event) }));
   byId("against").addEventListener("change", (event) => change({ against: index(event) }));

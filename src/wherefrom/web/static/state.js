@@ -1,8 +1,8 @@
 // The state of the page, and its form in the address.
 
-export const TABS = ["compare", "curves", "layers", "attention"];
+export const TABS = ["compare", "check", "curves", "layers", "attention"];
 export const state = {
-  model: "", text: "", image: null, method: "lrp", target: null, against: null,
+  model: "", text: "", image: null, method: "auto", target: null, against: null,
   pair: null, // the second text of a pair; null: its field is not shown
   truncate: false, removed: [], tab: "", beside: "", numbers: false,
   pinned: null, // the fields of a request that hold the pinned text
@@ -35,7 +35,7 @@ export function toFragment() {
     if (state.image.length <= MAX_IMAGE) fields.set("image", state.image);
   } else fields.set("text", state.text);
   if (state.pair !== null) fields.set("pair", state.pair);
-  if (state.method !== "lrp") fields.set("method", state.method);
+  if (state.method !== "auto") fields.set("method", state.method);
   if (state.target !== null) fields.set("target", state.target);
   if (state.against !== null) fields.set("against", state.against);
   if (state.truncate) fields.set("truncate", "1");
@@ -61,7 +61,7 @@ export function readFragment(fragment, about) {
     text: takesImages ? "" : fields.get("text") ?? model.examples[0] ?? "",
     image: takesImages ? fields.get("image") : null,
     pair: model.takes_pairs ? fields.get("pair") : null,
-    method: about.methods.some(({ name }) => name === fields.get("method")) ? fields.get("method") : "lrp",
+    method: about.methods.some(({ name }) => name === fields.get("method")) ? fields.get("method") : "auto",
     target: index("target"),
     against: index("against"),
     truncate: fields.get("truncate") === "1",

@@ -13,9 +13,8 @@ from wherefrom.errors import InputError
 
 CoalitionValue = Callable[[Tensor], Tensor]
 """Maps masks (M, units), true where a unit is present, to the model's outputs (M,)."""
-EXACT = 12
-"""Up to this number of units, all subsets are run if the budget allows it."""
-BUDGET = 2**EXACT
+BUDGET = 2**12
+"""The default number of model evaluations for an input: all subsets of up to 12 units."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +65,23 @@ class Coalitions:
 
 
 def coalitions(units: int, budget: int = BUDGET, seed: int = 0) -> Coalitions:
-    """The subsets to run: all of them, or those along random orders, at most `budget`."""
-    if units <= EXACT and 2**units <= budget:
+    """The subsets to run, at most `budget`: all of them, or those along random orders.
+
+    The first is the empty one.
+    """
+    if 2**units <= budget:
         subsets = torch.arange(2**units)[:, None]
         return Coalitions((subsets >> torch.arange(units) & 1).bool(), None)
     steps = max(1, units - 1)  # runs per order, without its two ends
     pairs = (budget - 2) // (2 * steps)
     if pairs < 2:
+        fewest = min(2**units, 4 * steps + 2)
         raise InputError(
-            f"Shapley values of {units} units need at least {4 * steps + 2} evaluations, "
-            f"got a budget of {budget}."
+            f"Shapley values of {units} units need at least {fewest} evaluations, got a budget of "
+            f"{budget}.",
+            f"Pass budget={fewest} or more.",
+            command=f"Pass --budget {fewest} or more.",
+            page="Choose a shorter text.",
         )
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.rand(pairs, units, generator=generator).argsort(1)
@@ -91,8 +97,35 @@ def shapley_values(
 ) -> ShapleyValues:
     """The Shapley values of the units of one input, from at most `budget` model evaluations.
 
-    Exact up to 12 units, by permutation sampling in antithetic pairs beyond. The values add up
-    to the output with all units minus the output without units.
+    Exact where the budget allows all 2^units subsets, else by permutation sampling in antithetic
+    pairs. The values add up to the output with all units minus the output without units.
     """
     plan = coalitions(units, budget, seed)
     return plan.estimate(value(plan.masks))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far scores agree with Shapley values.
+
+    `r`: Pearson's correlation, 0 if one of the two is constant; `slope`: of Shapley values on
+    scores by least squares; `error`: Σ |score − Shapley value| / Σ |Shapley value|, NaN if all
+    Shapley values are 0.
+    """
+
+    r: float
+    slope: float
+    error: float
+
+    @staticmethod
+    def of(scores: Tensor, values: Tensor) -> Agreement:
+        """The agreement of scores with Shapley values, (units,) each."""
+        size, difference = float(values.abs().sum()), float((scores - values).abs().sum())
+        a, b = scores - scores.mean(), values - values.mean()
+        product, square = float(a @ b), float(a @ a)
+        scale = math.sqrt(square * float(b @ b))
+        return Agreement(
+            product / scale if scale else 0.0,
+            product / square if square else 0.0,
+            difference / size if size else math.nan,
+        )
