@@ -77,6 +77,16 @@ def test_zeros_have_a_caveat(method):
     assert "all scores are zero" in explanation.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("gradient_x_input", {}), ("lrp", {}), ("secant", {}), ("secant", {"splits": 1})],
+)
+def test_an_input_that_is_the_root_has_zeros_without_a_caveat(method, settings):
+    explanation = Explainer(Words(lambda x: x))([3], method, target=0, root=3, **settings)
+    exactly(explanation.scores, [0.0])
+    assert explanation.warnings == ()
+
+
 def test_lrp_names_the_step_that_loses_relevance():
     with pytest.warns(NotConserved, match="Relevance is lost at round"):
         assert "all scores are zero" in explained(lambda x: (x * 3).round(), "lrp").warnings[0]

@@ -68,7 +68,7 @@ CHANGING = {Noise: "is random", Dropout: "is random", Counting: "changes runs",
             Replacing: "changes runs", Alternating: "is random or keeps a state"}  # fmt: skip
 
 
-@pytest.mark.parametrize("method", ["lrp", "gradient", "occlusion", "random"])
+@pytest.mark.parametrize("method", ["lrp", "gradient", "occlusion", "shapley", "random"])
 @pytest.mark.parametrize("inputs", [ONE, TWO], ids=["one", "two"])
 @pytest.mark.parametrize("kind", list(CHANGING))
 def test_outputs_that_change_from_pass_to_pass(kind, inputs, method):
@@ -105,7 +105,7 @@ class Centred(Words):
         return self.head(states - states.mean(0) / 2)
 
 
-@pytest.mark.parametrize("method", ["occlusion", "random", "gradient"])
+@pytest.mark.parametrize("method", ["occlusion", "shapley", "random", "gradient"])
 def test_inputs_whose_output_depends_on_the_batch_run_alone(method):
     explainer = Explainer(Centred())
     with pytest.warns(SamplesRunAlone):
