@@ -60,7 +60,7 @@ class Secant(Propagation):
 
     def scores(self, case: Case) -> Scores:
         if self.splits == 0:
-            return super().scores(case)
+            return read_at(self.at, case, self._forward_graph).scores(case.target)
         rooted = self.resolved(case.batch).rooted()
         ranks = (case.batch.mask.cpu() & ~case.batch.special()).cumsum(1) - 1
         halves = [ranks >> split & 1 == side for split in range(self.splits) for side in (0, 1)]
