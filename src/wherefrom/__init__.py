@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # without importing typing, which takes longer than the rest of this module
 if TYPE_CHECKING:
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.prompt import Passage, Prompt
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from wherefrom.methods import METHODS, Method, Scores, method
     from wherefrom.runs.explain_rows import explain_frame
     from wherefrom.runs.run import run
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"  # the only place where it is written: pyproject.toml reads it from here
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import NoReturn
+
+TYPE_CHECKING = False  # Ctrl-C while typing is imported would show a traceback
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ Warnings
 │   └── GuessedEncoding a text file declares no encoding, so it is guessed
 ├── SamplesRunAlone     the samples of a batch run one by one
 ├── NotConserved        scores that should add up to the output do not
+├── OutputDiffers       the explained output is not that of a plain pass of the model
 ├── NotComplete         a path integral does not equal the difference of the outputs at its ends
 ├── RoundingOnly        scores are at the level of rounding and explain nothing
 ├── TextCut             a text is too long for the model; only its start is explained
@@ -200,6 +201,10 @@ class MethodError(WherefromError, ValueError):
 
 class NotConserved(UserWarning):
     """Scores do not add up to the output, although the method conserves relevance."""
+
+
+class OutputDiffers(UserWarning):
+    """The explained output is not that of a plain pass of the model."""
 
 
 class NotComplete(UserWarning):

@@ -89,6 +89,8 @@ def find_device(name: str | torch.device) -> torch.device:
                 "cpu"
             )
         device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
     except RuntimeError as error:
         available = ", ".join(_devices())
         raise ModelError(f'there is no device "{name}"; available: {available}.') from error

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom import Passage, Prompt
+from benchmarks.tiny import model as tiny
+from wherefrom import Answer, Explainer, Passage, Prompt
 from wherefrom.answers.prompt import Script, is_messages
 from wherefrom.answers.tokens import pieces_of, read_answer, read_prompt
 from wherefrom.errors import InputError
@@ -48,6 +49,38 @@ def test_a_content_that_says_what_the_template_says_is_found_in_its_place(chat):
     assert "".join(unit.text for unit in inside) == "user"
     assert {unit.field for unit in inside} == {"user 1"}
     assert {unit.field for unit in prompt.units if unit.special} == {"template"}
+
+
+def test_a_message_that_only_calls_tools_has_no_content(chat):
+    call = {"type": "function", "function": {"name": "add", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "two and one"},
+        {"role": "assistant", "content": None, "tool_calls": None},
+        {"role": "tool", "content": "3"},
+    ]
+    prompt = read_prompt(chat(CHATML), messages)
+    assert "two and one" in prompt.text
+    assert prompt.script.notes == ()
+    assert set(parts_of(prompt)) == {"user 1", "tool 1"}
+    messages[1]["tool_calls"] = [call]
+    left_out = "tool_calls of the message assistant 1 were left out of the prompt"
+    with pytest.warns(UserWarning, match=left_out):
+        read = read_prompt(chat(CHATML), messages)
+    assert read.text == prompt.text
+    assert left_out in read.script.notes[0]
+
+
+def test_what_was_left_out_of_a_prompt_is_on_record(chat):
+    explainer = Explainer(tiny("gpt2", "write", vocab_size=600), chat(CHATML))
+    messages = [{"role": "user", "content": "good", "name": "Anna"}]
+    with pytest.warns(UserWarning, match="name of the message user 1"):
+        answer = explainer.answer(messages, "bad")
+    assert "name of the message" in answer.of().warnings[0]
+    again = Answer.from_json(answer.to_json())
+    assert again.of().warnings == answer.of().warnings
+    with pytest.warns(UserWarning, match="name of the message user 1"):
+        answers = explainer.answer([messages, messages], ["bad", "bad"])
+    assert all("name of the message" in each.of().warnings[0] for each in answers)
 
 
 def test_a_template_that_strips_or_reorders(chat):

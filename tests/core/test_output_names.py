@@ -1,9 +1,11 @@
 """Labels are found by the number of their class, never by position or alphabetical order."""
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 
-from wherefrom import Explainer
+from wherefrom import Explainer, evaluate
 from wherefrom.core.runner import ModelRunner
 from wherefrom.core.target import OutputNames
 from wherefrom.errors import ModelError, TargetError
@@ -71,3 +73,58 @@ def test_labels_without_an_order_are_refused(labels, says):
 def test_a_dict_of_labels_is_read_by_its_keys():
     explainer = Explainer(nn.Linear(2, 2), labels={1: "good", 0: "bad"})
     assert explainer.labels() == ["bad", "good"]
+
+
+class Ending(nn.Module):
+    """Three outputs, and what the model makes of them."""
+
+    def __init__(self, ending):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head, self.ending = nn.Embedding(200, 8), nn.Linear(8, 3), ending
+
+    def forward(self, input_ids):
+        return self.ending(self.head(self.table(input_ids).tanh().mean(1)) * 3)
+
+
+ENDINGS = {
+    "softmax": lambda logits: logits.softmax(-1),
+    "half": lambda logits: logits.half().softmax(-1),
+    "divided": lambda logits: logits.exp() / logits.exp().sum(-1, keepdim=True),
+    "sigmoid": lambda logits: torch.sigmoid(logits),
+    "tuple of sigmoids": lambda logits: (logits.sum(), nn.functional.sigmoid(logits)),
+}
+
+
+@pytest.mark.parametrize("method", ["occlusion", "integrated_gradients", "random"])
+@pytest.mark.parametrize("ending", list(ENDINGS.values()), ids=list(ENDINGS))
+def test_outputs_that_are_probabilities_are_taken_as_they_are(ending, method):
+    explainer = Explainer(Ending(ending))
+    for explanation in (explainer([3, 4, 5], method), *explainer([[3, 4], [5, 6]], method)):
+        assert explanation.probability == pytest.approx(explanation.output, abs=1e-6)
+        assert explanation.largest[0].probability == explanation.probability
+    assert explainer.output_names.to_probability(3) == "identity"
+
+
+def test_outputs_between_0_and_1_that_are_no_probabilities_get_a_softmax():
+    endings = (
+        lambda logits: logits.sigmoid() * 0.5,  # sigmoids within the model
+        lambda logits: logits / 10 + 0.5,
+        lambda logits: logits.log_softmax(-1),
+    )
+    for ending in endings:
+        explanation = Explainer(Ending(ending))([3, 4, 5], "occlusion")
+        logits = ending(Ending(lambda x: x)(torch.tensor([[3, 4, 5]])))
+        expected = logits.softmax(-1)[0, explanation.target.index]
+        assert explanation.probability == pytest.approx(float(expected.detach()), abs=1e-6)
+
+
+def test_curves_of_an_evaluation_use_probabilities_as_they_are(wordpiece):
+    curves = []
+    texts = ["the film was good and great", "the dull film was bad"]
+    for ending, function in ((lambda logits: logits, "softmax"), (ENDINGS["softmax"], "identity")):
+        explainer = Explainer(Ending(ending), wordpiece)
+        result = evaluate(explainer, texts, ["random"], ["activation"], progress=False)
+        curves.append(result.values["random"]["activation"])
+        assert explainer.output_names.to_probability(3) == function
+    np.testing.assert_allclose(*curves, rtol=1e-5)

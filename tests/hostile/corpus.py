@@ -187,6 +187,9 @@ SETTINGS = {
     "no value": ("lrp", "gate", "write key=value"),
     "another method's": ("lrp", "steps=3", 'no setting "steps"'),
     "code": ("random", "seed=__import__('os').getpid()", "seed must be an integer"),
+    "a root beyond the vocabulary": ("lrp", "root=9999999", "there is no token 9999999"),
+    "a negative root": ("lrp", "root=-1", "there is no token -1"),
+    "a baseline beyond it": ("integrated_gradients", "baseline=9999999", "no token 9999999"),
     "a good one": ("smoothgrad", "samples=2", EXPLAINED),
 }
 """Methods with a setting, as --set takes it."""
@@ -201,6 +204,63 @@ ARGUMENTS = {
         "unknown metric",
     ),
     "--blank": (["evaluate", "{data}", "--out", "{out}", "--blank", "²"], "no baseline"),
+    "--blank beyond the vocabulary": (
+        ["evaluate", "{data}", "--out", "{out}", "--blank", "9999999"],
+        'no baseline "9999999"',
+    ),
+    "evaluate --encoding x": (
+        ["evaluate", "{data}", "--out", "{out}", "--encoding", "x"],
+        'no text encoding "x"',
+    ),
+    "evaluate --encoding rot13": (
+        ["evaluate", "{data}", "--out", "{out}", "--encoding", "rot13"],
+        'no text encoding "rot13"',
+    ),
+    "evaluate --encoding idna": (
+        ["evaluate", "{data}", "--out", "{out}", "--encoding", "idna"],
+        'no text encoding "idna"',
+    ),
+    "corpus --encoding x": (
+        ["corpus", "{data}", "--out", "{out}", "--encoding", "x"],
+        'no text encoding "x"',
+    ),
+    "corpus --encoding rot13": (
+        ["corpus", "{data}", "--out", "{out}", "--encoding", "rot13"],
+        'no text encoding "rot13"',
+    ),
+    "corpus --encoding idna": (
+        ["corpus", "{data}", "--out", "{out}", "--encoding", "idna"],
+        'no text encoding "idna"',
+    ),
+    "run --encoding x": (
+        ["run", "{data}", "--out", "{out}", "--encoding", "x"],
+        'no text encoding "x"',
+    ),
+    "run --encoding rot13": (
+        ["run", "{data}", "--out", "{out}", "--encoding", "rot13"],
+        'no text encoding "rot13"',
+    ),
+    "run --encoding idna": (
+        ["run", "{data}", "--out", "{out}", "--encoding", "idna"],
+        'no text encoding "idna"',
+    ),
+    "bias --encoding x": (
+        ["bias", "{data}", "--groups", "{names}", "--out", "{out}", "--encoding", "x"],
+        'no text encoding "x"',
+    ),
+    "bias --encoding rot13": (
+        ["bias", "{data}", "--groups", "{names}", "--out", "{out}", "--encoding", "rot13"],
+        'no text encoding "rot13"',
+    ),
+    "bias --encoding idna": (
+        ["bias", "{data}", "--groups", "{names}", "--out", "{out}", "--encoding", "idna"],
+        'no text encoding "idna"',
+    ),
+    "--encoding without a mark": (
+        ["evaluate", "{data}", "--out", "{out}", "--encoding", "utf-16"],
+        "UTF-16 stream does not start with BOM",
+    ),
+    "--device": (["explain", "good", "--device", "meta"], 'no device "meta"'),
     "--out is a device": (
         ["evaluate", "{data}", "--out", "/dev/null"],
         "cannot write to /dev/null",

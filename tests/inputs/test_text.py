@@ -13,7 +13,7 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import exactly
 from wherefrom import Explainer
 from wherefrom.core.explanation import Unit
-from wherefrom.errors import TextCut, TooLong
+from wherefrom.errors import OutputDiffers, TextCut, TooLong
 from wherefrom.inputs.text import Encoded, encode, fitted
 
 ODD = [
@@ -169,6 +169,42 @@ class LastToken(Unmasked):
         assert (input_ids != 0).any(1).all()
         last = (input_ids != 0).int().cumsum(1).argmax(1)
         return self.head(self.table(input_ids)[torch.arange(len(last)), last])
+
+
+class Placed(Unmasked):
+    """Adds the embedding of each place, counted from the left with the padding."""
+
+    def forward(self, input_ids, attention_mask):
+        states = self.table(input_ids) + self.table(torch.arange(input_ids.shape[1]))
+        mask = attention_mask.unsqueeze(-1)
+        return self.head((states.tanh() * mask).sum(1) / mask.sum(1))
+
+
+@pytest.mark.parametrize("method", ["lrp", "occlusion"])
+def test_padding_that_was_passed_and_matters_is_named(method):
+    model, ids, mask = Placed(), [[0, 0, 5, 6], [7, 8, 9, 10]], [[0, 0, 1, 1], [1, 1, 1, 1]]
+    tensors = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    explainer = Explainer(model)
+    for _ in range(2):
+        with pytest.warns(OutputDiffers, match="other outputs with the padding that was passed"):
+            left, full = explainer(tensors, method, target=0)
+        assert "explained without it" in left.warnings[0]
+        assert not full.warnings
+        exactly(left.output, explainer([5, 6], method, target=0).output)
+    right = {name: rows.flip(1) for name, rows in tensors.items()}
+    assert not any(each.warnings for each in explainer(right, method, target=0))
+
+
+def test_padding_that_was_passed_and_does_not_matter_is_no_caveat(bert, gpt2):
+    tensors = {
+        "input_ids": torch.tensor([[5, 6, 0, 0], [7, 8, 9, 10]]),
+        "attention_mask": torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]]),
+    }
+    for model in (bert, gpt2):
+        assert not any(each.warnings for each in Explainer(model)(tensors, target=0))
+    left = {name: rows.flip(1) for name, rows in tensors.items()}
+    with pytest.warns(OutputDiffers):  # its places are counted from the left
+        Explainer(gpt2)(left, target=0)
 
 
 def test_padding_that_is_found_by_its_id_may_be_used(wordpiece):

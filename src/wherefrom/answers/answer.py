@@ -292,7 +292,7 @@ class Answer(Displayable, Record):
             scene={"kind": "images", "images": list(self.images)} if self.images else None,
             model=self.model,
             versions=dict(self.versions),
-            warnings=row.warnings,
+            warnings=(*self.measured.warnings, *row.warnings),
             errors=None if row.errors is None else row.errors[:count].astype(np.float32),
         )
 

@@ -20,7 +20,7 @@ from wherefrom.inputs.text_reader import TextReader
 from wherefrom.methods import Method, Scores
 from wherefrom.methods.base import Advance, GraphCache
 from wherefrom.methods.forward_graph import ForwardGraph
-from wherefrom.methods.forward_pass import run
+from wherefrom.methods.forward_pass import run, warn_of_difference
 
 Of = Literal["contrast", "logit", "logprob"]
 """The explained quantity of a token: logit minus the runner-up's, logit, or log-probability."""
@@ -53,6 +53,7 @@ class Measured:
     log_probabilities: Values
     others: tuple[int, ...]  # the token that each is compared with
     other_log_probabilities: Values
+    warnings: tuple[str, ...] = ()
 
     @staticmethod
     def of(logits: Tensor, answer: AnswerTokens, against: Mapping[int, int]) -> Measured:
@@ -163,20 +164,33 @@ class AnswerAttribution(AnsweredPrompt):
         method can, this is the pass from which spans are explained.
         """
         with Scope(inference=False):
-            graph = self._graph()
-            return self._measured(None if graph is None else graph.logits, against or {})
+            graph, target = self._graph(), SpanTarget(position=self._positions())
+            rows = self.plain_rows() if graph is None else target.rows(graph.logits)[0]
+            measured = Measured.of(rows, self.answer, against or {})
+            return replace(measured, warnings=(*self.notes, *self.warn_of_difference(rows)))
 
-    def _measured(self, logits: Tensor | None, against: Mapping[int, int]) -> Measured:
-        positions = self._positions()
-        if logits is None:
-            logits = run(
-                Case(
-                    self.reader.runner,
-                    self.inputs(len(self.answer.ids)),
-                    SpanTarget(position=positions),
-                )
-            )
-        return Measured.of(SpanTarget(position=positions).rows(logits)[0], self.answer, against)
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Caveats on what was left out of the prompt."""
+        return () if self.prompt.script is None else self.prompt.script.notes
+
+    def plain_rows(self) -> Tensor:
+        """The logits that predict the answer's tokens, (tokens, vocabulary), by a plain pass."""
+        target = SpanTarget(position=self._positions())
+        inputs = self.inputs(len(self.answer.ids))
+        return target.rows(run(Case(self.reader.runner, inputs, target)))[0]
+
+    def warn_of_difference(self, rows: Tensor, width: int = 0) -> tuple[str, ...]:
+        """Warns if these logits are not those of a plain pass; `width` is that of their batch.
+
+        Prompts of similar length, up to a factor of two, count as one shape: each has its own
+        length, and a pass costs half as much as the explanation.
+        """
+        length = len(self.prompt.ids) + len(self.answer.ids)
+        shape = ("answer", self.method.name, length.bit_length(), width.bit_length())
+        return warn_of_difference(
+            self.reader.runner, shape, rows, self.plain_rows, in_batch=width > 0
+        )
 
     @restores_state
     def log_probabilities_without(self, name: str) -> Values:
@@ -193,7 +207,8 @@ class AnswerAttribution(AnsweredPrompt):
             prompt = prompt.with_opening(tokenizer, opening)
         attribution = AnswerAttribution(self.reader, self.method, prompt, self.answer, self.of)
         with Scope(inference=False):
-            return attribution._measured(None, {}).log_probabilities
+            rows = attribution.plain_rows()
+            return Measured.of(rows, self.answer, {}).log_probabilities
 
     def target(self, others: Sequence[int], first: int = 0, last: int | None = None) -> SpanTarget:
         """The tokens `first` to `last` − 1 as a target, minus `others` for `of="contrast"`."""

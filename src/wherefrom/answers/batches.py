@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -112,6 +112,15 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
         measured = [
             Measured.of(rows[sample, : task.count], task.attribution.answer, task.against)
             for sample, task in enumerate(tasks)
+        ]
+        lengths = [len(task.attribution.prompt.ids) + task.count for task in tasks]
+        shortest = lengths.index(min(lengths))
+        differs = tasks[shortest].attribution.warn_of_difference(
+            rows[shortest, : tasks[shortest].count], inputs.mask.shape[1]
+        )
+        measured = [
+            replace(values, warnings=(*task.attribution.notes, *differs))
+            for task, values in zip(tasks, measured, strict=True)
         ]
         target = _target(tasks, measured, positions)
         scores = method(Case(runner, inputs, target)) if graph is None else graph.scores(target)

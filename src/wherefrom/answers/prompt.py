@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -101,6 +102,7 @@ class Script:
 
     turns: tuple[Turn, ...]
     images: tuple[Any, ...] = ()  # in the order of the prompt
+    notes: tuple[str, ...] = ()  # on what was left out
 
     @staticmethod
     def of(
@@ -224,6 +226,7 @@ def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
     roles: dict[str, int] = {}
     turns: list[Turn] = []
     inline: list[Any] = []  # images in the messages; None: one of `images`
+    notes: list[str] = []
     for message in messages:
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
             raise InputError(
@@ -232,6 +235,10 @@ def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
         role = str(message["role"])
         roles[role] = roles.get(role, 0) + 1
         name = f"{role} {roles[role]}"
+        others = [str(key) for key in message if key not in _READ and message[key]]
+        if others:
+            notes.append(f"{', '.join(others)} of the message {name} were left out of the prompt.")
+            warnings.warn(notes[-1], stacklevel=2)
         pieces: list[PromptPiece] = []
         for texts, pictures in _blocks_of(message["content"]):
             inline += pictures
@@ -242,7 +249,7 @@ def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
     if images and not inline:  # images come first
         first = next((i for i, turn in enumerate(turns) if turn.role == "user"), 0)
         turns[first] = replace(turns[first], pieces=(*[IMAGE] * len(images), *turns[first].pieces))
-        return Script(tuple(turns), tuple(images))
+        return Script(tuple(turns), tuple(images), tuple(notes))
     following = iter(images)
     resolved = tuple(next(following, None) if image is None else image for image in inline)
     if None in resolved or next(following, None) is not None:
@@ -251,13 +258,19 @@ def _of_messages(messages: Sequence[Any], images: Sequence[Any]) -> Script:
             f"the messages have {count} image placeholder{'s' * (count != 1)} "
             f'{{"type": "image"}}, but {len(images)} images were passed.'
         )
-    return Script(tuple(turns), resolved)
+    return Script(tuple(turns), resolved, tuple(notes))
+
+
+_READ = ("role", "content")
 
 
 def _blocks_of(content: Any) -> Iterator[tuple[str, list[Any]]]:
-    """The texts of a message, each with the images before it; None is one of images=."""
-    if isinstance(content, str):
-        yield content, []
+    """The texts of a message, each with the images before it; None is one of images=.
+
+    A message that only calls tools has the content None.
+    """
+    if content is None or isinstance(content, str):
+        yield content or "", []
         return
     images: list[Any] = []
     texts: list[str] = []

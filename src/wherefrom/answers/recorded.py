@@ -140,4 +140,5 @@ def measured_of(data: Mapping[str, Any]) -> Measured:
         np.array(data["log_probabilities"], dtype=np.float64),
         tuple(data["others"]),
         np.array(data["other_log_probabilities"], dtype=np.float64),
+        tuple(map(str, data.get("warnings", ()))),
     )

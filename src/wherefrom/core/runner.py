@@ -6,6 +6,7 @@ A batch that fails is halved, then run alone, then rejected with the reason.
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,13 +41,20 @@ def same_logits(expected: Tensor, actual: Tensor) -> bool:
 
 
 _RAW_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    RuntimeError,
+    StopIteration,
     TypeError,
     ValueError,
-    AttributeError,
-    AssertionError,
-    NotImplementedError,
-    RuntimeError,
 )
+# of embedding, and of an index; not of topk, whose k exceeds the length of a short input
+_OUTSIDE_A_TABLE = re.compile(r"index out of range in self|index \d+ is out of bounds")
 Forward = Callable[[nn.Module, Mapping[str, Tensor]], Any]
 
 
@@ -94,6 +102,7 @@ class Batch:
     noun: str = "word"
     scenes: tuple[Mapping[str, Any] | None, ...] = ()
     missing: str | None = None
+    vocabulary: int | None = None  # the number of token ids, if it is known
 
     def __len__(self) -> int:
         return len(self.units)
@@ -117,6 +126,9 @@ class Batch:
     def token_id(self, token: str | int) -> int:
         """The id of a baseline token: pad, unk or mask by name, or any id."""
         if isinstance(token, int):
+            if token < 0 or (self.vocabulary is not None and token >= self.vocabulary):
+                most = "or more" if self.vocabulary is None else f"to {self.vocabulary - 1}"
+                raise InputError(f"there is no token {token}: the ids of this model are 0 {most}.")
             return token
         if token not in ("pad", "unk", "mask"):
             raise MethodError(
@@ -284,6 +296,23 @@ class ModelRunner:
         what = f"{self.name} cannot be run on {shapes} ({reason})."
         return ModelError(what, advice, command="")
 
+    def _with_samples(self, logits: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The logits with axes of samples and of outputs, which some models squeeze away."""
+        if logits.ndim == 0:
+            logits = logits.reshape(1, 1)
+        elif logits.shape[0] != 1 and min(map(len, tensors.values())) == 1:
+            logits = logits.unsqueeze(0)
+        elif logits.ndim == 1:
+            logits = logits.unsqueeze(-1)
+        if logits.ndim > 3 or not logits.numel() or logits.is_complex():
+            raise ModelError(
+                f"{self.name} returns {_described(logits)}: the outputs to explain must be real "
+                "numbers of the shape (samples, outputs) or (samples, positions, outputs).",
+                _FORWARD,
+                command="",
+            )
+        return logits
+
     def run(self, tensors: Mapping[str, Tensor], positions: Tensor | None = None) -> Tensor:
         """The logits: (batch, classes), or (batch, positions, vocabulary).
 
@@ -304,20 +333,18 @@ class ModelRunner:
                 out = self.forward(self.model, tensors)
             else:
                 out = self.model(**arguments)
-        except (IndexError, *_RAW_ERRORS) as error:
-            if "index" in str(error) and "out of" in str(error):
+        except _RAW_ERRORS as error:
+            if _OUTSIDE_A_TABLE.search(str(error)):
                 raise TooLong(
                     f"{self.name} looks up an index that its tables do not have ({error}): "
                     "the input is most likely longer than the model allows."
                 ) from error
             own = self.forward is not None and not isinstance(self.forward, _FirstArgument)
-            of_torch = type(error) in _RAW_ERRORS or type(error).__module__.startswith("torch.")
-            if not of_torch or own or is_out_of_memory(error):
+            known = type(error).__module__.partition(".")[0] in ("builtins", "torch")
+            if own or not known or is_out_of_memory(error):
                 raise  # from the user's code, or of an unknown class
             raise self._not_run(tensors, error) from error
-        logits = _logits(out)
-        if logits.ndim == 1:
-            logits = logits.unsqueeze(-1)
+        logits = self._with_samples(_logits(out, self), tensors)
         if rows is None:
             logits = self._without_virtual_tokens(tensors, logits)
         elif logits.ndim == 3 and logits.shape[1] == len(rows) > 1:
@@ -362,7 +389,15 @@ def _argument_names(forward: Callable[..., Any]) -> frozenset[str]:
     return names
 
 
-def _logits(out: Any) -> Tensor:
+_FORWARD = "Pass forward=lambda model, inputs: … that returns the outputs to explain."
+
+
+def _described(tensor: Tensor) -> str:
+    kind = "complex numbers" if tensor.is_complex() else "a tensor"
+    return f"{kind} of shape {tuple(tensor.shape)}"
+
+
+def _logits(out: Any, runner: ModelRunner) -> Tensor:
     if isinstance(out, Tensor):
         return out
     for name in ("logits", "logits_per_image"):
@@ -373,14 +408,25 @@ def _logits(out: Any) -> Tensor:
     if all(isinstance(end, Tensor) for end in ends):  # of question answering
         with without_function_modes():  # not a call of the model
             return torch.stack([end for end in ends if end is not None], 1)  # (B, 2, places)
-    if isinstance(out, (tuple, list)) and out and isinstance(out[0], Tensor):
-        return out[0]
+    if isinstance(out, (tuple, list)):
+        tensors = [part for part in out if isinstance(part, Tensor)]
+        tensors = [part for part in tensors if part.ndim] or tensors  # without a loss
+        rows = [part for part in tensors if part.ndim <= 2]
+        # by convention the logits come first; other models may return a hidden state first
+        if len(tensors) == 1 or (tensors and hasattr(runner.model, "config")):
+            return tensors[0]
+        if len(rows) == 1 and rows[0] is tensors[0]:  # logits and attention maps
+            return tensors[0]
+        if tensors:
+            shapes = " and ".join(str(tuple(part.shape)) for part in tensors)
+            raise ModelError(
+                f"{runner.name} returns {len(tensors)} tensors, of the shapes {shapes}: it is "
+                "unclear which of them holds the outputs to explain.",
+                _FORWARD,
+                command="",
+            )
     names = ", ".join(out) if isinstance(out, Mapping) else type(out).__name__
-    raise ModelError(
-        f"the model's output has no logits (it has: {names}).",
-        "Pass forward=lambda model, inputs: … that returns the outputs to explain.",
-        command="",
-    )
+    raise ModelError(f"the model's output has no logits (it has: {names}).", _FORWARD, command="")
 
 
 Result = TypeVar("Result")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import ModelError, TargetError, nearest
@@ -212,7 +213,12 @@ class Case:
 _LARGE = 1 << 62  # a tensor holds no larger index
 _MOST_CLASSES = 1 << 20
 _DIGITS = 40
-ToProbability = Literal["softmax", "sigmoid", "none"]
+_SUM = 1e-5  # by which probabilities may miss 1
+ToProbability = Literal["softmax", "sigmoid", "identity", "none"]
+# by model and forward function: whether the outputs are probabilities already
+_ARE_PROBABILITIES: weakref.WeakKeyDictionary[nn.Module, dict[int, bool]] = (
+    weakref.WeakKeyDictionary()
+)
 TargetSpec = int | str | None  # an index, a label or the text of a token; None: the most likely
 
 
@@ -287,6 +293,7 @@ class OutputNames:
     def to_probability(self, outputs: int, per_position: bool = False) -> ToProbability:
         """The function that turns outputs into probabilities; "none" if there is none.
 
+        "identity" if the outputs of an explained input were found to be probabilities already.
         The config's `problem_type` decides: a sigmoid for each multi-label output, "none" for
         regression. A single output gets "none" unless the config says multi-label. Outputs for
         each token always get a softmax.
@@ -295,15 +302,36 @@ class OutputNames:
         kind = None if per_position else getattr(config, "problem_type", None)
         if self.runner.forward is not None:  # a forward function may return something else
             kind = kind if getattr(config, "num_labels", None) == outputs else None
-        if kind == "multi_label_classification":
+        if kind == "multi_label_classification" and not self._known.get(id(self.runner.forward)):
             return "sigmoid"
-        return "none" if kind == "regression" or outputs == 1 else "softmax"
+        if kind == "regression" or outputs == 1:
+            return "none"
+        return "identity" if self._known.get(id(self.runner.forward)) else "softmax"
+
+    @property
+    def _known(self) -> dict[int, bool]:
+        return _ARE_PROBABILITIES.setdefault(self.runner.model, {})
+
+    def learn(self, rows: Tensor, ends_in_probabilities: Callable[[], bool]) -> None:
+        """Finds out from the outputs (B, C) of some inputs whether they are probabilities.
+
+        They are if they sum to 1, or lie between 0 and 1 and a softmax or sigmoid gives them.
+        """
+        known, key = self._known, id(self.runner.forward)
+        if rows.shape[1] == 1 or bool(((rows < 0) | (rows > 1)).any()):
+            known[key] = False
+        elif bool(((rows.sum(-1) - 1).abs() < _SUM).all()):
+            known[key] = True
+        elif key not in known:
+            known[key] = ends_in_probabilities()
 
     def probabilities(self, logits: Tensor, per_position: bool = False) -> Tensor | None:
         """The probabilities (…, outputs) of logits; None if the outputs are not probabilities."""
         function = self.to_probability(logits.shape[-1], per_position)
         if function == "none":
             return None
+        if function == "identity":
+            return logits
         return logits.sigmoid() if function == "sigmoid" else logits.softmax(-1)
 
     def index(self, target: TargetSpec) -> int:

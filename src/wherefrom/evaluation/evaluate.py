@@ -324,6 +324,11 @@ def _notes(recorder: SampleRecorder, records: list[Record]) -> list[str]:
     notes = [f"{name} was left out: {reason}" for name, reason in recorder.failed.items()]
     if recorder.to_probability == "none":
         notes.append("the model gives no probabilities: all metrics use its output instead")
+    cut = sum(record.get("cut", False) for record in records)
+    if cut:
+        notes.append(
+            f"{cut} of {counted(len(records), 'text')} cut to the length that the model takes"
+        )
     erasing = recorder.reader.note_on_erasing(recorder.options.blank)
     notes += [] if erasing is None else [erasing]
     names, classes = recorder.rows.labels or [], recorder.labels or []

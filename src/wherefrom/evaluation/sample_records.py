@@ -234,17 +234,19 @@ class SampleRecorder:
             self.explainer, self.methods, self.options.truncate, self.failed
         )
         self.cache = ForwardCache(self.reader)
-        output_names = self.explainer.output_names
-        outputs = len(output_names.labels)
-        self.to_probability: ToProbability = (
-            output_names.to_probability(outputs) if outputs else "softmax"
-        )
         for_classes = [metric.name for metric in self.metrics if metric.needs_classes]
         if self.to_probability == "none" and for_classes:
             raise InputError(
                 f"{runner.name} predicts no class, which these metrics require: "
                 f"{', '.join(for_classes)}. Leave them out."
             )
+
+    @property
+    def to_probability(self) -> ToProbability:
+        """The function for the model's outputs, as far as it is known from those explained."""
+        output_names = self.explainer.output_names
+        outputs = len(output_names.labels)
+        return output_names.to_probability(outputs or 2, per_position=not outputs)
 
     @property
     def skipped(self) -> Counter[str]:
@@ -364,6 +366,8 @@ class SampleRecorder:
         records: dict[int, Record] = {}
         for row, requests in pending.items():
             record = _record(row, {label: of[row] for label, of in by_method.items()})
+            if getattr(items[row], "cut_from", None) is not None:
+                record["cut"] = True
             try:
                 for request in requests:
                     self._add_value(record, *request)

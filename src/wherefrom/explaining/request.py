@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -15,13 +15,13 @@ from torch import Tensor
 from wherefrom import __version__
 from wherefrom.core.explanation import Explanation, Ledger, Line, Output, TargetInfo
 from wherefrom.core.progress import shown
-from wherefrom.core.runner import ModelRunner, Rejected, split_on_failure
+from wherefrom.core.runner import Batch, ModelRunner, Rejected, split_on_failure
 from wherefrom.core.target import Case, OutputNames, SpanTarget, Target, TargetSpec
 from wherefrom.errors import InputError, TargetError
 from wherefrom.explaining.predicted_spans import explain_answer, explain_entity
 from wherefrom.inputs.reader import Reader
 from wherefrom.methods import Method, Scores
-from wherefrom.methods.forward_pass import run
+from wherefrom.methods.forward_pass import ends_in_probabilities, run, warn_of_difference
 
 
 def has_spans(runner: ModelRunner) -> bool:
@@ -77,7 +77,12 @@ class Request:
                 explained = [self._explain_span(case, chosen[0], against[0], output_names)]
             else:
                 case = case.with_target(self._target(case, reader, chosen, against, output_names))
-                explained = explain_batch(case, self.method, output_names)
+                explained = explain_batch(
+                    case,
+                    self.method,
+                    output_names,
+                    alone=lambda i: reader.batch([items[indices[i]]]),
+                )
                 explained = self._checked(explained, case, reader, output_names)
             notes = (reader.warnings_of(items[i]) for i in indices)
             return [
@@ -185,12 +190,23 @@ def _with_token(explanation: Explanation) -> Explanation:
     return replace(explanation, target=replace(target, place=f'token {target.position}, "{text}"'))
 
 
-def explain_batch(case: Case, method: Method, output_names: OutputNames) -> list[Explanation]:
-    """Scores a batch and builds an explanation for each sample."""
+def explain_batch(
+    case: Case,
+    method: Method,
+    output_names: OutputNames,
+    alone: Callable[[int], Batch] | None = None,
+) -> list[Explanation]:
+    """Scores a batch and builds an explanation for each sample.
+
+    `alone` gives a sample without the padding and the other samples of the batch.
+    """
     inputs, scores = case.batch, method(case)
     logits = (run(case) if scores.logits is None else scores.logits).detach()
-    resolved = case.target.resolved(logits)
+    case, method = case.resolved(logits), method.resolved(inputs)
+    resolved = case.target
+    caveat = _caveat(method.name, case, logits, alone or (lambda i: inputs.take([i])))
     rows = resolved.row(logits).cpu().double()  # (B, classes)
+    output_names.learn(rows, lambda: ends_in_probabilities(case))
     probabilities = output_names.probabilities(rows, per_position=logits.ndim == 3)
     targets = _target_infos(resolved, output_names, logits.ndim == 3, rows.shape[1])
     outputs = resolved(logits).double().tolist()
@@ -200,8 +216,7 @@ def explain_batch(case: Case, method: Method, output_names: OutputNames) -> list
     parts = {name: _as_numpy(part) for name, part in scores.parts.items()}
     errors = None if scores.errors is None else _as_numpy(scores.errors)
     ledgers = _ledgers(scores, outputs)
-    method, versions = method.resolved(inputs), library_versions()
-    settings, label = method.settings(), method.short_label
+    versions, settings, label = library_versions(), method.settings(), method.short_label
     return [
         Explanation(
             units=inputs.units[i],
@@ -219,11 +234,35 @@ def explain_batch(case: Case, method: Method, output_names: OutputNames) -> list
             scene=inputs.scenes[i] if inputs.scenes else None,
             model=case.runner.name,
             versions=dict(versions),
-            warnings=tuple(scores.warnings[i]) if scores.warnings else (),
+            warnings=(*(scores.warnings[i] if scores.warnings else ()), *caveat),
             errors=None if errors is None else errors[i][mask[i]],
         )
         for i, info in enumerate(targets)
     ]
+
+
+def _caveat(
+    method: str, case: Case, logits: Tensor, alone: Callable[[int], Batch]
+) -> tuple[str, ...]:
+    """A warning if the explained outputs are not those of a plain pass.
+
+    The shortest sample, which has the most padding, is compared.
+    """
+    inputs, layout = case.batch, case.batch.layout
+    sizes = [len(units) for units in inputs.units]
+    shortest = sizes.index(min(sizes))
+    target = case.target.take([shortest])
+
+    def plain() -> Tensor:
+        return target.row(run(Case(case.runner, alone(shortest), target)))
+
+    return warn_of_difference(
+        case.runner,
+        (method, sizes[shortest], inputs.mask.shape[1], layout and layout.shape),
+        case.target.row(logits)[[shortest]],
+        plain,
+        in_batch=len(inputs) > 1,
+    )
 
 
 def _target_infos(

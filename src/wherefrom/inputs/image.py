@@ -16,7 +16,7 @@ from wherefrom.core.runner import Batch, Forward, Layout, ModelRunner
 from wherefrom.core.scope import restores_state
 from wherefrom.errors import InputError, TargetError, TooLong
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
-from wherefrom.inputs.pictures import is_image, opened, png_of
+from wherefrom.inputs.pictures import is_image, note_on_frames, opened, png_of
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
 Units = Literal["patches", "pixels"] | int
@@ -34,6 +34,7 @@ class Picture:
 
     pixels: Tensor  # (C, H, W)
     name: str | None = None
+    notes: tuple[str, ...] = ()  # on what was left out
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
                 pixels.detach().to(self.runner.device, self.runner.dtype or pixels.dtype)
             )
         image, name = opened(source)
+        notes = note_on_frames(source if hasattr(source, "info") else image)
         if self.processor is None:
             raise InputError(
                 "this explainer has no image processor to read a picture with.",
@@ -150,7 +152,10 @@ class ImageReader(Reader[Picture, ErasedImage]):
                 f"the processor of {self.runner.name} returns pixels of shape "
                 f"{tuple(pixels.shape)}; (channels, height, width) is needed."
             )
-        return Picture(pixels, name)
+        return Picture(pixels, name, (*notes, *_note_on_crop(self.processor, image.size)))
+
+    def warnings_of(self, item: Picture) -> tuple[str, ...]:
+        return item.notes
 
     def _check_normalised(self, pixels: Tensor) -> None:
         """Refuses floats from 0 to 255 if the model's processor normalises pixels."""
@@ -360,3 +365,24 @@ def compare_with(tokenizer: Any, texts: Sequence[str]) -> Forward:
         return model(**tensors, **{name: encoded[name].to(device) for name in names})
 
     return forward
+
+
+def _note_on_crop(processor: Any, size: tuple[int, int]) -> tuple[str, ...]:
+    """A caveat if a processor cuts a picture of this width and height to its centre."""
+    if not getattr(processor, "do_center_crop", False):
+        return ()
+    target, crop = (dict(getattr(processor, name, None) or {}) for name in ("size", "crop_size"))
+    width, height = size
+    if getattr(processor, "do_resize", False):
+        edge = target.get("shortest_edge")
+        scale = edge / min(size) if edge else 1
+        width = round(target.get("width") or width * scale)
+        height = round(target.get("height") or height * scale)
+    kept = min(width, crop.get("width") or width), min(height, crop.get("height") or height)
+    if max(width - kept[0], height - kept[1]) <= 1:  # rounding
+        return ()
+    share = 1 - kept[0] * kept[1] / (width * height)
+    return (
+        f"The processor cuts the picture to its centre: {100 * share:.0f} % of it are not part of "
+        "the explanation.",
+    )

@@ -92,7 +92,28 @@ def _read(source: Any, max_pixels: int | None = None) -> Any:
                 f"an image of {file.width} × {file.height} is too large: at most "
                 f"{max_pixels:,} pixels are read."
             )
-        return _plain(exif_transpose(file.copy()), _greys(file))
+        picture = _plain(exif_transpose(file.copy()), _greys(file))
+        picture.info[_FRAMES] = _frames(file)
+        return picture
+
+
+def _frames(image: Any) -> int:
+    """The number of pictures in a file: frames of an animation, or pages."""
+    try:
+        return int(getattr(image, "n_frames", 1))
+    except Exception:  # decoders of Pillow raise anything; the later pictures are damaged
+        return 1
+
+
+_FRAMES = "wherefrom frames"
+
+
+def note_on_frames(picture: Any) -> tuple[str, ...]:
+    """A caveat about a picture whose file has further ones."""
+    frames = picture.info.get(_FRAMES) or _frames(picture)
+    if frames == 1:
+        return ()
+    return (f"The file has {frames} pictures (frames or pages): only one of them is explained.",)
 
 
 class _Greys(NamedTuple):

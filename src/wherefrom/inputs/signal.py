@@ -26,6 +26,7 @@ from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement,
 
 SECONDS = 0.1  # of a stretch of sound, by default
 RATE = 16_000  # samples of sound per second, by default
+_WINDOW = 0.1  # seconds of sound that the frames of a spectrogram may miss at the end
 FRAMES = 100  # frames of a spectrogram per second, in all speech models
 _SOUND = ("input_values", "input_features")
 _SERIES = "past_values"
@@ -39,6 +40,7 @@ class Signal:
 
     values: Tensor
     name: str | None = None
+    notes: tuple[str, ...] = ()  # on what was left out
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,11 @@ class SignalReader(Reader[Signal, ErasedSignal]):
         name = Path(source).name if is_sound(source) else None
         values = read_sound(source, self.rate) if name is not None else source
         values = torch.as_tensor(values)
+        notes: tuple[str, ...] = ()
         if values.ndim == 1 and self.argument in _SOUND and self.processor is not None:
+            seconds = len(values) / self.rate
             values = self._extracted(values)
+            notes = self._note_on_length(seconds, tuple(values.shape))
         if values.ndim != self.axes or 0 in values.shape:
             raise InputError(
                 f"{self.runner.name} takes {self.argument} of {self.axes} "
@@ -131,8 +136,22 @@ class SignalReader(Reader[Signal, ErasedSignal]):
         if not bool(torch.isfinite(values).all()):
             raise InputError("the signal has numbers that are NaN or infinite.")
         return Signal(
-            values.detach().to(self.runner.device, self.runner.dtype or values.dtype), name
+            values.detach().to(self.runner.device, self.runner.dtype or values.dtype), name, notes
         )
+
+    def _note_on_length(self, seconds: float, shape: tuple[int, ...]) -> tuple[str, ...]:
+        """A caveat if the processor cut a recording."""
+        axis, per_second = self._time(shape)
+        kept = shape[axis] / per_second
+        if seconds - kept <= _WINDOW:
+            return ()
+        return (
+            f"The processor cut the recording from {seconds:.4g} to {kept:.4g} seconds: the rest "
+            "is not part of the explanation.",
+        )
+
+    def warnings_of(self, item: Signal) -> tuple[str, ...]:
+        return item.notes
 
     def _extracted(self, wave: Tensor) -> Tensor:
         """The processor's output for a recording: normalised samples, or a spectrogram."""
@@ -162,10 +181,14 @@ class SignalReader(Reader[Signal, ErasedSignal]):
             self._layouts[shape] = (layout_of(owners, cut=False), units)
         return self._layouts[shape]
 
-    def _stretches(self, shape: tuple[int, ...]) -> tuple[Tensor, tuple[Unit, ...]]:
+    def _time(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """The axis of time in samples or a spectrogram, and its numbers per second."""
         bins = _bins(self.runner)
         axis = 1 if len(shape) == 2 and bins == shape[0] and bins != shape[1] else 0
-        per_second = self.rate if len(shape) == 1 else FRAMES
+        return axis, self.rate if len(shape) == 1 else FRAMES
+
+    def _stretches(self, shape: tuple[int, ...]) -> tuple[Tensor, tuple[Unit, ...]]:
+        axis, per_second = self._time(shape)
         size = max(1, round((self.units or SECONDS) * per_second))
         stretch = torch.arange(shape[axis]) // size
         owners = stretch.reshape([-1 if i == axis else 1 for i in range(len(shape))]).expand(shape)

@@ -308,7 +308,7 @@ class _Lines(Iterator[str]):
             raise FileError(
                 f"{self.name}, line {self.number + 1} is not {error.encoding}: {error.reason}."
             ) from error
-        except (EOFError, OSError, zlib.error) as error:
+        except (EOFError, OSError, UnicodeError, zlib.error) as error:
             raise FileError(
                 f"cannot read {self.name} after line {self.number}: {error}."
             ) from error

@@ -16,6 +16,7 @@ from torch import Tensor
 from wherefrom.core.explanation import Unit, word_groups
 from wherefrom.core.runner import Batch, ModelRunner
 from wherefrom.errors import InputError, TextCut, TooLong
+from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.records import TextPair
 
 
@@ -23,7 +24,8 @@ from wherefrom.inputs.records import TextPair
 class Encoded:
     """One text as ids with named units, before it is padded into a batch.
 
-    `cut_from` is its number of tokens before truncation.
+    `cut_from` is its number of tokens before truncation, `padded` the rows of tensors that were
+    passed with padding, by name.
     """
 
     ids: list[int]
@@ -31,6 +33,7 @@ class Encoded:
     text: str | None
     types: list[int] | None = None
     cut_from: int | None = None
+    padded: Mapping[str, list[int]] | None = None
 
 
 def is_pair(source: Any) -> bool:
@@ -202,6 +205,8 @@ def from_tensors(
                 for unit, kind in zip(item.units, types, strict=True)
             )
             item = Encoded(item.ids, units, None, types)
+        if len(kept) < len(ids):
+            item = replace(item, padded={name: list(rows[name][number]) for name in rows})
         items.append(item)
     return items, is_single
 
@@ -276,6 +281,10 @@ def warnings_of(encoded: Encoded, unknown: int | None) -> tuple[str, ...]:
             f"The text was cut from {encoded.cut_from} to {length} tokens: "
             f"{encoded.cut_from - length} are not part of the explanation."
         )
+    if encoded.text is not None and len(encoded.text.split()) == 1 and is_image(encoded.text):
+        notes.append("The text looks like the name of a picture: it is explained as a text.")
+    if encoded.text is not None and all(unit.special for unit in encoded.units):
+        notes.append("The tokenizer finds no word in this text: all tokens are special tokens.")
     if encoded.text is None or unknown not in encoded.ids:
         return tuple(notes)
     pairs = [
@@ -339,6 +348,7 @@ def batch(
         mask=mask,
         texts=tuple(row.text for row in rows),
         blanks=_blanks(tokenizer),
+        vocabulary=vocabulary(runner),
     )
 
 

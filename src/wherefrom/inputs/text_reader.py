@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from wherefrom.core.explanation import Unit
 from wherefrom.core.runner import Batch, ModelRunner, same_logits
 from wherefrom.core.scope import restores_state
 from wherefrom.core.target import OutputNames, Target
-from wherefrom.errors import InputError, TargetError
+from wherefrom.errors import InputError, OutputDiffers, TargetError
 from wherefrom.inputs.image_text_processor import ImageTextProcessor
 from wherefrom.inputs.pictures import is_image
 from wherefrom.inputs.reader import (
@@ -257,7 +258,31 @@ class TextReader(Reader[Encoded, TextForm]):
         return item.units
 
     def warnings_of(self, item: Encoded) -> tuple[str, ...]:
-        return warnings_of(item, getattr(self.tokenizer, "unk_token_id", None))
+        notes = warnings_of(item, getattr(self.tokenizer, "unk_token_id", None))
+        return notes if item.padded is None else (*notes, *self._notes_on_padding(item))
+
+    def _notes_on_padding(self, item: Encoded) -> tuple[str, ...]:
+        """A caveat if the padding that was passed changes the output."""
+        assert item.padded is not None
+        mask = torch.tensor([item.padded["attention_mask"]], dtype=torch.bool)
+        key = f"padding {mask.int().tolist()}"
+        if self.tried.get(key, False):
+            return ()
+        alone = self.batch([item]).model_tensors()
+        padded = {name: torch.tensor([row]) for name, row in item.padded.items() if name in alone}
+        expected = self._run({**alone, **{k: v.to(self.runner.device) for k, v in padded.items()}})
+        actual = self._run(alone)
+        if actual.ndim == 3 and expected.shape[1] == mask.shape[1]:
+            expected = expected[:, mask[0]]
+        self.tried[key] = expected.shape == actual.shape and same_logits(expected, actual)
+        if self.tried[key]:
+            return ()
+        message = (
+            f"{self.runner.name} gives other outputs with the padding that was passed: the input "
+            "is explained without it, as if it were passed alone."
+        )
+        warnings.warn(message, OutputDiffers, stacklevel=2)
+        return (message,)
 
     def chunks(
         self, items: Sequence[Encoded], size: int, tokens: int | None = None

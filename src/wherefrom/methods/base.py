@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from wherefrom.methods.forward_graph import ForwardGraph
 
 Advance = Callable[[int, int], None]  # done, all
+Notes = dict[int, str]  # a caveat by the index of its sample
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,16 @@ def warn_of_rounding(
     for message in list(messages.values())[:1]:  # one for the batch
         warnings.warn(message, RoundingOnly, stacklevel=3)
     return messages
+
+
+def notes_on_zeros(label: str, values: Tensor) -> Notes:
+    """Caveats of samples without a score: no gradient reaches their units."""
+    zeros = (values == 0).all(1).nonzero().flatten().tolist()
+    message = (
+        f"{label}: all scores are zero, since the gradient is zero at every unit, as behind a "
+        "rounding or a saturated function. Compare with the method occlusion."
+    )
+    return dict.fromkeys(zeros, message)
 
 
 def by_sample(count: int, *messages: dict[int, str]) -> tuple[tuple[str, ...], ...]:

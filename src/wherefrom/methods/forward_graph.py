@@ -15,13 +15,21 @@ from wherefrom.core.memory import is_out_of_memory
 from wherefrom.core.runner import Batch, RowsUnclear
 from wherefrom.core.target import Case, SpanTarget, Target
 from wherefrom.errors import MethodError, NotConserved
-from wherefrom.methods.base import Advance, Scores, by_sample, require_finite, warn_of_rounding
+from wherefrom.methods.base import (
+    Advance,
+    Notes,
+    Scores,
+    by_sample,
+    notes_on_zeros,
+    require_finite,
+    warn_of_rounding,
+)
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import Rooted, RootPass
 from wherefrom.tracing.observers.balances import Balance, Balances
 from wherefrom.tracing.observers.entry_points import Place, Relevance
 from wherefrom.tracing.observers.ledger import LedgerEntry, LedgerRecorder
-from wherefrom.tracing.tracer import Table
+from wherefrom.tracing.tracer import Table, Tracer
 
 # the residual allowed for rounding, relative to the terms: far above all rounding errors that were
 # measured, far below the residual of a missing rule or of mixed samples
@@ -113,6 +121,33 @@ class ConservationCheck:
                 "method occlusion."
             )
         return messages
+
+
+def _notes_on_cuts(
+    label: str, gradients: list[Tensor], scores: Scores, tracer: Tracer, closes: bool
+) -> list[Notes]:
+    """Caveats of each sample on gradients that end, and on numbers that leave the graph."""
+    # scores are zero without a caveat where the input is equal to the root
+    sizes = torch.stack([gradient.abs().flatten(1).sum(1).cpu() for gradient in gradients], 1)
+    notes = [notes_on_zeros(label, sizes)]
+    if tracer.cut is not None:
+        message = (
+            f"{label}: the gradient of numbers that depend on the units ends {tracer.cut}: what "
+            "the model computes from the result gets no relevance."
+        )
+        notes.append(dict.fromkeys(range(len(scores.values)), message))
+    lines = scores.lines or {}
+    detached = [values for (_, kind), values in lines.items() if kind == "detached"]
+    if detached and not closes:  # or the check says so
+        total = torch.stack(detached).sum(0)
+        notes.append(
+            {
+                i: f"{label}: {float(total[i]):.3g} of the output depends on the units without a "
+                f"gradient, which ends {tracer.ledger.detached[0]}."
+                for i in total.nonzero().flatten().tolist()
+            }
+        )
+    return notes
 
 
 def _not_conserved(
@@ -296,7 +331,8 @@ class ForwardGraph:
             opened = closing.messages(scores, output.double().cpu(), forward)
             for message in list(opened.values())[:1]:  # one for the batch
                 warnings.warn(message, NotConserved, stacklevel=2)
-        return replace(scores, warnings=by_sample(len(inputs), rounding, opened))
+        cuts = _notes_on_cuts(self.label, gradients, scores, forward.tracer, self.closes)
+        return replace(scores, warnings=by_sample(len(inputs), rounding, *cuts, opened))
 
 
 def _collect(

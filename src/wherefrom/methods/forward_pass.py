@@ -1,8 +1,14 @@
-"""One traced pass of the model under a table of rules, in float64 if they divide by small sums."""
+"""One traced pass of the model under a table of rules, and its comparison with a plain pass.
+
+Outputs differ if the forward is random or keeps a state, if padding or other inputs of the batch
+matter, or if the model runs differently under the tracer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wherefrom.core.runner import ModelRunner
+from wherefrom.core.runner import ModelRunner, RowsUnclear
 from wherefrom.core.scope import Scope, restores_state
 from wherefrom.core.target import Case
-from wherefrom.core.torch_internals import without_function_modes
-from wherefrom.errors import ModelError, NothingIntercepted, first_line, use_method
+from wherefrom.core.torch_internals import version_of, without_function_modes
+from wherefrom.errors import (
+    ModelError,
+    NothingIntercepted,
+    OutputDiffers,
+    counted,
+    first_line,
+    use_method,
+)
 from wherefrom.tracing.catalogue import (
     Kind,
     TorchCall,
@@ -68,16 +81,21 @@ class ForwardPass:
         except RuntimeError as error:
             if "checkpoint" in str(error):
                 raise ModelError(_CHECKPOINTED.format(self.runner.name)) from error
+            if "is not implemented" in str(error):  # a call without a derivative
+                raise self._no_gradient(error) from error
             raise
         except AssertionError as error:  # raised by a custom autograd Function
-            raise ModelError(
-                f"the backward pass of {self.runner.name} failed ({first_line(error)}).",
-                **use_method("occlusion", verb="Try"),
-            ) from error
+            raise self._no_gradient(error) from error
         return [
             torch.zeros_like(tensor) if gradient is None else gradient
             for gradient, tensor in zip(gradients, tensors, strict=True)
         ]
+
+    def _no_gradient(self, error: Exception) -> ModelError:
+        return ModelError(
+            f"the backward pass of {self.runner.name} failed ({first_line(error)}).",
+            **use_method("occlusion", verb="Try"),
+        )
 
     def at_sources(self, retain: bool = False, seed: Tensor | None = None) -> list[Tensor]:
         """∂ output / ∂ each embedded input, (B, T, D) each."""
@@ -167,7 +185,7 @@ def intercepted_forward(
         ) as tracer,
     ):
         with Float64() if float64 else Scope(), saved.forward_pass():
-            logits = case.runner.run(tensors, case.target.position)
+            logits = _by_sample(case, case.runner.run(tensors, case.target.position))
         if not sources.entered:
             raise NothingIntercepted(
                 f"found no embedding lookup of the input in {case.runner.name} "
@@ -203,11 +221,126 @@ def _disconnected(runner: ModelRunner, logits: Tensor) -> ModelError:
     )
 
 
+def _by_sample(case: Case, logits: Tensor) -> Tensor:
+    """The logits; raises an error if they are not those of the samples."""
+    if len(logits) != len(case.batch):
+        raise ModelError(
+            f"{case.runner.name} gives outputs of shape {tuple(logits.shape)} for "
+            f"{counted(len(case.batch), 'input')}: the first axis must be that of the inputs."
+        )
+    return logits
+
+
 @restores_state
 def run(case: Case) -> Tensor:
     """The model's logits without a tracer; only those at the target's positions if possible."""
     with case.runner.evaluating(gradients=False):
-        return case.runner.run(case.batch.model_tensors(), case.target.position)
+        tensors = case.batch.model_tensors()
+        return _by_sample(case, case.runner.run(tensors, case.target.position))
+
+
+_SAME: weakref.WeakKeyDictionary[nn.Module, set[Hashable]] = weakref.WeakKeyDictionary()
+_TOLERANCE, _ROUNDINGS = 1e-3, 10  # of the largest logit; machine epsilons of narrower types
+
+
+def warn_of_difference(
+    runner: ModelRunner,
+    shape: Hashable,
+    explained: Tensor,
+    plain: Callable[[], Tensor],
+    *,
+    in_batch: bool,
+) -> tuple[str, ...]:
+    """Warns if the `explained` logits of one input are not those of a `plain` pass.
+
+    A model is compared once for each shape, until it differs. Raises `RowsUnclear` if the outputs
+    of an input in a batch are not those that it has alone.
+    """
+    message = _difference(runner, shape, explained, plain, in_batch)
+    if message is None:
+        return ()
+    warnings.warn(message, OutputDiffers, stacklevel=3)
+    return (message,)
+
+
+class _Probabilities(CallMode):
+    """Keeps the result of the last softmax or sigmoid."""
+
+    last: Tensor | None = None
+
+    def on_call(self, call: TorchCall) -> Any:
+        out = call.run()
+        if call.name in ("softmax", "sigmoid"):
+            self.last = out
+        return out
+
+
+@restores_state
+def ends_in_probabilities(case: Case) -> bool:
+    """Whether the outputs are the result of a softmax or sigmoid."""
+    with case.runner.evaluating(gradients=False), _Probabilities() as probabilities:
+        logits = case.runner.run(case.batch.model_tensors())
+    last = probabilities.last
+    return last is not None and logits.untyped_storage().data_ptr() == (
+        last.untyped_storage().data_ptr()
+    )
+
+
+def _difference(
+    runner: ModelRunner,
+    shape: Hashable,
+    explained: Tensor,
+    plain: Callable[[], Tensor],
+    in_batch: bool,
+) -> str | None:
+    same, key = _SAME.setdefault(runner.model, set()), (id(runner.forward), shape, in_batch)
+    if key in same:
+        return None
+    expected = plain()
+    if _agree(expected, explained):
+        same.add(key)
+        return None
+    before = _buffers(runner.model)
+    again = plain()
+    if not _agree(expected, again):
+        changed = [name for name, state in _buffers(runner.model).items() if before[name] != state]
+        cause = f"changes {', '.join(changed[:4])}" if changed else "is random or keeps a state"
+        values = [_at_largest(expected, logits) for logits in (expected, again)]
+        return (
+            f"{runner.name} gives different outputs for one input ({values[0]:.4g}, then "
+            f"{values[1]:.4g}): its forward {cause}. The scores explain one of these passes."
+        )
+    values = [_at_largest(expected, logits) for logits in (explained, expected)]
+    if in_batch:
+        raise RowsUnclear(
+            f"{runner.name} gives an input another output in this batch ({values[0]:.4g}) than "
+            f"alone ({values[1]:.4g})"
+        )
+    return (
+        f"the explained output of {runner.name}, {values[0]:.4g}, is not that of a plain pass, "
+        f"{values[1]:.4g}: the model runs differently while its calls are intercepted."
+    )
+
+
+def _agree(expected: Tensor, actual: Tensor) -> bool:
+    if expected.shape != actual.shape:
+        return False
+    floats = [logits.dtype for logits in (expected, actual) if logits.is_floating_point()]
+    share = max([_TOLERANCE, *(_ROUNDINGS * torch.finfo(dtype).eps for dtype in floats)])
+    expected, actual = expected.double(), actual.double()
+    difference = (expected - actual).abs().max()
+    return bool(difference <= share * expected.abs().max())
+
+
+def _at_largest(expected: Tensor, logits: Tensor) -> float:
+    """The output that is the largest in the plain pass."""
+    if expected.shape != logits.shape:
+        return float(logits.flatten()[0])
+    return float(logits.flatten()[expected.argmax()])
+
+
+def _buffers(model: nn.Module) -> dict[str, tuple[int, int]]:
+    return {name: (id(value), version_of(value)) for name, value in model.named_buffers()}
 
 
 _WIDE = torch.float64

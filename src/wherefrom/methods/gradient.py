@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from wherefrom.core.target import Case
 from wherefrom.errors import MethodError
-from wherefrom.methods.base import Method, Scores, by_sample, warn_of_rounding
+from wherefrom.methods.base import Method, Scores, by_sample, notes_on_zeros, warn_of_rounding
 from wherefrom.methods.embedded_inputs import EmbeddedInputs, over_sources
-from wherefrom.methods.forward_pass import intercepted_forward
+from wherefrom.methods.forward_pass import intercepted_forward, run
 from wherefrom.methods.propagation import At, plain_table, read_at
 from wherefrom.tracing.observers.entry_points import Place
 
@@ -25,13 +25,16 @@ def reduced(gradients: list[Tensor], embedded: EmbeddedInputs, how: Reduce, labe
     mask, logits = embedded.case.batch.mask.cpu(), embedded.logits
     if how == "norm":
         squares = over_sources(embedded, [g.square().sum(-1) for g in gradients])
-        return Scores(squares.sqrt() * mask, logits)
+        lengths = squares.sqrt() * mask
+        notes = notes_on_zeros(label, lengths)
+        return Scores(lengths, logits, warnings=by_sample(len(lengths), notes))
     pairs = zip(gradients, embedded.values, strict=True)
     terms = gradients if how == "sum" else [g * v for g, v in pairs]
     values = over_sources(embedded, [term.sum(-1) for term in terms]) * mask
     summed = over_sources(embedded, [term.abs().sum(-1) for term in terms]) * mask
     messages = warn_of_rounding(label, values, summed, embedded.values[0].dtype)
-    return Scores(values, logits, warnings=by_sample(len(values), messages))
+    notes = notes_on_zeros(label, values)
+    return Scores(values, logits, warnings=by_sample(len(values), messages, notes))
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,11 @@ class Gradient(Method):
     at: At = "auto"
 
     def scores(self, case: Case) -> Scores:
-        return read_at(self.at, case, self._scores)
+        if self.softplus is None:
+            return read_at(self.at, case, self._scores)
+        logits = run(case)  # the class is that of the model, not of its smooth version
+        scores = read_at(self.at, case.resolved(logits), self._scores)
+        return replace(scores, logits=logits)
 
     def _scores(self, case: Case, at: Place) -> Scores:
         with intercepted_forward(plain_table(self.softplus), case, at=at) as forward:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import posixpath
+import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -102,7 +103,7 @@ class FilePiece(SourcePiece):
                 if self.columns.id is not None and self.columns.id not in columns:
                     raise InputError(f'{self.file.path} has no column "{self.columns.id}".')
             number, first, start = 0, 0, 0
-            while batch := list(islice(rows, self.part_rows)):
+            while batch := list(islice(rows, min(self.part_rows, sys.maxsize))):
                 end = position()
                 yield DataPart(
                     self.number,
@@ -174,6 +175,8 @@ def open_source(
     `Location`); else texts, pairs (text, label), or `Rows`. Files are identified by path, size and
     modification time.
     """
+    if columns.encoding is not None:
+        encoding_of("", b"", columns.encoding)  # raises an error for what is none
     if part_rows < 1:
         raise InputError(f"part_rows must be 1 or more, got {part_rows}.")
     locations = _locations(data)

@@ -90,7 +90,8 @@ def encoding_of(path: Path | str, content: bytes, encoding: str | None = None) -
     if encoding is not None:
         try:
             codec = codecs.lookup(encoding)
-            "".encode(codec.name).decode(codec.name)  # some codecs are not text encodings
+            # some codecs are not text encodings, or cannot mark invalid bytes
+            "a".encode(codec.name).decode(codec.name, "surrogateescape")
         except (LookupError, TypeError, ValueError):
             raise FileError(
                 f'there is no text encoding "{encoding}"; common ones are utf-8, utf-16, latin-1 '

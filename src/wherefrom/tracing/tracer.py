@@ -35,7 +35,12 @@ from wherefrom.tracing.catalogue import (
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.entry_points import EntryPoints
-from wherefrom.tracing.observers.ledger import GradientBreaks, LedgerRecorder, PackedLayers
+from wherefrom.tracing.observers.ledger import (
+    GradientBreak,
+    GradientBreaks,
+    LedgerRecorder,
+    PackedLayers,
+)
 from wherefrom.tracing.tags import mark, propagate, role_of
 
 # half of all calls read these attributes, which are not tensors and need no rule
@@ -150,6 +155,7 @@ class Tracer(CallMode):
         self.root_activations = root_activations
         self.seen: Counter[str] = Counter()  # calls by name
         self.touched: Counter[str] = Counter()  # calls that a rule treated as attention, norm, …
+        self.cut: GradientBreak | None = None  # where a part of the gradient may end
         self.suspended = False  # an activation module runs: no rule applies to its calls
         self._names = {id(part): name for name, part in model.named_modules()} if model else {}
         self.running: list[RunningModule] = []  # the outermost first

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 
 _NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of operators without a backward pass
 _WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR}  # all others in the catalogue
+_STEPS = "round floor ceil trunc fix sign sgn"
+_TO_PYTHON = "item tolist numpy __float__ __array__"
+# calls whose result may carry on without the gradient, by name without underscores at the end
+_PARTIAL = {
+    **dict.fromkeys(_STEPS.split(), "its derivative is zero"),
+    **dict.fromkeys(
+        (n.rstrip("_") for n in _TO_PYTHON.split()), "its result is no tensor of torch"
+    ),
+}
 
 
 class GradientBreak(NamedTuple):
@@ -60,6 +69,13 @@ def constant_gradient_break(call: TorchCall) -> GradientBreak | None:
     return min(marks, key=lambda mark: mark.by_rule, default=None)
 
 
+def _is_float_of_input(tensor: Any) -> bool:
+    """Whether the numbers of a tensor come from the input, through the graph or not."""
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        return False
+    return depends_on_input(tensor) or gradient_break_of(tensor) is not None
+
+
 def _ends(tensor: Tensor) -> bool:
     return not tensor.requires_grad or type(tensor.grad_fn).__name__ in _NO_DERIVATIVE
 
@@ -74,6 +90,9 @@ class GradientBreaks(Observer):
         in_graph = type(out) is Tensor and out.requires_grad and call.kind in _WITH_DERIVATIVE
         if in_graph or not self._watches:  # most calls
             return out
+        reason = _PARTIAL.get(getattr(call.function, "__name__", "").rstrip("_"))
+        if reason is not None and call.args and _is_float_of_input(call.args[0]):
+            tracer.cut = tracer.cut or GradientBreak(tracer.where, call.name, reason)
         written = call.args[0] if out is None and call.args else out  # x[i] = y returns None
         results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
         mark = _break_at(tracer, call, out) if results else None
