@@ -200,9 +200,10 @@ def explain_batch(
 
     `alone` gives a sample without the padding and the other samples of the batch.
     """
-    inputs, scores = case.batch, method(case)
+    inputs, method = case.batch, method.resolved(case.batch)
+    scores = method(case)
     logits = (run(case) if scores.logits is None else scores.logits).detach()
-    case, method = case.resolved(logits), method.resolved(inputs)
+    case = case.resolved(logits)
     resolved = case.target
     caveat = _caveat(method.name, case, logits, alone or (lambda i: inputs.take([i])))
     rows = resolved.row(logits).cpu().double()  # (B, classes)
