@@ -360,4 +360,4 @@ def test_shapley_values_have_a_budget_and_a_seed(run):
     done = run("explain", text, "--budget", "9", "--method", "shapley")
     assert done.exit_code == 2
     assert "Pass --budget 62 or more" in done.stderr
-    assert 'lrp has no setting "seed"' in run("explain", text, "--seed", "1").stderr
+    assert 'auto has no setting "seed"' in run("explain", text, "--seed", "1").stderr
