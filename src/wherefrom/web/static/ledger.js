@@ -35,7 +35,7 @@ function groupDetails(explanation, group) {
 export function showLedger(box, explanation, openGroups, kinds) {
   const { ledger, method } = explanation;
   if (!ledger) {
-    setChildren(box, html("p", { class: "dim", text: `The scores of ${method.name} are not parts of the output and do not add up to it. The scores of lrp do.` }));
+    setChildren(box, html("p", { class: "dim", text: `The scores of ${method.name} are not parts of the output and do not add up to it. Those of secant and lrp do.` }));
     return;
   }
   const rows = [];
