@@ -141,7 +141,7 @@ def test_a_token_is_removed_by_the_keyboard(page):
 
 
 def test_a_group_of_the_ledger_opens_into_its_lines(page):
-    page.open("#text=a+gorgeous+film.").explained()
+    page.open("#text=a+gorgeous+film.&method=lrp").explained()
     page.one("[data-line=tokens]").click()
     page.until(lambda: len(page.all(".ledger .detail")) == 6)
     page.one("[data-line=biases]").click()
@@ -171,7 +171,7 @@ def test_methods_are_compared_and_one_is_selected(page):
     page.open("#text=a+gorgeous+film.").explained()
     page.one("#tab-compare").click()
     page.until(lambda: len(page.all("#panel tbody tr")) >= 1)
-    page.until(lambda: len(page.all("#panel tbody tr")) == 19)
+    page.until(lambda: len(page.all("#panel tbody tr")) == 20)
     page.shot("compare")
     page.one("#panel [data-method=gradient_x_input] button").click()
     page.until(lambda: "gradient_x_input took" in page.one("#message").text)
@@ -270,7 +270,7 @@ def test_paper_keeps_marks_and_numbers(page):
         assert read(style, token, "::after", "content").strip('"')[0] in "+-"
         assert read(style, token, None, "print-color-adjust") == "exact"
         assert read(style, page.one("#examples"), None, "display") == "none"
-        assert "By lrp(root=unk) on sentiment." in page.one("#explained").text
+        assert "By secant(root=unk) on sentiment." in page.one("#explained").text
     finally:
         page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
