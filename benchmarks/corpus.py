@@ -75,7 +75,7 @@ def main(
         with tempfile.TemporaryDirectory() as out:
             overview(
                 explain_corpus(
-                    explainer, texts, batch_size=SIZE, tokens=TOKENS, window=WINDOW, out=out
+                    explainer, texts, "lrp", batch_size=SIZE, tokens=TOKENS, window=WINDOW, out=out
                 )
             )
 

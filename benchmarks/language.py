@@ -126,7 +126,7 @@ def contenders() -> list[Method]:
         method("lrp", gate="shared", root="mean"),
         method("lrp", gate="shared", root="mean", attention=0.1),
         method("lrp", gate="shared", root="mean", attention=0.25),
-        method("lrp", root="mean", secants="root"),
+        method("secant", root="mean"),
         method("attn_lrp", root="mean"),
         method("integrated_gradients", steps=16),
     ]
@@ -135,7 +135,7 @@ def contenders() -> list[Method]:
 def full_label(contender: Method) -> str:
     """The label with the settings that are compared here."""
     settings = contender.settings()
-    names = [name for name in ("gate", "attention", "root", "secants") if name in settings]
+    names = [name for name in ("gate", "attention", "root") if name in settings]
     shown = [f"{name}={settings[name]}" for name in names if settings[name] not in ("auto", "zero")]
     return f"{contender.name}({', '.join(shown)})" if shown else contender.name
 

@@ -155,7 +155,10 @@ def _timed(commands: list[list[str]]) -> tuple[float, float]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", name: value}
     start, used = time.monotonic(), {}
     processes = [
-        subprocess.Popen([sys.executable, "-m", "wherefrom", "run", *command], env=environment)
+        subprocess.Popen(
+            [sys.executable, "-m", "wherefrom", "run", "--method", "lrp", *command],
+            env=environment,
+        )
         for command in commands
     ]
     for step in count():

@@ -200,16 +200,16 @@ class Explainer:
         texts (a tuple of two, or `text_pair`); an image; a graph; rows of numbers. A batch as a
         tensor, a data frame, a data set or a list of dicts gives a list.
 
-        `target`: a class by index or label, a next token by id or text; by default the most
-        likely. `against`: explain the difference to this class or token. `position`: the token
-        whose successor (language models) or own output (models with an output for every token) is
-        explained. `entity`: the words whose class is explained (token classification; by default
-        the first entity that the model finds). For question answering, `target` "start" or "end"
-        explains one end of the answer instead of both. `prefix`: the text that the decoder has
-        generated so far. `units` of an image: "patches", "pixels", or the side of square cells.
-        `truncate`: cut inputs that are too long. `memory`: bytes that a pass may use, or a text
-        such as "4GB"; by default the free memory of the device. All other settings go to the
-        method.
+        `method`: by default `secant` for texts to classify, else `lrp`. `target`: a class by index
+        or label, a next token by id or text; by default the most likely. `against`: explain the
+        difference to this class or token. `position`: the token whose successor (language models)
+        or own output (models with an output for every token) is explained. `entity`: the words
+        whose class is explained (token classification; by default the first entity that the model
+        finds). For question answering, `target` "start" or "end" explains one end of the answer
+        instead of both. `prefix`: the text that the decoder has generated so far. `units` of an
+        image: "patches", "pixels", or the side of square cells. `truncate`: cut inputs that are too
+        long. `memory`: bytes that a pass may use, or a text such as "4GB"; by default the free
+        memory of the device. All other settings go to the method.
         """
         request = Request(
             find_method(method, **settings),

@@ -92,7 +92,7 @@ def test_json_has_the_keys_of_its_schema(explanation):
     assert data["schema"] == SCHEMA == "wherefrom/explanation/1"
     assert set(data["ledger"]) == {"lines", "output", "residual"}
     assert set(data["ledger"]["lines"][0]) == {"label", "kind", "value"}
-    assert data["method"]["name"] == "lrp"
+    assert data["method"]["name"] == "secant"
     total = sum(line["value"] for line in data["ledger"]["lines"])
     assert data["ledger"]["residual"] == data["output"] - total
     assert len(data["units"]) == len(data["scores"])
@@ -126,7 +126,7 @@ def test_a_ledgers_residual_and_its_share():
 def test_its_repr_is_one_line(bert, wordpiece):
     explainer = Explainer(bert, wordpiece)
     found = explainer("the film is good", target="good")
-    assert repr(found) == f"<Explanation good {found.output:+.3f} by lrp(root=unk), 6 units>"
+    assert repr(found) == f"<Explanation good {found.output:+.3f} by secant(root=unk), 6 units>"
 
 
 UNKNOWN = "The tokenizer knows none of these words, so the prediction does not depend on them."

@@ -65,7 +65,8 @@ def test_relevance_of_a_name_is_that_of_its_tokens_alone(planted_study):
     for occurrence, value in pairs[::24]:
         text = planted_study.corpus.texts[occurrence.text]
         assert text[occurrence.start : occurrence.end].lower() == occurrence.name
-        explanation = explainer(text, target="POSITIVE", against="NEGATIVE")
+        method = planted_study.corpus.method
+        explanation = explainer(text, method, target="POSITIVE", against="NEGATIVE")
         expected = oracle.relevance_of(explanation, occurrence.start, occurrence.end)
         assert value == pytest.approx(expected, abs=1e-5)
 

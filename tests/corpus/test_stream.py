@@ -133,7 +133,7 @@ def test_a_run_resumes_only_with_the_same_data_settings_and_model(explainer, tmp
     explain_corpus(explainer, TEXTS[:10], out=tmp_path)
     with pytest.raises(FileError, match="other data"):
         explain_corpus(explainer, TEXTS[:9], out=tmp_path, resume=True)
-    with pytest.raises(FileError, match=r"method .*lrp.* → .*gradient_x_input"):
+    with pytest.raises(FileError, match=r"method .*auto.* → .*gradient_x_input"):
         explain_corpus(explainer, TEXTS[:10], "gradient_x_input", out=tmp_path, resume=True)
     with pytest.raises(FileError, match=r"changed \(other weights\)"):
         explain_corpus(planted.explainer(1, 0.0), TEXTS[:10], out=tmp_path, resume=True)
@@ -336,3 +336,9 @@ def test_what_was_encoded_is_explained_as_the_text(explainer):
         assert one.units == other.units
         np.testing.assert_array_equal(one.scores, other.scores)
     assert explainer(rows[0]).text == TEXTS[0]
+
+
+def test_a_corpus_names_the_method_that_ran(explainer, tmp_path):
+    for out in (None, tmp_path):
+        corpus = explain_corpus(explainer, TEXTS[:4], out=out)
+        assert (corpus.method, corpus.settings["root"]) == ("secant", "unk")

@@ -71,9 +71,17 @@ def test_texts_to_classify_get_secants_from_the_unknown_word():
     assert abs(explanation.ledger.residual) < 1e-4
 
 
-def test_settings_of_lrp_need_its_name():
-    with pytest.raises(MethodError, match='method="lrp"'):
-        wherefrom.load("sentiment")(TEXT, attention=0.25)
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ({"attention": 0.25}, "lrp"),
+        ({"splits": 1}, "secant"),
+        ({"tolerance": 1}, "integrated_gradients"),
+    ],
+)
+def test_settings_of_a_method_need_its_name(setting, name):
+    with pytest.raises(MethodError, match=f'Name a method: method="{name}"'):
+        wherefrom.load("sentiment")(TEXT, **setting)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, "half", float("nan"), None])

@@ -64,7 +64,12 @@ Position = Annotated[
 EntityOption = Annotated[
     str | None, typer.Option("--entity", help="Words to explain, for models that classify tokens.")
 ]
-MethodName = Annotated[str, typer.Option("--method", help="See `wherefrom methods`.")]
+MethodName = Annotated[
+    str,
+    typer.Option(
+        "--method", help="auto: secant for texts to classify, else lrp. See `wherefrom methods`."
+    ),
+]
 TextColumn = Annotated[
     str | None, typer.Option(help="Column of the texts. Default: text, sentence, review, …")
 ]

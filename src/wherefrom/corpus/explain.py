@@ -299,6 +299,7 @@ class _ExplainPart:
         tables: list[StoredTable] = []
         if record["explained"]:
             corpus = Corpus.joined(groups)
+            record["method"] = [corpus.method, corpus.settings]
             if self.store.folder is None:
                 self.memory[part.name] = corpus
             else:
@@ -342,6 +343,9 @@ class _ExplainPart:
         labels = [part.labels[i] for i in order] if self.has_labels else []
         classes_of_labels = [explainer.index_of(label) for label in labels if label is not None]
         empty = empty_corpus(explainer, self.target, explain.method)
+        if order:  # what "auto" meant
+            first = results[order[0]][0]
+            empty = replace(empty, method=first.method, settings=first.settings)
         return replace(
             empty,
             texts=tuple(part.texts[i] for i in order),
@@ -429,6 +433,9 @@ class ExplainedParts:
     def add(self, record: PartRecord) -> None:
         """Counts a finished part."""
         self.records.append(record)
+        if record["explained"]:
+            name, settings = record["method"]
+            self.template = replace(self.template, method=name, settings=settings)
         self.skipped.update(record["skipped"])
         self.read += record["read"]
         self.explained += record["explained"]

@@ -126,14 +126,21 @@ def method(name: str | Method, **settings: Any) -> Method:
         hint = _hint(str(name))
         raise MethodError(f'there is no method "{name}"; {hint or nearest(str(name), METHODS)}')
     kind = Auto if name == Auto.name else METHODS[name] if isinstance(name, str) else type(name)
-    known = [setting.name for setting in fields(kind)]  # type: ignore[arg-type]
+    known = _setting_names(kind)
     for key in settings:
         if key not in known:
             has = f"it has: {', '.join(known)}" if known else "it has none"
-            advice = use_method("lrp", verb="Name a method:") if kind is Auto else {}
+            having = [name for name, other in METHODS.items() if key in _setting_names(other)]
+            advice = (
+                use_method(*having[:3], verb="Name a method:") if kind is Auto and having else {}
+            )
             raise MethodError(f'{kind.name} has no setting "{key}"; {has}.', **advice)
     _check(kind, settings)
     return kind(**settings) if isinstance(name, str) else replace(name, **settings)  # type: ignore[type-var]
+
+
+def _setting_names(kind: type[Method]) -> list[str]:
+    return [setting.name for setting in fields(kind)]  # type: ignore[arg-type]
 
 
 def _check(kind: type[Method], settings: dict[str, Any]) -> None:

@@ -22,10 +22,10 @@ class Shapley(Method):
     """Shapley values: the mean effect of adding a unit, over all orders; sums to f(x) − f(x′).
 
     Exact where `budget` evaluations of the model are enough for all subsets, else estimated along
-    random orders and their reverses, with standard errors. The baseline "auto" is that of `lrp`:
-    [UNK], or the mean embedding for texts of a generative model; nodes are removed, and all else
-    becomes zero. `players` are added one by one: units, words, or the parts of a prompt; the value
-    of a player is divided equally among its units.
+    random orders and their reverses, with standard errors. The baseline "auto" is the root of
+    `secant`: [UNK], or the mean embedding for texts of a generative model; nodes are removed, and
+    all else becomes zero. `players` are added one by one: units, words, or the parts of a prompt;
+    the value of a player is divided equally among its units.
     """
 
     name: ClassVar[str] = "shapley"

@@ -32,7 +32,10 @@ LINE_KINDS = {
         "offset at the reference",
         "gradient · reference (such as [UNK] at each position), not the model's output there",
     ),
-    "reference": LineKind("the reference input", "the model's output for the reference input"),
+    "reference": LineKind(
+        "the reference input",
+        "the model's output if every unit is missing (such as [UNK] in each place)",
+    ),
     "baseline": LineKind("baseline", "the model's output for the baseline"),
     "padding": LineKind("other positions", "what positions without a token add"),
     "token": LineKind("extra tokens", "what inserted tokens such as [CLS] add"),
