@@ -205,7 +205,7 @@ def test_a_plain_module_with_a_forward_function_reads_text(wordpiece):
         forward=lambda model, tensors: model(tensors["input_ids"], tensors["attention_mask"]),
         labels=["no", "yes"],
     )
-    explanations = explainer(["good film", "bad"], target="yes", root=None)
+    explanations = explainer(["good film", "bad"], "lrp", target="yes", root=None)
     module = explainer.runner.model
     for explanation, count in zip(explanations, (4, 3), strict=True):
         ids = torch.tensor(wordpiece(explanation.text)["input_ids"])
@@ -363,7 +363,7 @@ def test_compare_runs_on_a_model_of_a_single_block(rng):
 
 
 def test_settings_reach_the_method_and_the_explanation(explainer):
-    explanation = explainer(TEXT, gate="shared")
+    explanation = explainer(TEXT, "lrp", gate="shared")
     assert explanation.settings["gate"] == "shared"
     exactly(explanation.scores, explainer(TEXT, method("lrp", gate="shared")).scores, tol=1e-6)
     assert method(method("lrp"), gate="shared") == method("lrp", gate="shared")
@@ -371,7 +371,7 @@ def test_settings_reach_the_method_and_the_explanation(explainer):
 
 def test_explanation_says_where_it_comes_from(explainer):
     explanation = explainer(TEXT)
-    assert explanation.method == "lrp"
+    assert explanation.method == "secant"
     assert explanation.model == "BertForSequenceClassification"
     assert set(explanation.versions) == {"wherefrom", "torch", "transformers"}
     assert repr(explainer) == "Explainer(BertForSequenceClassification)"

@@ -411,7 +411,7 @@ def test_what_cannot_be_answered_is_said_in_a_line(talker, bytepairs, wordpiece)
         talker.generate("the movie", 1, generation={"tmperature": 1})
     with pytest.raises(MethodError, match='no "probability"'):
         talker.answer("the movie", " is", of="probability")
-    with pytest.raises(MethodError, match='lrp has no setting "stpes"'):
+    with pytest.raises(MethodError, match='auto has no setting "stpes"'):
         talker.answer("the movie", " is", stpes=3)
     with pytest.raises(InputError, match="the model takes 512"):
         talker.answer("the movie " * 200, " is")

@@ -154,14 +154,11 @@ def test_a_view_knows_its_base():
     assert torch_internals.view_base(base + 1) is None
 
 
-def test_submodules_can_be_read_and_replaced():
+def test_submodules_can_be_read():
     module = nn.Sequential(nn.Identity(), nn.ReLU())
     module.register_module("empty", None)
     assert list(torch_internals.submodules(module)) == ["0", "1", "empty"]
     assert torch_internals.submodules(nn.ReLU()) == {}
-    children = {"0": nn.Tanh()}
-    torch_internals.replace_submodules(module, children)
-    assert list(module.children()) == [children["0"]]
 
 
 @pytest.mark.parametrize(
@@ -190,21 +187,6 @@ def test_hooks_on_all_modules_are_in_the_registries(kind):
     assert count() > before
     hook.remove()
     assert count() == before
-
-
-def test_compiled_modules_and_functions_are_told_from_others():
-    module = nn.Linear(2, 2)
-    assert torch_internals.compiled_original(module) is None
-    assert torch_internals.compiled_original(torch.compile(module, backend="eager")) is module
-    assert not torch_internals.has_compiled_call(module)
-    module.compile(backend="eager")
-    assert torch_internals.has_compiled_call(module)
-
-    def double(x):
-        return 2 * x
-
-    assert torch_internals.uncompiled_function(double) is None
-    assert torch_internals.uncompiled_function(torch.compile(double, backend="eager")) is double
 
 
 class Doubled(torch.autograd.Function):

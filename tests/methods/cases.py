@@ -17,7 +17,7 @@ FEWER_PASSES = {  # settings for tests where the number of passes does not matte
     "integrated_gradients": {"steps": 6},
     "path_gradients": {"steps": 6},
     "dix": {"steps": 4},
-    "shapley": {"budget": 130},
+    "shapley": {"budget": 200},
 }
 
 
