@@ -163,18 +163,26 @@ class ForwardGraph:
         rooted: Rooted | None = None,
     ) -> ForwardGraph:
         """Runs the model; only the positions of the target matter."""
+
+        def run(root: RootPass | None) -> ForwardPass:
+            with intercepted_forward(
+                table,
+                case,
+                at=at,
+                change=None if rooted is None else rooted.end(case.batch),
+                ledger=ledger,
+                root_activations=None if root is None else root.root_activations,
+            ) as forward:
+                if needs:
+                    forward.need(needs)
+            return forward
+
         root = None if rooted is None else RootPass.of(rooted, table, case, at)
-        root_activations = None if root is None else root.root_activations
-        with intercepted_forward(
-            table,
-            case,
-            at=at,
-            change=None if rooted is None else rooted.end(case.batch),
-            ledger=ledger,
-            root_activations=root_activations,
-        ) as forward:
-            if needs:
-                forward.need(needs)
+        forward = run(root)
+        if rooted is not None and root is not None and root.left_route:
+            del forward  # its graph leads through the root alone
+            root = RootPass.of(rooted, table, case, at, own_route=root)
+            forward = run(root)
         return ForwardGraph(table, case, forward, root, closes, label)
 
     @property
@@ -271,13 +279,20 @@ class ForwardGraph:
         sources = forward.tracer.entry_points
         relevance = sources.relevance(gradients, self._root_values)
         at_root = None if self.root is None else relevance.root
+        route = None
         if self.root is not None and root_activations is not None:
-            at_root = self.root.output(target.resolved(self.logits))
+            resolved = target.resolved(self.logits)
+            at_root = self.root.output(resolved)
+            if self.root.own_route is not None:
+                own = self.root.own_route.output(resolved)
+                route, at_root = at_root - own, own
         kind = "root" if root_activations is None else "reference"
         scores = _collect(recorder, relevance, sources.length, self.logits, inputs, at_root, kind)
         require_finite(scores, self.label, self.case, recorder.last_finite())
         summed = relevance.summed * inputs.mask
         rounding = warn_of_rounding(self.label, scores.values, summed, output.dtype)
+        if route is not None and scores.lines is not None:
+            scores.lines["the input's route at the reference", "route"] = route
         offset = target.offset(self.logits)
         if offset is not None and root_activations is not None:
             raise MethodError(
