@@ -33,6 +33,10 @@ LINE_KINDS = {
         "gradient · reference (such as [UNK] at each position), not the model's output there",
     ),
     "reference": LineKind("the reference input", "the model's output for the reference input"),
+    "route": LineKind(
+        "the input's route at the reference",
+        "what the reference adds if the model's choices, such as experts, are those of the input",
+    ),
     "baseline": LineKind("baseline", "the model's output for the baseline"),
     "padding": LineKind("other positions", "what positions without a token add"),
     "token": LineKind("extra tokens", "what inserted tokens such as [CLS] add"),

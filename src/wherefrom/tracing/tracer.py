@@ -37,7 +37,12 @@ from wherefrom.tracing.catalogue import (
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.attention_maps import Maps
 from wherefrom.tracing.observers.entry_points import EntryPoints
-from wherefrom.tracing.observers.ledger import GradientBreaks, LedgerRecorder, PackedLayers
+from wherefrom.tracing.observers.ledger import (
+    GradientBreaks,
+    LedgerRecorder,
+    PackedLayers,
+    gradient_break_of,
+)
 from wherefrom.tracing.tags import like, mark, propagate, role_of
 
 # half of all calls read these attributes, which are not tensors and need no rule
@@ -415,7 +420,7 @@ class RootActivations(Observer):
         if type(out) is Tensor and out.is_floating_point():  # most calls
             return out
         choices = tuple(t.clone() for t in list_tensors((out,)) if _is_choice(t))
-        if not choices or not any(map(depends_on_input, call.tensors())):
+        if not choices or not any(map(_stems_from_input, call.tensors())):
             return out
         number = len(self.route)
         self.route.append(choices)
@@ -429,6 +434,10 @@ class RootActivations(Observer):
         return out
 
 
+def _stems_from_input(value: Tensor) -> bool:
+    return depends_on_input(value) or gradient_break_of(value) is not None
+
+
 def _is_choice(value: Tensor) -> bool:
     return not (value.is_floating_point() or value.is_complex() or value.is_quantized)
 
@@ -438,13 +447,14 @@ def _are_equal(choices: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
 
 
 def _chosen(call: TorchCall, out: Any, choices: tuple[Tensor, ...]) -> Any:
-    """The result of a call with other choices: those values of its argument, if it gives values."""
-    if isinstance(out, Tensor):
-        return choices[0].clone()
-    (indices,) = choices
-    values, dim, x = out[0], call.get("dim", -1), call["input"]
-    if values.ndim < x.ndim:
-        values = x.gather(dim, indices.unsqueeze(dim)).squeeze(dim)
-    else:
-        values = x.gather(dim, indices)
-    return type(out)((like(values, out[0]), indices.clone()))
+    """The result of a call with other choices, and with the values that they select."""
+    if call.kind is Kind.STATISTIC and isinstance(out, tuple):
+        (values, _), (indices,) = out, choices
+        if call.name not in ("max", "min"):  # theirs have a rule
+            x, dim = call["input"], call.get("dim", -1)
+            keeps = values.ndim == x.ndim
+            selected = x.gather(dim, indices if keeps else indices.unsqueeze(dim))
+            values = like(selected if keeps else selected.squeeze(dim), values)
+        return type(out)((values, indices.clone()))
+    held = iter(choices)
+    return map_tensors(out, lambda t: next(held).clone() if _is_choice(t) else t)
