@@ -43,6 +43,7 @@ class ConservationCheck:
     case: Case
     label: str
     diagnosed: bool = True  # find the call that loses relevance by a second pass
+    constants: bool = True  # constants are in the ledger, each for the rows of a sample
 
     def _first_open(
         self, sample: int, total: float, allowed: float, share: Tensor
@@ -93,7 +94,8 @@ class ConservationCheck:
         lost = ~(residual.abs() <= tolerance * sizes)  # NaN too
         broken = detached.abs() > _DETACHED * sizes
         # rows in the wrong sample can open a ledger by less than what rounding may
-        limit = tolerance if len(self.case.batch) == 1 else _MIXED * tolerance
+        together = self.constants and len(self.case.batch) > 1
+        limit = _MIXED * tolerance if together else tolerance
         messages: dict[int, str] = {}
         if bool((~(residual.abs() <= limit * sizes)).any()):
             worst = int((residual.abs() / sizes).argmax())
@@ -306,7 +308,8 @@ class ForwardGraph:
                 self.table,
                 self.case.with_target(target),
                 self.label,
-                diagnosed and root_activations is None,
+                diagnosed=diagnosed and root_activations is None,
+                constants=root_activations is None,
             )
             opened = closing.messages(scores, output.double().cpu(), forward)
             for message in list(opened.values())[:1]:  # one for the batch

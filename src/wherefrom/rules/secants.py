@@ -46,7 +46,7 @@ from wherefrom.rules.secant_softmax import (
     softmax,
 )  # fmt: skip
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
-from wherefrom.tracing.tags import einsum_terms, mark, role_of
+from wherefrom.tracing.tags import einsum_terms, mark, role_of, widened
 from wherefrom.tracing.tracer import Table, Tracer
 
 
@@ -59,7 +59,7 @@ class _Slope(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (slope,) = ctx.saved_tensors
-        return gradients[0] * slope, None, None
+        return (gradients[0] * slope).to(gradients[0].dtype), None, None
 
 
 def _along(x: Tensor, root: Tensor, part: float = 0.5) -> Tensor:
@@ -79,18 +79,26 @@ def secant(tracer: Tracer, x: Tensor, f: Callable[[Tensor], Tensor], name: str =
     if is_root(tracer):
         return carried(x, y)
     with torch.no_grad():
-        slope = _SLOPES[name](x, x0, y, y0) if name in _SLOPES else _ratio(x.detach(), x0, y, y0, f)
+        points = widened(x.detach()), widened(x0), widened(y), widened(y0)
+        slope = _SLOPES[name](*points) if name in _SLOPES else _ratio(*points, f, x.dtype)
     out: Tensor = _Slope.apply(x, y, slope)
     return out
 
 
-def _ratio(x: Tensor, x0: Tensor, y: Tensor, y0: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+def _ratio(
+    x: Tensor,
+    x0: Tensor,
+    y: Tensor,
+    y0: Tensor,
+    f: Callable[[Tensor], Tensor],
+    dtype: torch.dtype,
+) -> Tensor:
     way = x - x0
-    close = ~((way / x0).abs_() > torch.finfo(x.dtype).eps ** (1 / 3))  # 0 / 0 is close
+    close = ~((way / x0).abs_() > torch.finfo(dtype).eps ** (1 / 3))  # 0 / 0 is close
     slope = (y - y0).div_(way)
     if bool(close.any()):
         with torch.enable_grad():
-            middle = ((x + x0) / 2).requires_grad_()
+            middle = ((x + x0) / 2).to(dtype).requires_grad_()
             (derivative,) = torch.autograd.grad(f(middle.clone()).sum(), middle)
         slope = torch.where(close, derivative, slope)
     return slope
@@ -145,16 +153,18 @@ class _Scaled(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, x0: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
+        x, x0, dtype = widened(x), widened(x0), x.dtype
         r, r0 = ((t.square().mean(axes, keepdim=True) + eps).rsqrt() for t in (x, x0))
         ctx.save_for_backward((x + x0) / 2, (r + r0) / 2, -2 * (r * r0).square() / (r + r0))
         ctx.axes = axes
-        return x * r
+        return (x * r).to(dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        middle, scale, slope = ctx.saved_tensors
-        shared = (gradients[0] * middle).mean(ctx.axes, keepdim=True)
-        return gradients[0] * scale + middle * (slope * shared), None, None, None
+        (gradient,), (middle, scale, slope) = gradients, ctx.saved_tensors
+        shared = (gradient * middle).mean(ctx.axes, keepdim=True)
+        back = gradient * scale + middle * (slope * shared)
+        return back.to(gradient.dtype), None, None, None
 
 
 def _scaled(tracer: Tracer, x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
