@@ -47,7 +47,7 @@ from wherefrom.rules.secant_softmax import (
 )  # fmt: skip
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import einsum_terms, mark, role_of, widened
-from wherefrom.tracing.tracer import Table, Tracer
+from wherefrom.tracing.tracer import Table, Tracer, is_activation
 
 
 class _Slope(Function):
@@ -67,20 +67,29 @@ def _along(x: Tensor, root: Tensor, part: float = 0.5) -> Tensor:
     return carried(x, torch.lerp(root, x.detach(), part))
 
 
-def secant(tracer: Tracer, x: Tensor, f: Callable[[Tensor], Tensor], name: str = "") -> Tensor:
+def secant(
+    tracer: Tracer,
+    x: Tensor,
+    f: Callable[[Tensor], Tensor],
+    name: str = "",
+    *,
+    y: Tensor | None = None,
+    whole: bool = False,
+) -> Tensor:
     """f(x) with the slope Δf / Δx; where input and root are close, f′ in the middle.
 
     Close means close for their size, so that the kink of a ReLU never lies between them. Functions
-    of these names have a slope without a difference.
+    of these names have a slope without a difference. `whole`: f takes only tensors of x's shape.
     """
     with torch.no_grad():
-        y = f(x.detach().clone())
+        y = f(x.detach()) if y is None else y
         x0, y0 = at_root(tracer, x, y)
     if is_root(tracer):
         return carried(x, y)
     with torch.no_grad():
         points = widened(x.detach()), widened(x0), widened(y), widened(y0)
-        slope = _SLOPES[name](*points) if name in _SLOPES else _ratio(*points, f, x.dtype)
+        closed = _SLOPES.get(name)
+        slope = closed(*points) if closed else _ratio(*points, x.dtype, f, whole)
     out: Tensor = _Slope.apply(x, y, slope)
     return out
 
@@ -90,17 +99,19 @@ def _ratio(
     x0: Tensor,
     y: Tensor,
     y0: Tensor,
-    f: Callable[[Tensor], Tensor],
     dtype: torch.dtype,
+    f: Callable[[Tensor], Tensor],
+    whole: bool,
 ) -> Tensor:
     way = x - x0
-    close = ~((way / x0).abs_() > torch.finfo(dtype).eps ** (1 / 3))  # 0 / 0 is close
+    close = ~(way.abs() > x0.abs().mul_(torch.finfo(dtype).eps ** (1 / 3)))
     slope = (y - y0).div_(way)
     if bool(close.any()):
+        middle = (x + x0) / 2 if whole else (x[close] + x0[close]) / 2
         with torch.enable_grad():
-            middle = ((x + x0) / 2).to(dtype).requires_grad_()
-            (derivative,) = torch.autograd.grad(f(middle.clone()).sum(), middle)
-        slope = torch.where(close, derivative, slope)
+            leaf = middle.to(dtype).requires_grad_()
+            (derivative,) = torch.autograd.grad(f(leaf.clone()).sum(), leaf)
+        slope[close] = derivative[close].to(slope) if whole else derivative.to(slope)
     return slope
 
 
@@ -122,14 +133,17 @@ def elementwise(
     if x.is_complex() and call.name == "abs":
         with tracer.resumed():
             return torch.linalg.vector_norm(torch.view_as_real(x), dim=-1)
-    out = secant(tracer, x, as_function(call, parameter), name or call.name)
+    f, whole = as_function(call, parameter), len(call.tensors()) > 1
+    out = secant(tracer, x, f, name or call.name, whole=whole)
     out = x.copy_(out) if call.in_place else out
     return mark(out, "exp" if call.kind is Kind.EXPONENTIAL else "gate")
 
 
 def module(tracer: Tracer, call: TorchCall) -> Any:
     """The secant of a whole module; the arguments are x and its value there."""
-    return mark(secant(tracer, call.args[0], call.function), "gate")
+    (x, y), own = call.args, getattr(call.function, "__self__", None)
+    scalar = own is not None and is_activation(own) and not list(own.parameters())
+    return mark(secant(tracer, x, call.function, y=y.detach(), whole=not scalar), "gate")
 
 
 def power(tracer: Tracer, call: TorchCall) -> Any:
@@ -149,55 +163,45 @@ def _multiply(tracer: Tracer, a: Tensor, b: Tensor) -> Tensor:
 
 
 class _Scaled(Function):
-    """x · r with r = (mean x² + ε)^−½, a product of two: Δr = −r² r′² / (r + r′) · Δ mean x²."""
+    """x · r with r = (mean x² + ε)^−½, a product of two: Δr = −r² r′² / (r + r′) · Δ mean x².
+
+    `centred`: x less its mean.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, x0: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
-        x, x0, dtype = widened(x), widened(x0), x.dtype
+    def forward(
+        ctx: Any, x: Tensor, x0: Tensor, axes: tuple[int, ...], eps: float, centred: bool
+    ) -> Tensor:
+        dtype, ctx.axes, ctx.centred = x.dtype, axes, centred
+        x, x0 = widened(x), widened(x0)
+        if centred:
+            x, x0 = (t - t.mean(axes, keepdim=True) for t in (x, x0))
         r, r0 = ((t.square().mean(axes, keepdim=True) + eps).rsqrt() for t in (x, x0))
         ctx.save_for_backward((x + x0) / 2, (r + r0) / 2, -2 * (r * r0).square() / (r + r0))
-        ctx.axes = axes
         return (x * r).to(dtype)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,), (middle, scale, slope) = gradients, ctx.saved_tensors
         shared = (gradient * middle).mean(ctx.axes, keepdim=True)
         back = gradient * scale + middle * (slope * shared)
-        return back.to(gradient.dtype), None, None, None
-
-
-def _scaled(tracer: Tracer, x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
-    """X / √(mean x² + ε)."""
-    (x0,) = at_root(tracer, x)
-    out: Tensor = _Scaled.apply(x, x0, axes, eps)
-    return out
+        if ctx.centred:
+            back = back - back.mean(ctx.axes, keepdim=True)
+        return back.to(gradient.dtype), None, None, None, None
 
 
 def layer_norm(tracer: Tracer, call: TorchCall) -> Any:
     """Centred, scaled, then the affine part."""
-    x, weight, bias = call["input"], call.get("weight"), call.get("bias")
-    if not depends_on_input(x):
-        return call.run()
     axes = tuple(range(-len(call["normalized_shape"]), 0))
-    out = _scaled(tracer, x - x.mean(axes, keepdim=True), axes, call.get("eps", 1e-5))
-    return _affine(tracer, out, weight, bias)
-
-
-def _affine(tracer: Tracer, x: Tensor, weight: Tensor | None, bias: Tensor | None = None) -> Tensor:
-    if weight is not None:
-        x = _multiply(tracer, x, weight) if depends_on_input(weight) else x * weight
-    return x if bias is None else x + bias
+    return _norm(tracer, call, call["input"], axes, call.get("eps", 1e-5))
 
 
 def rms_norm(tracer: Tracer, call: TorchCall) -> Any:
     """Scaled, then the weight."""
-    x, weight, eps = call["input"], call.get("weight"), call.get("eps")
-    if not depends_on_input(x):
-        return call.run()
+    x, eps = call["input"], call.get("eps")
     axes = tuple(range(-len(call["normalized_shape"]), 0))
-    out = _scaled(tracer, x, axes, torch.finfo(x.dtype).eps if eps is None else eps)
-    return _affine(tracer, out, weight)
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    return _norm(tracer, call, x, axes, eps, centred=False)
 
 
 def group_norm(tracer: Tracer, call: TorchCall) -> Any:
@@ -213,15 +217,33 @@ def instance_norm(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def _of_groups(tracer: Tracer, call: TorchCall, groups: int) -> Any:
-    x, weight, bias = call["input"], call.get("weight"), call.get("bias")
-    if not depends_on_input(x):
+    x = call["input"]
+    rows, channels = x.reshape(x.shape[0], groups, -1), (-1, *(1,) * (x.ndim - 2))
+    return _norm(tracer, call, rows, (-1,), call.get("eps", 1e-5), channels)
+
+
+def _norm(
+    tracer: Tracer,
+    call: TorchCall,
+    rows: Tensor,
+    axes: tuple[int, ...],
+    eps: float,
+    channels: tuple[int, ...] | None = None,
+    centred: bool = True,
+) -> Any:
+    """Rows scaled over these axes, times weight plus bias, which have this shape."""
+    parts = [call.get("weight"), call.get("bias")]
+    live = [part for part in parts if depends_on_input(part)]
+    if not depends_on_input(rows):
+        return smooth(tracer, call, 1) if live else call.run()
+    (root,) = at_root(tracer, rows)
+    if is_root(tracer) and not live:
         return call.run()
-    rows = x.reshape(x.shape[0], groups, -1)
-    centred = rows - rows.mean(-1, keepdim=True)
-    out = _scaled(tracer, centred, (-1,), call.get("eps", 1e-5)).reshape(x.shape)
-    channels = (-1, *(1,) * (x.ndim - 2))
-    parts = (None if part is None else part.reshape(channels) for part in (weight, bias))
-    return _affine(tracer, out, *parts)
+    out = _Scaled.apply(rows, root, axes, eps, centred).reshape(call["input"].shape)
+    weight, bias = (p if p is None or channels is None else p.reshape(channels) for p in parts)
+    if weight is not None:
+        out = _multiply(tracer, out, weight) if depends_on_input(weight) else out * weight
+    return out if bias is None else out + bias
 
 
 def normalize(tracer: Tracer, call: TorchCall) -> Any:

@@ -315,7 +315,7 @@ class ActivationModules(Observer):
         single = len(args) == 1 and depends_on_input(args[0])
         if self._module is not None or not single or isinstance(args[0], nn.Parameter):
             return args
-        if not _is_activation(module):
+        if not is_activation(module):
             return args
         self._module, self._input, tracer.suspended = module, args[0], True
         x = args[0].detach()
@@ -341,7 +341,8 @@ class ActivationModules(Observer):
         return result
 
 
-def _is_activation(module: nn.Module) -> bool:
+def is_activation(module: nn.Module) -> bool:
+    """Whether a module is an element-wise activation of torch or transformers."""
     kind = type(module)
     return kind.__module__ in _ELEMENTWISE_HOMES and kind.__name__ not in _NOT_ELEMENTWISE
 
