@@ -201,6 +201,12 @@ def test_max_over_an_axis_is_as_amax_and_its_route_adds_nothing(rng):
     assert all(not bool(v.any()) for (_, kind), v in result.lines.items() if kind == "route")
 
 
+def test_the_maximum_with_a_number_far_below_is_the_other(rng):
+    x, root = normal(rng, 2, T, D), normal(rng, 2, T, D)
+    result = secants(lambda t: torch.maximum(t * 0 - 1e38, t), x, root)
+    exactly(result.values, secants(lambda t: t, x, root).values)
+
+
 def test_pooled_images_and_padding_add_up(rng):
     def call(t):
         return F.max_pool2d(t.unsqueeze(1), 3, 2, 1)

@@ -90,7 +90,7 @@ def test_scores_are_finite_and_add_up_to_a_few_roundings(name, root, dtype, rng)
 @pytest.mark.filterwarnings("ignore::wherefrom.errors.NotConserved")
 @pytest.mark.filterwarnings("ignore::wherefrom.errors.RoundingOnly")
 def test_a_norm_whose_reference_is_zero_is_finite(dtype, rng):
-    """The norm of zero has a slope of 1 / √ε, whose parts nearly cancel: too much for half types."""
+    """Its slope is 1 / √ε, in parts that nearly cancel: too large for a sum in half types."""
     model, x = GatedBlock("fused").to(dtype), normal(rng, 1, T, D).to(dtype)
     inputs = of_tensor(x)
     secant = method("secant", root=torch.zeros_like(x))

@@ -179,12 +179,13 @@ class ForwardGraph:
                     forward.need(needs)
             return forward
 
-        root = None if rooted is None else RootPass.of(rooted, table, case, at)
-        forward = run(root)
-        if rooted is not None and root is not None and root.left_route:
-            del forward  # its graph leads through the root alone
-            root = RootPass.of(rooted, table, case, at, own_route=root)
+        with case.runner.evaluating():  # once for all passes
+            root = None if rooted is None else RootPass.of(rooted, table, case, at)
             forward = run(root)
+            if rooted is not None and root is not None and root.left_route:
+                del forward  # its graph leads through the root alone
+                root = RootPass.of(rooted, table, case, at, own_route=root)
+                forward = run(root)
         return ForwardGraph(table, case, forward, root, closes, label)
 
     @property

@@ -6,6 +6,7 @@ L is the logarithmic mean of p at both points: docs/decisions/11-secants-of-a-so
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -199,7 +200,7 @@ _NUMBERS = 1 << 22  # of the weights that are formed at a time
 
 
 def _spread(
-    inputs: tuple[Any, ...], settings: dict[str, Any]
+    inputs: Sequence[Any], settings: dict[str, Any]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Queries, with a key and a value for each of their heads and the mask as numbers to add."""
     query, key, value, mask = inputs

@@ -8,12 +8,10 @@ the mean of the two, every rule is exact:
 - a softmax: Δp_i = L_i (Δz_i − Σ_j L_j Δz_j / Σ_j L_j), with L the logarithmic mean of p at both
   points. It is the derivative of a softmax with L in place of p.
 - a norm by its parts: x · r with r a function of the mean square of x
-- a maximum: its gradient goes to the largest number at the input and to the one at the reference,
-  in the ratio b : a, where a and b are what each lacks where it is not the largest. It is the rule
-  of log Σ exp β z / β for large β.
-- any other smooth function: its mean derivative on the straight line between both points, by
-  Gauss's quadrature with 16 points. For polynomials up to degree 32 this is exact, for others up
-  to its error. With one point it is the rule of products.
+- a maximum: as log Σ exp β z / β for large β. The largest number at the input and the one at the
+  reference get b : a of it, where a and b are what each lacks where it is not the largest
+- any other smooth function: the mean derivative on the line between both points, by Gauss's
+  quadrature with 16 points. It is exact for polynomials up to degree 32, for others up to its error
 
 What is the same at both points cancels, so output(input) − output(reference) is the sum over the
 units. Derivation: docs/decisions/11-secants-of-a-softmax.md.
@@ -33,7 +31,7 @@ from torch.nn import functional as F
 
 from wherefrom.rules.activation import as_function, out_of_place
 from wherefrom.rules.attention import decomposed
-from wherefrom.rules.linear import in_order, lookup
+from wherefrom.rules.linear import in_order, lookup, without_constants
 from wherefrom.rules.product import Products
 from wherefrom.rules.secant_softmax import (
     at_root,
@@ -297,16 +295,19 @@ def distance(tracer: Tracer, call: TorchCall) -> Any:
 
 def statistic(tracer: Tracer, call: TorchCall) -> Any:
     """Largest and smallest numbers, also of two; variances and products. Others run unchanged."""
-    name, pair = call.name, (call["left"], call["right"]) if call.name in _OF_TWO else None
+    name, pair = (
+        call.name,
+        (call["left"], call["right"]) if call.name in ("maximum", "minimum") else None,
+    )
     if name in ("max", "min") and isinstance(call.get("dim"), Tensor):
         pair = call["input"], call["dim"]
     if not any(map(depends_on_input, pair or (call["input"],))):
         return call.run()
     if pair is not None:
-        a, b = pair
-        if name.startswith("max"):
-            return a + secant(tracer, b - a, torch.relu)
-        return a - secant(tracer, a - b, torch.relu)
+        (a, b), sign = pair, 1 if name.startswith("max") else -1
+        out = call.run()
+        step = secant(tracer, sign * (b - a), torch.relu)
+        return carried(a + sign * step, out.detach())  # a may be far below b, and rounded away
     if "max_pool" in name:
         return _pooled(tracer, call)
     if name in ("var", "prod"):
@@ -321,9 +322,6 @@ def statistic(tracer: Tracer, call: TorchCall) -> Any:
     else:
         value = -_largest(tracer, -x, axes, keepdim)
     return value if isinstance(out, Tensor) else type(out)((value, out[1]))
-
-
-_OF_TWO = ("maximum", "minimum")
 
 
 def _largest(tracer: Tracer, x: Tensor, axes: Any, keepdim: bool) -> Tensor:
@@ -403,10 +401,7 @@ def einsum(tracer: Tracer, call: TorchCall) -> Any:
 
 
 def _between(tracer: Tracer, f: Callable[..., Tensor], *tensors: Tensor, points: int = 1) -> Tensor:
-    """f, its derivative the mean on the line between both points by Gauss's quadrature.
-
-    Exact for polynomials up to twice as many degrees as points: products of two need one point.
-    """
+    """f with its mean derivative on the line; of a product of two one point is enough."""
     roots = at_root(tracer, *tensors)
     if is_root(tracer):
         out = f(*tensors)
@@ -414,20 +409,25 @@ def _between(tracer: Tracer, f: Callable[..., Tensor], *tensors: Tensor, points:
     with torch.no_grad():
         value = f(*tensors)
     places, weights = np.polynomial.legendre.leggauss(points)
-    total: Tensor | None = None
+    parts = []
     for place, weight in zip(places.tolist(), weights.tolist(), strict=True):
         between = (_along(x, x0, (1 + place) / 2) for x, x0 in zip(tensors, roots, strict=True))
-        part = f(*between) * (weight / 2)
-        total = part if total is None else total + part
-    assert total is not None
-    return carried(total, value)
+        parts.append(f(*between) * (weight / 2))
+    return carried(parts[0] if points == 1 else torch.stack(parts).sum(0), value)
 
 
 def linear(tracer: Tracer, call: TorchCall) -> Any:
-    """A layer whose weight depends on the input is a product of two."""
-    x, weight, bias = call["input"], call["weight"], call.get("bias")
+    """A layer whose weight depends on the input is a product of two.
+
+    What rounding adds to packed weights differs between the points: a line of the ledger.
+    """
+    x, weight, bias = call["input"], call.get("weight"), call.get("bias")
     if not (depends_on_input(x) and depends_on_input(weight)):
-        return call.run()
+        out, rounding = without_constants(call)
+        if rounding is not None:
+            (root,) = at_root(tracer, rounding)
+            tracer.constant(call, out, rounding - root, "quantisation")
+        return out
     with tracer.resumed():
         out = x @ weight.mT
         return out if bias is None else out + bias
@@ -479,6 +479,7 @@ TWO_POINTS: Table = {
     Kind.PRODUCT: bilinear,
     Kind.ADDED_PRODUCT: _BY_PARTS.added_product,
     Kind.LINEAR: linear,
+    Kind.QUANTISED_LINEAR: linear,
     Kind.EINSUM: einsum,
     Kind.QUOTIENT: quotient,
     Kind.GLU: _BY_PARTS.gated,
