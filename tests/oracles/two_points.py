@@ -4,8 +4,10 @@ A `Pair` has a number at the input, at the root, and the parts of the difference
 contributes. Each rule is written for pairs, so nothing here is a gradient.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.functional import jvp
 
 
 class Pair:
@@ -75,6 +77,23 @@ class Pair:
                 for i in range(len(weights)):
                     parts[unit, row, i] = weights[i] * (change[i] - mean)
         return Pair(p, p0, parts)
+
+    def largest(self, sharpness: float = 100.0) -> "Pair":
+        """The largest of the last axis, as the limit of log Σ exp β z / β for large β."""
+        logs, logs0 = ((sharpness * t).log_softmax(-1) for t in (self.x, self.root))
+        weights = (logs.exp() - logs0.exp()) / (logs - logs0)
+        weights = torch.where(logs == logs0, logs.exp(), weights)
+        parts = (self.parts * weights).sum(-1) / weights.sum(-1)
+        return Pair(self.x.amax(-1), self.root.amax(-1), parts)
+
+    def smooth(self, f) -> "Pair":
+        """The mean of the derivatives on the line between both points, along each part."""
+        parts = torch.zeros(len(self.parts), *f(self.x).shape, dtype=self.x.dtype)
+        for place, weight in zip(*np.polynomial.legendre.leggauss(60), strict=True):
+            point = self.root + (1 + place) / 2 * (self.x - self.root)
+            for unit, part in enumerate(self.parts):
+                parts[unit] += weight / 2 * jvp(f, point, part)[1]
+        return Pair(f(self.x), f(self.root), parts)
 
 
 def affine(layer):

@@ -10,6 +10,7 @@ from tests.helpers import exactly
 from tests.modules import CLASSES, D
 from wherefrom import Explainer
 from wherefrom.errors import NotConserved
+from wherefrom.methods import method
 
 
 class Net(nn.Module):
@@ -169,3 +170,13 @@ def test_a_quantised_call_without_a_rule_is_warned_of(x):
         explanation = Explainer(Fused())(x[0])
     assert any(warning.category is NotConserved for warning in caught)
     assert "linear_relu_dynamic" in explanation.warnings[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
+def test_secants_of_a_dynamically_quantised_model_add_up(dtype, x):
+    model = dynamic(Net(), dtype)
+    for explanation in Explainer(model)(x, method=method("secant", root=torch.ones_like(x[:1]))):
+        assert explanation.ledger.relative < 1e-5
+        assert explanation.warnings == ()
+        expected = float(model(torch.ones(1, 5, D))[0, explanation.target.index].detach())
+        exactly(explanation.ledger.of("reference"), expected, 1e-5)

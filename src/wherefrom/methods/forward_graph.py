@@ -51,6 +51,7 @@ class ConservationCheck:
     case: Case
     label: str
     diagnosed: bool = True  # find the call that loses relevance by a second pass
+    constants: bool = True  # constants are in the ledger, each for the rows of a sample
 
     def _first_open(
         self, sample: int, total: float, allowed: float, share: Tensor
@@ -101,7 +102,8 @@ class ConservationCheck:
         lost = ~(residual.abs() <= tolerance * sizes)  # NaN too
         broken = detached.abs() > _DETACHED * sizes
         # rows in the wrong sample can open a ledger by less than what rounding may
-        limit = tolerance if len(self.case.batch) == 1 else _MIXED * tolerance
+        together = self.constants and len(self.case.batch) > 1
+        limit = _MIXED * tolerance if together else tolerance
         messages: dict[int, str] = {}
         if bool((~(residual.abs() <= limit * sizes)).any()):
             worst = int((residual.abs() / sizes).argmax())
@@ -198,18 +200,27 @@ class ForwardGraph:
         rooted: Rooted | None = None,
     ) -> ForwardGraph:
         """Runs the model; only the positions of the target matter."""
-        root = None if rooted is None else RootPass.of(rooted, table, case, at)
-        root_activations = None if root is None else root.root_activations
-        with intercepted_forward(
-            table,
-            case,
-            at=at,
-            change=None if rooted is None else rooted.end(case.batch),
-            ledger=ledger,
-            root_activations=root_activations,
-        ) as forward:
-            if needs:
-                forward.need(needs)
+
+        def run(root: RootPass | None) -> ForwardPass:
+            with intercepted_forward(
+                table,
+                case,
+                at=at,
+                change=None if rooted is None else rooted.end(case.batch),
+                ledger=ledger,
+                root_activations=None if root is None else root.root_activations,
+            ) as forward:
+                if needs:
+                    forward.need(needs)
+            return forward
+
+        with case.runner.evaluating():  # once for all passes
+            root = None if rooted is None else RootPass.of(rooted, table, case, at)
+            forward = run(root)
+            if rooted is not None and root is not None and root.left_route:
+                del forward  # its graph leads through the root alone
+                root = RootPass.of(rooted, table, case, at, own_route=root)
+                forward = run(root)
         return ForwardGraph(table, case, forward, root, closes, label)
 
     @property
@@ -306,13 +317,20 @@ class ForwardGraph:
         sources = forward.tracer.entry_points
         relevance = sources.relevance(gradients, self._root_values)
         at_root = None if self.root is None else relevance.root
+        route = None
         if self.root is not None and root_activations is not None:
-            at_root = self.root.output(target.resolved(self.logits))
+            resolved = target.resolved(self.logits)
+            at_root = self.root.output(resolved)
+            if self.root.own_route is not None:
+                own = self.root.own_route.output(resolved)
+                route, at_root = at_root - own, own
         kind = "root" if root_activations is None else "reference"
         scores = _collect(recorder, relevance, sources.length, self.logits, inputs, at_root, kind)
         require_finite(scores, self.label, self.case, recorder.last_finite())
         summed = relevance.summed * inputs.mask
         rounding = warn_of_rounding(self.label, scores.values, summed, output.dtype)
+        if route is not None and scores.lines is not None:
+            scores.lines["the input's route at the reference", "route"] = route
         offset = target.offset(self.logits)
         if offset is not None and root_activations is not None:
             raise MethodError(
@@ -326,7 +344,8 @@ class ForwardGraph:
                 self.table,
                 self.case.with_target(target),
                 self.label,
-                diagnosed and root_activations is None,
+                diagnosed=diagnosed and root_activations is None,
+                constants=root_activations is None,
             )
             opened = closing.messages(scores, output.double().cpu(), forward)
             for message in list(opened.values())[:1]:  # one for the batch

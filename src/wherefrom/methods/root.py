@@ -122,26 +122,32 @@ class RootPass:
     leaves: list[Tensor] | None = None  # what is read at the root, if it was run
     logits: Tensor | None = None
     root_activations: RootActivations | None = None
+    own_route: RootPass | None = None  # the root's, if this pass was held to that of the input
 
     @staticmethod
     def of(
-        rooted: Rooted,
-        table: Table,
-        case: Case,
-        at: Place,
+        rooted: Rooted, table: Table, case: Case, at: Place, own_route: RootPass | None = None
     ) -> RootPass:
+        """Runs the root, if need be; on the input's route, if that on its own is given."""
         change = root_change(case.batch, rooted.root, rooted.first)
         if not rooted.secants and at == "embeddings":
             return RootPass(change)
-        root_activations = RootActivations() if rooted.secants else None
+        own = None if own_route is None else own_route.root_activations
+        held = None if own is None else own.route
+        root_activations = RootActivations(held) if rooted.secants else None
         with intercepted_forward(
             table, case, at=at, change=change, root_activations=root_activations
         ) as forward:
             sources = forward.tracer.entry_points.entered
             leaves = [s.by_sample(s.leaf.detach(), len(case.batch)) for s in sources]
         if root_activations is not None:
-            root_activations.recording = False
-        return RootPass(change, leaves, forward.logits.detach(), root_activations)
+            root_activations.finish_root()
+        return RootPass(change, leaves, forward.logits.detach(), root_activations, own_route)
+
+    @property
+    def left_route(self) -> bool:
+        """Whether the pass at the input took another route than the root."""
+        return self.root_activations is not None and self.root_activations.left_route
 
     def output(self, target: Target) -> Tensor:
         """The target at the root, (B,)."""

@@ -57,12 +57,35 @@ def sum_of_two(tracer: Tracer, call: TorchCall) -> Any:
 
 def linear(tracer: Tracer, call: TorchCall) -> Any:
     """A linear layer; its bias has one number for each output."""
-    weight, bias = call["weight"], call.get("bias")
-    if _is_packed(weight) and depends_on_input(call["input"]):
-        return _packed_linear(tracer, call, weight.dequantize, bias)
+    out, rounding = without_constants(call)
+    return tracer.constant(
+        call, tracer.constant(call, out, bias_of(call)), rounding, "quantisation"
+    )
+
+
+def without_constants(call: TorchCall) -> tuple[Any, Tensor | None]:
+    """The result of a linear layer, and what rounding adds if its weights are packed.
+
+    Packed weights are tensors that have `dequantize`, or those of torch's dynamically quantised
+    layer, whose activations are rounded too.
+    """
+    x, packed = call["input"], call.get("packed")
+    if not depends_on_input(x):
+        return call.run(), None
+    if packed is not None:
+        return _packed_linear(call, lambda: packed.unpack()[0].dequantize())
+    if _is_packed(call["weight"]):
+        return _packed_linear(call, call["weight"].dequantize)
     if not _is_plain(call):
-        return tracer.constant(call, call.run(), bias)
-    return tracer.constant(call, _RowsLinear.apply(call["input"], weight, bias), bias)
+        return call.run(), None
+    return _RowsLinear.apply(x, call["weight"], call.get("bias")), None
+
+
+def bias_of(call: TorchCall) -> Tensor | None:
+    """The bias of a linear layer."""
+    packed = call.get("packed")
+    bias: Tensor | None = call.get("bias") if packed is None else packed.unpack()[1]
+    return bias
 
 
 _MANY_OUTPUTS = 4096  # from here on it pays to skip outputs without a gradient
@@ -142,26 +165,14 @@ def _is_packed(weight: object) -> bool:
     )
 
 
-def _packed_linear(
-    tracer: Tracer, call: TorchCall, weight: Callable[[], Tensor], bias: Tensor | None
-) -> Any:
-    """W x + b + [rounding of activations], with W the dequantised weight."""
+def _packed_linear(call: TorchCall, weight: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    """W x + b + rounding, with W the dequantised weight; and the rounding."""
     x = call["input"]
     with torch.no_grad():
         y = call.run(input=x.detach())
-        rounding = y - F.linear(x.detach(), weight().to(x), bias)
-    out = _PackedLinear.apply(x, y, weight)
-    tracer.constant(call, out, bias)
-    return tracer.constant(call, out, rounding, "quantisation")
-
-
-def dynamic_linear(tracer: Tracer, call: TorchCall) -> Any:
-    """torch's dynamically quantised linear layer: weights and activations in int8."""
-    if not depends_on_input(call["input"]):
-        return call.run()
-    packed = call["packed"]
-    _, bias = packed.unpack()
-    return _packed_linear(tracer, call, lambda: packed.unpack()[0].dequantize(), bias)
+        rounding = y - F.linear(x.detach(), weight().to(x), bias_of(call))
+    out: Tensor = _PackedLinear.apply(x, y, weight)
+    return out, rounding
 
 
 def convolution(tracer: Tracer, call: TorchCall) -> Any:
@@ -216,7 +227,7 @@ def _fills(call: TorchCall) -> bool:
 AFFINE: Table = {
     Kind.SUM: sum_of_two,
     Kind.LINEAR: linear,
-    Kind.QUANTISED_LINEAR: dynamic_linear,
+    Kind.QUANTISED_LINEAR: linear,
     Kind.CONVOLUTION: convolution,
     Kind.BATCH_NORM: batch_norm,
     Kind.LOOKUP: lookup,

@@ -6,6 +6,7 @@ L is the logarithmic mean of p at both points: docs/decisions/11-secants-of-a-so
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.autograd import Function
 
 from wherefrom.rules.attention import dot_product_of
 from wherefrom.tracing.catalogue import TorchCall, depends_on_input
-from wherefrom.tracing.tags import mark
+from wherefrom.tracing.tags import mark, widened
 from wherefrom.tracing.tracer import Tracer
 
 
@@ -79,7 +80,8 @@ class _Softmax(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         weights, scale = ctx.saved_tensors
         back = _centred(gradients[0], weights, ctx.axes)
-        return back if scale is None else back / scale, None, None, None, None
+        back = back if scale is None else back / scale
+        return back.to(gradients[0].dtype), None, None, None, None
 
 
 class _LogSum(Function):
@@ -93,7 +95,7 @@ class _LogSum(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (weights,) = ctx.saved_tensors
-        return gradients[0] * weights, None, None
+        return (gradients[0] * weights).to(gradients[0].dtype), None, None
 
 
 def softmax(tracer: Tracer, call: TorchCall) -> Any:
@@ -104,7 +106,7 @@ def softmax(tracer: Tracer, call: TorchCall) -> Any:
     dim = call.get("dim")
     dim = (0 if z.ndim in (0, 1, 3) else 1) if dim is None else dim  # as torch guesses it
     with torch.no_grad():
-        logs = z.detach().to(out.dtype).log_softmax(dim)
+        logs = widened(z.detach().to(out.dtype)).log_softmax(dim)
         (logs0,) = at_root(tracer, logs)
     if is_root(tracer):
         return mark(out, "softmax")
@@ -134,12 +136,13 @@ def log_sum(tracer: Tracer, call: TorchCall) -> Any:
 
 def _log_sum(tracer: Tracer, z: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     with torch.no_grad():
-        total = z.detach().logsumexp(axes, keepdim=True)
-        logs = z.detach() - total
+        logits = widened(z.detach())
+        total = logits.logsumexp(axes, keepdim=True)
+        logs = logits - total
         (logs0,) = at_root(tracer, logs)
         weights = logarithmic_mean(logs, logs0)
         weights = weights / weights.sum(axes, keepdim=True)
-    value: Tensor = _LogSum.apply(z, total, weights)
+    value: Tensor = _LogSum.apply(z, total.to(z.dtype), weights)
     out: Tensor = value.sum(axes, keepdim=keepdim) if not keepdim else value
     return out
 
@@ -161,9 +164,10 @@ class _Attention(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,), saved = gradients, ctx.saved_tensors
-        q, k, v, m = _spread(saved[:4], ctx.settings)
-        q0, k0, v0, m0 = _spread(saved[4:], ctx.settings)
+        gradient, saved = widened(gradients[0]), ctx.saved_tensors
+        wide = [None if t is None else widened(t) for t in saved]
+        q, k, v, m = _spread(wide[:4], ctx.settings)
+        q0, k0, v0, m0 = _spread(wide[4:], ctx.settings)
         scale = _scale(q, ctx.settings)
         k_mean, v_mean = (k + k0) / 2, (v + v0) / 2
         back_k, back_v = torch.zeros_like(k), torch.zeros_like(v)
@@ -185,22 +189,26 @@ class _Attention(Function):
                 part = _rows_of(back_m, rows)
                 part += back_z.sum_to_size(part.shape)
         inputs = zip((back_q, back_k, back_v), saved[:3], strict=True)
-        back = [_summed(b, x.shape) for b, x in inputs]
+        back = [_summed(b, x.shape).to(x.dtype) for b, x in inputs]
         rest = [None] * (len(ctx.needs_input_grad) - 4)
-        return *back, None if back_m is None else back_m.sum_to_size(saved[3].shape), *rest
+        if back_m is not None:
+            back_m = back_m.sum_to_size(saved[3].shape).to(saved[3].dtype)
+        return *back, back_m, *rest
 
 
 _NUMBERS = 1 << 22  # of the weights that are formed at a time
 
 
 def _spread(
-    inputs: tuple[Any, ...], settings: dict[str, Any]
+    inputs: Sequence[Any], settings: dict[str, Any]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Queries, with a key and a value for each of their heads and the mask as numbers to add."""
     query, key, value, mask = inputs
     if settings.get("enable_gqa") and key.shape[-3] != query.shape[-3]:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+    shape = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    query, key, value = (x.expand(*shape, *x.shape[-2:]) for x in (query, key, value))
     if settings.get("is_causal"):
         shape = query.shape[-2], key.shape[-2]
         mask = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
@@ -252,7 +260,7 @@ def over_own_sum(tracer: Tracer, call: TorchCall, left: Tensor, right: Tensor) -
     """exp z / Σ exp z as a softmax: the relevance of the sum goes to the exponentials."""
     with torch.no_grad():
         value = (left / right).detach()
-        logs, total = value.log(), left.detach().log()
+        logs, total = widened(value).log(), widened(left.detach()).log()
         logs0, total0 = at_root(tracer, logs, total)
         weights, scale = logarithmic_mean(logs, logs0), logarithmic_mean(total, total0)
     shape = (

@@ -36,6 +36,10 @@ LINE_KINDS = {
         "the reference input",
         "the model's output if every unit is missing (such as [UNK] in each place)",
     ),
+    "route": LineKind(
+        "the input's route at the reference",
+        "what the reference adds if the model's choices, such as experts, are those of the input",
+    ),
     "baseline": LineKind("baseline", "the model's output for the baseline"),
     "padding": LineKind("other positions", "what positions without a token add"),
     "token": LineKind("extra tokens", "what inserted tokens such as [CLS] add"),

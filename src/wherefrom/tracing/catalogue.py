@@ -46,6 +46,7 @@ class Kind(Enum):
     EXPONENTIAL = auto()
     LOGARITHM = auto()
     POWER = auto()
+    OTHER_ELEMENTWISE = auto()  # without a rule but between two points
     # products
     PRODUCT = auto()
     QUOTIENT = auto()
@@ -60,6 +61,7 @@ class Kind(Enum):
     DISTANCE = auto()
     RECURRENT = auto()
     RECURRENT_CELL = auto()
+    SMOOTH = auto()  # other smooth functions of several numbers
     # attention
     SOFTMAX = auto()
     LOG_SOFTMAX = auto()
@@ -167,6 +169,18 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.EXPONENTIAL, "input", "exp"),
     (Kind.LOGARITHM, "input", "log log2 log10 reciprocal"),
     (Kind.POWER, "input exponent", "pow float_power"),
+    (
+        Kind.OTHER_ELEMENTWISE,
+        "input",
+        "exp2 erfinv logit lgamma digamma i0 frac round floor ceil trunc sign sgn",
+    ),
+    (
+        Kind.SMOOTH,
+        "input",
+        "cumprod solve inv inverse pinv det logdet cholesky matrix_power matrix_exp matrix_norm "
+        "multi_dot cross kron vecdot logaddexp logcumsumexp pairwise_distance lp_pool1d "
+        "lp_pool2d local_response_norm softmin",
+    ),
     (Kind.PRODUCT, "left|input right|other", "mul multiply"),
     (Kind.QUOTIENT, "left|input right|other", "div divide true_divide truediv"),
     (Kind.ADDED_PRODUCT, "input left|tensor1 right|tensor2 value", "addcmul addcdiv"),
@@ -219,8 +233,15 @@ _ROWS: tuple[tuple[Kind, str, str], ...] = (
     (Kind.SELECT, "input mask", "masked_select"),
     (Kind.SPLIT, "input sizes dim", "chunk split split_with_sizes tensor_split"),
     (Kind.SPLIT, "input dim", "unbind"),
-    (Kind.STATISTIC, "input dim keepdim", "amax amin max min median var prod any all"),
-    (Kind.STATISTIC, "input k dim", "topk"),
+    (
+        Kind.STATISTIC,
+        "input dim keepdim",
+        "amax amin max min median nanmedian mode cummax cummin var prod any all",
+    ),
+    (Kind.STATISTIC, "input k dim", "topk kthvalue"),
+    (Kind.STATISTIC, "left|input right|other", "maximum minimum"),
+    (Kind.STATISTIC, "input", "max_pool1d max_pool2d max_pool3d"),
+    (Kind.STATISTIC, "input", "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"),
     (Kind.STATISTIC, "input dim", "sort argsort"),
     (Kind.COUNT, "input", "cumsum ne eq argmax sum_to_size"),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
@@ -30,6 +31,7 @@ from wherefrom.tracing.catalogue import (
     Kind,
     TorchCall,
     depends_on_input,
+    list_tensors,
     map_tensors,
 )
 from wherefrom.tracing.observers import Observer
@@ -40,8 +42,9 @@ from wherefrom.tracing.observers.ledger import (
     GradientBreaks,
     LedgerRecorder,
     PackedLayers,
+    gradient_break_of,
 )
-from wherefrom.tracing.tags import mark, propagate, role_of
+from wherefrom.tracing.tags import like, mark, propagate, role_of
 
 # half of all calls read these attributes, which are not tensors and need no rule
 _PLAIN: frozenset[Any] = frozenset(
@@ -163,7 +166,7 @@ class Tracer(CallMode):
         own: list[Observer] = [self.ledger, GradientBreaks(), PackedLayers()]
         if Kind.ACTIVATION_MODULE in table:
             own.insert(0, ActivationModules(table[Kind.ACTIVATION_MODULE]))
-        followers = [entry_points, entry_points.first_block, maps]
+        followers = [entry_points, entry_points.first_block, maps, root_activations]
         self._watch([*observers, *own, *(o for o in followers if o is not None)])
 
     def _watch(self, observers: Sequence[Observer]) -> None:
@@ -314,7 +317,7 @@ class ActivationModules(Observer):
         single = len(args) == 1 and depends_on_input(args[0])
         if self._module is not None or not single or isinstance(args[0], nn.Parameter):
             return args
-        if not _is_activation(module):
+        if not is_activation(module):
             return args
         self._module, self._input, tracer.suspended = module, args[0], True
         x = args[0].detach()
@@ -340,7 +343,8 @@ class ActivationModules(Observer):
         return result
 
 
-def _is_activation(module: nn.Module) -> bool:
+def is_activation(module: nn.Module) -> bool:
+    """Whether a module is an element-wise activation of torch or transformers."""
     kind = type(module)
     return kind.__module__ in _ELEMENTWISE_HOMES and kind.__name__ not in _NOT_ELEMENTWISE
 
@@ -380,11 +384,24 @@ def describe(seen: Counter[str], most: int = 6) -> str:
 
 
 @dataclass
-class RootActivations:
-    """Tensors of the pass at the root, in the order in which the rules recorded them."""
+class RootActivations(Observer):
+    """Tensors of the pass at the root, in the order in which the rules recorded them; the route.
 
+    The route is the model's choices: integers and truth values made of what depends on the input,
+    such as the experts of a row. If the input's route is another than the root's, the pass at the
+    input records it instead (`left_route`); later passes at both points are held to it.
+    """
+
+    held: list[tuple[Tensor, ...]] | None = None  # the route of both passes
     recording: bool = True
+    left_route: bool = False
+    route: list[tuple[Tensor, ...]] = field(default_factory=list)
     _recorded: deque[tuple[Tensor, ...]] = field(default_factory=deque)
+    _at_root: deque[tuple[Tensor, ...]] = field(default_factory=deque)
+
+    def finish_root(self) -> None:
+        """Ends the pass at the root; the pass at the input begins."""
+        self.recording, self.route, self._at_root = False, [], deque(self.route)
 
     def at_root(self, where: str, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The values of these tensors at the root; in the pass at the root, records them."""
@@ -397,8 +414,50 @@ class RootActivations:
         if [recorded.shape for recorded in at_root] != [tensor.shape for tensor in tensors]:
             raise MethodError(
                 "the model does not make the same calls at the root as at the input (in "
-                f"{where or 'the model itself'}), for example if it routes rows to experts: "
-                "secants between the two are undefined.",
+                f"{where or 'the model itself'}): secants between the two are undefined.",
                 **use_method("lrp"),
             )
         return at_root
+
+    def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
+        if type(out) is Tensor and out.is_floating_point():  # most calls
+            return out
+        choices = tuple(t.clone() for t in list_tensors((out,)) if _is_choice(t))
+        if not choices or not any(map(_stems_from_input, call.tensors())):
+            return out
+        number = len(self.route)
+        self.route.append(choices)
+        if self.held is not None:
+            same = number < len(self.held) and _are_equal(choices, self.held[number])
+            return out if same else _chosen(call, out, self.held[number])
+        if not self.recording and not (
+            self._at_root and _are_equal(choices, self._at_root.popleft())
+        ):
+            self.recording = self.left_route = True
+        return out
+
+
+def _stems_from_input(value: Tensor) -> bool:
+    return depends_on_input(value) or gradient_break_of(value) is not None
+
+
+def _is_choice(value: Tensor) -> bool:
+    return not (value.is_floating_point() or value.is_complex() or value.is_quantized)
+
+
+def _are_equal(choices: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
+    return len(choices) == len(others) and all(map(torch.equal, choices, others))
+
+
+def _chosen(call: TorchCall, out: Any, choices: tuple[Tensor, ...]) -> Any:
+    """The result of a call with other choices, and with the values that they select."""
+    if call.kind is Kind.STATISTIC and isinstance(out, tuple):
+        (values, _), (indices,) = out, choices
+        if call.name not in ("max", "min"):  # theirs have a rule
+            x, dim = call["input"], call.get("dim", -1)
+            keeps = values.ndim == x.ndim
+            selected = x.gather(dim, indices if keeps else indices.unsqueeze(dim))
+            values = like(selected if keeps else selected.squeeze(dim), values)
+        return type(out)((values, indices.clone()))
+    held = iter(choices)
+    return map_tensors(out, lambda t: next(held).clone() if _is_choice(t) else t)
