@@ -1,13 +1,12 @@
 """Whether a reference makes the secants of a language model point at the right words.
 
-    python -m benchmarks.references --model MODEL [--split test] [--limit 10] [--out FILE]
-                                    [--layers]
+    python -m benchmarks.references --model MODEL [--limit 10] [--out FILE] [--layers]
 
 The prompts of `benchmarks.language`. `secant` splits f(x) − f(x′); what x′ is, is the question: all
 words the mean embedding or a newline, only the facts, one sentence at a time, a part of the way to
 the mean, the mean of each word's nearest neighbours in the embedding table, the words in another
-order, other values of all facts, another prompt of the same form. Of several references for one
-prompt (sentences, orders, values) the scores are added up or averaged.
+order, another prompt of the same form. Of several references for one prompt the scores are added up
+(sentences) or averaged (orders, prompts).
 
 For each: how often the source has the highest score of all tokens, and of all but the first; the
 rank correlation with leave-one-out, special tokens and the first aside; how often the sentence of
@@ -160,7 +159,7 @@ def token(prompt: Prompt, text: str) -> Tensor:
     return prompt.table[prompt.explainer.tokenizer(text, add_special_tokens=False)["input_ids"][-1]]
 
 
-newline, dots = partial(token, text="\n"), partial(token, text="...")
+newline = partial(token, text="\n")
 
 
 def neighbours(prompt: Prompt, count: int) -> Tensor:
@@ -252,22 +251,21 @@ FACTS = ("planted",)
 ROWS: dict[str, Row] = {
     "`lrp`": Row(method("lrp", root="mean")),
     "all words the mean": Row(method("secant", root="mean")),
-    "other orders (4)": Row(roots=shuffled, weight=1 / 4),
-    "16 neighbours": Row(roots=whole(partial(neighbours, count=16))),
     "all words newlines": Row(roots=whole(newline)),
-    "only the facts, newlines": Row(roots=only_facts(newline), on=FACTS),
-    "only the facts, the mean": Row(roots=only_facts(mean), on=FACTS),
-    "a sentence at a time, the mean": Row(roots=by_sentence(mean), on=FACTS),
-    "¼ of the way to the mean": Row(roots=part(0.25), weight=4),
+    "¹⁄₁₀ of the way to the mean": Row(roots=part(0.1), weight=10),
+    "¼ of the way": Row(roots=part(0.25), weight=4),
     "½ of the way": Row(roots=part(0.5), weight=2),
-    "¹⁄₁₀ of the way": Row(roots=part(0.1), weight=10),
     "nearest neighbour": Row(roots=whole(partial(neighbours, count=1))),
+    "16 neighbours": Row(roots=whole(partial(neighbours, count=16))),
+    "other orders (4)": Row(roots=shuffled, weight=1 / 4),
+    "only the facts, the mean": Row(roots=only_facts(mean), on=FACTS),
+    "only the facts, newlines": Row(roots=only_facts(newline), on=FACTS),
+    "a sentence at a time, the mean": Row(roots=by_sentence(mean), on=FACTS),
+    "a sentence at a time, newlines": Row(roots=by_sentence(newline), on=FACTS),
     "other prompts of the form (4)": Row(
         roots=partial(other, lists=(COLOURS, NAMES, THINGS)), weight=1 / 4, on=FACTS
     ),
     "all words the mean, `splits=1`": Row(method("secant", root="mean", splits=1)),
-    "a sentence at a time, newlines": Row(roots=by_sentence(newline), on=FACTS),
-    "only the facts, `...`": Row(roots=only_facts(dots), on=FACTS),
     "all words the mean, `splits=2`": Row(method("secant", root="mean", splits=2)),
 }
 
