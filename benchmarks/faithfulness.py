@@ -2,7 +2,7 @@
 
     python -m benchmarks.faithfulness --data DATA [--split test] [--sets sentiment,digits,bace]
                                       [--encoders FOLDER] [--superpixels MODEL] [--roots]
-                                      [--out FILE] [--picture FILE]
+                                      [--no-agreement] [--out FILE] [--picture FILE]
 
 `DATA` has the folders `sst2_glue` (CSV with text and label), `mnist` (idx files) and `bace`
 (`bace.csv.gz`). Any other set is a folder of `DATA` with texts; its model is the folder of the same
@@ -187,17 +187,22 @@ def samples(
 
 
 def measure(
-    name: str, explainer: Any, rows: list[tuple[Any, int]], ceiling: int, roots: bool
+    name: str,
+    explainer: Any,
+    rows: list[tuple[Any, int]],
+    ceiling: int,
+    roots: bool,
+    agreement: bool,
 ) -> dict[str, Any]:
     """Means, paired differences to the default, costs, and the ceiling for the first samples."""
     methods = with_roots(name) if roots else methods_for(name)
     result = wherefrom.evaluate(explainer, rows, methods, METRICS, truncate=True)
     results = dict.fromkeys(METRICS, result)
-    if name not in BLANKS:
-        agreement = wherefrom.evaluate(
+    if agreement and name not in BLANKS:
+        agreeing = wherefrom.evaluate(
             explainer, rows, methods, SHAPLEY, keep_special=True, truncate=True
         )
-        results |= {metric.name: agreement for metric in SHAPLEY}
+        results |= {metric.name: agreeing for metric in SHAPLEY}
     seconds, default = result.seconds, default_of(name)
     table: dict[str, Any] = {}
     for label in result.methods:
@@ -206,6 +211,7 @@ def measure(
             values = found.values[label][metric]
             low, high = difference(values, found.values[default][metric])
             table[label][metric] = {"mean": float(np.mean(values)), "difference": [low, high]}
+    assert result.recommendation is not None
     report = {"samples": result.samples, "methods": table, "use": result.recommendation.text}
     if name == "sentiment" and ceiling:
         found = wherefrom.evaluate(
@@ -315,6 +321,7 @@ def main(
     encoders: Annotated[Path | None, typer.Option(help="Models of further sets of texts.")] = None,
     superpixels: Annotated[Path | None, typer.Option(help="A model of superpixels.")] = None,
     roots: Annotated[bool, typer.Option(help="Compare references of secant.")] = False,
+    agreement: Annotated[bool, typer.Option(help="Measure texts by Shapley values.")] = True,
     count: Annotated[int, typer.Option(help="Samples of each set.")] = 200,
     ceiling: Annotated[int, typer.Option(help="Samples of the greedy search.")] = 50,
     out: Annotated[Path | None, typer.Option(help="A JSON file for the numbers.")] = None,
@@ -330,7 +337,9 @@ def main(
             if data is None:
                 raise typer.BadParameter(f"the set {name} needs --data")
             explainer, rows = samples(name, data, split, count, superpixels, encoders)
-            reports[name] = measure(name, explainer, rows, 0 if roots else ceiling, roots)
+            reports[name] = measure(
+                name, explainer, rows, 0 if roots else ceiling, roots, agreement
+            )
         typer.echo(markdown({name: reports[name]}))
         if out is not None:
             write_text(out, json.dumps(reports, indent=1) + "\n")
