@@ -72,10 +72,10 @@ def test_a_file_in_another_encoding(run, tmp_path):
     assert 'no text encoding "klingon"' in done.stderr
 
 
-def test_compare_shows_six_methods_or_all(run):
+def test_compare_shows_seven_methods_or_all(run):
     few = explained(run("compare", "good film", "--json", "-"))
     assert [e.method for e in few] == list(COMPARED)
-    assert len(COMPARED) == 6
+    assert len(COMPARED) == 7
     assert set(COMPARED) <= set(METHODS)
     done = run("compare", "good", "--all", "--set", "steps=2", "--set", "samples=2", "--json", "-")
     assert [e.method for e in explained(done)] == list(METHODS)
@@ -104,7 +104,7 @@ def test_corpus_and_bias_take_settings(run, tmp_path, command):
     groups = ["--groups", tmp_path / "names.csv"] if command == "bias" else []
     done = run(command, tmp_path / "a.csv", "--out", tmp_path / "out", *groups, "--set", "steps=3")
     assert done.exit_code == 2
-    assert 'lrp has no setting "steps"' in done.stderr
+    assert 'auto has no setting "steps"' in done.stderr
     if command == "corpus":
         options = ["--method", "integrated_gradients", "--set", "steps=3", "--device", "cpu"]
         done = run(command, tmp_path / "a.csv", "--out", tmp_path / "out", *options)
@@ -133,7 +133,7 @@ def test_the_methods_fit_eighty_columns(monkeypatch):
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     names = [line.split()[0] for line in lines[1:] if not line.startswith(" ")]
-    assert names == list(METHODS)
+    assert names == ["auto", *METHODS]
     assert "…" not in done.stdout
     assert {"(Sundararajan", "samples=25,"} <= set(done.stdout.split())
 

@@ -31,12 +31,12 @@ HELD = ["lrp", "lrp_ah", "lrp_ah_ln", "gradient_x_input", "attn_lrp"]
 @pytest.mark.filterwarnings("ignore::wherefrom.errors.SamplesRunAlone")
 def test_ledger_closes_for_each_sample_of_a_batch(family, task, gate):
     explainer = Explainer(family_model(family, task))
-    batch = explainer(IDS, gate=gate)
+    batch = explainer(IDS, "lrp", gate=gate)
     bound = 1e-5 if family in ("mixtral", "gpt_oss", "mamba", "t5") else 1e-9  # float32 norms
     for ids, found in zip(IDS, batch, strict=True):
         added = sum(abs(line.value) for line in found.ledger.lines)  # of an output near zero
         assert abs(found.ledger.residual) < bound * added
-        alone = explainer(ids, gate=gate)
+        alone = explainer(ids, "lrp", gate=gate)
         exactly(found.ledger.total, alone.ledger.total, tol=bound)
         exactly(found.scores, alone.scores, tol=max(bound, 1e-6))
         assert [line.label for line in found.ledger.lines if line.kind == "bias"] == [

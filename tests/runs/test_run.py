@@ -220,7 +220,7 @@ def test_a_worker_with_another_model_is_refused(explainer):
 
 PARTS = open_source(TEXTS, ColumnNames(), 8).pieces[0]
 OPTIONS = {
-    "method": "lrp", "target": None, "against": None, "batch_size": 128, "batch_tokens": 4096,
+    "method": "auto", "target": None, "against": None, "batch_size": 128, "batch_tokens": 4096,
     "truncate": False,
 }  # fmt: skip
 
@@ -369,7 +369,7 @@ def test_the_command_takes_settings_a_device_and_an_encoding(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text\na fine film\n", encoding="utf-8")
     command = ["run", str(path), "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, [*command, "--set", "root=None", "--device", "cpu"])
+    done = CliRunner().invoke(app, [*command, "--method", "lrp", "--set", "root=None", "--device", "cpu"])
     assert done.exit_code == 0, done.stderr
     (row,) = rows_of(tmp_path / "out" / "results.parquet")
     expected = load("sentiment")("a fine film", "lrp", root=None).scores

@@ -23,7 +23,7 @@ from wherefrom.show.corpus import render_bias, render_overview
 pyarrow = pytest.importorskip("pyarrow.parquet")
 TEXTS = planted.texts(0)[:90]
 LABELS = [["NEGATIVE", "POSITIVE"][i % 2] for i in range(len(TEXTS))]
-SETTINGS = CorpusSettings(method("lrp"))
+SETTINGS = CorpusSettings(method("auto"))
 NAMES = {"ambiguous": "drop", "ordinary": "drop", "stop": [], "min_capitalised": 0.5}
 
 
@@ -72,7 +72,7 @@ def rows_of(folder, name):
 @pytest.mark.parametrize("target", [{}, {"target": 0}, {"predicted": True}])
 def test_words_of_parts_are_those_of_the_corpus(explainer, data, tmp_path, target, bert, wordpiece):
     paths, rows = data
-    settings = CorpusSettings(method("lrp"), target.get("target"))
+    settings = CorpusSettings(method("auto"), target.get("target"))
     if "predicted" in target:  # three classes: the predicted one is explained, no common target
         explainer = Explainer(bert, wordpiece)
         names = {"NEGATIVE": "bad", "POSITIVE": "good"}

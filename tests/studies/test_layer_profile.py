@@ -49,7 +49,7 @@ def test_relevance_at_each_block_is_gradient_times_state(bert):
 def test_under_the_rules_what_a_block_loses_is_in_the_ledger(bert, wordpiece):
     """Σ at the last block and the constants behind it are the output; likewise at the input."""
     explainer = Explainer(bert, wordpiece)
-    explanation = explainer(TEXTS[0], root=None)
+    explanation = explainer(TEXTS[0], "lrp", root=None)
     inputs = batch(explainer.runner, wordpiece, explainer.encode(TEXTS[:1]), None)
     target = Target(torch.tensor([explanation.target.index]))
     sums = relevance_sums(explainer.runner, inputs, target, CONSERVATIVE)

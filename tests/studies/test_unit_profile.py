@@ -19,7 +19,7 @@ def explained(bert, wordpiece):
 def test_relevance_after_each_block_and_the_biases_above_sum_to_the_output(explained):
     explainer, inputs, target = explained
     profile = unit_profile(explainer.runner, inputs, target, Lrp().resolved(inputs).table())
-    lines = explainer(TEXT).ledger.lines
+    lines = explainer(TEXT, "lrp").ledger.lines
     names = list(profile.units)
     assert len(names) == 2
     for at, name in enumerate(names):

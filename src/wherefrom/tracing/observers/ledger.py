@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from wherefrom.tracing.tracer import Tracer
 
 _NO_DERIVATIVE = ("WarnNotImplemented", "NotImplemented")  # of operators without a backward pass
-_WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR}  # all others in the catalogue
+# all others in the catalogue
+_WITH_DERIVATIVE = frozenset(Kind) - {Kind.QUANTISED_LINEAR, Kind.OTHER_ELEMENTWISE}
 _STEPS = "round floor ceil trunc fix sign sgn"
 _TO_PYTHON = "item tolist numpy __float__ __array__"
 # calls whose result may carry on without the gradient, by name without underscores at the end
@@ -91,7 +92,9 @@ class GradientBreaks(Observer):
         if in_graph or not self._watches:  # most calls
             return out
         reason = _PARTIAL.get(getattr(call.function, "__name__", "").rstrip("_"))
-        if reason is not None and call.args and _is_float_of_input(call.args[0]):
+        passed_on = call.kind in tracer.table and call.kind not in FORM_ONLY
+        watched = reason is not None and not passed_on and torch.is_grad_enabled()
+        if reason and watched and call.args and _is_float_of_input(call.args[0]):
             tracer.cut = tracer.cut or GradientBreak(tracer.where, call.name, reason)
         written = call.args[0] if out is None and call.args else out  # x[i] = y returns None
         results = [tensor for tensor in list_tensors((written,)) if _ends(tensor)]
