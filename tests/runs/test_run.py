@@ -369,7 +369,9 @@ def test_the_command_takes_settings_a_device_and_an_encoding(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text\na fine film\n", encoding="utf-8")
     command = ["run", str(path), "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, [*command, "--method", "lrp", "--set", "root=None", "--device", "cpu"])
+    done = CliRunner().invoke(
+        app, [*command, "--method", "lrp", "--set", "root=None", "--device", "cpu"]
+    )
     assert done.exit_code == 0, done.stderr
     (row,) = rows_of(tmp_path / "out" / "results.parquet")
     expected = load("sentiment")("a fine film", "lrp", root=None).scores
